@@ -13,7 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from greenroom.gateway._cost import cost_of, counter
+import attrs
+
+from greenroom.gateway._cost import ServerCost, cost_of, counter, search_cost
 from greenroom.gateway._mcp_tool import FOR_MODELS, CatalogueReader, parse_request
 from greenroom.gateway._offline import OfflineCatalogue
 from greenroom.protocol.catalogue import ServerEntry
@@ -28,8 +30,9 @@ _PICTURE = Path(__file__).resolve().parent.parent / "docs" / "token-costs.svg"
 
 def main() -> None:
     print(
-        "| servers | tools | direct, every turn | proxy, every turn | meta, every turn | a search |\n"
-        "|---|---|---|---|---|---|"
+        "| servers | tools | all shown, every turn | the `mcp` tool, every turn | the four tools of `meta`, every turn "
+        "| an answer to a search | a task, all shown | behind the `mcp` tool | behind `meta` |\n"
+        "|---|---|---|---|---|---|---|---|---|"
     )
     servers = {name: tuple(record["tools"]) for name, record in real_servers().items()}
     catalogue = _catalogue(list(servers))
@@ -42,20 +45,26 @@ def main() -> None:
         draws = [words.sample(sorted(servers), size) for _ in range(_DRAWS if size < len(servers) else 1)]
         tools = statistics.median(sum(len(servers[name]) for name in drawn) for drawn in draws)
         direct = statistics.median(sum(tokens[name] for name in drawn) for drawn in draws)
-        searches = statistics.median(_search_costs(draws[0]))
+        searches, asked = map(statistics.median, zip(*_search_costs(draws[0]), strict=True))
         drawn_costs[size] = direct
-        print(f"| {size} | {tools:,.0f} | {direct:,.0f} | {cost.proxy:,} | {cost.meta:,} | {searches:,.0f} |")
+        task = attrs.evolve(cost, servers=(ServerCost("drawn", 0, round(direct)),)).task(round(asked))
+        columns = (direct, cost.proxy, cost.meta, searches, task["direct"], task["proxy"], task["meta"])
+        print(f"| {size} | {tools:,.0f} | {' | '.join(f'{tokens:,.0f}' for tokens in columns)} |")
     if "--picture" in sys.argv:
         _PICTURE.write_text(
             curve("tokens in every turn, all tools shown, by servers", drawn_costs), encoding="utf-8"
         )
 
 
-def _search_costs(names: Sequence[str]) -> list[int]:
+def _search_costs(names: Sequence[str]) -> list[tuple[int, int]]:
+    """Of each query: its answer, and that with the request."""
     reader = CatalogueReader(_catalogue(names), hints=FOR_MODELS)
     _, count = counter()
-    answers = (reader.answer(parse_request({"search": query})).as_result() for query, _ in queries("open"))
-    return [count(str(answer["content"][0]["text"])) for answer in answers]
+    found: list[tuple[int, int]] = []
+    for query, _ in queries("open"):
+        answer = str(reader.answer(parse_request({"search": query})).as_result()["content"][0]["text"])
+        found.append((count(answer), search_cost(query, answer, count)))
+    return found
 
 
 def _catalogue(names: Sequence[str]) -> OfflineCatalogue:

@@ -2,8 +2,10 @@
 
 A client gives a model each tool's name, description and parameters, and these are there in every turn. `direct` shows
 all tools, `proxy` the one `mcp` tool, `meta` its few, and what a search finds is paid for when it is found. So the cost
-of an exposure is the tokens of what it shows from the beginning; the cost of a task is that and the texts on the way to
-a call.
+of an exposure is the tokens of what it shows from the beginning. The cost of a task is what a model is given over all
+its turns. With all tools shown these are two: it calls, and it reads the answer. Behind one tool it searches first, and
+that request and its answer stand in both turns that follow. The call and its answer are the same everywhere, and are
+not counted.
 
 How many tokens a text has depends on the model. Without a tokenizer one token counts as four characters, which is near
 enough to compare exposures. The text of a definition is the compact JSON of what a model is given of it. How a client
@@ -47,6 +49,14 @@ class Cost:
     beside: int
     meta: int
 
+    def task(self, search: int) -> Mapping[str, int]:
+        """A tool that is found and called once, in all, by exposure. `search`: the request and its answer."""
+        return {
+            "direct": 2 * self.direct,
+            "proxy": 3 * self.proxy + 2 * search,
+            "meta": 3 * self.meta + 2 * search,
+        }
+
     @property
     def tools(self) -> int:
         return sum(one.tools for one in self.servers)
@@ -86,6 +96,11 @@ def cost_of(index: Index, counted_by: str, count: Count) -> Cost:
     servers.sort(key=lambda one: (-one.tokens, one.server))
     meta = sum(definition_cost(definition, count) for definition in definitions())
     return Cost(counted_by, tuple(servers), definition_cost(DEFINITION, count) + beside, beside, meta)
+
+
+def search_cost(words: str, answer: str, count: Count) -> int:
+    """The tokens of a search: of its request, as the `mcp` tool is given it, and of the answer."""
+    return count(_compact({"search": words})) + count(answer)
 
 
 def definition_cost(definition: Mapping[str, Any], count: Count) -> int:

@@ -15,7 +15,7 @@ from tests.support.numbers import numbers_of
 
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._main import run
-from greenroom.gateway._cost import cost_of, counter, definition_cost
+from greenroom.gateway._cost import cost_of, counter, definition_cost, search_cost
 from greenroom.gateway._mcp_tool import DEFINITION
 from greenroom.gateway._meta import definitions
 from greenroom.protocol.catalogue import ServerEntry
@@ -52,6 +52,17 @@ def test_a_tool_costs_what_a_model_is_given_of_it() -> None:
     assert (cost.tools, cost.direct) == (3, sum(one.tokens for one in cost.servers))
     assert cost.proxy == definition_cost(DEFINITION, len)
     assert cost.meta == sum(definition_cost(definition, len) for definition in definitions())
+
+
+def test_a_task_is_what_a_model_is_given_over_all_its_turns() -> None:
+    cost = cost_of(index(), "letters", len)
+    asked = search_cost("time", "two tools", len)
+    assert asked == len('{"search":"time"}') + len("two tools")
+    assert cost.task(asked) == {
+        "direct": 2 * cost.direct,  # the call; its answer
+        "proxy": 3 * cost.proxy + 2 * asked,  # the search; the call; its answer
+        "meta": 3 * cost.meta + 2 * asked,
+    }
 
 
 @pytest.mark.parametrize("chosen", [True, ["now"]])
@@ -123,7 +134,14 @@ def test_the_command_says_what_is_shown_and_what_is_not_counted(
     assert lines[0].split() == ["clock", "2", "tools", str(said["direct"]), "tokens"]
     assert f"all tools shown (--expose direct): {said['direct']} tokens in every turn" in lines
     assert f"behind the tools of --expose meta: {said['meta']} tokens in every turn" in lines
-    assert f"the answer to that search: {said['search']} tokens, once" in lines
+    assert f"the answer to that search: {said['search']} tokens, in both turns that follow" in lines
+    found = (
+        f"one tool found by it and called, in all: {said['task']['proxy']:,} tokens behind the mcp tool, "
+        f"{said['task']['meta']:,} behind those of meta, {said['task']['direct']} with all tools shown"
+    )
+    assert found in lines
+    assert said["task"]["direct"] == 2 * said["direct"]
+    assert said["task"]["proxy"] > 3 * said["proxy"] + 2 * said["search"]
     assert lines[-1] == "not counted, because their tools are unknown: new"
 
 

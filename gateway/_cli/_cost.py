@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 @click.command("cost")
-@click.option("--search", "words", metavar="WORDS", help="Add what a search for WORDS answers.")
+@click.option(
+    "--search",
+    "words",
+    metavar="WORDS",
+    help="Add what a search for WORDS answers, and a task with it.",
+)
 @click.option(
     "--encoding", help="Count with tiktoken's encoding of this name; else four characters are a token."
 )
@@ -30,7 +35,7 @@ def cost_command(words: str | None, encoding: str | None, as_json: bool, config_
     With all tools shown (--expose direct), behind the one `mcp` tool with the chosen tools beside it, and behind the
     tools of --expose meta. Only tools that are known count: run `greenroom refresh` first.
     """
-    from .._cost import cost_of, counter
+    from .._cost import cost_of, counter, search_cost
     from .._mcp_tool import FOR_PEOPLE, CatalogueReader, parse_request
     from .._offline import open_catalogue
     from ._common import text_of
@@ -53,7 +58,9 @@ def cost_command(words: str | None, encoding: str | None, as_json: bool, config_
     }
     if words is not None:
         reader = CatalogueReader(catalogue, hints=FOR_PEOPLE)
-        details["search"] = count(text_of(reader.answer(parse_request({"search": words})).as_result()))
+        answer = text_of(reader.answer(parse_request({"search": words})).as_result())
+        details["search"] = count(answer)
+        details["task"] = dict(cost.task(search_cost(words, answer, count)))
     show("\n".join(_lines(cost, details)), details, as_json)
 
 
@@ -69,7 +76,12 @@ def _lines(cost: Cost, details: Mapping[str, Any]) -> Iterator[str]:
     yield f"behind the mcp tool (--expose proxy): {cost.proxy:,} tokens in every turn{beside}"
     yield f"behind the tools of --expose meta: {cost.meta:,} tokens in every turn"
     if "search" in details:
-        yield f"the answer to that search: {details['search']:,} tokens, once"
+        task = details["task"]
+        yield f"the answer to that search: {details['search']:,} tokens, in both turns that follow"
+        yield (
+            f"one tool found by it and called, in all: {task['proxy']:,} tokens behind the mcp tool, {task['meta']:,} "
+            f"behind those of meta, {task['direct']:,} with all tools shown"
+        )
     yield f"counted: {cost.counted_by}"
     if details["notCounted"]:
         yield one_line(f"not counted, because their tools are unknown: {', '.join(details['notCounted'])}")
