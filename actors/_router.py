@@ -92,6 +92,7 @@ class Router:
                 self._entries = {name: _newer(entries.get(name), known.get(name)) for name in servers}
                 self._settings = settings
                 self._is_stale = True
+                self._events.emit(CatalogueChanged)  # of no server: any may be shown otherwise now
                 self._before = {name: before for name, before in self._before.items() if name in servers}
             case Sync(reply):
                 self._waiting.append(reply)

@@ -279,7 +279,8 @@ class CallEnded(CallEvent):
 
 @attrs.frozen(kw_only=True)
 class CatalogueChanged(Event):
-    """The known tools, resources or prompts of a server have changed."""
+    """The known tools, resources or prompts of a server have changed. Without an address: the room has another
+    configuration, which may show other servers, or other parts of what they have."""
 
     kind: ClassVar[Kind] = Kind.CATALOGUE
 
