@@ -343,7 +343,7 @@ class ClientSession:
 async def _settle_and_list(exposure: Exposure, job: Job, by: float) -> None:
     with anyio.CancelScope(deadline=by):
         await exposure.settle()
-    result = exposure.listing(job.method)
+    result = exposure.listing(job.method, modern=job.modern)
     if result is not None:
         job.answer(result)
     else:

@@ -6,7 +6,8 @@ import gc
 import inspect
 import json
 import sys
-from collections.abc import AsyncGenerator
+import weakref
+from collections.abc import AsyncGenerator, Mapping, Sized
 from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
+import attrs
 import msgspec
 import pytest
 from hypothesis import given
@@ -44,6 +46,7 @@ from greenroom.gateway._suspended import StateSigner, SuspendableCall, Suspended
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import Scrub
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.protocol.index import Place
 from greenroom.protocol.slices import Slices, finish
@@ -1537,6 +1540,89 @@ def test_a_job_that_breaks_or_is_cancelled_cancels_what_it_follows_once() -> Non
     assert call.cancels == 0
 
 
+def test_the_end_of_a_job_is_passed_on_whole_and_lets_go_of_its_call() -> None:
+    told: list[Any] = []
+
+    def done(_job: Job, result: Any, error: Any) -> None:
+        told.append(result if error is None else (error.code, error.message, error.data))
+
+    def raw(_job: Job, result: bytes, **more: Any) -> None:
+        told.append((result, more))
+
+    sink: Any = SimpleNamespace(job_done=done, job_raw=raw, job_broke=lambda _job, error: told.append(error))  # pyright: ignore[reportUnknownLambdaType]
+    broken, filled = ValueError(), bytes.upper
+    gc.disable()  # a cycle would be found only by a collection
+    try:
+        for end, said in (
+            (lambda job: job.answer({"x": 1}), {"x": 1}),
+            (lambda job: job.answer_raw(b"{}"), (b"{}", {"modern": False, "filled": None})),
+            (
+                lambda job: job.answer_raw(b"{}", modern=True, filled=filled),
+                (b"{}", {"modern": True, "filled": filled}),
+            ),
+            (lambda job: job.fail(-1, "no"), (-1, "no", None)),
+            (lambda job: job.fail(-1, "no", {"d": 1}), (-1, "no", {"d": 1})),
+            (lambda job: job.broke(RpcFault(-2, "odd", [1])), (-2, "odd", [1])),
+            (lambda job: job.broke(broken), broken),
+            (lambda job: job.cancel(), None),
+        ):
+            job, call = Job(sink, cast("Any", None), b"1"), _Cancelled()
+            job.follow(cast("Any", call))
+            call.job = job  # as its callback does
+            gone = weakref.ref(call)
+            end(job)
+            assert told == [said] * (said is not None)
+            assert job.ended
+            job.answer({"late": 1})
+            job.answer_raw(b"late")
+            job.fail(-3, "late")
+            assert len(told) == (said is not None)
+            told.clear()
+            del job, call
+            assert gone() is None
+    finally:
+        gc.enable()
+
+
+class _Cancelled:
+    job: Job | None = None
+
+    def cancel(self) -> None:
+        pass
+
+
+def test_a_task_may_pass_its_job_on_to_a_call_or_to_a_later_task(backend: str) -> None:
+    async def body() -> None:
+        for goes_on in ("a call", "a task", "an end", "nothing"):
+            told: list[Any] = []
+            sink: Any = SimpleNamespace(
+                job_done=lambda _job, result, _error, told=told: told.append(result),  # pyright: ignore[reportUnknownLambdaType]
+                job_broke=lambda _job, error, told=told: told.append(error),  # pyright: ignore[reportUnknownLambdaType]
+            )
+            async with anyio.create_task_group() as tasks:
+                job = Job(sink, tasks.start_soon, b"1", "x/y")
+
+                async def later(job: Job = job) -> None:
+                    await anyio.lowlevel.checkpoint()
+                    job.answer({"later": 1})
+
+                async def first(job: Job = job, goes_on: str = goes_on, later: Any = later) -> None:
+                    if goes_on == "a call":
+                        job.follow(cast("Any", _Cancelled()))
+                    elif goes_on == "a task":
+                        job.run(later)
+                    elif goes_on == "an end":
+                        job.answer({"at once": 1})
+
+                job.run(first)
+            if goes_on == "nothing":
+                assert [str(error) for error in told] == ["x/y was left without an answer"]
+            else:
+                assert told == {"a call": [], "a task": [{"later": 1}], "an end": [{"at once": 1}]}[goes_on]
+
+    run(backend, body)
+
+
 def test_a_job_that_has_ended_follows_nothing() -> None:
     job, call = _followed()
     job.answer({"a": 1})
@@ -1675,6 +1761,570 @@ def test_progress_passes_without_what_we_sign_and_under_the_clients_own_token() 
     assert told == [(rpc.PROGRESS, {"progress": 1, "progressToken": "mine", "_meta": {"theirs": 2}})]
 
 
+# ---- a client that another gateway has had ---------------------------------------------------------------------------
+
+
+class Keeping:
+    """An exposure that keeps its jobs for the test to end, and whom it has met."""
+
+    suspended: Sized = ()
+    settling_time = 0.0
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.met: list[Any] = []
+
+    def capabilities(self) -> Mapping[str, Any]:
+        return {}
+
+    def instructions(self) -> str | None:
+        return None
+
+    def begin(self, job: Job) -> bool:
+        self.jobs.append(job)
+        return True
+
+    def came(self, client: Any) -> None:
+        self.met.append(dict(client.capabilities))
+
+    def left(self, client: Any) -> None:
+        self.met.append("left")
+
+
+def test_open_requests_are_kept_where_somebody_else_looks_after_them() -> None:
+    exposure = Keeping()
+    client, jobs = Client(exposure), open_jobs(2)
+    client.talk.keep_in(jobs)
+    client.call({}, id=1)
+    client.call({}, id=2)
+    assert (list(jobs), client.talk.in_flight) == ([b"1", b"2"], 2)
+    (refused,) = client.call({}, id=3)
+    assert refused["error"]["code"] == -32000
+    exposure.jobs[0].answer({"content": []})
+    assert (list(jobs), client.talk.in_flight) == ([b"2"], 1)
+    client.talk.close()
+    assert not jobs
+    late = Client(Keeping())
+    late.talk.refuse_new()
+    late.talk.keep_in(open_jobs(2))
+    assert late.call({}, id=1)[0]["error"]["code"] == -32000, "it still takes no more"
+
+
+@pytest.mark.parametrize("greeted", [False, True])
+def test_what_a_client_said_to_a_gateway_that_is_gone_counts_here(greeted: bool, backend: str) -> None:
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}}
+    said = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode()
+
+    async def body() -> None:
+        client = Client(exposure := Keeping())
+        client.talk.greet_again(said, greeted=greeted, gateways=2)
+        assert (exposure.met, client.talk.greeted, client.talk.modern) == ([{"roots": {}}], greeted, False)
+        assert client.lines == [], "it knows the answer"
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.talk.ask, "roots/list", {})
+            await anyio.wait_all_tasks_blocked()
+            assert json.loads(client.lines[0])["id"] == "greenroom-2000000001"
+            group.cancel_scope.cancel()
+        for nothing in (b"", b"[]", b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}'):
+            other = Client(exposure := Keeping())
+            other.talk.greet_again(nothing, greeted=True, gateways=0)
+            assert (exposure.met, other.talk.greeted, other.lines) == ([], False, [])
+
+    run(backend, body)
+
+
+# ---- what cannot be read ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b'{"jsonrpc":"2.0","id":"greenroom-1","result":{"a":}}', "cannot be read"),
+        (b'{"jsonrpc":"2.0","id":"greenroom-1","result":', "cannot be read"),
+        (b'{"jsonrpc":"2.0","id":"greenroom-1","result":[1]}', "is no object"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_fails_the_question_and_is_not_answered(
+    line: bytes, told: str, is_large: bool, backend: str
+) -> None:
+    async def body() -> None:
+        client, heard = Client(), list[str]()
+
+        async def ask() -> None:
+            try:
+                await client.talk.ask("roots/list", {})
+            except RpcRefusal as refusal:
+                heard.append(refusal.message)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            if is_large:
+                finish(client.talk.receiving(bytearray(line)))
+            else:
+                client.talk.receive(line)
+        assert len(heard) == 1
+        assert told in heard[0]
+        assert len(client.lines) == 1
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])
+@pytest.mark.parametrize("end", [b"}", b',"x":"%b"}'])
+def test_an_answer_of_any_size_is_read(size: int, end: bytes, backend: str) -> None:
+    text = b"y" * size
+    line = (
+        b'{"jsonrpc":"2.0","id":"greenroom-1","result":{"a":1' + (end % text if b"%" in end else end) + b"}"
+    )
+
+    async def body() -> None:
+        client, heard = Client(), list[Any]()
+
+        async def ask() -> None:
+            heard.append(await client.talk.ask("roots/list", {}))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            finish(client.talk.receiving(bytearray(line)))
+        assert heard == [{"a": 1} if b"%" not in end else {"a": 1, "x": text.decode()}]
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_an_answer_that_is_no_json_is_an_error_for_who_asked(size: int, backend: str) -> None:
+    async def body() -> None:
+        requests = ClientRequests(lambda _line: True)
+        heard: list[Any] = []
+
+        async def ask() -> None:
+            try:
+                await requests.ask("roots/list", {})
+            except RpcRefusal as refusal:
+                heard.append((refusal.rpc_code, refusal.message[:30]))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            raw = b'{"a":"' + b"x" * size + b'","b":}'
+            requests.answered(b'"greenroom-1"', rpc.ClientMessage(result=msgspec.Raw(raw)))
+        assert heard == [(-32603, "The client's answer cannot be ")]
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("line", "id_"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{', 7),
+        (b'{"jsonrpc":"2.0","id":"a","method":', "a"),
+        (b'{"method":"tools/call"', None),
+        (b"{", None),
+    ],
+)
+def test_what_is_no_json_is_answered_under_the_id_that_its_head_shows(line: bytes, id_: Any) -> None:
+    client = Client()
+    (answer,) = client.say(line)
+    assert (answer["id"], answer["error"]["code"]) == (id_, -32700)
+    client.talk.refuse_line(line, "too long")
+    said = json.loads(client.lines[-1])
+    assert (said["id"], said["error"]["code"], said["error"]["message"]) == (id_, -32600, "too long")
+
+
+def test_a_cancellation_that_names_nothing_is_noted_and_not_answered() -> None:
+    client = Client()
+    for params in ({}, {"requestId": None}, [], {"requestId": {}}):
+        assert client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}) == []
+    assert all(note.startswith("ignored a cancellation: ") for note in client.notes)
+    assert client.ask("ping") == {}
+    assert client.say({"jsonrpc": "2.0", "method": "notifications/progress", "params": []}) == []
+
+
+# ---- which era ------------------------------------------------------------------------------------------------------
+
+
+class Lists(Keeping):
+    """An exposure with one list, which says of which era it is."""
+
+    def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
+        return {"tools": [{"modern": modern}]} if method == "tools/list" else None
+
+    def heard(self, client: Any, method: str) -> None:
+        self.met.append(method)
+
+
+def test_each_request_is_of_the_era_that_it_says() -> None:
+    client = Client(exposure := Lists())
+    hello: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}}
+    newer = {"_meta": {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"roots": {}}}}
+    cached = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+    for _ in range(2):
+        assert client.ask("initialize", hello)["protocolVersion"] == "2025-11-25"
+        assert not client.talk.modern
+        assert client.ask("tools/list") == {"tools": [{"modern": False}]}
+        found = client.ask("tools/list", newer)
+        assert client.talk.modern
+        assert found.pop("_meta")["io.modelcontextprotocol/serverInfo"]["name"] == "greenroom"
+        assert found == {"tools": [{"modern": True}], **cached}
+    assert exposure.met == [{"roots": {}}], "it says the same of itself in both"
+    for method in ("initialize", "ping"):
+        assert client.ask(method, {**hello, **newer})["code"] == -32601
+    for params in ({}, newer):
+        assert client.ask("prompts/list", params)["code"] == -32601
+    assert (
+        client.ask("initialize", {**hello, "protocolVersion": "1999-01-01"})["protocolVersion"]
+        == "2025-11-25"
+    )
+
+
+def test_a_client_is_greeted_when_it_says_so_and_the_rest_is_heard_by_the_exposure() -> None:
+    client = Client(exposure := Lists())
+    client.ask("initialize", {"protocolVersion": "2025-11-25"})
+    assert (exposure.met, client.talk.greeted) == ([{}], False), "who can do nothing has come as well"
+    client.say({"jsonrpc": "2.0", "method": "notifications/x"})
+    assert not client.talk.greeted
+    client.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    assert (exposure.met, client.talk.greeted) == ([{}, "notifications/x"], True)
+
+
+def test_who_is_behind_with_reading_is_told_nothing_more() -> None:
+    client = Client(Lists())
+    client.talk.tell("notifications/x")
+    client.busy = True
+    client.talk.tell("notifications/y")
+    assert [json.loads(line)["method"] for line in client.lines] == ["notifications/x"]
+
+
+def test_a_first_list_that_waits_is_a_request_like_others(backend: str) -> None:
+    class Late(Lists):
+        settling_time = 5.0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.settled = anyio.Event()
+
+        async def settle(self) -> None:
+            await self.settled.wait()
+
+    async def body() -> None:
+        client = Client(exposure := Late(), max_open=3)
+        async with anyio.create_task_group() as group:
+            client.spawn = group.start_soon
+            for key, method, params in (
+                (1, "tools/list", {}),
+                (2, "tools/list", {"_meta": ENVELOPE}),
+                (3, "prompts/list", {}),
+            ):
+                assert client.say({"jsonrpc": "2.0", "id": key, "method": method, "params": params}) == []
+            for key in (3, 4):
+                assert "error" in client.say({"jsonrpc": "2.0", "id": key, "method": "tools/list"})[0]
+            refused = len(client.lines)
+            await anyio.sleep(4.9)
+            assert len(client.lines) == refused
+            await anyio.sleep(0.2)
+            said = {each["id"]: each for each in map(json.loads, client.lines[refused:])}
+            assert said[1]["result"] == {"tools": [{"modern": False}]}
+            assert said[2]["result"]["ttlMs"] == 0
+            assert said[3]["error"]["code"] == -32601
+            client.say({"jsonrpc": "2.0", "id": 5, "method": "tools/list"})
+            await anyio.sleep(0.1)
+            assert json.loads(client.lines[-1])["id"] == 5, "its time is over for good"
+        assert client.notes == []
+        assert not exposure.settled.is_set()
+
+    run_virtual(backend, body)
+
+
+def test_a_bug_at_the_beginning_of_a_request_is_its_own_affair() -> None:
+    class Broken(Keeping):
+        def begin(self, job: Job) -> bool:
+            if job.method == "tools/call":
+                raise ValueError("a secret")
+            return False
+
+    client = Client(Broken())
+    (answer,) = client.call({})
+    assert (answer["error"]["code"], client.talk.in_flight, len(client.notes)) == (-32603, 0, 1)
+    assert "secret" not in client.notes[0] + json.dumps(answer)
+    assert client.ask("prompts/get", {"name": "x"})["code"] == -32601
+    assert client.talk.in_flight == 0
+
+
+# ---- what a session of a profile sees --------------------------------------------------------------------------------
+
+
+def test_a_session_of_a_profile_sees_its_part_of_the_room() -> None:
+    asked: list[Any] = []
+    rows = [ServerStatus("a"), ServerStatus("b"), ServerStatus("b", scope="session:x")]
+
+    def surveying(server: str | None) -> Slices[list[ServerStatus]]:
+        yield
+        asked.append(server)
+        return [row for row in rows if server in (None, row.server)]
+
+    class Part:
+        config, name = "the part's config", "work"
+
+        def check(self, server: str) -> None:
+            if server == "a":
+                raise UnknownResource("a")
+
+        def entry(self, entry: Any) -> Any:
+            return "the part of", entry
+
+        def shows(self, server: str) -> bool:
+            return server == "b"
+
+        def row(self, row: ServerStatus) -> ServerStatus:
+            return attrs.evolve(row, tool_count=7)
+
+    named: Any = Fake(**dict.fromkeys(_USED, None))
+    room: Any = Fake(**vars(named), surveying=surveying, entry=lambda server: f"all of {server}")
+    session: Any = Fake(**vars(named), name="x", view=Part(), index="the session's index")
+    seen = InSession(room, session)
+    assert (seen.config, seen.index) == ("the part's config", "the session's index")
+    assert [(row.server, row.scope, row.tool_count) for row in seen.status()] == [("b", "session:x", 7)]
+    assert finish(seen.surveying("a")) == []
+    assert asked == [None, "a"]
+    assert seen.entry("b") == ("the part of", "all of b")
+    with pytest.raises(UnknownResource):
+        seen.entry("a")
+    session.view = None
+    assert InSession(room, session).entry("a") == "all of a"
+
+
+_USED = (
+    *("call", "connect", "find", "find_prompt", "find_reference", "helper", "is_stateless", "locate"),
+    *("scrubber", "start_call", "start_request", "unwatch_resource", "watch_resource", "answer_with"),
+    *("restart_outdated", "roots_changed", "set_log_level", "catalogued", "settled"),
+)
+
+
+# ---- questions of servers --------------------------------------------------------------------------------------------
+
+
+class Hidden(FakeRoom):
+    """Of what servers say, the word `secret` is hidden at the doors in `doors`."""
+
+    def __init__(self, *doors: Scrub, **settings: Any) -> None:
+        self.doors = doors
+        super().__init__(**settings)
+
+    def scrubber(self, server: str, door: Scrub, /) -> Any:
+        if door not in self.doors:
+            return None
+        return SimpleNamespace(scrub=lambda raw: raw.replace(b"secret", b"***"))
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("door", [Scrub.MCP, Scrub.ALL])
+def test_a_question_names_its_server_and_loses_credentials_at_its_door(
+    backend: str, door: Scrub, modern: bool
+) -> None:
+    asked: list[Any] = []
+    theirs = {"action": "accept", "_meta": {"greenroom/server": "forged", "own": 1}}
+
+    async def ask(*what: Any) -> Any:
+        asked.append(what)
+        return theirs
+
+    async def body() -> None:
+        for doors, message in (((door,), "Is *** right?"), ((), "Is secret right?")):
+            room = Hidden(*doors)
+            host = ClientHost(room, door=door)
+            told: list[Any] = []
+            client: Any = Fake(modern=modern, capabilities={"elicitation": {}}, ask=ask)
+            client.tell = lambda method, params, told=told: told.append(params)
+            host.came(client)
+            vars(host.suspended)["ask"] = ask
+            call: Any = object()
+            params = {"message": "Is secret right?"}
+            request = ServerRequest(Address("a"), "elicitation/create", params, call=call)
+            assert await host.answer(request) == {"action": "accept", "_meta": {"own": 1}}
+            said = {"message": f"[a] {message}", "_meta": {"greenroom/server": "a"}}
+            if modern:
+                what = {"method": "elicitation/create", "params": said}
+                assert asked.pop() == (client, "a", what, call)
+            else:
+                assert asked.pop() == ("elicitation/create", said, None)
+            host.heard(
+                Address("a"), "notifications/message", {"data": "a secret", "_meta": {"greenroom/x": 1}}
+            )
+            hides = bool(doors)
+            assert told[0]["data"] == ("a ***" if hides else "a secret")
+            assert "greenroom/x" not in told[0].get("_meta", {})
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("passes", [False, True])
+@pytest.mark.parametrize("modern", [False, True])
+def test_servers_are_greeted_with_what_the_client_can_do(modern: bool, passes: bool) -> None:
+    client: Any = Fake(modern=modern)
+    host = ClientHost(FakeRoom(), passes_extensions=passes)
+    host.came(client)
+    extensions = {"extensions": {"a": {}}}
+    for asked in ({}, {"roots": {}}, {"elicitation": {}, "sampling": {}}):
+        client.capabilities = {**asked, **extensions, "tools": {}}
+        found = host.greeting(Address("a"))
+        assert found.capabilities == {**asked, **(extensions if passes else {})}
+        assert found.by_handshake is (bool(asked) and not modern)
+        assert found.log_level == (None if modern else "info")
+
+
+def test_what_the_door_tells_itself_or_nobody_heard_of_is_told_as_it_is() -> None:
+    host, told = ClientHost(FakeRoom()), list[Any]()
+    client: Any = Fake(modern=False, capabilities={}, tell=lambda *said: told.append(said))
+    host.came(client)
+    for kind in ("tools/list_changed", "resources/list_changed", "prompts/list_changed"):
+        host.heard(Address("a"), f"notifications/{kind}", None)
+    host.heard(Address("a"), "notifications/subscriptions/acknowledged", {})
+    host.heard(Address("a"), "notifications/resources/updated", {"uri": "x:1"})
+    assert told == []
+    host.heard(Address("a"), "notifications/x", None)
+    host.heard(Address("a"), "notifications/y", {})
+    assert told == [("notifications/x", None), ("notifications/y", {})]
+
+
+def test_only_a_change_of_roots_is_one() -> None:
+    room, changed = FakeRoom(), list[str]()
+    room.roots_changed = lambda: changed.append("roots")
+    host = ClientHost(room)
+    for kind in ("initialized", "roots/list_changed", "x"):
+        host.said(f"notifications/{kind}")
+    assert changed == ["roots"]
+
+
+# ---- calls that wait for their client --------------------------------------------------------------------------------
+
+
+def test_a_suspended_call_counts_until_its_client_is_too_late(backend: str) -> None:
+    async def body() -> None:
+        client, room = object(), FakeRoom(call_total_timeout=30.0, call_timeout=7.0)
+        suspended = ClientHost(room).suspended
+        for _ in range(2):
+            job: Any = Ended(client=client)
+            SuspendableCall(suspended, job, "s", lambda *_: None)
+            with anyio.move_on_after(5.0):
+                await suspended.ask(client, "s", {"method": "x"})
+        assert (anyio.current_time(), len(suspended)) == (10.0, 2)
+        for now, count in ((29.9, 2), (30.1, 1), (35.1, 0)):
+            await anyio.sleep(now - anyio.current_time())
+            assert len(suspended) == count
+
+    run_virtual(backend, body)
+
+
+def test_the_oldest_request_to_a_server_carries_its_question_unless_it_says_of_which_call_it_is(
+    backend: str,
+) -> None:
+    async def body() -> None:
+        suspended, client = SuspendedCalls(30.0), object()
+        jobs: list[Any] = []
+        calls: list[Any] = []
+        for whose, server in ((object(), "s"), (client, "t"), (client, "s"), (client, None), (client, "s")):
+            jobs.append(Ended(client=whose))
+            suspendable = SuspendableCall(suspended, jobs[-1], server, lambda *_: None)
+            calls.append(Fake(cancel=lambda: None))
+            suspendable.follow(calls[-1])
+        for call, carrier in ((calls[4], 4), (None, 2), (None, 3), (calls[0], None)):
+            with anyio.move_on_after(1.0):
+                try:
+                    await suspended.ask(client, "s", {"method": "x"}, call)
+                except RpcRefusal:
+                    assert carrier is None
+            carried = [number for number, job in enumerate(jobs) if len(job.said) > 1]
+            for job in jobs:
+                del job.said[1:]
+            assert carried == ([] if carrier is None else [carrier])
+
+    run_virtual(backend, body)
+
+
+def test_a_call_that_ends_before_it_is_followed_is_cancelled_by_nobody() -> None:
+    job, cancelled = Ended(), list[str]()
+    suspendable = SuspendableCall(SuspendedCalls(1.0), cast("Any", job), "s", lambda *_: None)
+    call: Any = Fake(cancel=lambda: cancelled.append("cancelled"))
+    suspendable.ended(call)
+    suspendable.follow(call)
+    suspendable.drop()
+    assert (cancelled, job.said) == ([], [])
+
+
+def test_a_resource_may_not_be_cached_and_a_version_is_told_as_text() -> None:
+    sent, jobs = list[bytes](), open_jobs(2)
+    sink = Answers(jobs, lambda line: bool(sent.append(line)) or True, lambda *_: None, {}, print)
+    for method, is_cached in (("resources/read", True), ("tools/call", False)):
+        job: Any = SimpleNamespace(key=b"1", modern=True, method=method)
+        jobs[b"1"] = job
+        sink.job_raw(job, b'{"contents":[]}', modern=False)
+        said = json.loads(sent.pop())["result"]
+        assert (said.get("ttlMs"), said.get("cacheScope")) == ((0, "private") if is_cached else (None, None))
+    version = {"io.modelcontextprotocol/protocolVersion": 7}
+    data = Client().ask("ping", {"_meta": version})["data"]
+    assert data == {"supported": ["2026-07-28"], "requested": "7"}
+
+
+def test_a_question_of_ours_is_asked_in_our_own_name(backend: str) -> None:
+    asked: list[Any] = []
+
+    async def ask(*what: Any) -> Any:
+        asked.append(what)
+        return {}
+
+    async def body() -> None:
+        host = ClientHost(Hidden(Scrub.MCP))
+        host.came(cast("Any", Fake(modern=False, capabilities={"elicitation": {}}, ask=ask)))
+        params = {"message": "May a secret be sent?"}
+        await host.answer(ServerRequest(Address("a"), "elicitation/create", params, is_ours=True))
+        assert asked == [("elicitation/create", params, None)]
+
+    run(backend, body)
+
+
+def test_progress_of_a_suspendable_call_goes_to_the_request_that_is_open() -> None:
+    job, heard = Ended(), list[Any]()
+    vars(job)["progress"] = heard.append
+    suspendable = SuspendableCall(SuspendedCalls(1.0), cast("Any", job), "s", lambda *_: None)
+    suspendable.progress({"progress": 1})
+    suspendable.job = None
+    suspendable.progress({"progress": 2})
+    assert heard == [{"progress": 1}]
+
+
+# ---- who speaks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("letter", range(len("greenroom/x")))
+@pytest.mark.parametrize("spelling", ["\\u%04x", "\\u%04X"])
+def test_however_a_key_of_ours_is_spelled_it_is_taken_out(letter: int, spelling: str) -> None:
+    key = "greenroom/x"
+    spelled = key[:letter] + spelling % ord(key[letter]) + key[letter + 1 :]
+    said = b'{"content":[],"_meta":{"%b":1,"own":2}}' % spelled.encode()
+    sent, jobs = list[bytes](), open_jobs(1)
+    sink = Answers(jobs, lambda line: bool(sent.append(line)) or True, lambda *_: None, {}, print)
+    job: Any = SimpleNamespace(key=b"1", modern=False, method="tools/call")
+    jobs[b"1"] = job
+    sink.job_raw(job, said, modern=False)
+    assert json.loads(sent[0])["result"] == {"content": [], "_meta": {"own": 2}}
+
+
+def test_what_is_no_object_has_no_keys_of_ours_and_others_keep_theirs() -> None:
+    for raw in (b'["greenroom/x"]', b'"greenroom/x"', b'{"greenroom/x":1}', b'{"_meta":"greenroom/x"}'):
+        assert result_without_ours(raw) is raw
+    theirs = {"message": "Sure?", "_meta": {"own": 1, "greenroom/other": 2}}
+    named = {"own": 1, "greenroom/server": "s"}
+    assert question_of("s", "elicitation/create", theirs) == {"message": "[s] Sure?", "_meta": named}
+    assert question_of("s", "elicitation/create", {"message": 7})["message"] == 7
+    for data in ([], 0, "", False):
+        assert error_data_of("s", data) == data
+    assert error_data_of("s", {}) == {"greenroom/server": "s"}
+    assert error_data_of("s", {"greenroom/server": "t", "greenroom/x": 1}) == {"greenroom/server": "s"}
+
+
 def test_the_numbers_are_those_that_were_decided() -> None:
     found = numbers_of("gateway/_answers", "gateway/_client_requests", "gateway/_said")
     assert found == {
@@ -1682,3 +2332,29 @@ def test_the_numbers_are_those_that_were_decided() -> None:
         "_client_requests._IDS_OF_ONE": 1_000_000_000,
         "_said._LONGEST": 64 << 10,
     }
+
+
+def test_a_list_that_waits_is_of_the_era_of_its_request(backend: str) -> None:
+    class Learning(Proxy):
+        settling_time = 10.0  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
+
+        async def settle(self) -> None:
+            await anyio.lowlevel.checkpoint()
+
+        def listing(self, method: str, *, modern: bool = False) -> dict[str, Any]:
+            return {"tools": [{"name": f"{method}, modern: {modern}"}]}
+
+    async def main() -> None:
+        room = FakeRoom()
+        client = Client(Learning(room), room=room)
+        async with anyio.create_task_group() as group:
+            client.spawn = group.start_soon
+            for params in ({}, {"_meta": ENVELOPE}):
+                client.say({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params})
+                while not client.lines:
+                    await anyio.lowlevel.checkpoint()
+                result = json.loads(client.lines.pop())["result"]
+                assert result["tools"] == [{"name": f"tools/list, modern: {bool(params)}"}]
+                assert ("ttlMs" in result, "resultType" in result) == (bool(params),) * 2
+
+    run(backend, main)
