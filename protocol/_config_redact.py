@@ -29,7 +29,7 @@ from .secrets import REDACTED, SECRET_WORD, Hidden
 
 # Variables that programs quote in ordinary texts and that hold no secrets.
 _EVERYDAY: Final = re.compile(
-    r"USER|LOGNAME|LANG|LC_\w+|LANGUAGE|TERM\w*|HOST\w*|SHELL|O?PWD|TZ|_|XDG_\w+|EDITOR"
+    r"USER|LOGNAME|LANG|LC_\w+|LANGUAGE|TERM\w*|HOST\w*|SHELL|(?:OLD)?PWD|TZ|_|XDG_\w+|EDITOR"
 )
 
 

@@ -85,7 +85,7 @@ class Hider:
 
     def _word(self, word: str) -> str:
         name, equals, value = word.partition("=")
-        if equals and "://" not in name and "?" not in name:
+        if equals and "://" not in name:
             if SECRET_WORD.search(name):
                 return f"{name}={self.value(value, name)}"
             if "=" in value or "://" in value:  # --env=TOKEN=x, --proxy=http://…

@@ -23,7 +23,8 @@ from .secrets import REDACTED, SECRET_WORD
 _VALUES: Final = frozenset({"env", "headers", "http_headers"})
 _PATHS: Final = frozenset({"cwd", "socket", "envFile", "bearerTokenEnv", "bearer_token_env_var"})
 _NAMED: Final = frozenset({"auth", "oauth", "requestHeadersCommand"})  # objects with keys of known meaning
-_PLAIN: Final = frozenset({"type", "transport", "transportType", "enabled", *SERVER_KEY})
+_TEXTS: Final = _VALUES | _PATHS | {"args", "command", "url"}
+_PLAIN: Final = frozenset({"type", "transport", "transportType", "enabled", *SERVER_KEY}) - _TEXTS
 _SECRET_PARTS: Final = frozenset({"authorizationParams", "env_http_headers"})
 _RUNS: Final = re.compile(r"[;|&`<>]|\$\(")
 # Variables that make a program load or run something else.
@@ -61,13 +62,16 @@ def _of_key(key: str, value: Any) -> Any:
         return _with_names(value, Hider().text(value))
     if key in _NAMED:
         return _by_name("", value)
+    if key in _TEXTS:  # in a form that nobody reads
+        return _by_name("", value, is_secret=True)
     return value if key in _PLAIN or isinstance(value, bool | int | float | None) else REDACTED
 
 
 def _value(name: str, value: Any) -> Any:
     """The value of a variable or of a header."""
     if not isinstance(value, str):
-        return value if is_object(value) and [*value] == ["keyring"] else _by_name(name, value)
+        is_kept = is_object(value) and [*value] == ["keyring"]
+        return value if is_kept else _by_name(name, value, is_secret=True)
     if command_in(value) is not None:
         scheme, line = (BEARER, value.removeprefix(BEARER)) if value.startswith(BEARER) else ("", value)
         return scheme + _with_names(line, Hider().line(line))
@@ -86,8 +90,10 @@ def _arguments(value: Any) -> list[Any]:
     ]
     shown: list[Any] = []
     for each, text in zip(value, hidden, strict=True):
-        is_plain = isinstance(each, str) and command_in(each) is None
-        shown.append(_with_names(each, text) if is_plain else _value("", each))
+        if not isinstance(each, str):
+            shown.append(_by_name("", each))
+        else:
+            shown.append(_with_names(each, text) if command_in(each) is None else _value("", each))
     return shown
 
 
