@@ -60,14 +60,12 @@ def make_client(
         from ._signing import signing
 
         hooks.append(signing(definition, learn or (lambda _: None)))
+    headers = httpx2.Headers({"User-Agent": f"greenroom/{VERSION}", "Accept-Encoding": "gzip"})
+    headers.update(definition.headers)  # in whatever case their names are
     made = functools.partial(
         _bounded_client,
         hooks,
-        headers={
-            "User-Agent": f"greenroom/{VERSION}",
-            "Accept-Encoding": "gzip",
-            **definition.headers,
-        },
+        headers=headers,
         cookies=_Cookies(),
         auth=_contained(auth) if auth is not None else None,
         verify=_trust_for(definition),

@@ -73,7 +73,7 @@ class StoredLogin(httpx2.Auth):
             return login
         try:
             return await self._in_place_of(login)
-        except Unreachable:
+        except httpx2.TransportError:
             if time.time() < login.expires_at:
                 return login
             raise

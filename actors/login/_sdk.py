@@ -252,7 +252,9 @@ class _Flow(httpx2.Auth):
             await flow.aclose()
 
     def _with_headers(self, outgoing: Any) -> httpx2.Request:
-        headers = {**self._headers, "User-Agent": f"greenroom/{VERSION}", **dict(outgoing.headers.items())}
+        headers = httpx2.Headers(self._headers)
+        headers.update({"User-Agent": f"greenroom/{VERSION}"})
+        headers.update(dict(outgoing.headers.items()))
         is_secret = outgoing.method != "GET"
         if is_secret and not is_safe(str(outgoing.url)):
             raise LoginFailed("the authorization server is not reached over https")
