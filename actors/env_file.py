@@ -30,8 +30,10 @@ def variables_in(file: str, server: str) -> dict[str, str]:
             f'The envFile of server "{server}", {file}, {_why(error)}.', server=server
         ) from None
     lines = [*parse_stream(io.StringIO(text))]
-    if (bad := next((line.original.line for line in lines if line.error), None)) is not None:
-        what = f"cannot be read in line {bad}: write NAME=value there, or make it a # comment"
+    if (bad := next((line.original for line in lines if line.error), None)) is not None:
+        blank = len(bad.string) - len(bad.string.lstrip())  # the empty lines before it count as its own
+        place = bad.line + bad.string[:blank].count("\n")
+        what = f"cannot be read in line {place}: write NAME=value there, or make it a # comment"
         raise ConnectFailed(f'The envFile of server "{server}", {file}, {what}.', server=server)
     named = {line.key: line.value for line in lines if line.key is not None and line.value is not None}
     if any(
