@@ -20,6 +20,7 @@ import attrs
 
 from ..actors import Next
 from ..protocol.config import Lifecycle, RestartPolicy, ServerDefinition
+from ..protocol.effective import restart_policy
 from ..protocol.lifecycle import Cause
 
 
@@ -74,16 +75,6 @@ _LOST: Final = {
     RestartPolicy.ON_DEMAND: After(Next.IDLE, fails_queued=False),
     RestartPolicy.ALWAYS: After(Next.CONNECT, fails_queued=False),
 }
-
-
-def restart_policy(definition: ServerDefinition, general: RestartPolicy | None = None) -> RestartPolicy:
-    """The restart policy: the server's own, or that of the settings (`general`), or the default of its
-    lifecycle."""
-    chosen = definition.restart_policy or general
-    if chosen is not None:
-        return chosen
-    keep = definition.lifecycle is Lifecycle.KEEP_ALIVE
-    return RestartPolicy.ALWAYS if keep else RestartPolicy.ON_DEMAND
 
 
 def after(cause: Cause, definition: ServerDefinition, general: RestartPolicy | None = None) -> After:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 from ..actors import Call, Decision, Handshake, Listing, Next, RoomContext, ServerActor
 from ..protocol.config import Lifecycle
+from ..protocol.effective import idle_time
 from ..protocol.errors import CallError
 from ..protocol.events import EndDecision
 from ..protocol.lifecycle import Ending, Means, State
@@ -28,8 +29,6 @@ from ._quarantine import in_quarantine
 from ._records import record_of
 from ._starter import Starter, made_out_to
 from ._visiting import Visiting
-
-_KEEP_ALIVE: Final = Lifecycle.KEEP_ALIVE
 
 
 class Learner(Protocol):
@@ -138,15 +137,11 @@ class Supervision:
         return (self._context.settings.health_interval or math.inf) if keeps else math.inf
 
     def idle_timeout(self, actor: ServerActor) -> float:
-        definition = actor.record.definition
-        if definition.lifecycle is _KEEP_ALIVE or actor.subscriptions.uris:
+        if actor.subscriptions.uris:
             return math.inf
         if not actor.address.is_shared:
             return math.inf  # a session's child ends with its session, a call's child with its call
-        seconds = definition.idle_timeout
-        if seconds is None:
-            seconds = 0.0 if definition.lifecycle is Lifecycle.EAGER else self._context.settings.idle_timeout
-        return seconds or math.inf
+        return idle_time(actor.record.definition, self._context.settings)
 
     # ---- the end of an incarnation ----------------------------------------------------------------------------------
 

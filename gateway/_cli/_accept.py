@@ -16,7 +16,7 @@ import click
 from ...protocol.errors import UsageError
 from ...protocol.index import Target
 from ...protocol.pinning import ServerPins, changes, command, fingerprint
-from ._common import config_option, load, show
+from ._common import config_option, load, no_such_server, show
 from ._complete import complete_servers
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def accept_command(
     if server is not None and server not in config.servers:
         if (problem := config.broken.get(server)) is not None:
             raise UsageError(f'Server "{server}" cannot be used: {problem}', server=server)
-        there = f"There are: {', '.join(config.servers)}." if config.servers else "There are none."
-        raise UsageError(f'There is no server "{server}" in this configuration. {there}', server=server)
+        raise no_such_server(config, server)
     keys = {name: key for name, key in pin_keys(config).items() if server in (None, name)}
     file, catalogue = pins_file(default_cache_path()), open_catalogue(config)
     pins, warning = file.load(keys)

@@ -115,6 +115,12 @@ def check_profile(config: Config, profile: str | None) -> None:
         raise UsageError(f'There is no profile "{profile}" in this configuration. There are: {known}.')
 
 
+def no_such_server(config: Config, server: str) -> UsageError:
+    """The error for the name of a server that the configuration does not have."""
+    there = f"There are: {', '.join(config.servers)}." if config.servers else "There are none."
+    return UsageError(f'There is no server "{server}" in this configuration. {there}', server=server)
+
+
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
     """The gateway to ask, if one runs. The connection is closed when the command ends. Raises `UsageError`
     when no gateway has that `pid`."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .._setup._finding import Finding, Setup
 
 _NAMED = 5
-_MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
+MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
 
 
 @click.command("doctor")
@@ -40,16 +40,7 @@ def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int
         known = {one.about for one in found if one.severity is Severity.ERROR}
         found += run_to_end(lambda: try_servers(setup, known, say))
     counts = {each.value: sum(one.severity is each for one in found) for each in Severity}
-    rows = [
-        {
-            "severity": one.severity.value,
-            "check": one.check,
-            "about": one.about,
-            "what": one.what,
-            "mend": one.mend,
-        }
-        for one in found
-    ]
+    rows = [one.as_dict() for one in found]
     files = list(config.files)
     unseen = [] if starts else _not_seen(setup)
     show(
@@ -69,7 +60,7 @@ def _lines(
     found: Sequence[Finding], files: Sequence[str], servers: int, unseen: Sequence[str]
 ) -> Iterator[str]:
     for one in found:
-        yield f"{_MARKS[one.severity.value]} {one.about}: {one.what}"
+        yield f"{MARKS[one.severity.value]} {one.about}: {one.what}"
         yield f"    → {one.mend}"
     if not found:
         yield "✓ Nothing is wrong that can be seen without starting a server."

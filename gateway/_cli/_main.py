@@ -14,6 +14,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
@@ -54,6 +55,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "enable": ("_switch", "enable_command", "Bring a server back into service."),
     "disable": ("_switch", "disable_command", "Take a server out of service."),
     "doctor": ("_doctor", "doctor_command", "Say what is wrong with the set-up, and what mends it."),
+    "explain": ("_explain", "explain_command", "Say why a server is as it is, and what happens next."),
     "bench": ("_bench", "bench_command", "Measure a server: what connecting it over and over costs."),
     "trace": ("_trace", "trace_command", "Turn an event log into a timeline."),
     "completion": ("_completion", "completion_command", "Let bash, zsh or fish complete our commands."),
@@ -106,9 +108,9 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from ... import __version__
+        from ...protocol.version import VERSION
 
-        click.echo(f"greenroom {__version__}")
+        click.echo(f"greenroom {VERSION}")
         ctx.exit()
 
 
@@ -213,9 +215,9 @@ def _report(error: BaseException) -> int:
 
 def _forget_stdout() -> None:
     """Throw away what is still buffered. Otherwise the interpreter would write it again when it exits."""
-    try:
+    with suppress(OSError, ValueError, AttributeError):  # there is no stdout to forget
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-    except (OSError, ValueError, AttributeError):  # there is no stdout to forget
-        return
+        try:
+            os.dup2(nowhere, sys.stdout.fileno())
+        finally:
+            os.close(nowhere)

@@ -83,7 +83,7 @@ def table(details: Mapping[str, Any]) -> list[tuple[str, ...]]:
         rows.append(_row(str(server["name"]), server, str(server["status"]).replace("-", " ")))
         for each in further:
             if each["name"] == server["name"]:
-                rows.append(_row(f"  {each['scope']}", each, str(each["state"])))
+                rows.append(_row(str(each["scope"]), each, str(each["state"]), before="  "))
     return rows
 
 
@@ -111,7 +111,7 @@ def summary(details: Mapping[str, Any]) -> str:
     return said
 
 
-def _row(name: str, server: Mapping[str, Any], state: str) -> tuple[str, ...]:
+def _row(name: str, server: Mapping[str, Any], state: str, *, before: str = "") -> tuple[str, ...]:
     waits = server.get("failure") or ""
     if server.get("waitingFor"):
         waits = str(server["waitingFor"])
@@ -119,7 +119,7 @@ def _row(name: str, server: Mapping[str, Any], state: str) -> tuple[str, ...]:
     elif server.get("retryIn") is not None:
         waits = f"retry in {server['retryIn']:.0f} s; {waits}"
     return (
-        one_line(name, 40),
+        before + one_line(name, 40),
         state if server["state"] in ("idle", "connected", "closed") else str(server["state"]),
         str(server["toolCount"]) if server.get("cached", True) else "?",
         str(server["inFlight"]),

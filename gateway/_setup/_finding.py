@@ -35,6 +35,11 @@ class Finding:
     what: str
     mend: str
 
+    def as_dict(self) -> dict[str, str]:
+        """As it stands in `--json`."""
+        said = {"check": self.check, "about": self.about, "what": self.what, "mend": self.mend}
+        return {"severity": self.severity.value, **said}
+
 
 @attrs.define(slots=False)
 class Setup:
