@@ -209,3 +209,24 @@ def test_not_even_a_task_that_is_cancelled_by_its_loop_leaves_such_work_undone()
         assert did == list(range(5))
 
     run_virtual("asyncio", body)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ValueError("no")])
+def test_whatever_ends_the_work_ends_the_wait_and_leaves_no_descriptor(
+    backend: str, error: BaseException
+) -> None:
+    def work() -> None:
+        raise error
+
+    async def body() -> None:
+        assert await apart(lambda: None) is None
+        before = open_files()
+        with pytest.raises(type(error)) as caught:
+            await apart(work)
+        assert caught.value is error
+        assert await apart(lambda: 0) == 0
+        with anyio.fail_after(60):
+            while open_files() > before:
+                await anyio.sleep(0.001)
+
+    run(backend, body)

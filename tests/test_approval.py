@@ -24,8 +24,11 @@ from greenroom import (
     ApprovalMove,
     ApprovalNeeded,
     ApprovalRequest,
+    Call,
     CallError,
     Greenroom,
+    Note,
+    NoteCode,
     RoomClosed,
     Session,
     UsageError,
@@ -604,6 +607,226 @@ def test_what_was_allowed_for_the_session_is_asked_about_again_when_the_server_i
     run_virtual(backend, body)
 
 
+def test_nothing_that_was_allowed_or_waits_for_a_changed_server_stays_and_all_of_another_does(
+    backend: str,
+) -> None:
+    def config(argument: str) -> dict[str, Any]:
+        entries = {"a": {"command": "fake", "args": [argument]}, "b": {"command": "fake"}}
+        return {"mcpServers": entries, "settings": {"approve": "all"}}
+
+    async def body() -> None:
+        servers, event = {name: FakeServer() for name in "ab"}, anyio.Event()
+        asked: list[str] = []
+
+        async def hook(request: ApprovalRequest) -> Verdict:
+            asked.append(request.tool)
+            if request.arguments["n"] < 0:
+                await event.wait()
+            return Verdict.SESSION
+
+        connectors = fake_connectors(servers)
+        room = Greenroom.open(
+            config("old"), cache_path=":memory:", bootstrap=False, connectors=connectors, on_approval=hook
+        )
+        async with room:
+            for name in servers:
+                await teach(room, name)
+
+            async def call_all() -> None:
+                asked.clear()
+                for name in servers:
+                    for number in range(3):
+                        await room.call(f"{name}_echo", {"n": number})
+
+            await call_all()
+            async with Outcomes() as calls:
+                gone = [calls.start(room, "a_echo", {"n": -number}) for number in (1, 2, 3)]
+                kept = [calls.start(room, "b_echo", {"n": -number}) for number in (1, 2, 3)]
+                await settle()
+                await room.reload(config("new"))
+                await settle()
+                for one in gone:
+                    assert isinstance(one.error, ApprovalNeeded)
+                    assert (one.error.reason, one.error.server, one.error.tool) == ("changed", "a", "a_echo")
+                assert [one.outcome for one in kept] == [None, None, None]
+                event.set()
+            await call_all()
+            assert asked == ["a_echo"] * 3, "what was allowed of the other still is"
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("rule", ["off", []], ids=["off", "no tool"])
+def test_a_server_may_ask_about_nothing_where_the_others_ask_about_all(backend: str, rule: Any) -> None:
+    async def body() -> None:
+        hook, asked = saying(Verdict.DENY)
+        async with open_room(FakeServer(), approve=rule, on_approval=hook) as room:
+            await room.reload(
+                {"mcpServers": {"a": {"command": "fake", "approve": rule}}, "settings": {"approve": "all"}}
+            )
+            await room.call("a_echo")
+            assert asked == []
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("reason", ["nobody", "busy"])
+def test_also_a_call_that_is_refused_at_once_is_told_of_and_counted(backend: str, reason: str) -> None:
+    async def body() -> None:
+        hook = None if reason == "nobody" else waiting_for(anyio.Event(), Verdict.ONCE)
+        async with open_room(FakeServer(), on_approval=hook) as room:
+            await teach(room, "a")
+            room._runtime.context.queued_bytes = 64 * 1024 * 1024 if reason == "busy" else 0
+            events = record_events(room, ApprovalDecision)
+            async with room.session("ann") as ann:
+                with pytest.raises(ApprovalNeeded) as refused:
+                    await ann.call("a_echo", {"x": 1})
+            assert refused.value.reason == reason
+            assert [(one.move, one.tool, one.client, one.server) for one in events] == [
+                (ApprovalMove.UNANSWERED, "a_echo", "ann", "a")
+            ]
+            assert not events[0].at_terminal
+            assert room.refusals == {"approval_required": 1}
+            room._runtime.context.queued_bytes = 0
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_calls_that_are_held_count_as_calls_that_wait_up_to_the_last_byte(backend: str, over: int) -> None:
+    async def body() -> None:
+        hook = waiting_for(anyio.Event(), Verdict.ONCE)
+        async with open_room(FakeServer(), on_approval=hook) as room:
+            await teach(room, "a")
+            context = room._runtime.context
+            before = context.queued_bytes = 64 * 1024 * 1024 - len(b'{"x":1}') + over
+            async with Outcomes() as calls:
+                one = calls.start(room, "a_echo", {"x": 1})
+                await settle()
+                assert (one.outcome is None) is not over
+                assert context.queued_bytes == before + (0 if over else len(b'{"x":1}'))
+                one.cancel()
+            assert context.queued_bytes == before
+            context.queued_bytes = 0
+
+    run_virtual(backend, body)
+
+
+def test_each_session_has_a_queue_of_its_own_for_calls_that_wait_for_a_yes(backend: str) -> None:
+    async def body() -> None:
+        hook = waiting_for(anyio.Event(), Verdict.ONCE)
+        async with open_room(FakeServer(), on_approval=hook) as room:
+            await teach(room, "a")
+            async with room.session("ann") as ann, Outcomes() as calls:
+                for number in range(64):
+                    calls.start(room, "a_echo", {"n": number})
+                await settle()
+                one = calls.start(ann, "a_echo", {"n": 0})
+                await settle()
+                assert one.outcome is None, "the room's calls are not hers"
+                with pytest.raises(ApprovalNeeded, match="64 other calls of this session wait already"):
+                    await room.call("a_echo")
+                for each in calls.all:
+                    each.cancel()
+
+    run_virtual(backend, body)
+
+
+def test_the_time_of_a_question_counts_from_its_call_also_for_who_waited_behind_another(backend: str) -> None:
+    async def body() -> None:
+        hook = waiting_for(anyio.Event(), Verdict.ONCE)
+        async with open_room(FakeServer(), on_approval=hook, approvalTimeoutMs=10_000) as room:
+            await teach(room, "a")
+            async with Outcomes() as calls:
+                first = calls.start(room, "a_echo", {"x": 1})
+                await anyio.sleep(4.0)
+                behind = calls.start(room, "a_echo", {"x": 1})
+                await settle()
+                (question,) = room.approvals.waiting()
+                assert (question.since, question.until) == (0.0, 10.0)
+                first.cancel()
+                await anyio.sleep(1.0)
+                (question,) = room.approvals.waiting()
+                assert (question.since, question.until) == (4.0, 14.0)
+            assert isinstance(behind.error, ApprovalNeeded)
+            assert (behind.error.reason, behind.at) == ("expired", 14.0)
+            assert "within 10 s" in str(behind.error)
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("planted"), ExceptionGroup("planted", [ValueError("x")])])
+def test_a_hook_that_fails_is_told_with_its_traceback_and_the_server_it_was_about(
+    backend: str, error: Exception
+) -> None:
+    async def body() -> None:
+        hook, _ = saying(error)
+        async with open_room(FakeServer(), on_approval=hook) as room:
+            await teach(room, "a")
+            notes = record_events(room, Note)
+            with pytest.raises(ApprovalDenied):
+                await room.call("a_echo")
+            (note,) = [note for note in notes if note.code is NoteCode.CALLBACK]
+            assert note.server == "a"
+            assert "while a call waited for approval" in note.words
+            assert "planted" in note.words
+            assert "in hook" in note.words, "where it was raised"
+
+    run_virtual(backend, body)
+
+
+def test_an_owner_that_fails_when_its_call_is_refused_is_told_and_the_others_are_refused_too(
+    backend: str,
+) -> None:
+    async def body() -> None:
+        ended: list[CallError | None] = []
+
+        def raising(call: Call) -> None:
+            ended.append(call.error)
+            raise RuntimeError("planted")
+
+        hook = waiting_for(anyio.Event(), Verdict.ONCE)
+        async with open_room(FakeServer(), on_approval=hook) as room:
+            await teach(room, "a")
+            notes = record_events(room, Note)
+            for number in range(3):
+                room.start_call(room.describe("a_echo"), {"n": number}, raising)
+            await settle()
+            await room.aclose()
+            assert [note.code for note in notes if "planted" in note.words] == [NoteCode.CALLBACK] * 3
+        assert len(ended) == len({*map(id, ended)}) == 3, "each has an error of its own"
+        assert all(isinstance(error, RoomClosed) for error in ended)
+
+    run_virtual(backend, body)
+
+
+def test_a_resource_is_allowed_by_its_own_uri_and_not_with_another(backend: str) -> None:
+    async def read(asking: Asking, arguments: Mapping[str, Any]) -> Any:
+        raise AssertionError
+
+    async def body() -> None:
+        found = [{"uri": f"x:/{number}", "name": f"r{number}"} for number in (1, 2)]
+        server = AskingServer({"do": read}, resources=found)
+        hook, asked = saying(Verdict.SESSION)
+        config = {"mcpServers": {"a": {"command": "fake"}}, "settings": {"approve": "all"}}
+        connectors = asking_connectors({"a": server})
+        room = Greenroom.open(
+            config, cache_path=":memory:", bootstrap=False, connectors=connectors, on_approval=hook
+        )
+        async with room:
+            await room.connect("a")
+            names = [one.name for one in room.tools("a") if one.kind == "resource"]
+            assert len(names) == 2
+            for name in (*names, *names):
+                await room.call(name)
+            assert [one.original for one in asked] == ["x:/1", "x:/2"]
+            assert [one.tool for one in asked] == names
+            await room.read_resource("x:/1")
+            assert len(asked) == 2, "to read it by its URI is no call of a tool"
+
+    run_virtual(backend, body)
+
+
 # ---- doors --------------------------------------------------------------------------------------------------------
 
 
@@ -768,8 +991,10 @@ def test_a_question_about_a_call_is_carried_by_its_own_request(backend: str) -> 
 
 
 def test_more_input_for_an_allowed_call_is_the_same_call(backend: str) -> None:
+    asks_more = [0]
+
     async def ask(asking: Asking, arguments: Mapping[str, Any]) -> Any:
-        if "inputResponses" in asking.params:
+        if "inputResponses" in asking.params and not asks_more[0]:
             return {"content": [{"type": "text", "text": "done"}]}
         wanted = {"q": {"method": "elicitation/create", "params": {"message": "?"}}}
         return {"resultType": "input_required", "inputRequests": wanted, "requestState": "s"}
@@ -796,6 +1021,13 @@ def test_more_input_for_an_allowed_call_is_the_same_call(backend: str) -> None:
                 assert done["content"][0]["text"] == "done"
                 again = await answered(wants, {"x": 1}, {"action": "accept"})
                 assert "Greenroom asks" in json.dumps(again), "it was allowed once, and has had its input"
+                asks_more[0] = 4
+                wants = await answered(again, {"x": 1}, ONCE)
+                for rest in (3, 2, 1, 0):
+                    asks_more[0] = rest
+                    wants = await answered(wants, {"x": 1}, {"action": "accept"})
+                    assert "Greenroom asks" not in json.dumps(wants), "it may want more, again and again"
+                assert wants["content"][0]["text"] == "done"
                 last = (await ann.answer(begin_modern(ann, "direct", "a_ask", {"x": 3})))["result"]
                 wants = await answered(last, {"x": 3}, ONCE)
                 assert wants["inputRequests"]["q"]["params"]["message"] == "[a] ?"

@@ -37,7 +37,7 @@ from greenroom import (
     Verdict,
 )
 from greenroom.gateway._approving import approval_methods
-from greenroom.gateway._serve import commands
+from greenroom.gateway._serve import allowing, commands
 from greenroom.protocol.bounds import APPROVALS_ENDED, APPROVALS_LISTED, APPROVALS_WAITING
 from greenroom.supervisor._approval_desk import LONGEST_LOOK, Desk, Question
 from greenroom.testing._fake import FakeServer
@@ -597,3 +597,60 @@ def test_the_methods_of_the_control_socket(backend: str) -> None:
             assert set(approval_methods(room)) == {"approvals", "approve"}
 
     run_virtual(backend, body)
+
+
+def test_a_look_at_one_call_tells_whether_it_has_ended_and_how_many_wait(backend: str) -> None:
+    async def body() -> None:
+        async with open_room(FakeServer()) as room:
+            await teach(room, "a")
+            methods = commands(room, "0")
+            await methods["approvals"]({"watching": 60})
+            async with Outcomes() as calls:
+                for number in range(2):
+                    calls.start(room, "a_echo", {"n": number})
+                await anyio.sleep(2.34)
+                both = await methods["approvals"]({})
+                assert "hasEnded" not in both
+                assert [(each["waiting"], each["left"]) for each in both["approvals"]] == [(2.3, 297.7)] * 2
+                first, second = both["approvals"]
+
+                async def seen(number: int) -> Any:
+                    said = await methods["approvals"]({"number": number})
+                    return said["approvals"], said["waitingForApproval"], said["hasEnded"]
+
+                assert await seen(first["number"]) == ([first], 2, False)
+                assert await seen(99) == ([], 2, False)
+                await methods["approve"]({"number": first["number"], "verdict": "once"})
+                await settle()
+                assert await seen(first["number"]) == ([], 1, True)
+                assert (await methods["status"]({}))["waitingForApproval"] == 1
+                await methods["approve"]({"number": second["number"], "verdict": "deny"})
+            assert not (await methods["approvals"]({}))["approvals"]
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_sent"),
+    [
+        ({"allowed": True}, True),
+        *(({"allowed": no}, False) for no in (False, None, 1, "true", [True])),
+        ({}, False),
+    ],
+)
+def test_a_command_sends_a_call_that_has_to_be_allowed_only_after_a_plain_yes(
+    said: dict[str, Any], is_sent: bool, backend: str
+) -> None:
+    async def body() -> None:
+        server = FakeServer()
+        async with open_room(server) as room:
+            await teach(room, "a")
+            mcp = commands(room, "0")["mcp"]
+            answer = await mcp({"arguments": {"tool": "a_echo", "args": {"x": 1}}, **said})
+            assert bool(answer.get("isError")) is not is_sent
+            assert len(server.calls) == is_sent
+            again = await mcp({"arguments": {"tool": "a_echo", "args": {"x": 1}}})
+            assert again["isError"], "one yes is for one call"
+
+    run_virtual(backend, body)
+    assert anyio.run(allowing, None) is Verdict.ONCE

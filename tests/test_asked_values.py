@@ -19,7 +19,15 @@ from tests.support.teller import room_of, teller
 from greenroom import ConnectFailed, Greenroom
 from greenroom.actors.env_file import LARGEST, variables_in
 from greenroom.actors.secret_keyring import Entry, kept
-from greenroom.protocol.asked import asked_of, keyring_in
+from greenroom.protocol.asked import (
+    asked_of,
+    command_in,
+    is_asked,
+    keyring_in,
+    with_answer,
+    without_asked,
+)
+from greenroom.protocol.config import ServerDefinition
 from greenroom.protocol.config_parse import Layer, merge, parse_config, redacted
 from greenroom.supervisor.config_files import load_config
 
@@ -117,7 +125,34 @@ def test_an_env_file_that_cannot_be_used_is_named_and_nothing_of_it_shown(
         variables_in(os.fspath(file), "s")
     assert f'The envFile of server "s", {file}, ' in str(failed.value)
     assert why in str(failed.value)
+    assert failed.value.server == "s"
     assert "planted" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", {}),
+        (b"A=\nB=0\n", {"A": "", "B": "0"}),
+        (b"A\nB = b \n", {"B": "b"}),
+        (b"# A=1\n\nexport B='x # y'\nC=\"1\n2\"\n", {"B": "x # y", "C": "1\n2"}),
+        (b"A=1\nA=2\n", {"A": "2"}),
+        (b"A=b=c\n", {"A": "b=c"}),
+        (b"A=" + b"x" * (65_536 - 2), {"A": "x" * (65_536 - 2)}),
+        ("Ä=ö\n".encode(), {"Ä": "ö"}),
+        (b"'A=B'=x\n", None),
+        (b"'A\0'=x\n", None),
+    ],
+)
+def test_an_env_file_is_read_as_other_tools_read_it(
+    tmp_path: Path, content: bytes, found: dict[str, str] | None
+) -> None:
+    (tmp_path / ".env").write_bytes(content)
+    if found is None:
+        with pytest.raises(ConnectFailed, match="no process can be given"):
+            variables_in(os.fspath(tmp_path / ".env"), "s")
+    else:
+        assert variables_in(os.fspath(tmp_path / ".env"), "s") == found
 
 
 def test_an_env_file_belongs_to_the_command_it_was_written_for() -> None:
@@ -201,7 +236,19 @@ def test_an_entry_that_cannot_be_had_fails_the_start_with_the_next_step(
             await kept("s", [Entry(service, "n", "env.TOKEN")], 60)
         assert 'The value of env.TOKEN of server "s", which the keyring keeps, ' in str(failed.value)
         assert why in str(failed.value)
+        assert failed.value.server == "s"
         assert "planted" not in str(failed.value)
+
+    run(backend, main)
+
+
+def test_each_entry_of_the_keyring_is_what_it_is_even_if_that_is_nothing(backend: str, ring: Ring) -> None:
+    entries = {("a", "b"): "one", ("b", "a"): "two", ("a", "c"): ""}
+    ring.entries.update(entries)
+
+    async def main() -> None:
+        assert await kept("s", [Entry(*each, "env.TOKEN") for each in entries], 60) == entries
+        assert await kept("s", [], 60) == {}
 
     run(backend, main)
 
@@ -291,3 +338,44 @@ def test_another_file_does_not_get_what_the_keyring_keeps() -> None:
         Layer("own", {"mcpServers": {"s": own}}),
     ]
     assert [*asked_of(merge(layers).servers["s"])] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("!get it", "get it"),
+        ("Bearer !get it", "get it"),
+        ("!", None),
+        ("!  ", None),
+        ("!!get", None),
+        ("Bearer !!get", None),
+        ("Bearer", None),
+        ("bearer !get", None),
+        (" !get", None),
+        ("a!get", None),
+        ("", None),
+    ],
+)
+def test_a_command_is_what_begins_with_one_mark(text: str, command: str | None) -> None:
+    assert command_in(text) == command
+    assert is_asked(text) is (command is not None)
+    assert with_answer(text, "answer") == ("Bearer answer" if text.startswith("Bearer ") else "answer")
+
+
+def test_what_is_asked_for_is_found_in_each_place_and_left_out_for_who_does_not_ask() -> None:
+    definition = ServerDefinition(
+        "s",
+        command="x",
+        args=("-v", "!a", "${keyring:s/n}"),
+        env={"A": "!b", "B": "plain"},
+        headers={"X": "!c", "AUTHORIZATION": "Bearer !d", "Y": "Bearer ${keyring:s/n}", "Z": "plain"},
+    )
+    assert [*asked_of(definition)] == [
+        ("args", 1, "!a"),
+        ("args", 2, "${keyring:s/n}"),
+        ("env", "A", "!b"),
+        ("headers", "X", "!c"),
+        ("headers", "AUTHORIZATION", "Bearer !d"),
+        ("headers", "Y", "Bearer ${keyring:s/n}"),
+    ]
+    assert without_asked(definition).headers == {"AUTHORIZATION": "Bearer !d", "Z": "plain"}

@@ -6,20 +6,25 @@ import errno
 import json
 import os
 import socket
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
+from tests.support import run as run_async
 
-from greenroom.gateway import _attach, _background_room, _background_start
+from greenroom.gateway import _attach, _background_doorway, _background_room, _background_start
 from greenroom.gateway._attach import Refused, attach, dial, join
+from greenroom.gateway._background_door import AttachedDoor, RecordedJobs
 from greenroom.gateway._background_doorway import Doorway
+from greenroom.gateway._background_ledger import Ledger, new_memory
 from greenroom.gateway._background_log import LARGEST, end_of, keep_small, open_log
+from greenroom.gateway._background_place import RoomPlace
 from greenroom.gateway._background_start import NoRoom
 from greenroom.gateway._background_wire import (
     OF_CLIENT,
@@ -34,6 +39,7 @@ from greenroom.gateway._cli import _attach as _cli_attach
 from greenroom.gateway._cli import _background
 from greenroom.gateway._cli._common import read_config
 from greenroom.gateway._cli._main import run
+from greenroom.protocol.config import Config, Settings
 from greenroom.protocol.version import VERSION
 
 HELLO = Hello("9")
@@ -541,6 +547,244 @@ def test_a_room_takes_nobody_any_more_once_its_listener_is_shut(
     assert notes == []
 
 
+# ---- a client that is here -------------------------------------------------------------------------------------------
+
+
+class _Talks:
+    """The conversations of a room, which note what they are told."""
+
+    def __init__(self) -> None:
+        self.opened: list[dict[str, Any]] = []
+        self.did: list[Any] = []
+        self.in_flight = 3
+        self.receiving = None
+
+    @asynccontextmanager
+    async def open(self, door: AttachedDoor, spawn: Any, **more: Any) -> AsyncGenerator[_Talks]:
+        self.opened.append(more)
+        self.door = door
+        yield self
+        self.did.append("its session has ended")
+
+    def receive(self, line: bytes) -> None:
+        self.did.append(line)
+
+    def refuse_line(self, _head: bytes, text: str) -> None:
+        self.did.append(("refused", text))
+
+    def keep_in(self, jobs: Any) -> None:
+        self.jobs = jobs
+
+    def greet_again(self, initialize: bytes, *, greeted: bool, gateways: int) -> None:
+        self.did.append(("greeted again", initialize, greeted, gateways))
+
+    def close(self) -> None:
+        self.did.append("closed")
+
+
+async def _word(line: socket.socket, words: Words) -> Any:
+    if not words.has_more:
+        await anyio.wait_readable(line)
+    return words.next()
+
+
+@pytest.mark.parametrize("profile", [None, "home"])
+@pytest.mark.parametrize("end", ["the client", "the process that attached", "the room"])
+def test_a_client_brings_what_it_is_and_each_of_its_ends_is_told(
+    end: str, profile: str | None, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[float] = []
+    told: list[tuple[Any, bool]] = []
+    real_say = _background_doorway.say
+
+    async def flush(_self: Any, seconds: float) -> None:
+        flushed.append(seconds)
+
+    def says(line: socket.socket, **word: Any) -> None:
+        told.append((word, os.get_blocking(stdin)))
+        real_say(line, **word)
+
+    async def main() -> None:
+        talks, ours_is_open = _Talks(), True
+        room: Any = SimpleNamespace(run_id="run-1")
+        conversations: Any = talks
+        doorway = Doorway(
+            room, conversations, "9.0", "work", 200, lambda _: None, lambda: None, lambda: False
+        )
+        memory = new_memory()
+        before = Ledger(os.dup(memory))
+        before.began(b"7")
+        before.close()
+        ours, theirs = socket.socketpair()
+        hello = Hello(
+            "9.0", "direct", profile, 5, None, {"A": "1"}, initialize="LINE\udcff", greeted=True, rooms=2
+        )
+        send_hello(ours, hello, [stdin, stdout, memory])
+        os.close(memory)
+        doorway._coming = 1
+        words = Words(ours)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(doorway._visit, theirs)
+            assert await _word(ours, words) == {"pid": os.getpid(), "version": "9.0"}
+            assert os.get_blocking(stdin) is False
+            await anyio.wait_readable(answers)
+            answer = json.loads(os.read(answers, 1 << 16))
+            assert (answer["id"], answer["error"]["data"]) == (7, {"error": "room_lost", "reach": "sent"})
+            (shown,) = doorway.view()["clients"]
+            seconds = shown.pop("seconds")
+            assert 0.0 <= seconds < 60.0
+            assert shown == {"pid": 5, "expose": "direct", "profile": profile or "work", "inFlight": 3}
+            assert talks.opened == [
+                {
+                    "name": "attached-1",
+                    "variables": {"A": "1"},
+                    "profile": profile or "work",
+                    "expose": "direct",
+                }
+            ]
+            assert isinstance(talks.jobs, RecordedJobs)
+            assert talks.jobs.ledger.left.keys == [b"7"]
+            lines = [b'{"a":1}', b'{"method":"initialize"}', b'{"method":"notifications/initialized"}']
+            os.write(client, b"\n".join([*lines, b""]))
+            assert await _word(ours, words) == {"initialize": lines[1].decode(), "greeted": False}
+            assert await _word(ours, words) == {"initialize": lines[1].decode(), "greeted": True}
+            os.write(client, b"x" * 300 + b"\n")
+            while len(talks.did) < 5:
+                await anyio.lowlevel.checkpoint()
+            assert talks.did[:4] == [("greeted again", b"LINE\xff", True, 2), *lines]
+            assert talks.did[4][0] == "refused", "it is longer than a line may be"
+            del talks.did[:]
+            if end == "the client":
+                os.close(client)
+            elif end == "the process that attached":
+                ours.close()
+                ours_is_open = False
+            else:
+                doorway.why = REPLACED
+                await doorway.closed()
+                assert doorway.clients == {}, "the room waits for its clients"
+            while doorway.clients:
+                await anyio.lowlevel.checkpoint()
+        if ours_is_open:
+            why = REPLACED if end == "the room" else OF_CLIENT
+            assert await _word(ours, words) == {"end": why}
+            assert words.next() is None
+            ours.close()
+        assert told[-1][1] is True, "its descriptors are given back before it is told"
+        assert talks.did == [*([] if end == "the room" else ["closed"]), "its session has ended"]
+        assert flushed == [1.0 if end == "the room" else 0.2]
+        if end != "the client":
+            os.close(client)
+
+    monkeypatch.setattr(AttachedDoor, "flush", flush)
+    monkeypatch.setattr(_background_doorway, "say", says)
+    stdin, client = os.pipe()
+    answers, stdout = os.pipe()
+    try:
+        run_async(backend, main)
+    finally:
+        for descriptor in (stdin, answers, stdout):
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("data", "descriptors", "said"),
+    [
+        (b"", 0, None),  # it goes away
+        (b'{"version": "9"}', 3, None),  # it goes away in the middle
+        (b'{"version": "9"}\n', 3, Hello("9")),
+        (b'{"version": "9"}\n', 4, "too long"),
+        (b"x" * (1 << 20) + b"\n", 0, "too long"),
+        (b"x" * (1 << 20), 0, None),
+    ],
+)
+def test_a_hello_has_an_end_a_bound_and_three_descriptors(
+    data: bytes, descriptors: int, said: Any, backend: str
+) -> None:
+    got: list[int] = []
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.setblocking(False)
+
+            def sends() -> None:
+                counts = (
+                    [min(descriptors, 3), descriptors - 3][: 1 + (descriptors > 3)] if descriptors else []
+                )
+                for place, count in enumerate(counts):
+                    socket.send_fds(ours, [data[place : place + 1]], [0] * count)
+                ours.sendall(data[len(counts) :])
+                ours.shutdown(socket.SHUT_WR)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(anyio.to_thread.run_sync, sends)
+                if isinstance(said, str):
+                    with pytest.raises(BadHello, match=said):
+                        await _background_doorway._hello(theirs, got)
+                else:
+                    assert await _background_doorway._hello(theirs, got) == said
+                    assert len(got) == descriptors
+                theirs.close()
+
+    try:
+        run_async(backend, main)
+    finally:
+        for descriptor in got:
+            assert os.get_inheritable(descriptor) is False
+            os.close(descriptor)
+
+
+def test_who_says_nothing_is_not_waited_for_and_its_end_is_seen_by_who_asked_the_room_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_background_doorway, "_HELLO_WITHIN", 0.02)
+    left, notes = list[bool](), list[str]()
+
+    def descriptors() -> set[int]:
+        listed = [int(name) for name in os.listdir("/proc/self/fd")]
+        return {number for number in listed if os.path.lexists(f"/proc/self/fd/{number}")}
+
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with ours:
+            doorway = a_doorway(left, notes)
+            doorway._coming = 1
+            await doorway._visit(theirs)
+            assert ours.recv(10) == b""
+        assert (left, notes, doorway._coming) == ([], [], 0)
+        ours, theirs = socket.socketpair()
+        with ours:
+            doorway._coming = 1
+            send_hello(ours, Hello("9.0", stop=True), [])
+            before = descriptors()
+            await doorway._visit(theirs)
+            assert Words(ours).next() == {"pid": os.getpid(), "version": "9.0"}
+            ours.setblocking(False)
+            with pytest.raises(BlockingIOError):  # it is open until our process ends
+                ours.recv(10)
+            for held in descriptors() - before:
+                os.close(held)
+            assert ours.recv(10) == b""
+        assert left == [True]
+
+    anyio.run(main)
+
+
+def test_nobody_is_told_in_minutes_that_the_room_ends() -> None:
+    left, notes = list[bool](), list[str]()
+
+    async def main() -> None:
+        doorway = a_doorway(left, notes)
+        await doorway.leave_when_idle(0.03)
+        assert doorway.why == STOPPED
+        await a_doorway(left, notes).leave_when_idle(0)
+
+    anyio.run(main)
+    assert left == [True]
+    assert notes == ["nobody has been attached for 0.0005 min: the background room ends"]
+
+
 # ---- starting one ----------------------------------------------------------------------------------------------------
 
 
@@ -618,3 +862,132 @@ def test_attach_takes_only_what_a_client_can_be_shown(
         assert run(["attach", "--config", os.fspath(config), "--expose", shown]) == 0
     assert run(["attach", "--config", os.fspath(config), "--expose", "all"]) == 2
     assert "'proxy', 'direct', 'meta'" in capsys.readouterr().err
+
+
+# ---- the room itself -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("events", [False, True])
+@pytest.mark.parametrize("end", ["politely", "at once", "left by its doorway"])
+def test_a_background_room_takes_clients_until_it_ends_and_ends_in_order(
+    end: str, events: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[Any] = []
+    given: dict[str, Any] = {}
+
+    class Talks:
+        def __init__(self, *_args: Any, **more: Any) -> None:
+            given["talks"] = more
+
+        async def watch(self, *, task_status: Any) -> None:
+            given["watches"] = True
+            task_status.started()
+            await anyio.sleep_forever()
+
+        def refuse_new(self) -> None:
+            did.append("refuse_new")
+
+    class Waiting(Doorway):
+        async def take(self, listener: Any, visitors: Any) -> None:
+            given["doorway"], given["takes"] = self, listener
+            if end == "left by its doorway":
+                self._leave(REPLACED)
+
+        async def leave_when_idle(self, idle: float) -> None:
+            given["idle"] = idle
+
+        async def closed(self) -> None:
+            did.append("closed")
+
+    class Shut:
+        def __init__(self, path: Path) -> None:
+            assert "room.start" in did, "nobody is taken before there is a room"
+            given["listener"] = path
+
+        def shut(self) -> None:
+            did.append("shut")
+
+    async def starts(_group: Any) -> None:
+        did.append("room.start")
+
+    async def closes(patience: float | None = None) -> None:
+        did.append(("room.aclose", patience))
+
+    async def signals(leaving: Any, *, task_status: Any) -> None:
+        given["leaving"] = leaving
+        task_status.started()
+        await anyio.sleep_forever()
+
+    async def follows(_room: Any, heard: Any, *, kinds: Any, task_status: Any) -> None:
+        given["follow"] = (list(heard), kinds)
+        task_status.started()
+        await anyio.sleep_forever()
+
+    async def attends(*args: Any) -> None:
+        given["attend"] = args[2:]
+
+    async def status(_params: Any) -> Any:
+        return {"servers": 1}
+
+    def ready() -> None:
+        did.append("ready")
+        if end == "politely":
+            given["leaving"].politely()
+        if end == "at once":
+            given["leaving"].at_once()
+
+    def log(path: Path) -> Any:
+        given["log"] = path
+        return SimpleNamespace(line="line")
+
+    for name, fake in {
+        "Conversations": Talks,
+        "Doorway": Waiting,
+        "Listener": Shut,
+        "RoomLog": log,
+        "heed_signals": signals,
+        "follow": follows,
+        "attend": attends,
+        "commands": lambda _room, version: {"status": status, "version": version},
+        "events_file": lambda path, *_: [f"{path} hears"] if path is not None else [],
+        "to_log": lambda _log: "log hears",
+        "set_alarm": lambda seconds: did.append(("alarm", seconds)),
+        "want_orphans": lambda: given.update(orphans=True),
+        "collect_again": lambda: given.update(collects=True),
+        "set_room_aside": lambda: given.update(aside=list(did)),
+    }.items():
+        monkeypatch.setattr(_background_room, name, fake)
+    settings = Settings(max_line=12_345, background_idle=77.0)
+    file = tmp_path / "events" if events else None
+    options = _background_room.Options(expose="direct", profile="work", events=file, version="9.9")
+    place = RoomPlace("x", tmp_path, tmp_path / "socket", tmp_path / "lock", tmp_path / "log")
+    room: Any = SimpleNamespace(
+        start=starts, aclose=closes, config=SimpleNamespace(settings=settings), run_id="run-1"
+    )
+    anyio.run(_background_room.serve_background, Config(), lambda _: room, options, place, ready)
+
+    assert (given["log"], given["listener"]) == (place.log, place.socket)
+    assert given["talks"] == {"expose": "direct", "version": "9.9", "note": "line"}
+    assert (given["idle"], given["watches"], given["orphans"], given["collects"]) == (77.0, True, True, True)
+    assert isinstance(given["takes"], Shut)
+    assert given["aside"] == ["room.start"], "what the room has made is set aside"
+    heard, kinds = given["follow"]
+    assert heard == ["log hears", *([f"{file} hears"] if events else [])]
+    assert kinds is None if events else {kind.value for kind in kinds} == {"transition", "decision", "note"}
+    told_options, told_log, methods = given["attend"]
+    assert (told_options, told_log.line, methods["version"]) == (options, "line", "9.9")
+    shown = anyio.run(methods["status"], {})
+    assert (shown["servers"], shown["background"]["version"]) == (1, "9.9")
+    doorway = given["doorway"]
+    assert (doorway.room, doorway.profile, doorway.max_line) == (room, "work", 12_345)
+    assert doorway.is_leaving()
+    assert doorway.why == (REPLACED if end == "left by its doorway" else STOPPED)
+    at_once = end == "at once"
+    assert did[:2] == ["room.start", "ready"]
+    assert did[-1] == "closed"
+    if at_once:
+        assert ("alarm", 5.0) in did
+    assert {one[1] for one in did if one[0] == "room.aclose"} == {0 if at_once else None}
+    if not at_once:  # whoever comes from then on starts another room
+        closing = did.index(("room.aclose", None))
+        assert did.index("shut") < did.index("refuse_new") < closing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 
 import anyio
 import pytest
@@ -54,3 +55,17 @@ def test_errors_and_time_limits_reach_the_work_and_its_caller() -> None:
         assert seen == ["left"]
 
     run_virtual("asyncio", body)
+
+
+def test_what_the_work_waits_for_is_passed_on_and_what_it_gets_is_passed_back() -> None:
+    class Asks:
+        def __await__(self) -> Generator[str, int, tuple[int, int]]:
+            first = yield "one"
+            return first, (yield "two")
+
+    steps = Begun(Asks()).__await__()
+    assert next(steps) == "one"
+    assert steps.send(1) == "two"
+    with pytest.raises(StopIteration) as ended:
+        steps.send(2)
+    assert ended.value.value == (1, 2)

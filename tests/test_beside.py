@@ -293,3 +293,92 @@ def test_a_tool_that_is_chosen_counts_as_promoted_and_takes_no_place() -> None:
     each = BesideClient(beside)
     assert each.promote(target)
     assert (each.promoted, asked) == ((), [True])
+
+
+def test_a_configuration_that_chooses_something_else_is_noticed(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room, talking(room, "proxy") as talk:
+            await teach(room, "a", [tool("one"), tool("two")])
+            async with talk("ann") as ann:
+                for chosen, listed in (
+                    (None, []), (["one"], ["a_one"]), (["one", "two"], ["a_one", "a_two"]), (False, [])
+                ):  # fmt: skip
+                    entry = {"command": "fake"} | ({} if chosen is None else {"directTools": chosen})
+                    await room.reload({"mcpServers": {"a": entry}})
+                    await settle()
+                    assert await names(ann) == ["mcp", *listed], chosen
+                (beside,) = (each for _, each in talk.conversations._beside.values())
+                assert (beside.has_chosen, beside.may_change) == (False, True), (
+                    "there is a list that may change"
+                )
+
+    run_virtual(backend, body)
+
+
+def test_a_promoted_tool_that_is_gone_is_no_tool_until_it_is_back_and_each_change_is_told_once(
+    backend: str,
+) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}, {"a": ["zed"]}) as room, talking(room, "proxy") as talk:
+            everything = [tool("more"), tool("zed")]
+            await teach(room, "a", everything)
+            async with talk("ann") as ann:
+                assert await names(ann) == ["mcp", "a_zed"]
+                await mcp(ann, promote="a_more")
+                assert ann.methods().count(CHANGED) == 1
+                (one,) = (
+                    each for _, beside in talk.conversations._beside.values() for each in beside.clients
+                )
+                assert one.shows("a_more")
+                await teach(room, "a", [tool("zed", "changed")])  # both lists are others now
+                await settle()
+                assert ann.methods().count(CHANGED) == 2
+                assert not one.shows("a_more")
+                await teach(room, "a", [tool("zed", "changed"), tool("beside")])
+                await settle()
+                assert ann.methods().count(CHANGED) == 2, "nothing that is listed has changed"
+                await teach(room, "a", everything)
+                await settle()
+                assert ann.methods().count(CHANGED) == 3
+                assert one.shows("a_more")
+
+    run_virtual(backend, body)
+
+
+def test_a_tool_with_the_name_of_ours_is_not_promoted(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}, toolPrefix="none") as room, talking(room, "proxy") as talk:
+            await teach(room, "a", [tool("mcp"), tool("other")])
+            async with talk("ann") as ann:
+                shown = {target.original: target for target in room.index.tools("a")}
+                (one,) = (
+                    each for _, beside in talk.conversations._beside.values() for each in beside.clients
+                )
+                assert one.promote(shown["mcp"]) is (shown["mcp"].name != "mcp")
+                assert one.promote(shown["other"])
+                assert (await names(ann)).count("mcp") == 1
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("wish", [True, False, None, 1, "true"])
+def test_a_stream_hears_only_what_was_wished_for_in_so_many_words(wish: Any, backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room, talking(room, "proxy") as talk:
+            await teach(room, "a", [tool("echo")])
+            new = Person()
+            async with talk.conversations.open(new, talk.spawn, name="new") as new.session:
+                wanted = {} if wish is None else {"toolsListChanged": wish}
+                listening = new.begin("subscriptions/listen", {"notifications": wanted, "_meta": META})
+                await new.heard(lambda said: said.get("method", "").endswith("/acknowledged"))
+                meta = {"io.modelcontextprotocol/subscriptionId": listening}
+                heard = {"toolsListChanged": True} if wish is True else {}
+                (acknowledged,) = (
+                    said["params"] for said in new.said if said.get("method", "").endswith("/acknowledged")
+                )
+                assert acknowledged == {"notifications": heard, "_meta": meta}
+                answer = await mcp(new, META, promote="a_echo")
+                assert bool(answer.get("isError")) is (wish is not True)
+                assert new.methods().count(CHANGED) == (wish is True)
+
+    run_virtual(backend, body)

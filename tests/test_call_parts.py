@@ -21,19 +21,23 @@ from greenroom.actors._call_table import CallTable
 from greenroom.actors._condition import is_outdated
 from greenroom.actors._exchange_table import ExchangeTable
 from greenroom.actors._handshake import RpcFailure, _newest, shake_hands
+from greenroom.actors._hearing import Hearing, _without_secrets
+from greenroom.actors._host import covers, joined, lacking
 from greenroom.actors._idling import Idling
 from greenroom.actors._incarnation import Incarnation
 from greenroom.actors._meeting import Meeting
 from greenroom.actors._notes import Notes
 from greenroom.actors._part import FIRST_PAUSE, LAST_PAUSE, Part
-from greenroom.actors._peer import Exchange, RpcError, WhenEnded
+from greenroom.actors._peer import Exchange, LostReason, RpcError, WhenEnded
 from greenroom.actors._questions import Questions
+from greenroom.actors._room_context import Record
 from greenroom.actors._server import ServerActor
 from greenroom.actors._waiting_calls import WaitingCalls
 from greenroom.protocol.address import Address
-from greenroom.protocol.config import Era, ServerDefinition, Settings
+from greenroom.protocol.config import Era, Pinning, ServerDefinition, Settings
 from greenroom.protocol.errors import ServerDown
-from greenroom.protocol.lifecycle import Cause, Reason, State
+from greenroom.protocol.events import NoteCode
+from greenroom.protocol.lifecycle import Cause, Ending, Reason, State, Trigger
 
 # ---- places --------------------------------------------------------------------------------------------------------
 
@@ -342,6 +346,112 @@ def test_who_waits_until_nothing_is_asked_goes_on_when_the_last_question_is_take
     run(backend, main)
 
 
+class Asked:
+    """Questions of a server whose host answers by `answer`; `said` is what the server hears."""
+
+    def __init__(self, tasks: anyio.abc.TaskGroup, answer: Callable[[Any], Any]) -> None:
+        self.said: list[Any] = []
+        context = SimpleNamespace(
+            backend=current_backend(), spawn=tasks.start_soon, host=SimpleNamespace(answer=answer)
+        )
+        incarnation: Any = SimpleNamespace(
+            actor=SimpleNamespace(context=context, note_bug=self.said.append),
+            peer=SimpleNamespace(
+                reply=lambda *said: self.said.append(said), notify=lambda *said: self.said.append(said)
+            ),
+        )
+        self.questions = Questions(incarnation, Address("s"))
+
+
+@pytest.mark.parametrize("token", [0, "", "t", 1.5, None])
+def test_progress_is_told_with_the_token_that_the_server_gave_whatever_it_is(
+    backend: str, token: float | str | None
+) -> None:
+    async def main() -> None:
+        async def answer(request: Any) -> dict[str, Any]:
+            request.progress({"progress": 1, "progressToken": "somebody's"})
+            return {"roots": []}
+
+        async with anyio.create_task_group() as tasks:
+            asked = Asked(tasks, answer)
+            asked.questions.take(7, "roots/list", {"_meta": {"progressToken": token}})
+            with anyio.fail_after(60):
+                await asked.questions.settled()
+            told = ("notifications/progress", {"progress": 1, "progressToken": token})
+            assert asked.said == [*([] if token is None else [told]), (7, {"roots": []}, None)]
+            request = asked.questions._request("roots/list", {"_meta": {"progressToken": token}}, None)
+            asked.questions.close()
+            asked.said.clear()
+            request.progress({"progress": 2})
+            assert asked.said == [], "the server is gone"
+
+    run(backend, main)
+
+
+def test_who_takes_a_question_back_has_its_answer_given_up_and_hears_nothing(backend: str) -> None:
+    async def main() -> None:
+        given_up: list[str] = []
+
+        async def answer(request: Any) -> dict[str, Any]:
+            try:
+                await anyio.sleep(request.params["after"])
+            except BaseException:
+                given_up.append(request.method)
+                raise
+            return {}
+
+        async with anyio.create_task_group() as tasks:
+            asked = Asked(tasks, answer)
+            asked.questions.take("a", "roots/list", {"after": 1.0})
+            asked.questions.take("b", "sampling/createMessage", {"after": 600.0})
+            await anyio.sleep(2.0)
+            assert (asked.said, len(asked.questions)) == ([("a", {}, None)], 1)
+            asked.questions.heed("notifications/cancelled", {"requestId": "b"})
+            await asked.questions.settled()
+            await anyio.sleep(1.0)
+            assert given_up == ["sampling/createMessage"]
+            asked.questions.take("c", "roots/list", {"after": 600.0})
+            await anyio.sleep(1.0)
+            asked.questions.close()
+            await anyio.sleep(1.0)
+            assert (given_up[1:], len(asked.said)) == (["roots/list"], 1)
+            asked.questions.take("d", "roots/list", {"after": 1.0})
+            assert asked.said[1][2].message == "the connection is being closed; nobody answers any more"
+            assert anyio.current_time() == pytest.approx(5.0)
+
+    run_virtual(backend, main)
+
+
+def test_what_a_result_asks_is_answered_under_its_keys_in_their_order_and_for_its_call(backend: str) -> None:
+    async def main() -> None:
+        call: Any = object()
+        seen: list[Any] = []
+
+        async def answer(request: Any) -> dict[str, Any]:
+            seen.append(request)
+            await anyio.sleep(3.0 if request.method == "roots/list" else 1.0)
+            return {"of": request.method}
+
+        async with anyio.create_task_group() as tasks:
+            asked = Asked(tasks, answer)
+            requests = {
+                "late": {"method": "roots/list"},
+                "soon": {"method": "elicitation/create", "params": {"mode": "form"}},
+                "odd": {"method": "vendor/asks", "params": 7},
+            }
+            answers = await asked.questions.answer_all(call, requests)
+            assert list(answers.items()) == [
+                (key, {"of": request["method"]}) for key, request in requests.items()
+            ]
+            assert anyio.current_time() == pytest.approx(3.0), "side by side"
+            params = {"roots/list": {}, "elicitation/create": {"mode": "form"}, "vendor/asks": {}}
+            assert {each.method: each.params for each in seen} == params
+            assert all((each.call is call, each.address) == (True, Address("s")) for each in seen)
+            assert await asked.questions.answer_all(call, {}) == {}
+
+    run_virtual(backend, main)
+
+
 @pytest.mark.parametrize(("rounds", "takes"), [(0, 0.0), (1, 1), (3, 3), (1000, None)])
 def test_whatever_a_server_asks_one_after_the_other_is_answered_before_its_first_call(
     backend: str, rounds: int, takes: int | None
@@ -499,7 +609,236 @@ def test_only_who_is_connected_and_not_leased_begins_to_rest(state: State, lease
     assert idling.since == (7.0 if rests else -math.inf)
 
 
+@pytest.mark.parametrize(("shortened", "until"), [(None, 30.0), (60.0, 30.0), (5.0, 5.0), (0.0, 0.0)])
+def test_who_came_without_being_asked_for_stays_for_less_and_never_for_longer(
+    shortened: float | None, until: float
+) -> None:
+    actor: Any = SimpleNamespace(supervisor=SimpleNamespace(idle_timeout=lambda _actor: 30.0))
+    idling = Idling(actor)
+    idling.since = 0.0
+    assert idling.until == math.inf, "nobody has been asked yet"
+    idling.ask_time()
+    if shortened is not None:
+        idling.shorten(shortened)
+    assert idling.until == until
+    idling.ask_time()
+    assert idling.until == 30.0
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+@pytest.mark.parametrize("may", [True, False])
+@pytest.mark.parametrize("called", [True, False], ids=["called since", "never called"])
+@pytest.mark.parametrize("shortened", [5.0, 30.0])
+@pytest.mark.parametrize("late", [-0.5, 0.0, 0.5])
+def test_idle_time_that_is_over_ends_whoever_nobody_needs(
+    is_idle: bool, may: bool, called: bool, shortened: float, late: float
+) -> None:
+    done: list[Any] = []
+    since = 101.0 if called else 100.0
+    now = since + shortened + late
+    actor: Any = SimpleNamespace(
+        is_idle=is_idle,
+        connected_at=100.0,
+        supervisor=SimpleNamespace(idle_timeout=lambda _actor: 30.0, may_expire=lambda _actor: may),
+        rearm=lambda: done.append("asked again"),
+        steps=SimpleNamespace(move=lambda *moved: done.append(moved)),
+    )
+    idling = Idling(actor)
+    idling.ask_time()
+    idling.shorten(shortened)
+    idling.since = since
+    idling.expire(now)
+    ending = Ending(Cause.IDLE_TIMEOUT, reason=Reason.NO_CALL, seconds=shortened)
+    if not is_idle or late < 0:
+        assert done == []
+    elif called and shortened < 30:
+        assert done == ["asked again"], "it was called: it has all its time"
+    else:
+        assert done == ([(Trigger.DRAIN, ending, now)] if may else [])
+
+
+class Entry:
+    """One server that its entry says something of, or nothing; the room's settings say the rest."""
+
+    def __init__(self, own: dict[str, Any], general: dict[str, Any]) -> None:
+        self.told: list[Any] = []
+        self.definition = ServerDefinition("s", command="npx", args=("x",), **own)
+        self.settings = Settings(**general)
+        self.actor: Any = SimpleNamespace(
+            definition=self.definition,
+            context=SimpleNamespace(
+                settings=self.settings,
+                stop_by=math.inf,
+                backend=SimpleNamespace(now=lambda: 100.0, waiter=lambda: None),
+                events=SimpleNamespace(call_readers=(), seq=0),
+            ),
+            alarm=SimpleNamespace(when=0.0),
+            life=SimpleNamespace(state=State.DRAINING),
+            tell=self.told.append,
+            address=Address("s"),
+        )
+
+    def call_timeout(self) -> float:
+        table: Any = object.__new__(CallTable)
+        table.actor, table.context, table.record = self.actor, self.actor.context, self
+        call: Any = SimpleNamespace(timeout=None)
+        table.exchange_sent(call)
+        assert (call.deadline, call.timeout) == (call.sent_at + call.timeout, call.timeout)
+        return call.timeout
+
+    def drain_timeout(self) -> float:
+        actor: Any = object.__new__(ServerActor)
+        actor.record, actor.context, actor.life = self, self.actor.context, self.actor.life
+        actor.mailbox = SimpleNamespace(put_system=self.told.append)
+        actor.stop(Ending(Cause.RESTART), 0)
+        actor.stop(Ending(Cause.RESTART))
+        assert self.told[0].patience == 0, "at once is at once"
+        return self.told[1].patience
+
+    def stop_timeout(self) -> float:
+        return Incarnation(self.actor, 1)._stop_time()
+
+    def connect_timeout(self) -> float:
+        return Incarnation(self.actor, 1)._meeting.deadline - 100.0
+
+    def install_timeout(self) -> float:
+        return Incarnation(self.actor, 1)._meeting._patience.most
+
+    def pinning(self) -> Pinning:
+        return Incarnation(self.actor, 1)._meeting._settings.pinning
+
+    def max_in_flight(self) -> int:
+        return Record(self.definition).most_in_flight(self.settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "general"),
+    [
+        ("call_timeout", 3.0, 9.0),
+        ("drain_timeout", 3.0, 9.0),
+        ("stop_timeout", 3.0, 9.0),
+        ("connect_timeout", 3.0, 9.0),
+        ("install_timeout", 300.0, 900.0),
+        ("max_in_flight", 3, 9),
+        ("pinning", Pinning.QUARANTINE, Pinning.WARN),
+    ],
+)
+def test_what_the_entry_of_a_server_says_goes_before_the_settings(
+    backend: str, name: str, own: Any, general: Any
+) -> None:
+    async def main() -> None:
+        for said, setting in product((None, own, general), (own, general)):
+            entry = Entry({} if said is None else {name: said}, {name: setting})
+            assert getattr(entry, name)() == (said or setting), (said, setting)
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize(("stop_by", "has"), [(math.inf, 5.0), (103.0, 3.0), (100.05, 0.1), (90.0, 0.1)])
+def test_a_stop_has_what_is_left_of_the_rooms_time_and_a_moment_at_least(
+    backend: str, stop_by: float, has: float
+) -> None:
+    async def main() -> None:
+        entry = Entry({"stop_timeout": 5.0}, {})
+        entry.actor.context.stop_by = stop_by
+        assert entry.stop_timeout() == pytest.approx(has)
+
+    run(backend, main)
+
+
+# ---- what a client can answer --------------------------------------------------------------------------------------
+
+ELICIT, SAMPLE, ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "declared", "lacks"),
+    [
+        (ROOTS, {}, {}, "roots"),
+        (ROOTS, {}, {"roots": {}}, None),
+        (ROOTS, {}, {"roots": None}, "roots"),
+        (ROOTS, {}, {"sampling": {}, "elicitation": {}}, "roots"),
+        (SAMPLE, {}, {"roots": {}}, "sampling"),
+        (SAMPLE, {}, {"sampling": {}}, None),
+        (SAMPLE, {"tools": []}, {"sampling": {}}, None),
+        (SAMPLE, {"tools": [{}]}, {"sampling": {}}, "sampling.tools"),
+        (SAMPLE, {"tools": [{}]}, {"sampling": {"tools": {}}}, None),
+        (SAMPLE, {"mode": "url"}, {"sampling": {}}, None),
+        (ELICIT, {}, {"sampling": {}}, "elicitation"),
+        (ELICIT, {}, {"elicitation": {}}, None),
+        (ELICIT, {"mode": "form"}, {"elicitation": {}}, None),
+        (ELICIT, {"mode": "url"}, {"elicitation": {}}, "elicitation.url"),
+        (ELICIT, {"mode": "url"}, {"elicitation": {"url": {}}}, None),
+        (ELICIT, {"tools": [{}]}, {"elicitation": {}}, None),
+        ("vendor/asks", {}, {}, None),
+    ],
+)
+def test_what_a_client_has_not_declared_it_is_not_asked(
+    method: str, params: dict[str, Any], declared: dict[str, Any], lacks: str | None
+) -> None:
+    assert lacking(declared, method, params) == lacks
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ({}, {"roots": {}}, {"roots": {}}),
+        ({"roots": {"listChanged": True}}, {"roots": {}}, {"roots": {"listChanged": True}}),
+        (
+            {"roots": {"listChanged": False}},
+            {"roots": {"listChanged": True}},
+            {"roots": {"listChanged": True}},
+        ),
+        ({"sampling": {"tools": {}}}, {"sampling": {"x": {}}}, {"sampling": {"tools": {}, "x": {}}}),
+        ({"a": {}}, {"b": {"c": 1}}, {"a": {}, "b": {"c": 1}}),
+    ],
+)
+def test_a_server_that_several_share_is_told_what_any_of_them_can(
+    one: dict[str, Any], other: dict[str, Any], both: dict[str, Any]
+) -> None:
+    for left, right in ((one, other), (other, one)):
+        found = joined([Greeting(left), Greeting(right)])
+        assert found == Greeting(both)
+        assert covers(both, left)
+        assert covers(both, right)
+        assert covers(left, both) is (left == both)
+    for hands in product((True, False), repeat=3):
+        assert joined(Greeting(by_handshake=each) for each in hands).by_handshake is any(hands)
+    assert joined([]) == Greeting()
+
+
 # ---- what servers say of themselves --------------------------------------------------------------------------------
+
+
+def test_the_first_odd_thing_of_an_incarnation_is_kept_without_secrets_and_each_is_noted() -> None:
+    notes: list[Any] = []
+    record = Record(ServerDefinition("s", command="x"))
+    incarnation: Any = SimpleNamespace(
+        note=lambda code, words: notes.append((code, words)),
+        actor=SimpleNamespace(record=record, hidden=lambda text: text.replace("secret", "***")),
+    )
+    for text in ("junk: a secret", "more junk"):
+        Hearing(incarnation).on_note(text)
+    assert record.odd == "junk: a ***"
+    assert notes == [(NoteCode.ODD, "junk: a secret"), (NoteCode.ODD, "more junk")], "hidden in the stream"
+    record.remark(None)
+    assert record.odd is None, "an incarnation begins"
+    record.remark("again")
+    assert record.odd == "again"
+
+
+@pytest.mark.parametrize("text", ["closed its stdout", "a secret"])
+@pytest.mark.parametrize("tail", [(), ("fine",), ("fine", "a secret")])
+def test_the_reason_of_a_lost_connection_has_lost_its_secrets_in_each_of_its_parts(
+    text: str, tail: tuple[str, ...]
+) -> None:
+    said = LostReason(text, 3, stderr_tail=tail)
+    found = _without_secrets(said, lambda text: text.replace("secret", "***"))
+    assert (found.text, found.stderr_tail, found.exit_code) == (
+        text.replace("secret", "***"),
+        tuple(line.replace("secret", "***") for line in tail),
+        3,
+    )
 
 
 def test_every_text_of_a_server_that_leaves_its_incarnation_has_lost_its_secrets() -> None:

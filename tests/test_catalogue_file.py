@@ -7,12 +7,16 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import attrs
 import pytest
 from filelock import FileLock
+from tests.support import run
 
 from greenroom.actors._catalogue_file import MAX_BROKEN, CatalogueFile, default_cache_path
 from greenroom.protocol import bounds
@@ -39,19 +43,24 @@ def same(left: ServerEntry, right: ServerEntry) -> bool:
 def test_what_was_saved_is_loaded_field_by_field(file: CatalogueFile) -> None:
     whole = entry(
         tools=({"name": "t", "inputSchema": {"type": "object"}, "x-own": [1, None, "é"]},),
-        resources=(),
+        resources=({"uri": "r:1"}, {"uri": "r:2"}),
+        templates=({"uriTemplate": "r:{n}"},),
         prompts=({"name": "p"},),
         instructions="Be kind.",
         server_info={"name": "S", "version": "1"},
         capabilities={"tools": {"listChanged": True}},
         protocol_version="2025-11-25",
+        problems=("prompts/list: cut after 2 pages", "half \ud83d"),
         revision=7,
     )
+    nothing = attrs.asdict(ServerEntry("", ""))
+    same_as_nothing = {name for name, value in attrs.asdict(whole).items() if value == nothing[name]}
+    assert same_as_nothing == {"pinned", "prints", "since"}, "these are kept elsewhere"
     assert file.save([whole], NOW) is None
     loaded = file.load({"s": "h"}, NOW)
 
     assert loaded.warning is None
-    assert same(whole, loaded.entries["s"])
+    assert same(attrs.evolve(whole, problems=(whole.problems[0], "half \ufffd")), loaded.entries["s"])
 
 
 def test_unknown_is_not_empty(file: CatalogueFile) -> None:
@@ -100,6 +109,15 @@ def test_an_older_answer_never_overwrites_a_newer_one(file: CatalogueFile) -> No
     file.save([entry(fetched_at=NOW, revision=1, instructions="begun before")], NOW)
 
     assert file.load({"s": "h"}, NOW).entries["s"].instructions == "newer"
+    saved_later: list[dict[str, Any]] = [
+        {"fetched_at": NOW, "revision": 2, "instructions": "of the same moment"},
+        {"fetched_at": NOW, "revision": 3, "instructions": "begun after"},
+        {"fetched_at": NOW + 1, "revision": 0, "instructions": None},
+        {"fetched_at": NOW + 2, "revision": 0, "instructions": ""},
+    ]
+    for later in saved_later:
+        file.save([entry(**later)], NOW)
+        assert file.load({"s": "h"}, NOW).entries["s"].instructions == later["instructions"]
 
 
 def test_a_stamp_from_the_future_does_not_hold_its_place(file: CatalogueFile) -> None:
@@ -139,7 +157,7 @@ def test_what_is_not_ours_is_set_aside_and_rebuilt(file: CatalogueFile, content:
 def test_a_writer_sets_aside_too(file: CatalogueFile) -> None:
     file.path.parent.mkdir()
     file.path.write_bytes(b"junk")
-    warning = file.save([entry()], NOW)
+    warning = file.save([entry(), entry("junk", tools=({"name": object()},))], NOW)
 
     assert warning is not None
     assert "broken-1" in warning
@@ -218,7 +236,9 @@ def test_the_file_has_a_bound_and_the_newest_stay(
     assert file.path.stat().st_size <= 6_000
     wanted = {f"s{number}": "h" for number in range(5)}
     assert sorted(file.load(wanted, NOW + 9).entries) == ["s2", "s3", "s4"]
-    file.path.write_bytes(file.path.read_bytes() + b" " * 6_000)
+    file.path.write_bytes(file.path.read_bytes().ljust(6_000))
+    assert sorted(file.load(wanted, NOW + 9).entries) == ["s2", "s3", "s4"]
+    file.path.write_bytes(file.path.read_bytes() + b" ")
     assert "has more than 6,000 bytes" in (file.load(wanted, NOW + 9).warning or "")
 
 
@@ -247,6 +267,30 @@ def test_a_lock_that_is_not_had_is_a_warning(file: CatalogueFile) -> None:
     assert warning is not None
     assert "not written" in warning
     assert list(loaded.entries) == ["s"]  # reading needs no lock
+
+
+def test_a_writer_waits_so_long_for_another_and_a_task_that_ends_waits_no_longer(
+    file: CatalogueFile, backend: str
+) -> None:
+    ended: list[str | None] = []
+
+    async def save(lock_timeout: float) -> None:
+        patient = CatalogueFile(file.path, lock_timeout=lock_timeout)
+        ended.append(await anyio.to_thread.run_sync(patient.save, [entry()], NOW))
+
+    async def body() -> None:
+        with anyio.fail_after(4.0):
+            await save(0.05)
+        assert "not written" in (ended[0] or "")
+        with anyio.move_on_after(0.05):
+            await save(30.0)
+        assert len(ended) == 1
+
+    file.save([], NOW)
+    with FileLock(f"{file.path}.lock"):
+        began = time.monotonic()
+        run(backend, body)
+    assert time.monotonic() - began < 15.0
 
 
 def test_a_directory_that_cannot_be_had_is_a_warning(tmp_path: Path) -> None:

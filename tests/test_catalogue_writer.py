@@ -113,6 +113,30 @@ def test_a_store_that_blocks_is_called_in_a_thread(backend: str) -> None:
     assert threading.get_ident() not in store.threads
 
 
+@pytest.mark.parametrize("problem", [None, "the disk is full"])
+def test_after_each_try_to_write_and_only_then_it_is_said_once(backend: str, problem: str | None) -> None:
+    """Others look then for what another room has written meanwhile."""
+    store, said = Store(problem=problem), list[int]()
+
+    async def main() -> None:
+        loop_backend = current_backend()
+        events = EventStream(loop_backend)
+        writer = CatalogueWriter(loop_backend, events, store, lambda: said.append(len(store.saves)))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(writer.core.run)
+            await writer.ref.ask(Flush)
+            assert said == [], "there was nothing to write"
+            for revision in (1, 2):
+                save(writer, "a", revision)
+                save(writer, "b", revision)
+                await writer.ref.ask(Flush)
+            tasks.cancel_scope.cancel()
+
+    run_virtual(backend, main)
+
+    assert said == [1, 2]
+
+
 def test_an_empty_flush_is_answered_and_writes_nothing(backend: str) -> None:
     store = Store()
 

@@ -134,6 +134,34 @@ def test_where_there_is_no_cgroup_to_make_nothing_is_left_and_nothing_fails(tmp_
     assert [each.name for each in tmp_path.iterdir()] == ["full"]
 
 
+def test_a_process_of_somebody_else_is_not_moved_and_costs_no_descriptor(tmp_path: Path) -> None:
+    """It may have got the id of a server that has ended."""
+    other = _starts("import sys; sys.stdin.read()")
+    try:
+        folder = tmp_path / "greenroom-1-x" / f"{other.pid}"
+        folder.mkdir(parents=True)
+        (folder / "cgroup.kill").write_text("")
+        cgroups, before = _guard_main.Cgroups(str(tmp_path), "1-x", other.pid), _process_descriptors()
+        for _ in range(3):
+            cgroups.follow([(b"=", other.pid)])
+            cgroups.work()
+        assert cgroups.patience() is None
+        assert _process_descriptors() == before
+        assert [each.name for each in folder.iterdir()] == ["cgroup.kill"]
+    finally:
+        other.kill()
+        other.communicate()
+
+
+def _process_descriptors() -> int:
+    """How many of our descriptors stand for a process."""
+    held = 0
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one that lists them has been closed
+            held += "pidfd" in os.readlink(each)
+    return held
+
+
 @pytest.mark.parametrize(
     ("user", "has_systemd", "delegated", "may"),
     [(0, True, False, False), (0, True, True, True), (0, False, False, True), (1000, True, False, True)],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -23,7 +25,8 @@ from greenroom.gateway._churn import CYCLE, PHASES, Churned, Holdings, Leaks, Pl
 from greenroom.gateway._cli._bench import Scale, report, svg
 from greenroom.gateway._cli._main import cli
 from greenroom.protocol.address import Address
-from greenroom.protocol.config import Config, ServerDefinition
+from greenroom.protocol.config import Config, Isolation, Lifecycle, ServerDefinition, Settings
+from greenroom.protocol.errors import Problem
 from greenroom.protocol.events import Lagged, Note, NoteCode, Transition
 from greenroom.protocol.lifecycle import State
 from greenroom.testing._fake import FakeServer, fake_connectors, tool
@@ -62,8 +65,17 @@ def test_cycles_run_side_by_side_and_are_told_one_by_one(backend: str) -> None:
     assert told[-8:] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-@pytest.mark.parametrize("offered", [tool("write"), tool("look", annotations={"readOnlyHint": True}, inputSchema={
-    "type": "object", "required": ["path"]})])  # fmt: skip
+ASKS = {"type": "object", "required": ["path"]}
+
+
+@pytest.mark.parametrize(
+    "offered",
+    [
+        tool("write"),
+        tool("look", annotations={"readOnlyHint": "yes"}),
+        tool("look", annotations={"readOnlyHint": True}, inputSchema=ASKS),
+    ],
+)
 def test_a_tool_that_may_do_harm_or_needs_arguments_is_not_called_unasked(offered: dict[str, Any]) -> None:
     server = FakeServer(tools=[offered])
     churned = _churned("trio", Plan(cycles=2), server)
@@ -99,6 +111,62 @@ def test_a_cycle_that_fails_is_counted_and_the_others_go_on() -> None:
     churned = _churned("trio", Plan(cycles=4, tool="write"), server)
     assert [failure.partition(":")[0] for failure in churned.failures] == ['Server "churn0" was lost']
     assert len(churned.samples["call"]) >= 3
+
+
+def test_only_measured_cycles_that_fail_are_told_and_each_ends_its_server() -> None:
+    server = FakeServer(tools=[tool("write")], call_error=(-1, "no"))
+    churned = _churned("trio", Plan(cycles=3, tool="write"), server)
+    assert len(churned.failures) == 3, "and not that of the warm-up"
+    assert (server.starts, server.most_live, server.live) == (3 + 2, 1, 0)
+
+
+def test_clones_are_the_server_as_it_is_started_when_it_is_wanted_and_nothing_else() -> None:
+    kept = ServerDefinition(
+        "s", command="x", lifecycle=Lifecycle.KEEP_ALIVE, isolation=Isolation.PER_SESSION, disabled=True
+    )
+    settings = Settings(
+        min_connections=2, max_connections=9, start_permits=1, bootstrap=True, call_timeout=7.0
+    )
+    odd = Problem("mcp.json", "it is odd")
+    config = Config(
+        servers={"s": kept, "other": ServerDefinition("other", command="y")},
+        settings=settings,
+        broken={"b": odd},
+        problems=(odd,),
+    )
+    made = churning._config_of_clones(config, kept, 3)
+    assert {name: clone.name for name, clone in made.servers.items()} == {
+        f"churn{number}": f"churn{number}" for number in range(3)
+    }
+    for clone in made.servers.values():
+        assert (clone.command, clone.lifecycle, clone.isolation, clone.disabled) == (
+            "x", Lifecycle.LAZY, Isolation.PERSISTENT, False,
+        )  # fmt: skip
+    assert made.settings == Settings(
+        min_connections=0, max_connections=3, start_permits=3, bootstrap=False, call_timeout=7.0
+    )
+    assert (made.broken, made.problems) == ({}, ())
+
+
+def test_what_is_left_is_shared_out_over_the_measured_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [Holdings({1: "old"}, 5, 1_000), Holdings({1: "old", 7: "node"}, 6, 9_000)]
+    monkeypatch.setattr(churning.Holdings, "now", classmethod(lambda _cls: held.pop(0)))
+    churned = _churned("trio", Plan(cycles=4), FakeServer(tools=[READS]))
+    assert churned.leaks == Leaks(("node (7)",), 1, 2_000.0)
+
+
+def test_a_child_of_a_child_is_a_descendant_too() -> None:
+    command = ["sh", "-c", "sleep 61 & echo; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as shell:
+        try:
+            assert shell.stdout is not None
+            shell.stdout.readline()
+            found = churning._descendants()
+            assert found[shell.pid] == " ".join(command)
+            assert any(pid != shell.pid and "61" in said for pid, said in found.items()), found
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.pid not in churning._descendants()
 
 
 def test_what_was_not_there_before_is_a_leak() -> None:

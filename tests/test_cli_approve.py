@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from greenroom.gateway._cli._main import run
 from greenroom.gateway._cli._top_calls import DOWN, UP, WaitingCalls
 from greenroom.gateway._cli._top_desks import Desks
 from greenroom.gateway._control_place import identity
+from greenroom.protocol.errors import UsageError
 
 # ---- the head of the screen ---------------------------------------------------------------------------------------
 
@@ -458,3 +460,287 @@ def test_a_call_typed_at_another_terminal_is_asked_about_there(
     assert run(["call", "w_echo", "text=hi", *where]) == 1
     assert "--yes allows the call" in capsys.readouterr().err
     assert asked("approve", *where, capsys=capsys)["approvals"] == []
+
+
+def test_what_the_last_key_did_is_told_until_the_next_choice() -> None:
+    calls, decided = WaitingCalls(), Decided()
+    calls.see(*waiting(7, 8))
+    calls.press("\t", decided)
+    calls.press("y", decided)
+    assert "Call 7: allowed once." in said(calls)
+    calls.press("\t", decided)
+    assert "allowed once" not in said(calls)
+    for key in ("x", "other", ""):
+        assert not calls.press(key, decided)
+    assert calls.marked == (1, 7)
+    calls.see(*waiting())
+    assert not calls.press("\t", decided), "there is none to choose"
+    assert not calls.press("y", decided)
+    assert len(decided.all) == 1
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_the_chosen_call_is_shown_in_full_and_not_again_among_the_others(told: bool) -> None:
+    calls = WaitingCalls()
+    calls.see(*waiting(7, 8, 9, count=12))
+    calls.press("\t", Decided())
+    calls.said = "It was read." if told else ""
+    said_of_it = ["It was read."] if told else []
+    head = [
+        "12 calls wait for approval",
+        "Tab or arrows choose a call; y allows it once, s for its session, n refuses it",
+    ]
+    rest = ', for ann, 9 s left: {"n":1}'
+    chosen = [
+        "▶ 7 s_do of s, for ann, 9 s left",
+        'Greenroom asks before it calls the tool "do" of the server "s".',
+        'Arguments: {"n":1}',
+        "Allow this call?",
+    ]
+    others = [f"  8 s_do of s{rest}", f"  9 s_do of s{rest}"]
+    assert said(calls).splitlines() == [*head, *said_of_it, *chosen, *others, "  and 9 more"]
+    lines = said(calls, 100, 4).splitlines()
+    warning = "It does not fit into this window. Make that larger, or read it with greenroom approve."
+    assert lines == [*head, *said_of_it, warning, *chosen, *others, "  and 9 more"]
+    assert all(len(line) <= 30 for line in said(calls, 30).splitlines()[-3:])
+    calls.see(*waiting(7))
+    assert said(calls).splitlines()[0] == "1 call waits for approval"
+    assert "more" not in said(calls)
+
+
+@pytest.mark.parametrize("rows", [6, 7, 8, 9, 10])
+def test_a_call_fits_if_all_of_it_and_two_lines_more_do(rows: int) -> None:
+    calls = WaitingCalls()
+    calls.see(*waiting(7))
+    calls.press("\t", Decided())
+    shown = len(said(calls, 200, 99).splitlines())
+    assert shown == 6
+    assert ("does not fit" in said(calls, 200, rows)) == (rows < shown + 2)
+
+
+def test_an_unmarked_question_hides_nothing_in_its_text() -> None:
+    calls = WaitingCalls()
+    calls.see(*waiting(7, question='asks\nArguments: {"a":"\x1b[2J"}\nAllow?'))
+    for key in ("", "\t"):
+        calls.press(key, Decided())
+        assert "\x1b" not in said(calls)
+
+
+# ---- the desks of several gateways -----------------------------------------------------------------------------------
+
+
+class DeskGateway:
+    def __init__(self, pid: int, error: control.GatewayError | None = None) -> None:
+        self.pid = pid
+        self.error = error
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.is_open = True
+        self.connection = SimpleNamespace(close=self._close)
+
+    def _close(self) -> None:
+        self.is_open = False
+
+    def ask(self, method: str, **params: Any) -> Any:
+        self.asked.append((method, params))
+        if self.error is not None:
+            raise self.error
+        return {"approvals": [{"number": self.pid}], "waitingForApproval": self.pid}
+
+
+@pytest.mark.parametrize(
+    ("code", "is_left_alone"), [("gateway_silent", True), ("invalid_request", True), ("gateway_error", False)]
+)
+def test_each_gateway_is_asked_over_one_connection_and_one_that_fails_is_dropped(
+    code: str, is_left_alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, without = [100.0], list[list[int]]()
+    made: list[DeskGateway] = []
+
+    def find(config: str, _tell: Any, known: Any) -> list[DeskGateway]:
+        assert config == "config"
+        without.append(sorted(known))
+        found = [DeskGateway(pid) for pid in (1, 2) if pid not in known]
+        made.extend(found)
+        return found
+
+    monkeypatch.setattr(control, "find_gateways", find)
+    desks = Desks("config", None, lambda: clock[0])
+    assert desks.look(5.0) == ([{"number": 1, "pid": 1}, {"number": 2, "pid": 2}], 3)
+    assert desks.look(None) == ([{"number": 1, "pid": 1}, {"number": 2, "pid": 2}], 3)
+    assert without == [[], [1, 2]]
+    one, two = made
+    assert one.asked == [("approvals", {"quickly": True, "watching": 5.0}), ("approvals", {"quickly": True})]
+    assert desks.decide(2, 7, "once") is None
+    assert two.asked[-1] == ("approve", {"quickly": True, "number": 7, "verdict": "once"})
+    assert desks.decide(3, 7, "once") == "The gateway 3 has gone, and its call with it."
+
+    two.error = control.GatewayError("It is stuck.", code)
+    assert desks.look(5.0) == ([{"number": 1, "pid": 1}], 1)
+    assert (one.is_open, two.is_open) == (True, False)
+    clock[0] = 129.9
+    assert desks.look(5.0)[1] == (1 if is_left_alone else 3)
+    clock[0] = 130.0
+    assert desks.look(5.0)[1] == 3
+    assert without[-2:] == ([[1, 2], [1]] if is_left_alone else [[1], [1, 2]])
+    one.error = control.GatewayError("It is gone.", code)
+    assert desks.decide(1, 7, "deny") == "It is gone."
+    assert not one.is_open
+    desks.close()
+    assert not any(each.is_open for each in made)
+
+
+def test_with_a_pid_one_gateway_alone_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [DeskGateway(pid) for pid in (1, 2, 3)]
+    monkeypatch.setattr(control, "find_gateways", lambda *_: made)
+    desks = Desks("config", 2)
+    assert desks.look(1.0) == ([{"number": 2, "pid": 2}], 2)
+    assert [each.is_open for each in made] == [False, True, False]
+
+    def fails(*_: object) -> Any:
+        raise UsageError("No gateway can be looked for.")
+
+    monkeypatch.setattr(control, "find_gateways", fails)
+    assert desks.look(1.0)[1] == 2, "who is known is asked all the same"
+    desks.close()
+
+
+# ---- the command, with gateways that were written down beforehand ----------------------------------------------------
+
+
+class Listed:
+    """A gateway in which these calls wait; or one that cannot be asked."""
+
+    def __init__(
+        self, pid: int, *numbers: int, ended: tuple[int, ...] = (), count: int = 0, mute: bool = False
+    ):
+        self.pid = pid
+        self.numbers = numbers
+        self.ended = ended
+        self.count = count or len(numbers)
+        self.mute = mute
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.is_open = True
+
+    def ask(self, method: str, **params: Any) -> Any:
+        self.asked.append((method, params))
+        if self.mute:
+            raise control.GatewayError(f"The gateway {self.pid} does not answer.")
+        if method == "approve":
+            return {"server": "s", "tool": "s_do\x1b[2J", "session": None}
+        number = params.get("number")
+        calls = waiting(*(each for each in self.numbers if number in (None, each)))[0]
+        return {"approvals": calls, "waitingForApproval": self.count, "hasEnded": number in self.ended}
+
+    def __enter__(self) -> Listed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_open = False
+
+
+@pytest.fixture
+def listed(tmp_path: Path, where: list[str], monkeypatch: pytest.MonkeyPatch) -> list[Listed]:
+    """The gateways that the command finds."""
+    found: list[Listed] = []
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
+
+    def one(_name: str, pid: int) -> Any:
+        return next((each for each in found if each.pid == pid), None)
+
+    monkeypatch.setattr(control, "find_gateways", lambda *_: found)
+    monkeypatch.setattr(control, "find_gateway", one)
+    return found
+
+
+def test_calls_of_all_gateways_are_listed_and_one_that_is_mute_is_told_of(
+    listed: list[Listed], where: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed += [Listed(11, 1, count=3), Listed(12, mute=True), Listed(13, 2)]
+    assert run(["approve", *where]) == 0
+    out, err = capsys.readouterr()
+    assert "The gateway 12 does not answer." in err
+    lines = out.splitlines()
+    assert lines[0] == "1: waits for 1 s, 9 s left, session ann, gateway 11"
+    assert lines[4] == "2: waits for 1 s, 9 s left, session ann, gateway 13"
+    assert lines[8] == "2 more wait."
+    assert [each.asked for each in listed] == [[("approvals", {"quickly": True, "watching": 10.0})]] * 3
+    assert not any(each.is_open for each in listed)
+    assert run(["approve", "--json", *where]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [(each["number"], each["pid"]) for each in shown["approvals"]] == [(1, 11), (2, 13)]
+    assert (shown["waitingForApproval"], shown["source"]) == (4, "gateway")
+
+
+def test_with_one_gateway_its_pid_is_not_told_and_a_call_of_the_room_is_named_so(
+    listed: list[Listed],
+    where: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for session, who in (("ann", "session ann"), (None, "the room itself"), ("", "the room itself")):
+        listed[:] = [Listed(11, 1)]
+        calls = [{**waiting(1)[0][0], "session": session}]
+        monkeypatch.setattr(
+            listed[0], "ask", lambda *_, calls=calls, **__: {"approvals": calls, "waitingForApproval": 1}
+        )
+        assert run(["approve", *where]) == 0
+        out = capsys.readouterr().out
+        assert out.splitlines()[0] == f"1: waits for 1 s, 9 s left, {who}"
+        assert "more wait" not in out
+        assert out.splitlines()[-1].startswith("Allow one with greenroom approve NUMBER")
+
+
+@pytest.mark.parametrize(
+    ("option", "verdict", "done"),
+    [
+        ([], "once", "Allowed, this once"),
+        (["--session"], "session", "Allowed for its session, with these arguments"),
+        (["--deny"], "deny", "Refused"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("gateways", "asked"),
+    [
+        ([(11, (), ())], 11),  # it alone can say what has become of it
+        ([(11, (), ()), (12, (7,), ())], 12),
+        ([(11, (), ()), (12, (), (7,))], 12),
+        ([(11, (), (7,)), (12, (7,), ())], 12),
+        ([(11, (1,), ()), (12, (1,), ())], 11),
+    ],
+)
+def test_the_gateway_where_the_call_waits_or_has_waited_is_told_the_answer(
+    gateways: list[Any],
+    asked: int,
+    option: list[str],
+    verdict: str,
+    done: str,
+    listed: list[Listed],
+    where: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    listed += [Listed(pid, *numbers, ended=ended) for pid, numbers, ended in gateways]
+    assert run(["approve", "7", *option, *where]) == 0
+    assert capsys.readouterr().out == f"{done}: the call 7 of s_do.\n"
+    told = {each.pid: [said for said in each.asked if said[0] == "approve"] for each in listed}
+    assert {pid for pid, said in told.items() if said} == {asked}
+    assert told[asked] == [("approve", {"quickly": True, "number": 7, "verdict": verdict})]
+    assert run(["approve", "7", *option, "--json", *where]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["number"], shown["verdict"], shown["pid"]) == (7, verdict, asked)
+
+
+def test_with_a_pid_no_other_gateway_is_told_the_answer(
+    listed: list[Listed], where: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed += [Listed(11, 7), Listed(12, 7), Listed(13, mute=True)]
+    assert run(["approve", "7", *where]) == 2
+    assert "in each of the gateways 11, 12" in capsys.readouterr().err
+    assert run(["approve", "7", "--pid", "12", *where]) == 0
+    assert [[said[0] for said in each.asked] for each in listed] == [
+        ["approvals"],
+        ["approvals", "approve"],
+        ["approvals"],
+    ]
+    assert run(["approve", "7", "--pid", "14", *where]) == 1
+    for option in ("--session", "--deny"):
+        assert run(["approve", option, *where]) == 2

@@ -11,33 +11,54 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
+import anyio
 import click
 import pytest
 from tests.support.door_rooms import NOW, FakeRoom
 from tests.support.gateway import faulty, gone_within, logged_pids, serve
 from tests.support.numbers import numbers_of
 
+from greenroom import Greenroom
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
-from greenroom.gateway._cli import _act, _look, _main, _refresh
+from greenroom.gateway import _serve as _gateway
+from greenroom.gateway import _serve_http
+from greenroom.gateway._cli import (
+    _accept,
+    _act,
+    _attach,
+    _background,
+    _common,
+    _look,
+    _main,
+    _refresh,
+    _serve,
+)
 from greenroom.gateway._cli._act import given_args, patient, split_pairs
 from greenroom.gateway._cli._common import read_config, say_whose, show_json
+from greenroom.gateway._cli._complete import complete_clients, complete_profiles, complete_servers
 from greenroom.gateway._cli._look import _status_lines
 from greenroom.gateway._cli._main import COMMANDS, _report, cli, run
 from greenroom.gateway._cli._serve import override
 from greenroom.gateway._mcp_tool import FOR_PEOPLE, CatalogueReader
-from greenroom.gateway._offline import OfflineCatalogue
+from greenroom.gateway._offline import OfflineCatalogue, open_catalogue
 from greenroom.gateway._views import status_view, tools_view
-from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.config import Config
+from greenroom.protocol.address import Address
+from greenroom.protocol.catalogue import Pinned, ServerEntry
+from greenroom.protocol.config import Config, Isolation, ServerDefinition, Settings
 from greenroom.protocol.errors import ConfigError, Problem, ServerDown, UsageError
+from greenroom.protocol.events import Lagged, Note, NoteCode
+from greenroom.protocol.index import Target
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.slices import finish
 from greenroom.protocol.status import ServerStatus
+from greenroom.protocol.version import VERSION
 from greenroom.supervisor.catalogue_keys import catalogue_keys
 from greenroom.supervisor.config_files import load_config
 
@@ -191,6 +212,61 @@ def test_the_catalogue_on_disk_is_what_the_cache_means(
     assert capsys.readouterr().out.startswith("clock_now\nServer: clock\n\nThe time")
     assert run(["tools", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tools"][0]["original"] == "now"
+
+
+def test_the_cache_tells_of_each_server_what_a_room_would(home: Path) -> None:
+    odd = {"name": "odd", "inputSchema": {"type": "object", "$ref": 5}}
+    servers = {
+        "clock": ServerDefinition("clock", command="x", env={"A": "${session.TWO}", "B": "${session.ONE}"}),
+        "fresh": ServerDefinition("fresh", command="x", disabled=True),
+        "empty": ServerDefinition("empty", command="x"),
+    }
+    entries = {
+        "clock": ServerEntry("clock", "h", tools=(NOW, odd), problems=("cut",)),
+        "fresh": None,
+        "empty": ServerEntry("empty", "h"),
+    }
+    library = OfflineCatalogue(Config(servers=servers), entries)
+    clock, fresh, empty = library.status()
+    assert (clock.server, clock.tool_count, clock.problems, clock.disabled) == ("clock", 2, ("cut",), False)
+    assert clock.session_variables == ("ONE", "TWO")
+    assert clock.faults == library.index.faults("clock")
+    assert (fresh.tool_count, fresh.disabled, fresh.problems) == (None, True, ())
+    assert (empty.tool_count, entries["empty"].known if entries["empty"] else None) == (None, False)
+    assert [row.server for row in finish(library.surveying())] == ["clock", "fresh", "empty"]
+    assert [row.server for row in finish(library.surveying("fresh"))] == ["fresh"]
+    assert library.entry("clock") is entries["clock"]
+    assert library.entry("nobody") is None
+
+
+def test_the_cache_has_an_entry_for_each_server_and_knows_what_was_pinned(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home / ".mcp.json", clock={"command": "c"}, fresh={"command": "f"})
+    config = load_config(cwd=home, home=home, environ=os.environ)
+    entry = ServerEntry("clock", catalogue_keys(config)["clock"], tools=(NOW,), fetched_at=time.time() - 60)
+    assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
+    pinned = Pinned(changed={"now": ("description",)})
+    pins = {"clock": SimpleNamespace(pinned=pinned)}
+    warned: list[str | None] = [None]
+    monkeypatch.setattr(
+        "greenroom.gateway._offline.pins_file",
+        lambda _: SimpleNamespace(load=lambda _: (pins, warned[0])),  # pyright: ignore[reportUnknownLambdaType]
+    )
+    library = open_catalogue(config)
+    clock = library.entry("clock")
+    assert clock is not None
+    assert (clock.pinned, clock.tools, library.warning) == (pinned, entry.tools, None)
+    assert library.status()[0].changed == ("now",)
+    assert library._entries.keys() == {"clock", "fresh"}
+    assert library.entry("fresh") is None
+    warned[0] = "The pins cannot be read."
+    assert open_catalogue(config).warning == "The pins cannot be read."
+    default_cache_path().write_text("{")
+    pins.clear()
+    said = open_catalogue(config).warning
+    assert said is not None
+    assert said != "The pins cannot be read.", "what is wrong with the catalogue goes first"
 
 
 def test_nothing_configured_is_no_fault(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -662,6 +738,794 @@ def test_options_of_serve_override_the_configuration() -> None:
     changed = override(Config(), idle_timeout=0.0, cooldown=None, failure_threshold=9)
     assert (changed.settings.idle_timeout, changed.settings.failure_threshold) == (0.0, 9)
     assert changed.settings.cooldown == Config().settings.cooldown
+
+
+def test_a_tool_is_described_by_its_name_and_its_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def look(arguments: Any) -> Any:
+        asked.append(arguments)
+        return {"content": [], "_meta": {"greenroom/details": {"mode": "describe"}}}
+
+    source = SimpleNamespace(origin={"source": "cache"}, look=look)
+    monkeypatch.setattr(_look, "open_source", lambda *_: source)
+    assert run(["describe", "read"]) == 0
+    assert run(["describe", "read", "--server", "s"]) == 0
+    assert asked == [{"describe": "read"}, {"describe": "read", "server": "s"}]
+
+
+def shown_status(**more: Any) -> list[str]:
+    """The lines of a status of one server."""
+    server = {
+        "name": "a", "status": "cached", "state": "idle", "toolCount": 1, "pid": None, "inFlight": 0,
+        "queued": 0, "waitingFor": None, "lastLine": "", "faults": (), "retryIn": None,
+    }  # fmt: skip
+    details = {"disabledCount": 0, "connectedCount": 0, "totalTools": 1}
+    rest = {name: more.pop(name) for name in ("background", "waitingForApproval") if name in more}
+    return list(_status_lines({**details, "servers": [{**server, **more}], **rest}))
+
+
+@pytest.mark.parametrize(
+    ("row", "notes"),
+    [
+        ({}, ""),
+        ({"state": "closed"}, ""),
+        ({"state": "draining"}, "draining"),
+        ({"pid": 7}, "pid 7"),
+        ({"inFlight": 1}, "1 in flight, 0 queued"),
+        ({"queued": 1}, "0 in flight, 1 queued"),
+        ({"waitingFor": "slot"}, "waiting for slot"),
+        ({"waitingFor": "slot", "waiting": 0.0}, "waiting for slot for 0 s"),
+        ({"waitingFor": "install", "waiting": 0.4}, "installing for 0 s"),
+        ({"retryIn": 0.0}, "retry in 0s"),
+        ({"failure": "it said \x1b[2J", "down": "drained"}, "drained; it said"),
+        ({"problems": ("odd",)}, "odd"),
+        ({"faults": ("x", "y")}, "clients would refuse x, and 1 more"),
+    ],
+    ids=repr,
+)
+def test_each_thing_that_is_worth_knowing_of_a_server_is_told(row: dict[str, Any], notes: str) -> None:
+    line = shown_status(**row)[0]
+    assert line.removeprefix("○ a  cached, 1 tool").strip() == notes
+
+
+def test_who_is_attached_to_the_background_room_is_told() -> None:
+    client = {"pid": 5, "expose": None, "profile": None, "inFlight": 0, "seconds": 7.4}
+    one = {"pid": 9, "clients": [client]}
+    assert shown_status(background=one)[-2:] == [
+        "background room, pid 9: 1 client is attached",
+        "  pid 5, 0 in flight, for 7 s",
+    ]
+    other = {**client, "expose": "direct", "profile": "wo\x1b[2Jrk", "inFlight": 3}
+    assert shown_status(background={"pid": 9, "clients": [client, other]})[-3:] == [
+        "background room, pid 9: 2 clients are attached",
+        "  pid 5, 0 in flight, for 7 s",
+        "  pid 5, direct, work, 3 in flight, for 7 s",
+    ]
+    assert shown_status(background={"pid": 9, "clients": []})[-1] == (
+        "background room, pid 9: 0 clients are attached"
+    )
+    for count, words in ((1, "1 call waits for approval"), (2, "2 calls wait for approval")):
+        assert shown_status(waitingForApproval=count)[-1].startswith(words)
+    assert "approval" not in shown_status(waitingForApproval=0)[-1]
+
+
+def test_what_a_list_lacks_is_told_below_it(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    details = {"tools": [{"name": "a_b"}], "count": 1, "message": "Not known yet: s."}
+    source = SimpleNamespace(origin={"source": "cache"}, tools=lambda _: details)
+    monkeypatch.setattr(_look, "open_source", lambda *_: source)
+    assert run(["tools"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["a_b", "Total: 1 tools", "Not known yet: s."]
+
+
+# ---- how a command ends ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "err", "forgets"),
+    [
+        (KeyboardInterrupt(), 130, "", False),
+        (BrokenPipeError(), 0, "", True),
+        (_group(_group(BrokenPipeError())), 0, "", True),
+        (OSError(28, "No space left"), 1, "greenroom: the system refused: No space left.\n", True),
+        (OSError("odd"), 1, "greenroom: the system refused: odd.\n", True),
+        (UsageError("a\x1b[2Jb"), 2, "greenroom: ab\n", False),
+        (ConfigError([Problem("f", "wrong")]), 2, "greenroom: f: wrong\n", False),
+        (click.ClickException("not so"), 2, "Error: not so\n", False),
+        (_group(UsageError("x"), KeyboardInterrupt()), 130, "", False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_whatever_a_command_raises_it_ends_with_one_line_and_stdout_as_it_should_be(
+    error: BaseException,
+    code: int,
+    err: str,
+    forgets: bool,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forgotten: list[bool] = []
+
+    def fails(*_: object) -> Any:
+        raise error
+
+    monkeypatch.delenv("GREENROOM_DEBUG", raising=False)
+    monkeypatch.setattr(_main, "_forget_stdout", lambda: forgotten.append(True))
+    monkeypatch.setattr(_look, "open_source", fails)
+    assert run(["status"]) == code
+    assert capsys.readouterr() == ("", err)
+    assert bool(forgotten) == forgets
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"]])
+def test_nobody_reads_what_is_printed_before_a_command(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[bool] = []
+
+    def broken(*_: object, **_more: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(_main, "_forget_stdout", lambda: forgotten.append(True))
+    for place in ("click.echo", "click.core.echo", "click.decorators.echo"):
+        monkeypatch.setattr(place, broken)
+    assert run(words) == 0
+    assert forgotten
+
+
+def test_a_bug_shows_its_traceback_to_who_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GREENROOM_DEBUG", "1")
+    for error in (ZeroDivisionError("x"), OSError("odd")):
+        with pytest.raises(type(error)):
+            _report(error)
+    assert _report(UsageError("first")) == 2, "that is no bug"
+    assert capsys.readouterr().err == "greenroom: first\n"
+
+
+@pytest.mark.parametrize(("free", "kept"), [([0, 1, 2, 3], 3), ([2, 3], 2), ([1, 5], 2), ([7], 1)])
+def test_each_closed_standard_descriptor_is_filled_and_no_other(
+    free: list[int], kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, closed = iter(free), list[int]()
+    names = SimpleNamespace(
+        open=lambda _path, _flags: next(opened), close=closed.append, devnull=os.devnull, O_RDWR=os.O_RDWR
+    )
+    monkeypatch.setattr(_main, "os", names)
+    _main._fill_the_gaps()
+    assert closed == [free[-1]]
+    assert free[-1] > 2
+    assert next(opened, None) is None
+    assert kept
+
+
+def test_neither_answers_nor_messages_fail_on_a_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2)]
+    for name, stream in zip(("stdout", "stderr"), streams, strict=True):
+        monkeypatch.setattr(sys, name, stream)
+    _main._never_fail_on_a_letter()
+    for stream in streams:
+        stream.write("○")
+        stream.flush()
+        assert stream.buffer.getvalue() == rb"\u25cb"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_what_nobody_reads_is_thrown_away_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with open(writing, "w") as stdout:
+        os.close(reading)
+        monkeypatch.setattr(sys, "stdout", stdout)
+        before = len(os.listdir("/proc/self/fd"))
+        stdout.write("nobody reads this")
+        _main._forget_stdout()
+        assert len(os.listdir("/proc/self/fd")) == before
+        stdout.flush()  # as the interpreter does when it ends
+    for nothing in (None, io.StringIO()):
+        monkeypatch.setattr(sys, "stdout", nothing)
+        _main._forget_stdout()
+
+
+def test_a_timeline_is_made_of_whatever_can_be_read_and_says_how_much_that_was(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = b'{"seq": 1, "at": 1.0, "kind": "note", "detail": "od\xff"}'
+    (home / "log").write_bytes(event + b"\n?\n?\n")
+    assert run(["trace", "log", "-o", "out", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    made = json.loads((home / "out").read_text())["traceEvents"]
+    assert said == {"output": "out", "events": len(made), "skipped": 2}
+    assert run(["trace", "log", "-o", os.devnull]) == 0, "what was named may be a device"
+
+
+def test_refresh_without_a_gateway_asks_for_what_was_named_in_a_room_that_asks_nobody_else(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    rows = [{"name": "s", "state": "failed", "failure": "it said \x1b[2J\nmore"}]
+
+    @asynccontextmanager
+    async def opens(_config: Config, **more: Any) -> AsyncGenerator[str]:
+        opened.append(more)
+        yield "room"
+
+    def begins(room: Any, server: str | None) -> Any:
+        opened.append((room, server))
+        return {"names": ["s"]}
+
+    def looks(_room: Any, _reader: Any, asked: Any) -> Any:
+        opened.append(asked)
+        yield from ()
+        return rows
+
+    monkeypatch.setattr(Greenroom, "open", opens)
+    monkeypatch.setattr("greenroom.gateway._refresh.begin", begins)
+    monkeypatch.setattr("greenroom.gateway._refresh.look", looks)
+    assert run(["refresh", "s"]) == 1
+    assert opened == [{"bootstrap": False}, ("room", "s"), {"names": ["s"]}]
+    assert capsys.readouterr().out == "✗ s: it said more\n"
+    assert run(["refresh", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"servers": rows, "source": "room"}
+
+
+# ---- serve ----------------------------------------------------------------------------------------------------------
+
+TOKEN = "a-token-of-the-tests-0123456789"
+
+
+@pytest.fixture
+def served(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What `greenroom serve` would run, instead of running it."""
+    ran: list[Any] = []
+    monkeypatch.setattr(_serve, "_run", ran.append)
+    monkeypatch.delenv("GREENROOM_DEPTH", raising=False)
+    (home / "tokens").write_text(f"ann {TOKEN}\n")
+    return ran
+
+
+def profiled(home: Path, **settings: Any) -> str:
+    said = {"mcpServers": {"a": {"command": "a"}}, "profiles": {"work": {"servers": ["a"]}}}
+    (home / "mcp.json").write_text(json.dumps({**said, "settings": settings}))
+    return str(home / "mcp.json")
+
+
+def test_what_serve_was_told_reaches_the_gateway_and_is_kept_when_the_configuration_changes(
+    home: Path, served: list[Any]
+) -> None:
+    config = profiled(home, maxConnections=9)
+    flags = [
+        "--max-connections",
+        "3",
+        "--idle-timeout",
+        "1500",
+        "--failure-threshold",
+        "2",
+        "--cooldown",
+        "250",
+    ]
+    more = ["--expose", "direct", "--profile", "work", "--events", "log"]
+    assert run(["serve", "--config", config, *flags, *more]) == 0
+    (main,) = served
+    assert main.func is _gateway.serve
+    given, open_room, options = main.args
+    assert open_room == Greenroom.open
+
+    def chosen(config: Config) -> Any:
+        said = config.settings
+        return said.max_connections, said.idle_timeout, said.failure_threshold, said.cooldown, said.isolation
+
+    assert chosen(given) == (3, 1.5, 2, 0.25, None)
+    assert (options.expose, options.profile, options.events) == ("direct", "work", Path("log"))
+    assert options.version == VERSION
+    profiled(home, maxConnections=8, minConnections=1)
+    again = options.reread()
+    assert chosen(again) == (3, 1.5, 2, 0.25, None)
+    assert again.settings.min_connections == 1, "the file is read again"
+
+
+def test_a_zero_that_serve_is_told_is_a_zero(home: Path, served: list[Any]) -> None:
+    config = profiled(home, idleTimeout=7, cooldownMs=7_000)
+    assert run(["serve", "--config", config, "--idle-timeout", "0", "--cooldown", "0"]) == 0
+    settings = served[0].args[0].settings
+    assert (settings.idle_timeout, settings.cooldown) == (0.0, 0.0)
+    assert run(["serve", "--config", config]) == 0
+    settings = served[1].args[0].settings
+    assert (settings.idle_timeout, settings.cooldown) == (7 * 60.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "isolation"),
+    [({}, Isolation.PER_SESSION), ({"isolation": "persistent"}, Isolation.PERSISTENT)],
+)
+def test_what_serve_over_http_was_told_reaches_the_door(
+    settings: dict[str, Any], isolation: Isolation, home: Path, served: list[Any]
+) -> None:
+    config = profiled(home, **settings)
+    flags = ["--token-file", "tokens", "--tls-cert", "cert", "--tls-key", "key", "--profile", "work"]
+    assert run(["serve", "--config", config, "--http", ":8123", *flags]) == 0
+    (main,) = served
+    assert main.func is _serve_http.serve_http
+    given, open_room, options, http = main.args
+    assert (open_room, options.profile, given.settings.isolation) == (Greenroom.open, "work", isolation)
+    assert (http.host, http.port, http.cert, http.key) == ("127.0.0.1", 8123, Path("cert"), Path("key"))
+    assert (http.profile, http.oauth) == ("work", None)
+    assert [(token.name, token.profile) for token in http.tokens] == [("ann", "work")]
+    assert options.reread().settings.isolation is isolation
+    assert run(["serve", "--config", config]) == 0
+    named = Isolation(settings["isolation"]) if settings else None
+    assert served[1].args[0].settings.isolation is named, "one client of its own shares with nobody"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--token-file", "tokens"], "--token-file is for --http HOST:PORT"),
+        (["--tls-cert", "tokens"], "--tls-cert is for --http HOST:PORT"),
+        (["--tls-key", "tokens"], "--tls-key is for --http HOST:PORT"),
+        (["--background", "--http", ":0"], "do not go together"),
+        (["--as-room", "x", "--http", ":0"], "do not go together"),
+        (["--profile", "home"], 'There is no profile "home"'),
+        (["--profile", ""], 'There is no profile ""'),
+        (["--http", ":0", "--profile", "home"], 'There is no profile "home"'),
+        (["--http", ":0", "--token-file", "others"], 'There is no profile "play"'),
+        (["--http", "localhost"], "is no HOST:PORT"),
+        (["--http", "localhost:"], "is no HOST:PORT"),
+        (["--http", "localhost:65536"], "is no HOST:PORT"),
+        (["--http", "localhost:\u0663"], "is no HOST:PORT"),
+        (["--http", "localhost:-1"], "is no HOST:PORT"),
+        (["--max-connections", "2"], "must be above the configured minConnections (2)"),
+        (["--max-connections", "1"], "must be above the configured minConnections (2)"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
+)
+def test_serve_refuses_what_cannot_be_meant(
+    words: list[str],
+    said: str,
+    home: Path,
+    served: list[Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("greenroom.gateway._background_start.become_room", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType]
+    (home / "others").write_text(f"ann {TOKEN} play\n")
+    assert run(["serve", "--config", profiled(home, minConnections=2), *words]) == 2
+    assert said in capsys.readouterr().err
+    assert served == []
+
+
+@pytest.mark.parametrize("words", [[], ["--http", ":0"], ["--background"]])
+@pytest.mark.parametrize(("above", "runs"), [("4", True), ("5", False)])
+def test_a_gateway_behind_too_many_gateways_is_refused_at_every_door(
+    above: str,
+    runs: bool,
+    words: list[str],
+    home: Path,
+    served: list[Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GREENROOM_DEPTH", above)
+    monkeypatch.setattr(_background, "start_in_background", lambda *_: served.append("started"))  # pyright: ignore[reportUnknownLambdaType]
+    assert run(["serve", "--config", profiled(home), *words]) == (0 if runs else 2)
+    assert len(served) == runs
+    assert ("behind 5 gateways" in capsys.readouterr().err) == (not runs)
+
+
+def test_a_profile_that_only_a_scope_of_a_login_names_has_to_be_there(
+    home: Path, served: list[Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms: Any = SimpleNamespace(profiles={"s": "work"})
+    monkeypatch.setattr("greenroom.gateway._http_door.terms_in", lambda _: terms)  # pyright: ignore[reportUnknownLambdaType]
+    assert run(["serve", "--config", profiled(home), "--http", ":0"]) == 0
+    assert served[0].args[3].oauth is terms
+    terms.profiles["t"] = "play"
+    assert run(["serve", "--config", profiled(home), "--http", ":0"]) == 2
+    assert 'There is no profile "play"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("127.0.0.1:8000", ("127.0.0.1", 8000)),
+        (":8000", ("127.0.0.1", 8000)),
+        ("[::1]:0", ("::1", 0)),
+        ("h.example:65535", ("h.example", 65_535)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, where: tuple[str, int]) -> None:
+    assert _serve._address(text) == where
+
+
+def test_a_background_room_gets_the_same_options_wherever_it_works(
+    home: Path, served: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(_background, "start_in_background", lambda *given: started.append(given))  # pyright: ignore[reportUnknownLambdaType]
+    config = profiled(home)
+    words = ["--expose", "meta", "--idle-timeout", "0", "--events", "log", "--profile", "work"]
+    assert run(["serve", "--config", config, "--background", *words]) == 0
+    ((_, path, told),) = started
+    assert path == Path(config)
+    pairs = dict(zip(told[::2], told[1::2], strict=True))
+    assert pairs == {
+        "--expose": "meta",
+        "--idle-timeout": "0",
+        "--events": str(Path.cwd() / "log"),
+        "--profile": "work",
+    }
+    assert served == []
+
+
+def test_what_is_started_as_a_background_room_becomes_one_before_anything_else(
+    home: Path, served: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[Any] = []
+    start, room = "greenroom.gateway._background_start", "greenroom.gateway._background_room"
+    monkeypatch.setattr(f"{start}.become_room", lambda *held: did.append(("became", held)))  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(f"{start}.say_ready", lambda *told: did.append(("ready", told)))  # pyright: ignore[reportUnknownLambdaType]
+    real = read_config
+
+    def read(*given: Any, **more: Any) -> Config:
+        did.append("read")
+        return real(*given, **more)
+
+    monkeypatch.setattr(_serve, "read_config", read)
+    words = ["--as-room", "x", "--ready", "5", "--lock", "6", "--expose", "meta"]
+    assert run(["serve", "--config", profiled(home), *words]) == 0
+    (main,) = served
+    assert main.func is import_module(room).serve_background
+    _, open_room, options, place, on_ready = main.args
+    assert (open_room, options.expose, place.name) == (Greenroom.open, "meta", "x")
+    on_ready()
+    assert did == [("became", (5, 6)), "read", ("ready", (5, 6))]
+
+
+def test_whose_programs_are_started_is_said_again_when_that_has_changed(
+    home: Path, served: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[Any] = []
+
+    def says(_config: Config, path: Path | None, before: tuple[str, ...] = ()) -> tuple[str, ...]:
+        known.append((path, before))
+        return (f"file {len(known)}",)
+
+    monkeypatch.setattr(_serve, "say_whose", says)
+    config = profiled(home)
+    assert run(["serve", "--config", config]) == 0
+    for _ in range(2):
+        served[0].args[2].reread()
+    path = Path(config)
+    assert known == [(path, ()), (path, ("file 1",)), (path, ("file 2",))]
+
+
+# ---- call, accept, and what commands share ---------------------------------------------------------------------------
+
+NEEDS_YES: dict[str, Any] = {
+    "content": [{"type": "text", "text": "It has to be allowed."}],
+    "isError": True,
+    "_meta": {
+        "greenroom/details": {"mode": "call", "error": "approval_required", "question": "Allow \x1b[2Jit?"}
+    },
+}
+DONE: dict[str, Any] = {
+    "content": [{"type": "text", "text": "done"}],
+    "_meta": {"greenroom/details": {"mode": "call"}},
+}
+
+
+class Allowing(Asked):
+    """A gateway that sends a call after a yes, unless it `never` does."""
+
+    def __init__(self, *, never: bool = False, first: Any = NEEDS_YES) -> None:
+        super().__init__(None)
+        self.never = never
+        self.first = first
+
+    def ask(self, method: str, **params: Any) -> Any:
+        self.asked.append((method, params))
+        return DONE if params.get("allowed") and not self.never else self.first
+
+
+@pytest.mark.parametrize(
+    ("words", "terminals", "answer", "allowed", "asks"),
+    [
+        ([], (True, True), True, [None, True], True),
+        ([], (True, True), False, [None], True),
+        ([], (True, False), True, [None], False),
+        ([], (False, True), True, [None], False),
+        ([], (False, False), True, [None], False),
+        (["--yes"], (True, True), False, [True], False),
+    ],
+)
+def test_a_call_that_has_to_be_allowed_is_asked_about_where_somebody_is(
+    words: list[str],
+    terminals: tuple[bool, bool],
+    answer: bool,
+    allowed: list[bool | None],
+    asks: bool,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gateway, asked = Allowing(), list[Any]()
+
+    def confirm(text: str, **more: Any) -> bool:
+        asked.append((text, more))
+        return answer
+
+    stdin, stderr = (SimpleNamespace(isatty=lambda is_one=is_one: is_one) for is_one in terminals)
+    monkeypatch.setattr(_act, "running_gateway", lambda *_: gateway)
+    monkeypatch.setattr(_act, "sys", SimpleNamespace(stdin=stdin, stderr=stderr))
+    monkeypatch.setattr(click, "confirm", confirm)
+    assert run(["call", "t", *words]) == (0 if allowed[-1] else 1)
+    assert [params.get("allowed") for _, params in gateway.asked] == allowed
+    assert asked == ([("Allow it?", {"err": True})] if asks else [])
+    out, err = capsys.readouterr()
+    assert out == ("done\n" if allowed[-1] else "")
+    assert ("--yes allows the call" in err) == (not asks and not words)
+
+
+def test_a_call_that_fails_otherwise_or_was_allowed_already_is_not_asked_about(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = {"greenroom/details": {"mode": "call", "error": "call_failed", "question": "Really?"}}
+    monkeypatch.setattr(_act, "_is_allowed", lambda _: pytest.fail("it was asked about"))
+    for gateway, words in (
+        (Allowing(first={**NEEDS_YES, "_meta": other}), []),
+        (Allowing(never=True), ["--yes"]),
+    ):
+        monkeypatch.setattr(_act, "running_gateway", lambda *_, gateway=gateway: gateway)
+        assert run(["call", "t", *words]) == 1
+        assert len(gateway.asked) == 1
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_call_without_a_gateway_has_a_patient_room_and_a_session_of_its_own(
+    allowed: bool, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[Any] = []
+
+    @asynccontextmanager
+    async def opens(config: Config, **more: Any) -> AsyncGenerator[Any]:
+        did.append((config.settings.queue_timeout, more))
+        yield SimpleNamespace(session=session)
+
+    @asynccontextmanager
+    async def session(name: str, *, on_approval: Any) -> AsyncGenerator[str]:
+        did.append((name, on_approval))
+        yield "session"
+
+    async def follows(_room: Any, heard: Any, *, kinds: Any, task_status: Any) -> None:
+        did.append((heard, [kind.value for kind in kinds]))
+        task_status.started()
+        await anyio.sleep_forever()
+
+    async def asks(tool: Any, arguments: Any) -> Any:
+        did.append((tool, arguments))
+        return DONE
+
+    monkeypatch.setattr(Greenroom, "open", opens)
+    for place, fake in {
+        "_event_log.follow": follows,
+        "_in_session.InSession": lambda _room, of: of,
+        "_mcp_tool.McpTool": lambda of, *, hints: (of, hints is FOR_PEOPLE),
+        "_mcp_tool.ask": asks,
+    }.items():
+        monkeypatch.setattr(f"greenroom.gateway.{place}", fake)
+    asked = _act.ToolCall("t", "s", {"a": 1})
+    config = Config(settings=Settings(queue_timeout=1.0, install_timeout=600.0))
+    assert _act._call_in_own_room(config, asked, allowed=allowed) == DONE
+    assert did == [
+        (600.0, {"bootstrap": False}),
+        ("command", _gateway.allowing if allowed else None),
+        ([_act._tell_progress], ["note"]),
+        (("session", True), {"tool": "t", "args": {"a": 1}, "server": "s"}),
+    ]
+
+
+def test_of_what_happens_while_a_person_waits_only_an_install_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for code in NoteCode:
+        _act._tell_progress(Note(1, 0.0, Address("s"), code=code, words="fetched 3 of 7"))
+    _act._tell_progress(Lagged(3))
+    assert capsys.readouterr() == ("", "greenroom: s: fetched 3 of 7\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "changed", "accepted"),
+    [
+        ([], ["a/one", "a/two", "b/three"], None),
+        (["--show"], ["a/one", "a/two", "b/three"], None),
+        (["a"], ["a/one", "a/two"], [None]),
+        (["a", "--show"], ["a/one", "a/two"], None),
+        (["a", "two"], ["a/two"], [["two"]]),
+        (["a", "shown_two"], ["a/two"], [["two"]]),  # as a client is shown it
+        (["c"], [], None),
+    ],
+)
+def test_accept_takes_what_was_named_by_the_names_of_its_server(
+    words: list[str],
+    changed: list[str],
+    accepted: Any,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = write(home / "mcp.json", a={"command": "a"}, b={"command": "b"}, c={"command": "c"})
+    taken: list[Any] = []
+
+    def pins(*names: str) -> Any:
+        def accept(chosen: Any, shown: Any) -> list[str]:
+            taken.append(chosen)
+            assert shown == dict.fromkeys(names, "new")
+            return [*(chosen or names)]
+
+        return SimpleNamespace(
+            changed=dict.fromkeys(names, "new"), tools=dict.fromkeys(names, "old"), accept=accept
+        )
+
+    known = {"a": pins("one", "two"), "b": pins("three"), "c": pins()}
+
+    def load(keys: Mapping[str, str]) -> Any:
+        return {name: one for name, one in known.items() if name in keys}, None
+
+    def change(keys: Mapping[str, str], step: Any) -> Any:
+        for name in keys:
+            step(name, known[name])
+        return None, None
+
+    def resolve(tool: str, server: str | None) -> Any:
+        assert (tool, server) == ("shown_two", "a")
+        return Target("shown_two", "a", "tool", "two", {}, "", None)
+
+    records = ({"name": "one", "title": "first"}, {"name": "one", "title": "second"})
+    catalogue = SimpleNamespace(
+        entry=lambda _: SimpleNamespace(tools=records), index=SimpleNamespace(resolve=resolve)
+    )
+    monkeypatch.setattr(
+        "greenroom.supervisor.catalogue_keys.pins_file", lambda _: SimpleNamespace(load=load, change=change)
+    )
+    monkeypatch.setattr("greenroom.gateway._offline.open_catalogue", lambda _: catalogue)
+    monkeypatch.setattr(_accept, "changes", lambda _old, _new: ("description",))
+    monkeypatch.setattr(_accept, "fingerprint", lambda _: "new")
+    assert run(["accept", *words, "--json", "--config", config]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [f"{each['server']}/{each['tool']}" for each in said["changed"]] == changed
+    assert said["accepted"] == (
+        [name for one in accepted for name in one or ("one", "two")] if accepted else []
+    )
+    assert taken == (accepted or [])
+    assert run(["accept", *words, "--config", config]) == 0
+    out = capsys.readouterr().out
+    assert ('title: "first"' in out) == ("a/one" in changed)
+    assert '"second"' not in out, "the first of its name is what a client is shown"
+    assert ("nothing to accept" in out) == (not changed)
+    assert ("greenroom accept b" in out) == (changed[2:] != [])
+
+
+def test_what_is_said_and_shown_is_text_and_an_answer_says_where_it_is_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _common.say("a\x1b[2Jb")
+    _common.show("c\x1b[2Jd", {}, as_json=False)
+    assert capsys.readouterr() == ("cd\n", "greenroom: ab\n")
+    origin = {"source": "gateway", "pid": 7}
+    details = {"mode": "call", "source": "a server's", "pid": "another"}
+    assert _common.show_result({**DONE, "_meta": {"greenroom/details": details}}, origin, as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"mode": "call", "source": "gateway", "pid": 7, "content": DONE["content"]}
+    for encoding, shown in (("utf-8", "é"), ("UTF8", "é"), ("latin-1", "\\u00e9"), (None, "\\u00e9")):
+        told: list[str] = []
+        monkeypatch.setattr(_common, "sys", SimpleNamespace(stdout=SimpleNamespace(encoding=encoding)))
+        monkeypatch.setattr(click, "echo", told.append)
+        show_json("é")
+        show_json("\u202e\x9b")
+        monkeypatch.undo()
+        assert told[0] == f'"{shown}"', encoding
+        assert json.loads(told[1]) == "\u202e\x9b"
+        assert told[1].isascii()
+
+
+def test_a_gateway_is_asked_for_by_its_pid_and_answers_from_memory_quickly(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    class Gateway(Asked):
+        def __enter__(self) -> Gateway:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            asked.append("closed")
+
+    gateway = Gateway({"x": 1})
+
+    def find(name: str, pid: int | None) -> Any:
+        asked.append((len(name), pid))
+        return gateway if pid == 7 else None
+
+    monkeypatch.setattr(_common.control, "find_gateway", find)
+    with click.Context(click.Command("x")):
+        assert _common.running_gateway(Config(), 7) is gateway
+        assert _common.running_gateway(Config(), None) is None
+    assert asked == [(12, 7), (12, None), "closed"]
+    given: Any = gateway
+    source = _common.FromGateway(given)
+    assert source.origin == {"source": "gateway", "pid": 7}
+    assert [source.status(), source.tools("s"), source.tools(None), source.look({"search": "x"})] == [
+        {"x": 1}
+    ] * 4
+    assert gateway.asked == [
+        ("status", {"quickly": True}),
+        ("tools", {"quickly": True, "server": "s"}),
+        ("tools", {"quickly": True, "server": None}),
+        ("mcp", {"quickly": True, "arguments": {"search": "x"}}),
+    ]
+
+
+def test_tab_offers_the_names_of_the_configuration_that_was_named(home: Path) -> None:
+    named = profiled(home)
+    write(home / ".mcp.json", found={"command": "f"})
+    (home / "broken.json").write_text("{")
+    any_parameter: Any = None
+
+    def offered(of: Any, path: str | None, incomplete: str = "") -> list[str]:
+        context = click.Context(click.Command("x"))
+        context.params["config_path"] = None if path is None else Path(path)
+        return of(context, any_parameter, incomplete)
+
+    assert offered(complete_servers, named) == ["a"]
+    assert offered(complete_servers, named, "b") == []
+    assert offered(complete_profiles, named) == ["work"]
+    assert offered(complete_profiles, named, "w") == ["work"]
+    assert offered(complete_profiles, named, "a") == []
+    assert "a" not in offered(complete_servers, None)
+    for of in (complete_servers, complete_profiles):
+        assert offered(of, "broken.json") == offered(of, "missing.json") == offered(of, str(home)) == []
+    clients = offered(complete_clients, None, "cl")
+    assert "claude-code" in clients
+    assert all(name.startswith("cl") for name in clients)
+
+
+def test_a_room_in_the_background_is_started_for_the_project_and_said_to_run(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(_background, "say_whose", lambda *given: said.append(given))  # pyright: ignore[reportUnknownLambdaType]
+    config = Config(files=("mcp.json",))
+    for started, words in ((True, "is ready"), (False, "runs already")):
+        monkeypatch.setattr(_background.Starting, "start", lambda _, started=started: started)
+        _background.start_in_background(config, Path("mcp.json"), ["--expose", "meta"])
+        err = capsys.readouterr().err
+        assert f"the background room {words}. Clients join it" in err
+        assert "Its log: " in err
+    assert said == [(config, Path("mcp.json"))] * 2
+
+
+@pytest.mark.parametrize("room", [None, "run-1"])
+def test_attach_says_in_which_room_it_was_started_and_needs_an_input(
+    room: str | None, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hellos: list[Any] = []
+    monkeypatch.delenv("GREENROOM_DEPTH", raising=False)
+    monkeypatch.delenv("GREENROOM_ROOM", raising=False)
+    if room is not None:
+        monkeypatch.setenv("GREENROOM_ROOM", room)
+    monkeypatch.setattr(_attach, "attach", lambda _starting, hello, _note: hellos.append(hello))  # pyright: ignore[reportUnknownLambdaType]
+    assert run(["attach", "--config", profiled(home)]) == 0
+    assert [hello.room for hello in hellos] == [room]
+    monkeypatch.setenv("GREENROOM_DEPTH", "5")
+    assert run(["attach", "--config", profiled(home)]) == 2
+    assert "behind 5 gateways" in capsys.readouterr().err
+    monkeypatch.delenv("GREENROOM_DEPTH")
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(["attach", "--config", profiled(home)]) == 2
+    assert "Standard input is closed" in capsys.readouterr().err
+    assert len(hellos) == 1
 
 
 def greenroom(home: Path, *arguments: str, stdout: Any = subprocess.PIPE, **environ: str) -> Any:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import run
 from tests.support.numbers import numbers_of
 
 from greenroom.actors import Part
 from greenroom.gateway import _events_file
-from greenroom.gateway._event_log import Log, line_of, record_of
+from greenroom.gateway._event_log import TOLD, Log, follow, line_of, record_of
 from greenroom.gateway._serve import events_file
 from greenroom.protocol.address import Address
-from greenroom.protocol.errors import Reach
+from greenroom.protocol.errors import Reach, UsageError
 from greenroom.protocol.events import (
     CallAccepted,
     CallEnded,
@@ -28,6 +31,7 @@ from greenroom.protocol.events import (
     ConnectStep,
     GateDecision,
     GateMove,
+    Kind,
     Lagged,
     Note,
     NoteCode,
@@ -355,3 +359,81 @@ def test_an_events_file_that_cannot_be_opened_again_is_tried_later_and_what_is_m
         "the file: denied. It is tried again.",
         "the file: works again",
     ]
+
+
+@pytest.mark.parametrize("seconds_apart", [0.0, 100.0])
+def test_what_was_said_to_be_missing_is_still_missing_when_that_line_is_lost(seconds_apart: float) -> None:
+    """The disk is full, and full again when the gap is to be said; what was written before is not missing."""
+    disk, now = Disk(None, OSError(28, "no space"), OSError(28, "no space")), [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_events_file, "os", disk)
+        patch.setattr(_events_file, "open_own", disk.open_own)
+        file = _events_file.EventsFile(Path("e"), Part("the file", print, now=lambda: now[0]))
+        for seq in (1, 2, 3):
+            file(attrs.evolve(IDLED, seq=seq))
+            now[0] += seconds_apart
+        now[0] += 1_000.0
+        file(attrs.evolve(IDLED, seq=4))
+        if not seconds_apart:  # the third was not tried, and this is the one that fails
+            now[0] += 1_000.0
+            file(attrs.evolve(IDLED, seq=5))
+        file.close()
+    records = [json.loads(line) for line in disk.content.splitlines()]
+    last = 4 if seconds_apart else 5
+    assert [record.get("missed", record.get("seq")) for record in records] == [1, last - 2, last]
+
+
+@pytest.mark.parametrize(
+    ("number", "passes"),
+    [
+        *(
+            (getattr(errno, name), True)
+            for name in ["ENXIO", "ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "EIO", "EAGAIN"]
+        ),
+        *((getattr(errno, name), False) for name in ["EACCES", "ENOENT", "ENOTDIR", "EISDIR", "EROFS"]),
+    ],
+)
+def test_a_file_that_may_be_there_later_is_no_mistake_of_whoever_named_it(number: int, passes: bool) -> None:
+    said = list[str]()
+
+    def open_own(*_: Any, is_named: bool) -> int:
+        raise OSError(number, "it is odd")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_events_file, "open_own", open_own)
+        if passes:
+            _events_file.EventsFile(Path("e"), Part("the file", said.append, now=lambda: 0.0))
+            assert said == ["the file: it is odd. It is tried again."]
+        else:
+            with pytest.raises(UsageError, match=r"--events e: it is odd\. Name a file that can be written"):
+                _events_file.EventsFile(Path("e"), Part("the file", said.append, now=lambda: 0.0))
+            assert said == []
+
+
+def test_only_the_kinds_that_somebody_hears_are_asked_for(backend: str) -> None:
+    asked: list[Any] = []
+    heard: list[tuple[str, Any]] = []
+
+    class Events:
+        async def __aenter__(self) -> Any:
+            async def events() -> Any:
+                yield IDLED
+                yield CALLED
+
+            return events()
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    def events(kinds: Any = None) -> Events:
+        asked.append(kinds)
+        return Events()
+
+    async def body() -> None:
+        hearers = [lambda event, who=who: heard.append((who, event)) for who in ("one", "other")]
+        await follow(SimpleNamespace(events=events), hearers, kinds=TOLD)
+        await follow(SimpleNamespace(events=events), [])
+
+    run(backend, body)
+    assert asked == [{Kind.TRANSITION, Kind.DECISION, Kind.NOTE}, None]
+    assert heard == [("one", IDLED), ("other", IDLED), ("one", CALLED), ("other", CALLED)]

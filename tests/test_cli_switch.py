@@ -154,3 +154,44 @@ def test_stop_says_as_json_that_nothing_ran(home: Path, capsys: pytest.CaptureFi
 def test_a_broken_configuration_completes_nothing_and_says_nothing(home: Path) -> None:
     own_config(home, "{broken")
     assert completed(home, "greenroom disable ") == []
+
+
+def test_with_a_named_file_nothing_else_is_written_and_its_whole_path_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = own_config(home, '{"imports": ["cursor"]}')
+    cursor = home / ".cursor" / "mcp.json"
+    cursor.parent.mkdir()
+    cursor.write_text('{"mcpServers": {"a": {"command": "a"}}}')
+    before = own.read_bytes(), cursor.read_bytes()
+    named = Path("named.json").absolute()
+    named.write_text('{"imports": ["cursor"], "mcpServers": {"z": {"command": "z"}}}')
+    for server in ("a", "z"):
+        assert run(["disable", server, "--config", "named.json", "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said == {"server": server, "disabled": True, "files": [str(named)]}
+        assert run(["disable", server, "--config", "named.json", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"server": server, "disabled": True, "files": []}
+    assert (own.read_bytes(), cursor.read_bytes()) == before
+    assert json.loads(named.read_text())["mcpServers"] == {
+        "z": {"command": "z", "disabled": True},
+        "a": {"disabled": True},
+    }
+    assert run(["enable", "z", "--config", "named.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["disabled"] is False
+
+
+def test_who_brings_back_a_server_that_cannot_be_used_is_told_where_to_look(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, '{"mcpServers": {"a": {"args": []}, "b": {"command": "b"}}}')
+    for command, server, told in (
+        ("disable", "a", False),
+        ("enable", "a", True),
+        ("disable", "b", False),
+        ("enable", "b", False),
+    ):
+        capsys.readouterr()
+        assert run([command, server]) == 0
+        err = capsys.readouterr().err
+        assert (f"{server} cannot be used yet: run greenroom doctor" in err) == told, (command, server)

@@ -14,11 +14,14 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.support.gateway import PATIENCE
 
+from greenroom.gateway import _control_client as control
+from greenroom.gateway._cli import _top
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._cli._top import HEAD, plain, summary, table
 from greenroom.protocol.lifecycle import State
@@ -122,3 +125,219 @@ def read_until(descriptor: int, words: bytes) -> bytes:
         assert select.select([descriptor], [], [], max(0.0, end - time.monotonic()))[0], seen
         seen += os.read(descriptor, 65536)
     return seen
+
+
+# ---- the parts of the screen -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "cells"),
+    [
+        ({"status": "needs-auth"}, {"state": "needs auth"}),
+        ({"status": "connected", "state": "connected"}, {"state": "connected"}),
+        ({"status": "disabled", "state": "closed"}, {"state": "disabled"}),
+        ({"status": "connected", "state": "draining"}, {"state": "draining"}),
+        ({"waitingFor": "slot", "failure": "no"}, {"waits for": "slot"}),
+        ({"waitingFor": "slot", "waiting": 0.0}, {"waits for": "slot for 0 s"}),
+        ({"retryIn": 0.0, "failure": "no"}, {"waits for": "retry in 0 s; no"}),
+        ({"failure": "x" * 100 + "\nmore"}, {"waits for": "x" * 59 + "…"}),
+        ({"name": "n" * 50}, {"server": "n" * 39 + "…"}),
+        ({"incarnation": 0}, {"restarts": "0"}),
+        ({"incarnation": 5}, {"restarts": "4"}),
+        ({"cached": False}, {"tools": "?"}),
+        ({"pid": None}, {"memory": "", "pid": ""}),
+    ],
+    ids=repr,
+)
+def test_each_cell_says_what_it_is_about(row: dict[str, Any], cells: dict[str, str]) -> None:
+    server = {
+        "name": "a", "status": "cached", "state": "idle", "toolCount": 3, "inFlight": 1, "queued": 2,
+        "incarnation": 1, "pid": None, "cached": True,
+    }  # fmt: skip
+    (found,) = table({"servers": [{**server, **row}]})
+    shown: dict[str, str] = dict(zip(HEAD, found, strict=True))
+    assert {head: shown[head] for head in cells} == cells
+    assert (shown["calls"], shown["queued"]) == ("1", "2")
+
+
+def test_further_addresses_follow_their_own_server_alone() -> None:
+    one, two = ServerStatus("one"), ServerStatus("two")
+    addresses = [ServerStatus(name, scope=f"session:{name}") for name in ("two", "one", "gone")]
+    rows = [row[0] for row in table(details(one, two, *addresses))]
+    assert rows == ["one", "  session:one", "two", "  session:two"]
+
+
+def test_the_summary_counts_what_is_in_service_and_who_is_attached() -> None:
+    said = {**details(ServerStatus("a"), ServerStatus("b")), "disabledCount": 1}
+    assert summary(said) == "1 of 1 connected, 0 calls in flight, 0 queued"
+    for count, words in ((0, "0 clients attached"), (1, "1 client attached"), (2, "2 clients attached")):
+        assert summary({**said, "background": {"clients": [{}] * count}}).endswith(f", {words}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it without a library")
+def test_memory_is_told_in_mebibytes() -> None:
+    found = _top._memory(HERE)
+    assert found.endswith(" MiB")
+    assert 5 < int(found.removesuffix(" MiB")) < 2_000
+    assert _top._memory(None) == _top._memory(1 << 30) == ""
+
+
+def test_json_is_printed_also_on_a_terminal(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {**details(ServerStatus("a")), "waitingForApproval": 2}
+    source = SimpleNamespace(origin={"source": "gateway", "pid": 7}, status=lambda: said)
+    monkeypatch.setattr(_top, "open_source", lambda *_: source)
+    monkeypatch.setattr(_top, "_terminal", lambda: pytest.fail("it is a screen"))
+    monkeypatch.setattr(_top, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    assert run(["top", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["waitingForApproval"], shown["source"], shown["pid"]) == (2, "gateway", 7)
+    assert [row["server"] for row in shown["rows"]] == ["a"]
+    assert run(["top", "--once"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("2 calls wait for approval")
+
+
+@pytest.mark.parametrize(
+    ("typed", "key"),
+    [
+        (b"y", "y"),
+        (b"\t", "\t"),
+        (b"yn", "y"),  # what was typed behind it was typed before anybody saw what it did
+        (b"\x1b[A", "up"),
+        (b"\x1bOA", "up"),
+        (b"\x1b[B", "down"),
+        (b"\x1b[Z", "up"),
+        (b"\x1b[C", "other"),
+        (b"\x1b[1;5A", "other"),
+        (b"\x1b", "\x1b"),
+        (b"", "q"),
+        (b"\xff", "\ufffd"),
+        (None, ""),
+    ],
+)
+def test_each_key_is_what_it_sends(typed: bytes | None, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    def ready(reads: list[int], _writes: Any, _errors: Any, seconds: float) -> Any:
+        waited.append(seconds)
+        return ([] if typed is None else reads), [], []
+
+    monkeypatch.setattr(select, "select", ready)
+    monkeypatch.setattr(_top, "os", SimpleNamespace(read=lambda _fd, _most: typed))
+    assert _top.Keyboard().within(0.7) == key
+    assert waited == [0.7]
+
+
+class Gateways:
+    """Gateways that are found one after another; each answers so often, and then no more."""
+
+    def __init__(self, *answers: int) -> None:
+        self.left = list(answers)
+        self.asked: list[Any] = []
+        self.closed: list[int] = []
+        self.pid = 0
+
+    def find(self, name: str, pid: int | None) -> Any:
+        self.asked.append((name, pid))
+        if not self.left:
+            return None
+        answers, self.pid = [self.left.pop(0)], self.pid + 1
+        number = self.pid
+
+        def ask(method: str, *, quickly: bool) -> Any:
+            assert (method, quickly) == ("status", True)
+            if answers[0] == 0:
+                raise control.GatewayError(f"The gateway {number} has gone.")
+            answers[0] -= 1
+            return {"number": number}
+
+        connection = SimpleNamespace(close=lambda: self.closed.append(number))
+        return SimpleNamespace(pid=number, ask=ask, connection=connection)
+
+
+@pytest.mark.parametrize("quits", ["q", "Q", "\x1b", "ctrl-c"])
+@pytest.mark.parametrize("can_type", [True, False])
+def test_the_screen_goes_on_with_another_gateway_and_leaves_no_connection(
+    can_type: bool, quits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateways, shown, looks, every = Gateways(2, 1, 3), list[Any](), list[Any](), list[float]()
+
+    class Typed:
+        def __init__(self) -> None:
+            self.can_type = can_type
+
+        def within(self, seconds: float) -> str:
+            every.append(seconds)
+            if len(every) < 7:
+                return "x"
+            if quits == "ctrl-c":
+                raise KeyboardInterrupt
+            return quits
+
+        def forget(self) -> None:
+            pytest.fail("no call was chosen")
+
+    class NoDesks:
+        def __init__(self, name: str, pid: int | None) -> None:
+            looks.append((name, pid))
+
+        def look(self, watching: float | None) -> Any:
+            looks.append(watching)
+            return [], 0
+
+        def decide(self, *_: object) -> None: ...
+
+        def close(self) -> None:
+            looks.append("closed")
+
+    def screen(gateway: Any, said: Any, _calls: Any) -> str:
+        shown.append((None if gateway is None else gateway.pid, said))
+        return ""
+
+    monkeypatch.setattr(_top, "Desks", NoDesks)
+    monkeypatch.setattr(_top, "_screen", screen)
+    monkeypatch.setattr(control, "find_gateway", gateways.find)
+    keys: Any = Typed()
+    _top._watch("config", 9, 0.3, keys)
+    assert shown == [
+        *((1, {"number": 1}), (1, {"number": 1}), (None, "The gateway 1 has gone.")),
+        *((2, {"number": 2}), (None, "The gateway 2 has gone.")),
+        *((3, {"number": 3}), (3, {"number": 3})),
+    ]
+    assert gateways.asked == [("config", 9)] * 3
+    assert gateways.closed == [1, 2, 3]
+    assert looks == [("config", 9), *([4.3 if can_type else None] * 7), "closed"]
+    assert every == [0.3] * 7
+    assert _top._ask(None, "config", None) == (
+        None,
+        "No gateway runs for this configuration; waiting for one.",
+    )
+
+
+@pytest.mark.parametrize("how", ["it ends", "SIGTERM"])
+def test_the_terminal_is_put_back_and_so_is_what_a_signal_does(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[Any] = []
+    monkeypatch.setattr(termios, "tcgetattr", lambda fd: did.append(("get", fd)) or "before")
+    monkeypatch.setattr(termios, "tcsetattr", lambda fd, when, what: did.append(("set", fd, when, what)))
+    monkeypatch.setattr(termios, "tcflush", lambda fd, what: did.append(("flush", fd, what)))
+    monkeypatch.setattr("tty.setcbreak", lambda fd: did.append(("one by one", fd)))
+    monkeypatch.setattr(_top.os, "isatty", lambda fd: fd == 0)
+    handler = signal.getsignal(signal.SIGTERM)
+    if how == "SIGTERM":
+        with pytest.raises(SystemExit) as caught, _top._terminal():
+            signal.raise_signal(signal.SIGTERM)
+        assert caught.value.code == 143
+    else:
+        with _top._terminal() as keys:
+            assert keys.can_type
+            keys.forget()
+        assert did.pop(2) == ("flush", 0, termios.TCIFLUSH)
+    assert did == [("get", 0), ("one by one", 0), ("set", 0, termios.TCSAFLUSH, "before")]
+    assert signal.getsignal(signal.SIGTERM) is handler
+    monkeypatch.setattr(_top.os, "isatty", lambda _: False)
+    with _top._terminal() as keys:
+        assert not keys.can_type
+    assert len(did) == 3

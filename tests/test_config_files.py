@@ -10,9 +10,9 @@ import attrs
 import pytest
 
 from greenroom.protocol.config import Config
-from greenroom.protocol.errors import ConfigError
+from greenroom.protocol.errors import ConfigError, UsageError
 from greenroom.supervisor._imports import Surroundings, places_of
-from greenroom.supervisor.config_files import find_files, load_config, project_files
+from greenroom.supervisor.config_files import find_files, load_config, project_files, working_directory
 
 
 @attrs.frozen
@@ -481,3 +481,166 @@ def test_a_file_that_cannot_be_looked_at_is_said_to_be_there(
     config = place.load()
     assert len(config.problems) == 4
     assert all("it is skipped" in str(each) for each in config.problems)
+
+
+@pytest.mark.parametrize(
+    ("kind", "platform", "environ", "files"),
+    [
+        ("claude-desktop", "linux", {"XDG_CONFIG_HOME": "/x"}, ["/x/Claude/claude_desktop_config.json"]),
+        ("claude-desktop", "linux", {"APPDATA": "/x"}, ["/h/.config/Claude/claude_desktop_config.json"]),
+        ("claude-desktop", "win32", {"APPDATA": "/x"}, ["/x/Claude/claude_desktop_config.json"]),
+        (
+            "claude-desktop", "win32", {"XDG_CONFIG_HOME": "/x"},
+            ["/h/AppData/Roaming/Claude/claude_desktop_config.json"],
+        ),
+        ("vscode", "linux", {"XDG_CONFIG_HOME": "/x"}, ["/p/.vscode/mcp.json", "/x/Code/User/mcp.json"]),
+        ("codex", "linux", {"CODEX_HOME": "/x"}, ["/x/config.toml", "/x/config.json"]),
+        ("codex", "linux", {"CODEX_HOME": ""}, ["/h/.codex/config.toml", "/h/.codex/config.json"]),
+        (
+            "opencode", "linux", {"XDG_CONFIG_HOME": "/x"},
+            ["/p/opencode.json", "/x/opencode/opencode.json", "/x/opencode/opencode.jsonc"],
+        ),
+        (
+            "opencode", "linux", {"XDG_CONFIG_HOME": ""},
+            ["/p/opencode.json", "/h/.config/opencode/opencode.json", "/h/.config/opencode/opencode.jsonc"],
+        ),
+        ("pi", "linux", {"PI_CODING_AGENT_DIR": "/x"}, ["/p/.pi/mcp.json", "/x/mcp.json"]),
+        ("pi", "linux", {"PI_CODING_AGENT_DIR": "~/x"}, ["/p/.pi/mcp.json", "/h/x/mcp.json"]),
+        ("pi", "linux", {"PI_CODING_AGENT_DIR": ""}, ["/p/.pi/mcp.json", "/h/.pi/agent/mcp.json"]),
+    ],
+)  # fmt: skip
+def test_each_program_is_looked_for_where_its_own_variables_lead(
+    kind: str, platform: str, environ: dict[str, str], files: list[str]
+) -> None:
+    around = Surroundings(Path("/p"), Path("/h"), environ, platform)
+    assert [path.as_posix() for path in places_of(kind, around)] == files
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "content", "servers"),
+    [
+        ("vscode", "project/.vscode/mcp.json", {"mcpServers": {"s": {"command": "x"}}}, ["s"]),
+        ("vscode", "project/.vscode/mcp.json", {"mcp-servers": {"s": {"command": "x"}}}, ["s"]),
+        ("vscode", "project/.vscode/mcp.json", {"inputs": []}, []),
+        ("codex", "home/.codex/config.json", {"mcpServers": {"s": {"command": "x"}}}, ["s"]),
+        ("codex", "home/.codex/config.json", {"model": "x"}, []),
+        ("opencode", "home/.config/opencode/opencode.json", {"model": "x", "theme": "y"}, []),
+        (
+            "opencode", "home/.config/opencode/opencode.json",
+            {"mcp": {"s": {"command": "one"}, "t": {"command": ["x"]}}}, ["s", "t"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_program_s_servers_are_found_in_any_section_it_may_have_and_its_own_matters_are_not_named(
+    place: Place, kind: str, path: str, content: Any, servers: list[str]
+) -> None:
+    config = imported(place, kind, path, content)
+    assert ([*config.servers], config.problems) == (servers, ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "content", "said"),
+    [
+        ("opencode", "home/.config/opencode/opencode.json", {"mcp": 3}, "mcpServers: must be an object"),
+        (
+            "opencode", "home/.config/opencode/opencode.json", {"mcp": {"s": {"command": []}}},
+            "mcpServers.s.command: must be",
+        ),
+        ("codex", "home/.codex/config.toml", "a = " + "[" * 20_000, "is nested too deeply"),
+        ("codex", "home/.codex/config.toml", "a = " + "9" * 5_000, "is no valid TOML: "),
+        ("claude-code", "home/.claude.json", [], "must be an object"),
+        ("vscode", "project/.vscode/mcp.json", [], "must be an object"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_program_s_file_is_named_with_the_file(
+    place: Place, kind: str, path: str, content: Any, said: str
+) -> None:
+    config = imported(place, kind, path, content)
+    assert config.servers == {}
+    (problem, *_) = [*config.problems, *config.broken.values()]
+    assert str(problem).startswith(str(place.root / path))
+    assert said in str(problem)
+
+
+def test_codex_s_own_values_are_stronger_than_those_it_takes_from_variables(place: Place) -> None:
+    entry = {"command": "x", "env_vars": ["A", "B"], "env": {"A": "own"}}
+    config = imported(place, "codex", "home/.codex/config.json", {"mcp_servers": {"s": entry}}, A="a", B="b")
+    assert config.servers["s"].env == {"A": "own", "B": "${B}"}
+
+
+def test_a_file_of_another_program_that_cannot_be_looked_at_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_self: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    place.write("project/mine.json", {"imports": ["windsurf"]})
+    monkeypatch.setattr(Path, "exists", refuse)
+    config = place.load("mine.json")
+    assert len(config.problems) == 2
+    assert all("it is skipped" in str(each) for each in config.problems)
+
+
+def test_an_import_that_is_none_is_told_by_whoever_asked_for_it_and_fails_only_a_named_file(
+    place: Place,
+) -> None:
+    file = place.write("project/.mcp.json", {"imports": ["nope", "pi"]})
+    far = place.write("home/.pi/agent/mcp.json", {"imports": ["nope"], **one("x")})
+    config = place.load()
+    assert config.servers["s"].command == "x"
+    assert {str(problem).split(":")[0] for problem in config.problems} == {str(file), str(far)}
+
+
+@pytest.mark.parametrize("name", ["mine.json", "mine.yaml", ".mcp.json", ".cursor/mcp.json"])
+@pytest.mark.parametrize("keys", [1, 4, 5])
+def test_keys_that_stand_twice_are_named_wherever_the_file_comes_from_and_the_last_counts(
+    place: Place, name: str, keys: int
+) -> None:
+    twice = ",".join(f'"_{number}":1,"_{number}":2' for number in range(keys))
+    servers = '"mcpServers":{"s":{"command":"x"}},"mcpServers":{"s":{"command":"y"}}'
+    file = place.write(f"project/{name}", f'{{"x":[{{{twice}}}],{servers}}}')
+    if name == ".cursor/mcp.json":
+        place.write("project/.mcp.json", {"imports": ["cursor"]})
+    config = place.load(name if name.startswith("mine") else None)
+    assert config.servers["s"].command == "y"
+    (told,) = [str(problem) for problem in config.problems if "more than once" in str(problem)]
+    assert told.startswith(f"{name if name.startswith('mine') else file}: has ")
+    assert told.count('"') == 2 * min(5, keys + 1), "with the section of the servers"
+    assert (", …" in told) is (keys == 5)
+
+
+def test_a_file_that_is_too_large_is_named_and_not_read(place: Place) -> None:
+    file = place.write("project/mine.json", "{}")
+    with file.open("r+b") as sparse:
+        sparse.truncate(64 * 1024 * 1024 + 1)
+    with pytest.raises(ConfigError, match=r"^mine\.json: has more than 67,108,864 bytes"):
+        place.load("mine.json")
+
+
+def test_a_folder_of_pi_that_is_named_from_the_project_belongs_to_the_project(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.cwd)
+    place.write("home/.config/mcp/mcp.json", {"imports": ["pi"]})
+    place.write("project/agent/mcp.json", one("evil"))
+    place.write("home/agent/mcp.json", one("own"))
+    for folder, servers in (("agent", {}), (str(place.home / "agent"), {"s": "own"})):
+        environ = {"PI_CODING_AGENT_DIR": folder}
+        config = load_config(cwd=place.cwd, home=place.home, environ=environ, platform="linux")
+        assert {name: each.command for name, each in config.servers.items()} == servers
+
+
+def test_a_working_directory_that_is_gone_needs_a_path_that_does_not_start_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert working_directory(None) == Path.cwd()
+
+    def gone() -> Path:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(Path, "cwd", gone)
+    for path in ("/a/b.json", "~/b.json", Path("/x")):
+        assert working_directory(path) == Path("/deleted working directory")
+    for path in (None, "b.json", "~b.json"):
+        with pytest.raises(UsageError, match="The working directory is gone"):
+            working_directory(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,11 +11,20 @@ from hypothesis import strategies as st
 from greenroom.protocol.config import ServerDefinition
 from greenroom.protocol.errors import ConfigError
 from greenroom.protocol.interpolate import (
+    Expanded,
     expand,
     expand_definition,
     expand_path,
+    has_reference,
     header_problem,
     missing_variables,
+    referred_to,
+    refers_to_session,
+    session_variables,
+    url_problem,
+    with_defaults,
+    with_session,
+    without_references,
 )
 
 ENVIRON = {"A": "a", "B": "b", "EMPTY": "", "HOME": "/home/me", "SNEAKY": "${A}"}
@@ -132,3 +143,160 @@ def test_a_url_that_gets_a_control_character_from_the_environment_is_refused_wit
 def test_a_tab_is_the_only_control_character_of_a_header(code: int) -> None:
     is_right = code in (0x09, 0x20, 0x7E)
     assert (header_problem("x-a", f"a{chr(code)}b") is None) is is_right
+
+
+# ---- each place that may refer to something ------------------------------------------------------------------------
+
+# A place of an entry: what a definition has there, and where a file says it.
+PLACES: dict[str, tuple[dict[str, Any], str]] = {
+    "command": ({"command": "{}"}, "command"),
+    "cwd": ({"command": "x", "cwd": "{}"}, "cwd"),
+    "socket": ({"socket": "{}"}, "socket"),
+    "env_file": ({"command": "x", "env_file": "{}"}, "envFile"),
+    "args": ({"command": "x", "args": ("-y", "{}")}, "args[1]"),
+    "env": ({"command": "x", "env": {"A": "{}"}}, "env.A"),
+    "headers": ({"url": "http://h", "headers": {"X-A": "{}"}}, "headers.X-A"),
+    "command of headers": (
+        {"url": "http://h", "request_headers_command": {"command": "{}", "args": (), "env": {}}},
+        "requestHeadersCommand.command",
+    ),
+    "its args": (
+        {"url": "http://h", "request_headers_command": {"command": "c", "args": ("-v", "{}"), "env": {}}},
+        "requestHeadersCommand.args[1]",
+    ),
+    "its env": (
+        {"url": "http://h", "request_headers_command": {"command": "c", "args": (), "env": {"B": "{}"}}},
+        "requestHeadersCommand.env.B",
+    ),
+}
+PATHS = {"command", "cwd", "socket", "env_file", "command of headers"}
+
+
+def _with(value: Any, text: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _with(each, text) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, tuple):
+        return tuple(_with(each, text) for each in value)  # pyright: ignore[reportUnknownVariableType]
+    return text if value == "{}" else value
+
+
+def definition(place: str, text: str) -> ServerDefinition:
+    fields: Any = _with(PLACES[place][0], text)
+    return ServerDefinition("s", **fields, sources=dict.fromkeys(fields, "m.json"))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_each_place_is_expanded_and_says_what_it_misses(place: str) -> None:
+    read = expand_definition(definition(place, "~/${A}${EMPTY}"), ENVIRON)
+    home = "/home/me" if place in PATHS else "~"
+    assert read.definition == definition(place, f"{home}/a")
+    assert read.problems == ()
+    (problem,) = expand_definition(definition(place, "${NOPE}${EMPTY}${Z:-z}${MORE}"), ENVIRON).problems
+    assert problem.where == f"m.json: mcpServers.s.{PLACES[place][1]}"
+    assert problem.what.startswith("environment variable(s) not set, read as empty: NOPE, MORE. Set them")
+    assert not problem.fatal
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_value_of_a_session_is_needed_wherever_it_stands_unless_it_has_a_default(place: str) -> None:
+    assert session_variables(definition(place, "${session.A}-${session.B:-b}-${session.A}")) == {"A"}
+    assert session_variables(definition(place, "${A}")) == set()
+    own = ServerDefinition("s", url="http://h/${session.U}", headers={"A": "${session.H}"})
+    assert session_variables(own) == {"U", "H"}
+    given = with_session(ENVIRON, {"A": "mine"})
+    assert expand_definition(definition(place, "${session.A}"), given).definition == definition(place, "mine")
+    empty = with_session(ENVIRON, {"A": ""})
+    assert expand_definition(definition(place, "x${session.A}"), empty).definition == definition(place, "x")
+    kept = expand_definition(definition(place, "${session.A}${session.B:-b}"), ENVIRON)
+    assert kept == Expanded(definition(place, "${session.A}b"))
+
+
+@pytest.mark.parametrize("place", ["args", "env", "headers"])
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("!cat ${A}", "!cat ${A}"),
+        ("!!${A}", "!a"),
+        ("!", "!"),
+        ("! ", "! "),
+        ("Bearer !cat ${A}", "Bearer !cat ${A}"),
+        ("Bearer !!${A}", "Bearer !a"),
+        ("Bearer ${A}!", "Bearer a!"),
+        ("${keyring:s/n}", "${keyring:s/n}"),
+        ("Bearer ${keyring:s/n}", "Bearer ${keyring:s/n}"),
+    ],
+)
+def test_what_is_asked_for_at_the_start_stays_and_two_marks_are_one(place: str, text: str, read: str) -> None:
+    found = expand_definition(definition(place, text), ENVIRON)
+    assert found.definition == definition(place, read.strip() if place == "headers" else read)
+    assert found.problems == ()
+
+
+def test_what_a_command_says_is_not_looked_through_for_variables() -> None:
+    for place in ("args", "env", "headers"):
+        assert expand_definition(definition(place, "!echo ${NOPE}"), {}).problems == ()
+
+
+def test_a_header_loses_the_line_break_that_its_value_ends_with() -> None:
+    """A token that is read from a file often has one."""
+    read = expand_definition(definition("headers", " ${T}\n"), {"T": "tok\n\n"}).definition
+    assert read.headers == {"X-A": "tok"}
+    of_command = ServerDefinition("s", command="x", headers={"a b": "\x00é"})
+    assert expand_definition(of_command, {}).definition.headers == {"a b": "\x00é"}, "nobody sends it"
+
+
+def test_every_header_that_cannot_be_sent_is_named_and_no_value_is_shown() -> None:
+    headers = {"a b": "v", "X-Long": "se\ncret", "X-Odd": "secrét", "X-Tab": "a\tb", "X-Good": "v"}
+    with pytest.raises(ConfigError) as caught:
+        expand_definition(ServerDefinition("s", url="http://h", headers=headers), {})
+    where = [problem.where for problem in caught.value.problems]
+    assert where == [
+        'mcpServers.s.headers["a b"]',
+        "mcpServers.s.headers.X-Long",
+        "mcpServers.s.headers.X-Odd",
+    ]
+    assert all(problem.fatal for problem in caught.value.problems)
+    said = str(caught.value)
+    assert "line break" in said
+    assert "outside ASCII" in said
+    assert "not a name that a header may have" in said
+    assert not {"se\n", "cret", "secrét"} & set(said.split())
+
+
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("http://h", None),
+        ("https://h:1/p", None),
+        ("HTTP://h", None),
+        ("httpx://h", "must start with http:// or https://"),
+        ("https:/h", "names no host"),
+        ("h/p", "must start with http:// or https://"),
+        ("http://h:99999/", "is not a URL"),
+        ("http://h/\n", "holds a line break or another control character"),
+        ("http://:80/", "names no host"),
+    ],
+)
+def test_a_url_is_of_http_and_names_a_host(url: str, wrong: str | None) -> None:
+    found = url_problem(url)
+    assert found is None if wrong is None else str(found).startswith(wrong)
+
+
+def test_a_url_from_the_environment_may_have_space_around_it() -> None:
+    read = expand_definition(ServerDefinition("s", url=" ${U} "), {"U": "http://h\n"})
+    assert read.definition.url == "http://h"
+
+
+def test_references_can_be_left_out_shown_and_named() -> None:
+    text = "a${A}b$env:B.{env:C}d${D:-}e${E:-x}f${session.S}"
+    assert without_references(text) == "ab.d${D:-}e${E:-x}f"
+    assert with_defaults(text, lambda default: f"<{default}>") == (
+        "a${A}b$env:B.{env:C}d${D:-}e${E:-<x>}f${session.S}"
+    )
+    assert referred_to(text) == (
+        ("A", ""), ("B", ""), ("C", ""), ("D", ""), ("E", "x"), ("session.S", ""),
+    )  # fmt: skip
+    assert (has_reference("$A ${a b} {A}"), has_reference("{env:A}")) == (False, True)
+    assert (refers_to_session("${session.A}"), refers_to_session("session.A ${A}")) == (True, False)
+    assert expand("${A}$env:B", {"A": "a", "B": "b"}) == "ab"
+    assert expand("$env:B} and ${B", {"B": "b"}) == "b} and ${B"

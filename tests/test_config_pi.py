@@ -87,6 +87,15 @@ def test_that_of_a_project_is_asked_about_for_its_settings_and_imports_too(place
     )
 
 
+def test_what_it_imports_from_a_project_is_asked_about_and_named_among_the_files(place: Place) -> None:
+    place.write(FAR, {"imports": ["cursor"]})
+    evil = place.write("project/.cursor/mcp.json", {"mcpServers": {"evil": {"command": "evil"}}})
+    config = load_config(cwd=place.cwd, home=place.home, environ={}, platform="linux")
+    assert (dict(config.servers), config.untrusted) == ({}, (str(evil),))
+    assert config.broken["evil"].code == "server_untrusted"
+    assert config.files[-1] == str(evil)
+
+
 def test_all_that_it_imports_is_watched(place: Place) -> None:
     place.write(FAR, {"imports": ["windsurf"]})
     assert {str(place.home / ".windsurf/mcp.json"), str(place.root / NEAR)} <= {*place.load().places}

@@ -9,15 +9,17 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from tests.support import run
+from tests.support import run, run_virtual
 from tests.support.numbers import numbers_of
 
 from greenroom import Greenroom
@@ -26,9 +28,11 @@ from greenroom.actors._part import Part
 from greenroom.gateway import _control as control
 from greenroom.gateway import _control_client as client
 from greenroom.gateway import _control_place as place
-from greenroom.gateway._control_request import object_in, text_in
-from greenroom.gateway._serve import commands
+from greenroom.gateway import _serve
+from greenroom.gateway._control_request import object_in, text_in, texts_in
+from greenroom.gateway._serve import allowing, commands
 from greenroom.protocol.errors import UnknownServer, UsageError
+from greenroom.protocol.secrets import in_words
 
 
 @pytest.fixture(autouse=True)
@@ -208,6 +212,96 @@ def test_malformed_parameters_of_a_refresh_are_the_commands_fault(backend: str) 
                     await methods[method](params)
             (row,) = await methods["refreshed"]({"names": ["x"], "since": 0})
             assert (row["name"], row["state"]) == ("x", "failed")
+
+    run(backend, body)
+
+
+class Asked:
+    """A room that notes what commands ask of it."""
+
+    def __init__(self) -> None:
+        self.did: list[Any] = []
+        self.approvals = self
+
+    def __len__(self) -> int:
+        return 3
+
+    @contextmanager
+    def asked_elsewhere(self, name: str) -> Generator[None]:
+        self.did.append(("asked elsewhere", name))
+        yield
+
+    @asynccontextmanager
+    async def session(self, name: str, *, on_approval: Any) -> AsyncGenerator[str]:
+        self.did.append((name, on_approval))
+        yield f"session {name}"
+        self.did.append(("ended", name))
+
+    async def reconnect(self, server: str | None) -> Any:
+        self.did.append(("reconnect", server))
+        return [("a", None), ("b", UsageError("It is down."))]
+
+
+def test_each_method_asks_the_room_for_what_the_command_wants(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, given = Asked(), list[Any]()
+
+    def view(*what: Any) -> Any:
+        given.append(what)
+        yield from ()
+        return {"seen": what[-1]}
+
+    async def asks(tool: Any, arguments: Any) -> Any:
+        given.append((tool, arguments))
+        room.did.append("asked")
+        return {"content": []}
+
+    def reader(of: Any, *, hints: Any) -> Any:
+        return "reader", of is room, hints.learn
+
+    fakes: dict[str, Any] = {
+        "CatalogueReader": reader,
+        "McpTool": lambda session, *, hints: (session, hints.learn),
+        "InSession": lambda _room, session: session,
+        "approval_methods": lambda _room: {},
+        "status_view": view,
+        "tools_view": view,
+        "look": view,
+        "begin": lambda _room, server: {"begun": server},
+        "ask": asks,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(_serve, name, fake)
+    people = "greenroom refresh"
+
+    async def body() -> None:
+        methods = commands(room, "9.9")
+        assert await methods["hello"]({}) == {"pid": os.getpid(), "version": "9.9"}
+        assert await methods["status"]({}) == {"seen": room, "waitingForApproval": 3}
+        assert await methods["tools"]({"server": "s"}) == {"seen": "s"}
+        assert await methods["tools"]({}) == {"seen": None}
+        assert given[0][0][:2] == ("reader", True)
+        assert people in given[0][0][2], "hints are for people, not for models"
+        asked = {"names": ["a", "b"], "since": 7.5}
+        assert await methods["refreshed"](asked) == {"seen": asked}
+        assert await methods["refresh"]({"server": "s"}) == {"begun": "s"}
+        for server in ("s", None):
+            said = await methods["reconnect"]({"server": server})
+            assert room.did.pop() == ("reconnect", server)
+        assert said == {"servers": [{"name": "a", "error": None}, {"name": "b", "error": "It is down."}]}
+        for number, (allowed, on_approval) in enumerate([(True, allowing), (False, None)], 1):
+            room.did.clear()
+            request = {"arguments": {"tool": "t"}, "allowed": allowed}
+            assert await methods["mcp"](request) == {"content": []}
+            name = f"command-{number}"
+            told, arguments = given[-1]
+            assert (told[0], arguments) == (f"session {name}", {"tool": "t"})
+            assert people in told[1]
+            assert room.did == [(name, on_approval), ("asked elsewhere", name), "asked", ("ended", name)]
+        vitals = await methods["vitals"]({})
+        assert vitals["pid"] == os.getpid()
+        assert (vitals["tasks"] > 0, vitals["threads"] > 0) == (True, True)
 
     run(backend, body)
 
@@ -455,6 +549,178 @@ def test_a_fork_does_not_remove_the_socket_of_its_parent(
     with spot.bound():
         monkeypatch.setattr(os, "getpid", lambda: 1)
     assert [each.name for each in folder.iterdir()] == ["a.sock"]
+
+
+def test_a_gateway_that_cannot_listen_says_so_goes_on_and_tries_again(
+    backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told, bound = list[str](), list[float]()
+
+    @contextmanager
+    def binds(_self: control.Place) -> Generator[str]:
+        bound.append(anyio.current_time())
+        if len(bound) == 1:
+            raise OSError(errno.EACCES, "no such luck")
+        yield "listener"
+
+    async def lets_in(_listener: Any, _methods: Any, _clients: Any, _part: Any) -> None:
+        if len(bound) == 2:
+            raise OSError(errno.EMFILE, "too many open files")
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(control.Place, "bound", binds)
+    monkeypatch.setattr(control, "_let_in", lets_in)
+    path = tmp_path / "a.sock"
+
+    async def body() -> None:
+        told.clear()
+        bound.clear()
+        began = anyio.current_time()
+        async with anyio.create_task_group() as group:
+
+            async def listen(*, task_status: Any) -> None:
+                await control.serve_control(path, METHODS, Part("it", told.append), task_status=task_status)
+
+            spot = await group.start(listen)
+            assert (spot.path, anyio.current_time() - began) == (path, 0.0), "its client need not wait"
+            await anyio.sleep(10.0)
+            group.cancel_scope.cancel()
+        assert [at - began for at in bound] == [0.0, pytest.approx(1.0), pytest.approx(3.0)]
+        assert ["no such luck" in line or "too many" in line for line in told] == [True, False, True, False]
+        assert told[1::2] == ["it: works again"] * 2
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_when_no_command_can_be_taken_in_the_socket_is_given_up_for_a_while(
+    number: int, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def accept() -> Any:
+        raise OSError(number, "no more")
+
+    async def readable(_listener: Any) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def body() -> None:
+        listener: Any = SimpleNamespace(accept=accept)
+        nobody: Any = None
+        with pytest.raises(OSError, match="no more"):
+            await control._let_in(listener, METHODS, nobody, nobody)
+
+    monkeypatch.setattr(anyio, "wait_readable", readable)
+    run(backend, body)
+
+
+def test_a_place_whose_socket_is_gone_is_moved_in_name_alone(tmp_path: Path) -> None:
+    spot = control.Place(tmp_path / "run" / "a.sock")
+    with spot.bound():
+        pass
+    spot.move(tmp_path / "run" / "b.sock")
+    assert spot.path.name == "b.sock"
+    with spot.bound():
+        assert [each.name for each in (tmp_path / "run").iterdir()] == ["b.sock"]
+
+
+def test_what_goes_wrong_over_an_answer_is_told_in_words_that_hide_secrets(backend: str) -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+
+    async def breaks(_params: Mapping[str, Any]) -> Any:
+        raise ZeroDivisionError("oh")
+
+    async def body() -> None:
+        said = await control._answer(b'{"method": "breaks"}', {"breaks": breaks})
+        assert said["error"]["code"] == "bug"
+        assert said["error"]["message"].endswith(f"please report it: {in_words(ZeroDivisionError('oh'))}")
+        for value, why in ((circle, "Circular"), ({1, 2}, "not JSON serializable")):
+            line = control._encoded({"result": value})
+            assert line.endswith(b"\n")
+            error = json.loads(line)["error"]
+            assert (error["code"], why in error["message"]) == ("unwritable", True)
+
+    run(backend, body)
+
+
+def test_only_sockets_of_the_very_configuration_are_candidates() -> None:
+    folder = place.control_directory()
+    make_own_folder(folder)
+    here = os.getpid()
+    (folder / f"abc-{here}.sock").touch()  # which is no socket
+    with listening(f"abcd-{here}.sock"):
+        assert list(client._candidates("abc")) == []
+        assert [pid for pid, _ in client._candidates("abcd")] == [here]
+    assert client.find_gateway("abc") is None
+    with pytest.raises(UsageError, match="No gateway of this configuration runs as process 0"):
+        client.find_gateway("abc", 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TimeoutError(), "gateway_silent"),
+        (BlockingIOError(), "gateway_silent"),
+        (NotOurs(None, "somebody else's"), "gateway_error"),
+        (OSError(errno.ENOENT, "gone"), None),
+    ],
+)
+def test_a_gateway_that_cannot_be_asked_is_told_of_and_left_out(
+    error: OSError, code: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def dial(_line: socket.socket, path: Path) -> None:
+        if path.name == "one":
+            raise error
+
+    places = [(1, tmp_path / "one"), (2, tmp_path / "two"), (3, tmp_path / "three")]
+    monkeypatch.setattr(client, "_candidates", lambda _config: iter(places))
+    monkeypatch.setattr(client, "_dial", dial)
+    found = client.find_gateways("abc", told.append, without=[3])
+    assert [gateway.pid for gateway in found] == [2]
+    for gateway in found:
+        assert gateway.connection.gettimeout() == 2.0
+        with gateway:
+            pass
+        assert gateway.connection.fileno() == -1
+    assert len(told) == (code is not None)
+    if code is not None:
+        with pytest.raises(client.GatewayError) as caught:
+            client.find_gateway("abc")
+        assert (caught.value.code, caught.value.message) == (code, told[0])
+        assert "1" in told[0]
+
+
+def test_who_listens_has_to_be_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_line: socket.socket) -> None:
+        raise NotOurs(None, "somebody else's")
+
+    monkeypatch.setattr(client, "check_peer", refuse)
+    with (
+        listening(f"abc-{os.getpid()}.sock"),
+        pytest.raises(client.GatewayError, match=f"Process {os.getpid()} is not trusted as a gateway"),
+    ):
+        client.find_gateway("abc")
+
+
+@pytest.mark.parametrize("names", [["a", 5], [5, "a"], [None], "a", {"a": 1}, None])
+def test_a_list_of_names_has_only_names(names: Any) -> None:
+    with pytest.raises(UsageError, match='"names" must be a list of strings'):
+        texts_in({"names": names}, "names")
+    assert texts_in({"names": []}, "names") == []
+    assert texts_in({"names": ["a", ""]}, "names") == ["a", ""]
+
+
+def test_without_files_the_identity_is_that_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: set[str] = set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        found.add(place.identity([]))
+        assert place.identity([]) == place.identity([os.getcwd()])
+    assert len(found) == 2
 
 
 def test_the_numbers_are_those_that_were_decided() -> None:

@@ -838,6 +838,121 @@ def test_a_search_that_cannot_be_prepared_ends_nobody(backend: str, monkeypatch:
     run_virtual(backend, body)
 
 
+# ---- what is shown to whom -------------------------------------------------------------------------------------------
+
+
+def profiled_room(**settings: Any) -> Greenroom:
+    """Servers `a` and `b`, each with a tool of its own; profiles that show one of them, two that say how."""
+    servers = {name: FakeServer(tools=[tool(f"of_{name}")]) for name in ("a", "b")}
+    entries = {
+        "a": {"command": "x", "directTools": ["of_*"], "env": {"TOKEN": "${session.TOKEN:-none}"}},
+        "b": {"command": "x", "directTools": ["of_*"]},
+    }
+    profiles = {
+        "a": {"servers": ["a"]},
+        "direct": {"servers": ["a"], "expose": "direct"},
+        "proxy": {"servers": ["b"], "expose": "proxy"},
+    }
+    config = {"mcpServers": entries, "profiles": profiles, "settings": settings}
+    return Greenroom.open(config, cache_path=":memory:", bootstrap=False, connectors=fake_connectors(servers))
+
+
+SHOWN = {"direct": [], "proxy": ["mcp"]}
+
+
+@pytest.mark.parametrize(
+    ("of_gateway", "profile", "own", "expose"),
+    [
+        ("direct", None, None, "direct"),
+        ("proxy", None, None, "proxy"),
+        ("proxy", "a", None, "proxy"),
+        ("proxy", "direct", None, "direct"),
+        ("direct", "proxy", None, "proxy"),
+        ("direct", None, "proxy", "proxy"),
+        ("proxy", "direct", "proxy", "proxy"),
+        ("direct", "proxy", "direct", "direct"),
+    ],
+)
+def test_a_client_is_shown_what_it_asked_for_else_what_its_profile_says_else_what_the_gateway_does(
+    of_gateway: str, profile: str | None, own: str | None, expose: str, backend: str
+) -> None:
+    async def body() -> None:
+        async with profiled_room() as room, talking(room, of_gateway) as talk:
+            for name in ("a", "b"):
+                await room.connect(name)
+            await room.settled()
+            person = Person()
+            opened = talk.conversations.open(person, talk.spawn, name="ann", profile=profile, expose=own)
+            async with opened as person.session:
+                person.greet()
+                listed = (await person.ask("tools/list"))["result"]["tools"]
+                seen = {None: ["a_of_a", "b_of_b"], "proxy": ["b_of_b"]}.get(profile, ["a_of_a"])
+                assert sorted(each["name"] for each in listed) == sorted([*SHOWN[expose], *seen])
+            with pytest.raises(UsageError, match="Nothing is exposed"):
+                async with talk.conversations.open(Person(), talk.spawn, name="ben", expose="all"):
+                    raise AssertionError
+            assert len(talk.conversations) == 0
+
+    run_virtual(backend, body)
+
+
+def test_a_listed_tool_is_looked_up_in_what_the_clients_of_a_profile_are_shown(backend: str) -> None:
+    async def body() -> None:
+        async with profiled_room() as room, talking(room) as talk:
+            conversations = talk.conversations
+            for name in ("a", "b"):
+                await room.connect(name)
+            await room.settled()
+            assert conversations.listed("a_of_a", None) is None, "nobody has come yet"
+            async with talk("ann"), talk("ben", profile="a"), talk("cyd", profile="proxy"):
+                for profile, seen in ((None, ["a_of_a", "b_of_b"]), ("a", ["a_of_a"]), ("proxy", [])):
+                    found = [conversations.listed(name, profile) for name in ("a_of_a", "b_of_b")]
+                    assert [target.name for target in found if target is not None] == seen
+                for name in (None, 7, ["a_of_a"], {}):
+                    assert conversations.listed(name, None) is None
+
+    run_virtual(backend, body)
+
+
+def test_the_values_that_a_client_brings_are_its_sessions_and_each_profile_is_prepared_once(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+    real = Greenroom.session
+
+    def session(room: Greenroom, name: str, **how: Any) -> Any:
+        given.append((name, how["variables"], how["profile"]))
+        return real(room, name, **how)
+
+    monkeypatch.setattr(Greenroom, "session", session)
+
+    async def body() -> None:
+        async with profiled_room() as room, talking(room, "proxy") as talk:
+            spawned: list[Any] = []
+            opened = talk.conversations.open(
+                Person(), spawned.append, name="ann", variables={"TOKEN": "of-ann"}
+            )
+            async with opened:
+                assert given == [("ann", {"TOKEN": "of-ann"}, None)]
+                for name, profile in (("ben", None), ("cyd", "a"), ("dan", "a"), ("eve", "direct")):
+                    async with talk.conversations.open(Person(), spawned.append, name=name, profile=profile):
+                        pass
+            assert given[1:3] == [("ben", {}, None), ("cyd", {}, "a")]
+            assert len(spawned) == 2, "for who sees everything, and for `a`; who is shown all searches itself"
+
+    run_virtual(backend, body)
+
+
+def test_the_runs_of_all_clients_count_together(backend: str) -> None:
+    async def body() -> None:
+        async with profiled_room() as room, talking(room, "meta") as talk, talk("ann"):
+            runs = talk.conversations._runs
+            async with talk("ben"):
+                assert talk.conversations._runs is runs is not None
+
+    run_virtual(backend, body)
+
+
 def test_the_numbers_are_those_that_were_decided() -> None:
     found = numbers_of("gateway/_conversations")
     assert found == {

@@ -80,6 +80,16 @@ def test_tools_beside_the_mcp_tool_are_there_in_every_turn_too(
     assert f"of which {said['beside']} for the tools beside it" in capsys.readouterr().out
 
 
+def test_a_definition_is_counted_with_its_description_and_as_it_is_written() -> None:
+    shown = {"name": "uhr", "description": "Größe 🎭", "inputSchema": {"type": "object"}}
+    bare = {"name": "uhr"}
+    assert definition_cost({**shown, "annotations": {"title": "x"}}, len) == len(
+        '{"name":"uhr","description":"Größe 🎭","input_schema":{"type":"object"}}'
+    )
+    assert definition_cost(bare, len) == len('{"name":"uhr","description":"","input_schema":{}}')
+    assert search_cost("größe", "", len) == len('{"search":"größe"}')
+
+
 def test_without_a_tokenizer_four_characters_are_a_token() -> None:
     name, count = counter()
 
@@ -97,7 +107,9 @@ def test_an_encoding_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     def get_encoding(name: str) -> Any:
         if name != "words":
             raise ValueError(f"Unknown encoding {name}")
-        return SimpleNamespace(encode=lambda text, disallowed_special: text.split())
+        return SimpleNamespace(
+            encode=lambda text, disallowed_special: text.split() if not disallowed_special else 1 / 0
+        )
 
     monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=get_encoding))
     name, count = counter("words")

@@ -15,18 +15,22 @@ import pytest
 from tests.support import run
 from tests.support.door_rooms import CREATE_ISSUE, NOW, README, FakeCall, FakeRoom
 
-from greenroom.gateway._direct import Direct
+from greenroom.actors import ServerRequest
+from greenroom.gateway._direct import Common, Direct
 from greenroom.gateway._direct._direct_client import _covers
+from greenroom.gateway._direct._outline import outline_of
 from greenroom.gateway._direct._shown import Shown
 from greenroom.gateway._endpoint import Endpoint
+from greenroom.gateway._mcp_tool import FOR_PEOPLE
 from greenroom.gateway._proxy import Proxy
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import Scrub
 from greenroom.protocol.errors import Drained, Reach, ServerLost, UnknownPrompt, UnknownTool, UsageError
 from greenroom.protocol.index import Place, Target
 from greenroom.protocol.large_message import LARGE_MESSAGE
-from greenroom.protocol.slices import finish
+from greenroom.protocol.slices import Slices, finish
 
 META = "io.modelcontextprotocol/"
 ENVELOPE = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
@@ -600,3 +604,407 @@ def test_a_change_of_a_part_is_a_change_of_what_is_watched(
     expected = covers if covers is not None else told == watched or told == "x:/a/"
     assert _covers(place, "s", told) is expected
     assert not _covers(place, "other", told)
+
+
+# ---- on the way there and back ---------------------------------------------------------------------------------------
+
+
+class Hiding:
+    """Takes the word `secret` out of results."""
+
+    def scrub(self, raw: bytes) -> bytes:
+        return raw.replace(b"secret", b"***")
+
+    def scrubbing(self, raw: bytes) -> Slices[bytes]:
+        yield
+        return self.scrub(raw)
+
+
+class Secretive(Room):
+    """Of what `clock` says, the word `secret` is hidden at every door."""
+
+    def scrubber(self, server: str, door: Scrub, /) -> Any:
+        return Hiding() if server == "clock" and door is Scrub.ALL else None
+
+
+ERAS = pytest.mark.parametrize(
+    "params", [{}, {"_meta": {}}, {"_meta": ENVELOPE}], ids=["plain", "older", "newer"]
+)
+
+
+@ERAS
+def test_a_cancelled_call_is_cancelled_at_its_server(params: Any) -> None:
+    room = Room(direct_tools=True)
+    client = Client(Direct(room))
+    for method, what in (
+        ("tools/call", {"name": "clock_now"}),
+        ("tools/call", {"name": "clock_now", "arguments": {}}),
+        ("resources/read", {"uri": "x:1"}),
+    ):
+        client.ask(method, {**what, **params})
+        call = room.last.call
+        client.tell("notifications/cancelled", {"requestId": client._number})
+        assert (call.cancelled, client.talk.in_flight, client.said) == (True, 0, [])
+        call.end(RESULT)
+        assert client.said == [], "nobody wants it any more"
+
+
+@pytest.mark.parametrize("era", [{}, ENVELOPE], ids=["older", "newer"])
+@pytest.mark.parametrize("token", [0, "", False, 7, "mine", None])
+def test_any_token_but_none_asks_for_progress(token: Any, era: Any) -> None:
+    room = Room(direct_tools=True)
+    client = Client(Direct(room))
+    client.ask("tools/call", {"name": "clock_now", "_meta": {**era, "progressToken": token}})
+    assert (room.last.call.on_progress is not None) is (token is not None)
+    assert "progressToken" not in room.last.params["_meta"]
+    if token is not None:
+        room.last.call.on_progress({"progress": 1, "progressToken": "theirs"})
+        assert [said["params"] for said in client.said] == [{"progress": 1, "progressToken": token}]
+
+
+@pytest.mark.parametrize("era", [{}, ENVELOPE], ids=["older", "newer"])
+def test_a_client_cannot_speak_in_our_name(era: Any) -> None:
+    room = Room(direct_tools=True)
+    client = Client(Direct(room))
+    client.ask("tools/call", {"name": "clock_now", "_meta": {**era, "greenroom/server": "x", "own": 1}})
+    assert room.last.params["_meta"] == {"own": 1}
+
+
+@ERAS
+def test_credentials_are_hidden_of_whatever_ends(backend: str, params: Any) -> None:
+    said = {"content": [{"type": "text", "text": "a secret"}], "contents": [], "messages": []}
+
+    async def body() -> None:
+        room = Secretive(direct_tools=True)
+        async with anyio.create_task_group() as group:
+            client = Client(Direct(room), group)
+            for method, what in (
+                ("tools/call", {"name": "clock_now"}),
+                ("tools/call", {"name": "github_list_issues"}),
+                ("resources/read", {"uri": "x:1"}),
+            ):
+                client.ask(method, {**what, **params})
+                room.last.call.end({**said, "big": ["secret"] * 2})
+                await anyio.wait_all_tasks_blocked()
+                is_hidden = room.last.server == "clock"
+                assert ("secret" in json.dumps(client.answer)) is not is_hidden
+                assert ("***" in json.dumps(client.answer)) is is_hidden
+            client.ask("tools/call", {"name": "clock_now", **params})
+            room.last.call.end({"content": [{"type": "text", "text": "secret" + "x" * LARGE_MESSAGE}]})
+            while not client.said:
+                await anyio.lowlevel.checkpoint()
+            assert client.answer["content"][0]["text"][:5] == "***xx"
+            assert client.talk.in_flight == 0
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("params", [{}, {"_meta": {}}], ids=["plain", "other"])
+def test_a_large_result_is_read_and_remembered_as_a_small_one(backend: str, params: Any) -> None:
+    async def body() -> None:
+        room = Room(direct_tools=True)
+        long = "x" * LARGE_MESSAGE
+        link = {"type": "resource_link", "uri": "made:1", "name": "x"}
+        async with anyio.create_task_group() as group:
+            client = Client(Direct(room), group)
+            for result, content in (
+                ({"content": [{"type": "text", "text": long}, link]}, None),
+                ({"structuredContent": {"a": long}}, [{"type": "text", "text": json.dumps({"a": long})}]),
+                ({"other": [long], "content": None}, []),
+                ({"other": [long]}, []),
+            ):
+                client.ask("tools/call", {"name": "clock_now", **params})
+                room.last.call.end(result)
+                while not client.said:
+                    await anyio.lowlevel.checkpoint()
+                kept = {key: value for key, value in result.items() if value is not None}
+                assert client.answer == {
+                    **kept,
+                    "content": content if content is not None else kept["content"],
+                }
+            client.ask("resources/read", {"uri": "made:1"})
+            assert (room.last.server, room.last.params["uri"]) == ("clock", "made:1")
+            room.last.call.end({"contents": [{"uri": "made:2", "text": ""}]})
+            client.ask("resources/read", {"uri": "made:2"})
+            assert room.last.server == "clock", "a part of it, although it is not called a link"
+
+    run(backend, body)
+
+
+def test_a_newer_clients_state_is_for_the_one_resource_that_it_was_given_for() -> None:
+    room = Room(direct_tools=True)
+    client = Client(Direct(room))
+    needed = {"resultType": "input_required", "inputRequests": {}, "requestState": "theirs"}
+    client.ask("resources/read", {"uri": "x:1", "_meta": ENVELOPE})
+    room.last.call.end(needed)
+    state = client.answer["requestState"]
+    for uri, is_taken in (("x:2", False), ("x:1", True)):
+        before = len(room.started)
+        client.ask("resources/read", {"uri": uri, "requestState": state, "_meta": ENVELOPE})
+        assert len(room.started) == before + is_taken, uri
+    assert room.last.params["requestState"] == "theirs"
+
+
+def test_a_question_in_a_result_loses_credentials_and_its_state_stays() -> None:
+    room = Secretive(direct_tools=True)
+    client = Client(Direct(room))
+    asked = {"method": "elicitation/create", "params": {"message": "Is secret right?", "x": "secret"}}
+    client.ask("tools/call", {"name": "clock_now", "_meta": ENVELOPE})
+    needed = {"resultType": "input_required", "inputRequests": {"q": asked}, "requestState": "secret"}
+    room.last.call.end(needed)
+    told = client.answer
+    assert told["inputRequests"]["q"]["params"]["message"] == "[clock] Is *** right?"
+    assert told["requestState"].endswith(".secret")
+
+
+def test_what_an_override_hides_is_set_in_every_era() -> None:
+    room = Room(direct_tools=True)
+    override = {"rename": "tell", "params": {"zone": {"hide": True, "default": "utc"}, "a": {"rename": "b"}}}
+    schema = {"type": "object", "properties": {"zone": {"type": "string"}, "a": {}}}
+    servers = {**room.config.servers}
+    servers["clock"] = attrs.evolve(servers["clock"], tool_overrides={"now": override})
+    room.config = attrs.evolve(room.config, servers=servers)
+    room.learn("clock", {**NOW, "inputSchema": schema})
+    client = Client(Direct(room))
+    for params in ({}, {"_meta": {}}, {"_meta": ENVELOPE}):
+        client.ask("tools/call", {"name": "clock_tell", "arguments": {"b": 10**30}, **params})
+        assert room.last.params["name"] == "now"
+        assert room.last.params["arguments"] == {"a": 10**30, "zone": "utc"}
+        assert room.last.how["tool"] == "clock_tell"
+        room.last.call.end({"content": [{"type": "text", "text": "now: no a"}], "isError": True})
+        assert client.answer["content"][0]["text"] == "tell: no b"
+        before = len(room.started)
+        client.ask("tools/call", {"name": "clock_tell", "arguments": {"zone": "x"}, **params})
+        assert (client.answer["isError"], len(room.started)) == (True, before)
+
+
+def test_a_value_that_is_shown_without_hidden_characters_reaches_its_server_with_them() -> None:
+    room = Room(direct_tools=True)
+    schema = {"type": "object", "properties": {"zo\u200bne": {"type": "string", "enum": ["u\u200btc", "z"]}}}
+    room.learn("clock", {**NOW, "inputSchema": schema})
+    client = Client(Direct(room))
+    shown = Shown(room).listing("tools/list", modern=True) or {}
+    (zone,) = shown["tools"][0]["inputSchema"]["properties"]
+    for params in ({}, {"_meta": {}}, {"_meta": ENVELOPE}):
+        client.ask("tools/call", {"name": "clock_now", "arguments": {zone: "utc"}, **params})
+        assert room.last.params["arguments"] == {"zo\u200bne": "u\u200btc"}
+        room.last.call.end(RESULT)
+
+
+def test_of_several_lists_each_change_is_told_to_every_client(backend: str) -> None:
+    async def body() -> None:
+        room = Room(direct_tools=True)
+        common = Common(room)
+        clients = [Client(Direct(room, common)) for _ in range(3)]
+        clients[1].talk.close()
+        room.entries["clock"] = ServerEntry(
+            "clock", "h", resources=({"name": "r", "uri": "x:r"},), prompts=({"name": "ask"},)
+        )
+        room.reindex()
+        await common.announce()
+        await common.announce()
+        told = [f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts")]
+        assert [[said["method"] for said in client.said] for client in clients] == [told, [], told]
+
+    run(backend, body)
+
+
+def test_instructions_say_what_is_left_out_and_have_no_hidden_characters() -> None:
+    room = Room()
+    room.entries["github"] = ServerEntry("github", "h", instructions="Be \u200bkind.")
+    room.config = attrs.evolve(room.config, untrusted=("here/.mcp.json",))
+    said = Direct(room).instructions()
+    assert said is not None
+    first, _, rest = said.partition("\n\n")
+    assert "here/.mcp.json" in first
+    assert rest.startswith("# github\n\n")
+    assert "\u200b" not in rest
+
+
+@pytest.mark.parametrize("is_learning", [False, True])
+def test_only_while_servers_are_met_the_first_list_waits(is_learning: bool) -> None:
+    room = Room(first_list_timeout=7.0)
+    room.is_learning = is_learning
+    assert Direct(room).settling_time == (7.0 if is_learning else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("result", "members"),
+    [
+        ({"content": [1], "_meta": {"a": "x" * 9000}, "b": "y" * 9000}, {"b"}),
+        ({"content": ["x" * 9000], "structuredContent": {"a": "y" * 9000}}, {"content", "structuredContent"}),
+        ({"content": None, "other": "x" * 9000}, {"other"}),
+        ({"structuredContent": {"a": 1}}, None),  # its content is made of that
+        ({"structuredContent": {"a": 1}, "content": None}, None),
+        ({"isError": True}, set()),
+    ],
+)
+def test_an_outline_has_short_strings_for_long_members(
+    result: dict[str, Any], members: set[str] | None
+) -> None:
+    outline = finish(outline_of(json.dumps(result).encode()))
+    if members is None:
+        assert outline is None
+        return
+    assert outline is not None
+    small = json.loads(outline.small)
+    assert small.keys() == result.keys()
+    assert {key for key in result if small[key] != result[key]} == members
+    assert json.loads(outline.filled(b"[%b]" % outline.small)) == [result]
+    back = {key: small[key] for key in reversed(small)}
+    assert json.loads(outline.filled(json.dumps(back).encode())) == result, "in whatever order"
+    for left_out in members:
+        less = {key: value for key, value in small.items() if key != left_out}
+        kept = {key: value for key, value in result.items() if key != left_out}
+        assert json.loads(outline.filled(json.dumps(less).encode())) == kept
+
+
+def test_what_is_no_object_has_no_outline() -> None:
+    for result in (b"[1]", b"7", b'{"a":', b""):
+        assert finish(outline_of(result)) is None
+
+
+@pytest.mark.parametrize(
+    ("meta", "listed"),
+    [
+        ({"ui": {"resourceUri": "x:page", "b": 1}}, {"ui": {"resourceUri": "x:page", "b": 1}}),
+        ({"ui": {"resourceUri": "x:own"}}, {"ui": {"resourceUri": "greenroom://clock/x:own"}}),
+        ({"ui/resourceUri": "x:own", "c": 1}, {"ui/resourceUri": "greenroom://clock/x:own", "c": 1}),
+        ({"ui/resourceUri": "x:page"}, {"ui/resourceUri": "x:page"}),
+        ({"ui/resourceUri": "file:///readme"}, {"ui/resourceUri": "greenroom://clock/file:///readme"}),
+        ({"ui": "odd", "ui/resourceUri": 7}, {"ui": "odd", "ui/resourceUri": 7}),
+        ({"ui": {"resourceUri": 7}}, {"ui": {"resourceUri": 7}}),
+    ],
+)
+def test_a_tools_page_is_read_from_the_tools_own_server(meta: Any, listed: Any) -> None:
+    room = Room(direct_tools=True)
+    room.entries["clock"] = ServerEntry(
+        "clock", "h", tools=({**NOW, "_meta": meta},), resources=({"name": "p", "uri": "x:page"},)
+    )
+    room.reindex()
+    found = Shown(room).listing("tools/list", modern=True) or {}
+    assert found["tools"][0]["_meta"] == listed
+
+
+@pytest.mark.parametrize("exposure", [Direct, Proxy])
+def test_a_newer_client_that_comes_back_with_an_answer_waits_for_the_call_it_left(
+    exposure: Any, backend: str
+) -> None:
+    """An older server asks in the middle of a call."""
+
+    async def body() -> None:
+        room = Room(direct_tools=True)
+        asks = {**ENVELOPE, f"{META}clientCapabilities": {"elicitation": {}}}
+        call: dict[str, Any] = {"name": "clock_now", "_meta": asks}
+        if exposure is Proxy:
+            call = {"name": "mcp", "arguments": {"tool": "clock_now"}, "_meta": asks}
+        told: list[Any] = []
+
+        async def ask() -> None:
+            question = ServerRequest(Address("clock"), "elicitation/create", {"message": "Sure?"})
+            told.append(await room.host.answer(question))
+
+        async with anyio.create_task_group() as group:
+            client = Client(exposure(room), group)
+            client.ask("tools/call", call)
+            group.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            asked = client.answer
+            assert asked["resultType"] == "input_required"
+            assert client.talk.in_flight == 1, "it may come back"
+            ((key, question),) = asked["inputRequests"].items()
+            assert question["params"]["message"] == "[clock] Sure?"
+            begun = len(room.started) + len(room.calls)
+            back = {"inputResponses": {key: {"action": "accept"}}, "requestState": asked["requestState"]}
+            client.ask("tools/call", {**call, **back})
+            assert len(room.started) + len(room.calls) == begun, "it is not called again"
+            await anyio.wait_all_tasks_blocked()
+            assert told == [{"action": "accept"}]
+            (room.last.call if exposure is Direct else room.calls[-1]).end(RESULT)
+            assert client.answer["content"] == RESULT["content"]
+            assert client.talk.in_flight == 0
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize(("exposure", "passes"), [(Direct, True), (Proxy, False)])
+def test_only_at_the_direct_door_servers_are_told_of_extensions_and_lose_credentials_for_all(
+    exposure: Any, passes: bool
+) -> None:
+    room = Secretive(direct_tools=True)
+    client = Client(exposure(room), extensions={"a": {}})
+    assert ("extensions" in room.host.greeting(Address("clock")).capabilities) is passes
+    room.host.heard(Address("clock"), "notifications/message", {"data": "a secret"})
+    assert client.said[0]["params"]["data"] == ("a ***" if passes else "a secret")
+
+
+@pytest.mark.parametrize("method", ["tools/call", "prompts/get", "completion/complete"])
+def test_whatever_keeps_an_item_from_being_found_is_told(method: str, backend: str) -> None:
+    async def refuse(*_: Any) -> Any:
+        await anyio.lowlevel.checkpoint()
+        raise Drained("The server is stopped.", server="fresh")
+
+    async def body() -> None:
+        room: Any = Room(direct_tools=True)
+        room.find = room.find_prompt = room.find_reference = refuse
+        async with anyio.create_task_group() as group:
+            client = Client(Direct(room), group)
+            client.ask(method, {"name": "fresh_x", "ref": {"type": "ref/prompt", "name": "fresh_x"}})
+            await anyio.wait_all_tasks_blocked()
+            said = json.dumps(client.answer)
+            assert ("The server is stopped." in said, '"reach": "not_sent"' in said) == (True, True)
+            assert client.talk.in_flight == 0
+
+    run(backend, body)
+
+
+def test_an_older_client_is_told_of_results_that_are_objects_and_of_no_other_kind() -> None:
+    room = Room(direct_tools=True)
+    schemas: list[Any] = [{"type": "object"}, {"type": "array"}, {}, None]
+    room.learn(
+        "clock",
+        *({**NOW, "name": f"t{number}", "outputSchema": each} for number, each in enumerate(schemas) if each),
+        {**NOW, "name": "t9"},
+    )
+    shown = Shown(room)
+    for modern, kept in ((True, ["t0", "t1"]), (False, ["t0"])):
+        listed = shown.listing("tools/list", modern=modern) or {}
+        found = [each["name"] for each in listed["tools"] if "outputSchema" in each]
+        assert found == [f"clock_{name}" for name in kept]
+
+
+def test_the_one_tool_is_called_by_name_and_listens_to_whoever_asks(backend: str) -> None:
+    async def body() -> None:
+        room = Room(direct_tools=("clock_now",))
+        proxy = Proxy(room, hints=FOR_PEOPLE)
+        async with anyio.create_task_group() as group:
+            client = Client(proxy, group)
+            client.ask("tools/call", {"name": "clock_now", "arguments": {"a": 1}})
+            assert (room.calls[-1].target.name, room.calls[-1].arguments) == ("clock_now", {"a": 1})
+            client.ask("tools/call", {"name": "mcp", "arguments": {"search": "zebra"}})
+            assert "greenroom" in client.answer["content"][0]["text"], "in words for who reads it"
+            changes = {"toolsListChanged": True}
+            for number, (said, granted) in enumerate((({}, {}), ({"notifications": changes}, changes)), 1):
+                client.ask("subscriptions/listen", {"_meta": ENVELOPE, **said})
+                await anyio.wait_all_tasks_blocked()
+                (told,) = client.said
+                assert told["method"] == "notifications/subscriptions/acknowledged"
+                assert told["params"]["notifications"] == granted
+                assert client.talk.in_flight == 1 + number, "the call, and what listens"
+            client.ask("subscriptions/listen", {"_meta": ENVELOPE, "notifications": 7})
+            assert client.answer["code"] == -32602
+            client.talk.close()
+        assert proxy._shared.clients == {}
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("is_learning", [False, True])
+@pytest.mark.parametrize("chosen", [False, ("clock_now",)])
+def test_the_one_tool_waits_for_no_server_unless_some_tool_is_chosen(chosen: Any, is_learning: bool) -> None:
+    room = Room(direct_tools=chosen, first_list_timeout=7.0)
+    room.is_learning = is_learning
+    assert Proxy(room).settling_time == (7.0 if chosen and is_learning else 0.0)
+    room.config = attrs.evolve(room.config, untrusted=("a/.mcp.json", "b/.mcp.json"))
+    said = Proxy(room).instructions() or ""
+    assert said.startswith("Greenroom leaves out a/.mcp.json, b/.mcp.json: its owner has not trusted it.")

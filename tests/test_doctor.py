@@ -22,9 +22,13 @@ from greenroom.actors import CatalogueFile, default_cache_path
 from greenroom.actors.login import Login, keep, logins
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._control_place import control_directory, identity, socket_path
-from greenroom.gateway._setup import _running
+from greenroom.gateway._setup import _checks, _running, _trial
+from greenroom.gateway._setup._finding import Finding, Setup, Severity
 from greenroom.gateway._setup._running import behaved_oddly, started_slowly
 from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import Config
+from greenroom.protocol.errors import UsageError
+from greenroom.protocol.version import VERSION
 from greenroom.supervisor.catalogue_keys import catalogue_keys
 from greenroom.supervisor.config_files import load_config
 
@@ -353,3 +357,126 @@ def test_a_socket_that_takes_nobody_holds_nobody_up(tmp_path: Path, monkeypatch:
         looking.join(PATIENCE / 10)
         assert found == [False], "it is alive, and busy"
     assert _running._is_dead(path), "nobody listens there any more"
+
+
+@pytest.mark.parametrize(
+    ("severities", "code"),
+    [((), 0), (("note",), 0), (("warning",), 0), (("warning", "error"), 1), (("error", "error", "note"), 1)],
+)
+@pytest.mark.parametrize("starts", [False, True])
+def test_only_errors_fail_and_whatever_else_was_found_is_started(
+    starts: bool,
+    severities: tuple[str, ...],
+    code: int,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = own_config(
+        home, servers(a={"command": "a"}, b={"command": "b"}, off={"command": "c", "disabled": True})
+    )
+    given: dict[str, Any] = {}
+    found = [
+        Finding(Severity(severity), "check", f"{severity}-{number}", "what", "mend")
+        for number, severity in enumerate(severities)
+    ]
+
+    def examined(setup: Setup) -> list[Finding]:
+        given["setup"] = setup
+        setup.seen_starting.add("b")
+        return [*found]
+
+    async def tried(setup: Setup, known: Any, tell: Callable[[str], object]) -> list[Finding]:
+        given["tried"] = (setup, sorted(known))
+        tell("starting a")
+        return [Finding(Severity.NOTE, "start", "a", "slow", "wait")]
+
+    monkeypatch.setattr(_checks, "examine", examined)
+    monkeypatch.setattr(_trial, "try_servers", tried)
+    flags = ["--start"] if starts else []
+    assert run(["doctor", "--json", "--config", str(file), *flags]) == code
+    shown = capsys.readouterr()
+    said = json.loads(shown.out)
+    assert (given["setup"].path, [*given["setup"].config.servers]) == (file, ["a", "b", "off"])
+    assert [(one["severity"], one["about"]) for one in said["findings"]] == [
+        *((one.severity.value, one.about) for one in found),
+        *([("note", "a")] if starts else []),
+    ]
+    assert {each: said[each] for each in ("error", "warning", "note")} == {
+        each: severities.count(each) + (starts and each == "note") for each in ("error", "warning", "note")
+    }
+    assert said["notSeenStarting"] == ([] if starts else ["a"]), "what is out of service is not started"
+    errors = [one.about for one in found if one.severity is Severity.ERROR]
+    assert given.get("tried") == ((given["setup"], errors) if starts else None)
+    assert ("starting a" in shown.err) == starts
+
+
+class _Gateway:
+    """A running gateway of this version. `answers`: by method."""
+
+    pid = 4711
+
+    def __init__(self, version: str, **row: Any) -> None:
+        self.answers = {"hello": {"version": version}, "status": {"servers": [row]}}
+        self.asked: list[tuple[str, bool]] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.asked.append(("left", True))
+
+    def ask(self, method: str, *, quickly: bool) -> Any:
+        self.asked.append((method, quickly))
+        return self.answers[method]
+
+
+def _found_of(monkeypatch: pytest.MonkeyPatch, gateway: Any) -> tuple[Setup, list[Finding]]:
+    def find(_identity: str) -> Any:
+        if isinstance(gateway, Exception):
+            raise gateway
+        return gateway
+
+    monkeypatch.setattr(_running.control, "find_gateway", find)
+    setup = Setup(Config(servers={}), None, {})
+    return setup, list(_running.gateways(setup))
+
+
+def test_a_running_gateway_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, found = _found_of(monkeypatch, UsageError("it says nothing"))
+    said = Finding(Severity.ERROR, "gateway", "the running gateway", "it says nothing", "end that process")
+    assert found == [said]
+    assert _found_of(monkeypatch, None)[1] == []
+
+
+def test_a_gateway_of_another_version_is_asked_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = _Gateway("0.0.1", name="a", status="needs-auth")
+    setup, found = _found_of(monkeypatch, gateway)
+    assert gateway.asked == [("hello", True), ("left", True)]
+    assert [(each.severity, each.about) for each in found] == [(Severity.WARNING, "process 4711")]
+    assert found[0].what == f"runs Greenroom 0.0.1, and this command is {VERSION}"
+    assert found[0].mend.endswith("restart the client that started process 4711")
+    assert setup.seen_starting == set()
+
+
+@pytest.mark.parametrize(
+    ("row", "checks", "is_seen"),
+    [
+        ({"status": "needs-auth"}, [("login", "it refuses requests until somebody logs in")], False),
+        ({"status": "idle", "startTook": 0.0}, [], True),
+        ({"status": "idle", "startTook": 5.0}, [], True),
+        ({"status": "idle", "startTook": 6.0}, [("start", "it took 6 s to start")], True),
+        ({"status": "idle", "odd": "junk on stdout: x"}, [("start", "junk on stdout: x")], False),
+    ],
+)
+def test_what_a_gateway_knows_of_a_server_is_told(
+    monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], checks: list[tuple[str, str]], is_seen: bool
+) -> None:
+    gateway = _Gateway(VERSION, name="a b", **row)
+    setup, found = _found_of(monkeypatch, gateway)
+    assert gateway.asked == [("hello", True), ("status", True), ("left", True)]
+    assert [(each.check, each.what) for each in found] == checks
+    assert {each.about for each in found} <= {"a b"}
+    assert setup.seen_starting == ({"a b"} if is_seen else set())
+    if row["status"] == "needs-auth":
+        assert found[0].mend == "greenroom auth 'a b'"

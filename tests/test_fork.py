@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 from tests.support.stdio import SERVERS
+
+from greenroom.actors import fork
+from greenroom.actors.fork import let_go
 
 PROGRAM = """
 import gc, json, multiprocessing, os, sys, anyio, anyio.to_thread
@@ -77,3 +82,46 @@ def test_a_forked_copy_kills_nobody_writes_nothing_and_shares_no_pipe(
     assert last == {"code": 7 if how == "exits" else 0, "same": True, "again": False, "pid": last["pid"]}
     if how == "runs on":
         assert told == [{"shared": []}]
+
+
+def test_what_is_let_go_leads_nowhere_and_its_number_stays_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    gone = os.dup(reading)
+    os.close(gone)
+    before = len(os.listdir("/proc/self/fd"))
+    try:
+        os.set_inheritable(writing, True)
+        let_go(None, reading, -1, 1 << 20, writing)
+        assert [os.readlink(f"/proc/self/fd/{fd}") for fd in (reading, writing)] == [os.devnull] * 2
+        assert not any(map(os.get_inheritable, (reading, writing)))
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        os.close(reading)
+        os.close(writing)
+    taken: list[int] = []
+    monkeypatch.setattr(os, "dup2", lambda _nowhere, fd, inheritable=True: taken.append(fd))
+    let_go(0, 5)
+    assert taken == [0, 5], "also the first of all numbers"
+
+
+def test_every_holder_is_disowned_once_whatever_becomes_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    class Holder:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def disown(self) -> None:
+            told.append(self.name)
+            raise ValueError(self.name)
+
+    monkeypatch.setattr(fork, "_holders", weakref.WeakSet())
+    holders = [Holder(name) for name in "abc"]
+    for each in holders:
+        fork.inert_in_forks(each)
+    fork.inert_in_forks(Holder("gone"))
+    gc.collect()
+    fork._disown_all()
+    assert sorted(told) == ["a", "b", "c"]
+    fork._disown_all()
+    assert len(told) == 3, "they are the parent's no more"

@@ -16,7 +16,7 @@ import pytest
 from tests.support import run
 from tests.support.stdio import SERVERS, definition_of, gone_within, linked, lives, logged, until
 
-from greenroom.actors import _guard_main
+from greenroom.actors import _guard, _guard_main
 from greenroom.actors._backend import current_backend
 from greenroom.actors._guard import Guard, guard_command
 
@@ -30,7 +30,11 @@ def _sleeper(**environ: str) -> subprocess.Popen[bytes]:
 
 
 def _has_begun(process: subprocess.Popen[bytes]) -> bool:
-    return b"TAG=" in Path(f"/proc/{process.pid}/environ").read_bytes()
+    return b"TAG=" in _environ(process.pid)
+
+
+def _environ(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def _owner(backend: str, log: Path) -> subprocess.Popen[bytes]:
@@ -136,19 +140,25 @@ def test_a_dead_guard_is_restarted_and_told_again(backend: str) -> None:
 
 def test_a_watched_guard_is_restarted_at_once(backend: str) -> None:
     async def body() -> None:
-        guard = Guard(current_backend(), "watch")
+        guard, child = Guard(current_backend(), "watch"), _sleeper()
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(guard.watch)
-                guard.start()
+                guard.add(child.pid)
                 first = guard.pid
                 assert first is not None
                 await anyio.lowlevel.checkpoint()
                 os.kill(first, signal.SIGKILL)
                 assert await until(lambda: guard.pid not in (None, first))
                 tasks.cancel_scope.cancel()
+            guard.close()
+            assert child.wait(60) == -signal.SIGKILL, (
+                "the new one knows what there is, though nobody spoke to it"
+            )
         finally:
             guard.close()
+            child.kill()
+            child.wait()
 
     run(backend, body)
 
@@ -318,3 +328,116 @@ def test_a_sweep_needs_the_whole_tag_and_waits_for_the_dead() -> None:
         for each in (mine, other):
             each.kill()
             each.wait()
+
+
+def test_the_guard_stands_alone_and_is_started_once(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sweep can hit it, no terminal, and no folder is held by it."""
+    monkeypatch.setenv("GREENROOM_ROOM", "one-around-us")
+
+    async def body() -> None:
+        guard = Guard(current_backend(), "alone")
+        assert guard.pid is None
+        guard.start()
+        try:
+            pid = guard.pid
+            assert pid is not None
+            assert await guard.sweep(f"TAG={OURS}:nobody", 30.0) == 0  # it has begun
+            assert _environ(pid) == b""
+            assert (os.getsid(pid), os.readlink(f"/proc/{pid}/cwd")) == (pid, "/")
+            guard.start()
+            guard.add(pid_of_nobody := 2**22 + 1)
+            guard.remove(pid_of_nobody)
+            assert guard.pid == pid
+        finally:
+            guard.close()
+        assert guard.pid is None
+        assert not lives(pid)
+
+    run(backend, body)
+
+
+def test_a_closed_guard_is_not_started_again_and_asks_nobody(backend: str) -> None:
+    async def body() -> None:
+        said: list[str] = []
+        guard = Guard(current_backend(), "closed", said.append)
+        guard.start()
+        guard.close()
+        guard.close()
+        with pytest.raises(ChildProcessError, match="its room is closed"):
+            guard.start()
+        guard.add(2**22 + 1)
+        guard.remove(2**22 + 1)
+        guard.sweep_soon("TAG=x")
+        assert await guard.sweep("TAG=x", 30.0) == 0
+        with anyio.fail_after(60):
+            await guard.watch()
+        assert (guard.pid, said) == (None, [])
+
+    run(backend, body)
+
+
+def test_a_sweep_without_descriptors_is_given_up_and_said_once(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left() -> tuple[int, int]:
+        raise OSError(24, "Too many open files")
+
+    async def body() -> None:
+        said: list[str] = []
+        guard = Guard(current_backend(), "poor", said.append)
+        guard.start()
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "pipe", none_left)
+                for _ in range(2):
+                    with anyio.fail_after(30):
+                        assert await guard.sweep("TAG=x", 60.0) == 0
+            assert len(said) == 1
+            assert said[0].startswith("the guard process: Too many open files.")
+            assert await guard.sweep(f"TAG={OURS}:nobody", 60.0) == 0
+        finally:
+            guard.close()
+
+    run(backend, body)
+
+
+def test_nothing_overtakes_what_the_guard_was_to_be_told(backend: str) -> None:
+    async def body() -> None:
+        guard = Guard(current_backend(), "busy")
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            for end in (ours, theirs):
+                end.setblocking(False)
+            guard._lifeline = ours
+            guard._unsaid.extend([b"+1\n", b"+2\n"])
+            assert not guard._begin_question(b"?x\n", theirs.fileno())
+            with pytest.raises(BlockingIOError):
+                theirs.recv(10)
+            guard._flush()
+            assert (theirs.recv(10), list(guard._unsaid)) == (b"+1\n+2\n", [])
+            while guard._send(b"x" * 1_000):
+                pass
+            guard._unsaid.append(b"-1\n")
+            guard._flush()
+            assert list(guard._unsaid) == [b"-1\n"], "it is too busy: it hears this first when it has time"
+            guard._lifeline = None
+            assert not guard._send(b"x\n")
+
+    run(backend, body)
+
+
+def test_a_stopped_process_is_seen_as_often_as_one_looks() -> None:
+    process = _sleeper()
+    try:
+        assert not _guard._is_stopped(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + 60
+        while not _guard._is_stopped(process.pid):
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        assert _guard._is_stopped(process.pid)
+        process.send_signal(signal.SIGCONT)
+    finally:
+        process.kill()
+        process.wait()
+    assert not _guard._is_stopped(process.pid)

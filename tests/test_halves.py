@@ -270,3 +270,12 @@ def test_t45_the_command_line_and_the_control_socket_take_what_a_shell_can_say(t
     ] * 3
     assert unknown.returncode == 1
     assert b"bug" not in unknown.stderr
+
+
+def test_of_a_key_that_occurs_twice_the_last_value_counts_and_none_is_cut_wrong() -> None:
+    for data, parts in (
+        (b'{"a":"x","b":"\\ud800","a":"yy"}', {"a": b'"yy"', "b": b'"\\ufffd"'}),
+        (b'{"b":"\\ud800","a":"x","a":"yy"}', {"b": b'"\\ud800"', "a": b'"yy"'}),
+        (b'{"a":1,"b":"\\ud800","a":2}', {"a": b"2", "b": b'"\\ufffd"'}),
+    ):
+        assert {key: bytes(part) for key, part in lenient.decode_parts(data).items()} == parts

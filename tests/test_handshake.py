@@ -216,7 +216,7 @@ class Paced:
         self.left.append(exchange.method)
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        self.told.append(method)
+        self.told.append(f"{method} {self.protocol_version}")
 
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
         raise NotImplementedError
@@ -260,7 +260,8 @@ def test_initialize_has_a_second_even_when_the_probe_used_everything_up(backend:
     peer = _paced(backend, lambda asked: (0.9, WELCOME) if asked.method == "initialize" else None, body)
 
     assert peer.heard == [(0.0, "server/discover", "2026-07-28"), (2.0, "initialize", None)]
-    assert (peer.left, peer.told) == (["server/discover"], ["notifications/initialized"])
+    assert peer.left == ["server/discover"]
+    assert peer.told == ["notifications/initialized 2025-11-25"], "from here on as was agreed"
 
 
 @pytest.mark.parametrize(
@@ -338,7 +339,10 @@ def test_what_a_server_says_of_itself_has_bounds(backend: str) -> None:
         ({**WELCOME, "instructions": "x" * bounds.ITEM_BYTES}, "longer than 2,097,152 bytes"),
         ({**WELCOME, "capabilities": deep}, "nested deeper than 100"),
         ({**WELCOME, "serverInfo": {"x": [[]] * bounds.ITEM_PARTS}}, "of more than 20,000 parts"),
-        (RpcError(-32603, "no! " * 1_000_000), "no! … "),
+        (RpcError(-32603, "no! " * 1_000_000), "no! … (-32603)"),
+        (RpcError(-32603, "x" * 2_001), f"initialize: {'x' * 2_000}… (-32603)"),
+        (RpcError(-32603, "x" * 2_000), f"initialize: {'x' * 2_000} (-32603)"),
+        (RpcError(-32603, "x" * 2_001, fault=True), f"initialize: {'x' * 2_000}…"),
     ]
     for answer, why in answers:
 

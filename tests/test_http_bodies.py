@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpcore2
@@ -19,7 +20,7 @@ from tests.support.raw_http import Handler, Seen, raw_http, text
 
 from greenroom.actors._certificates import trusted_certificates
 from greenroom.actors._http import _client, _frames
-from greenroom.actors._http._bodies import PIECE, Incoming
+from greenroom.actors._http._bodies import OURS, PIECE, Incoming, take_over
 from greenroom.actors._http._client import read_bounded
 from greenroom.actors._http._events import EventParser
 from greenroom.actors._http._faults import BadAnswer
@@ -110,6 +111,8 @@ def test_a_body_of_just_its_bound_is_no_flood(backend: str) -> None:
         assert sum(map(len, await read(Raw(b"x" * 10, b"x" * 10), "", limit=20))) == 20
         with pytest.raises(BadAnswer, match="over the bound of 20 bytes"):
             await read(Raw(b"x" * 10, b"x" * 11), "", limit=20)
+        tight = b"\0" * HTTP_ASIDE_BYTES
+        assert sum(map(len, await read(Raw(packed(tight)), "gzip", is_lines=True))) == len(tight)
         data = b"x" * (3 * HTTP_ASIDE_BYTES)
         assert sum(map(len, await read(Raw(*[data[:65_536]] * 48), "", is_lines=True))) == len(data)
         with pytest.raises(BadAnswer, match="not encoded as its header says"):
@@ -152,6 +155,21 @@ FRAMES: dict[str, tuple[bytes, bool]] = {
     "many interim answers": (b"HTTP/1.1 103 \r\n\r\n" * (HTTP_INTERIM + 1) + HEAD + b"\r\n", False),
     "a body like a head": (b"HTTP/1.1 200 OK\r\n\r\n" + b"a:\r\n" * 5000, True),
     "a chunk like trailers": (HEAD + b"\r\n4e20\r\n" + b"a:\r\n" * 5000 + b"\r\n0\r\n\r\n", True),
+    "a head of just its lines": (HEAD + b"a: b\r\n" * 253 + b"\r\n0\r\n\r\n", True),
+    "a head of a line too many": (HEAD + b"a: b\r\n" * 254 + b"\r\n0\r\n\r\n", False),
+    "a head of just its bytes": (
+        HEAD + b"a: " + b"x" * (32_768 - len(HEAD) - 7) + b"\r\n\r\n0\r\n\r\n",
+        True,
+    ),
+    "a head of a byte too many": (
+        HEAD + b"a: " + b"x" * (32_768 - len(HEAD) - 6) + b"\r\n\r\n0\r\n\r\n",
+        False,
+    ),
+    "chunks in small letters": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding:chunked\r\n\r\n0\r\n" + b"a:\r\n" * (HTTP_HEAD_LINES + 2),
+        False,
+    ),
+    "an upgrade is an answer": (b"HTTP/1.1 101 \r\n\r\n" + b"HTTP/1.1 103 \r\n\r\n" * 50, True),
     "trailers": (HEAD + b"\r\n5;x=y\r\n0\r\na:\r\n0\r\n" + b"a:\r\n" * 99 + b"\r\n", True),
     "many trailers": (HEAD + b"\r\n5\r\n0\r\na:\r\n0\r\n" + b"a:\r\n" * (HTTP_HEAD_LINES + 2), False),
     "a chunk without an end to its size": (HEAD + b"\r\n5;" + b"x" * 40_000, False),
@@ -350,3 +368,103 @@ def test_an_id_with_a_zero_byte_is_none_and_the_one_before_stays() -> None:
     assert parser.last_id == "7"
     parser.feed(b"id\n\n")
     assert parser.last_id == "", "an empty one resets it"
+
+
+@pytest.mark.parametrize(
+    ("ours", "status", "bounded"), [(True, 200, False), (True, 500, True), (False, 200, True)]
+)
+def test_only_an_answer_to_us_may_be_longer_than_what_is_read_beside_it(
+    ours: bool, status: int, bounded: bool, backend: str
+) -> None:
+    async def main() -> None:
+        request = httpx2.Request("POST", "http://h", extensions={OURS: True} if ours else {})
+        headers = {"content-encoding": "gzip", "content-type": "text/plain; charset=latin-1"}
+        raw = Raw(packed(b"x" * 1_048_576 + "é".encode()))
+        response = httpx2.Response(status, headers=headers, request=request, stream=raw)
+        await take_over(response)
+        assert "content-encoding" not in response.headers, "else the library would decode it once more"
+        if bounded:
+            with pytest.raises(BadAnswer, match="over the bound of 1,048,576 bytes"):
+                await response.aread()
+        else:
+            await response.aread()
+            assert response.text.endswith("xé")
+        await response.aclose()
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "most"),
+    [
+        ([b"4\r\nabcd\r\n"], 32_768),
+        ([b"4\r\nabcd\r\n"] * 3, 32_768),
+        ([b"1\r\na\r\n" * 255], 32_768),
+        ([b"1\r\na\r\n" * 256], 16_384),
+        ([b"1\r\na\r\n" * 256, b"4\r\nabcd\r\n"], 32_768),
+    ],
+)
+def test_more_is_read_at_once_of_a_body_in_chunks_as_long_as_these_are_few(
+    chunks: list[bytes], most: int
+) -> None:
+    frame = Frame()
+    frame.look(HEAD + b"\r\n")
+    for chunk in chunks:
+        frame.look(chunk)
+    assert frame.most == most
+
+
+def test_what_is_asked_of_the_network_is_asked_of_it_with_its_times(backend: str) -> None:
+    asked: list[Any] = []
+
+    class Recorded(Network):
+        async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+            asked.append(("read", timeout))
+            return b"HTTP/1.1 200 OK\r\n\r\n"
+
+        async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+            asked.append((buffer, timeout))
+
+        async def start_tls(
+            self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
+        ):
+            asked.append((ssl_context, server_hostname, timeout))
+            return Recorded()
+
+        def get_extra_info(self, info: str) -> Any:
+            return f"of {info}"
+
+    class Connects(httpcore2.AsyncNetworkBackend):
+        async def connect_tcp(
+            self,
+            host: str,
+            port: int,
+            timeout: float | None = None,
+            local_address: str | None = None,
+            socket_options: Iterable[Any] | None = None,
+        ) -> httpcore2.AsyncNetworkStream:
+            asked.append((host, port, timeout, local_address, socket_options))
+            return Recorded()
+
+        async def sleep(self, seconds: float) -> None:
+            asked.append(seconds)
+
+    async def main() -> None:
+        network = _frames._Backend(Connects())
+        await network.sleep(2.5)
+        stream = await network.connect_tcp("h", 80, 1.5, "::1", [(1, 2, 3)])
+        tls: Any = object()
+        secured = await stream.start_tls(tls, "h.test", 3.5)
+        assert asked == [2.5, ("h", 80, 1.5, "::1", [(1, 2, 3)]), (tls, "h.test", 3.5)]
+        for each in (stream, secured):
+            del asked[:]
+            await each.write(b"POST", 4.5)
+            await each.read(1 << 20, 5.5)
+            assert asked == [(b"POST", 4.5), ("read", 5.5)]
+            assert each.get_extra_info("socket") == "of socket"
+            await each.write(b"POST")
+            each._stream.read = Network(HEAD + b"a:\r\n" * HTTP_HEAD_LINES).read  # pyright: ignore
+            with pytest.raises(httpcore2.RemoteProtocolError, match="head of the answer is over"):
+                await each.read(1 << 20)
+
+    run(backend, main)

@@ -105,8 +105,8 @@ class Bench:
     def times(self, method: str) -> list[float]:
         return [when for when, request in self.seen if request.method == method]
 
-    async def ask(self, method: str) -> Call:
-        call = Call(method, {})
+    async def ask(self, method: str, **params: Any) -> Call:
+        call = Call(method, params)
         self.peer.request(call)
         with anyio.move_on_after(20):
             while not (call.ends or self.carrier.faults):
@@ -156,6 +156,8 @@ async def fault_of(work: Awaitable[object]) -> type[ExchangeFault] | None:
     return None
 
 
+NOTE = b'data: {"jsonrpc":"2.0","method":"notifications/x"}\n\n'
+
 # ---- what a refusal means -------------------------------------------------------------------------------------------
 
 NOT_INITIALISED = failure(SERVER_ERROR, "Bad Request: Server not initialized")
@@ -192,6 +194,7 @@ REFUSALS: list[tuple[str, str, bool, httpx2.Response, type[ExchangeFault] | None
     (OLD, "tools/call", True, httpx2.Response(200, headers=JSON, content=NOT_INITIALISED), SessionExpired, "it says"),
     (OLD, "tools/call", False, httpx2.Response(200, headers=JSON, content=failure(-1, "no")), None, "no"),
     (OLD, "tools/call", True, httpx2.Response(200, headers=JSON, content=b"x" * 65_537), BadAnswer, "65,536 bytes"),
+    (OLD, "tools/call", True, events(NOTE, b"data: " + b"x" * 65_537), BadAnswer, "65,536 bytes an event"),
     (OLD, "tools/call", True, events(b"data: " + b"x" * 65_537), BadAnswer, "65,536 bytes an event"),
     (OLD, "tools/call", True, events(b": nothing\n\n"), Broken, "the event stream ended without an answer"),
     (MODERN, "tools/call", False, events(b"id: 1\n\n"), Broken, "the event stream ended without an answer"),
@@ -307,6 +310,149 @@ def test_a_message_that_is_refused_says_so(
     with_bench("asyncio", answer, body)
 
 
+# ---- what every request says, and what every answer proves ----------------------------------------------------------
+
+BOTH = "application/json, text/event-stream"
+OF_THE_LIBRARY = {"host", "content-length", "connection", "user-agent", "accept-encoding"}
+
+
+def said_in(request: httpx2.Request) -> dict[str, str]:
+    return {name: value for name, value in request.headers.items() if name not in OF_THE_LIBRARY}
+
+
+@pytest.mark.parametrize("version", [OLD, MODERN])
+def test_each_request_says_in_its_headers_what_it_is_and_nothing_more(version: str) -> None:
+    tools = [
+        {"name": "play", "inputSchema": {"properties": {"city": {"type": "string", "x-mcp-header": "City"}}}}
+    ]
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        if greeted(request):
+            return answered(request, **{"mcp-session-id": "s1"})
+        line = json.loads(request.content or b"{}")
+        if line.get("method") == "tools/list":
+            result = {"tools": tools}
+            return httpx2.Response(200, json={"jsonrpc": "2.0", "id": line["id"], "result": result})
+        return answered(request) if "id" in line else events(b"id: e7\n\n")
+
+    async def body(bench: Bench) -> None:
+        modern = version == MODERN
+        greeting = await bench.ask("initialize")
+        assert greeting.ends
+        bench.peer.protocol_version = version
+        await bench.ask("tools/list")
+        await bench.ask("tools/call", name="play", arguments={"city": "Bern"})
+        await bench.carrier.deliver(b"{}")
+        with anyio.move_on_after(1.5):
+            await bench.carrier.listen(print)
+        await bench.carrier.leave()
+        (first, listed, called, delivered, *streams, left) = [said_in(request) for _, request in bench.seen]
+        ours = {"mcp-protocol-version": version, "mcp-session-id": "s1"}
+        post = {"accept": BOTH, "content-type": "application/json"}
+        get = {"accept": "text/event-stream", "cache-control": "no-store"}
+        routed = {"mcp-method": "tools/call", "mcp-name": "play", "mcp-param-city": "Bern"}
+        assert first == post
+        assert listed == {**ours, **post, **({"mcp-method": "tools/list"} if modern else {})}
+        assert called == {**ours, **post, **(routed if modern else {})}
+        assert delivered == {**ours, **post}
+        assert streams == [{**ours, **get}, {**ours, **get, "last-event-id": "e7"}]
+        assert left == {**ours, "accept": "*/*"}
+
+    with_bench("asyncio", answer, body)
+
+
+@pytest.mark.parametrize(("version", "kept"), [(OLD, ["odd", "fine"]), (MODERN, ["fine"])])
+def test_only_where_arguments_are_mirrored_is_a_tool_left_out_for_its_annotations(
+    version: str, kept: list[str]
+) -> None:
+    odd = {"name": "odd", "inputSchema": {"properties": {"a": {"type": "number", "x-mcp-header": "A"}}}}
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        result = {"tools": [odd, {"name": "fine"}], "nextCursor": "more"}
+        return httpx2.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": result})
+
+    async def body(bench: Bench) -> None:
+        bench.peer.protocol_version = version
+        call = await bench.ask("tools/list")
+        ((result, error),) = call.ends
+        assert error is None
+        said = json.loads(result or b"")
+        assert ([tool["name"] for tool in said["tools"]], said["nextCursor"]) == (kept, "more")
+        assert len(bench.hooks.notes) == 2 - len(kept)
+
+    with_bench("asyncio", answer, body)
+
+
+HEARD: dict[str, Callable[[], httpx2.Response]] = {
+    "an answer": lambda: httpx2.Response(200, headers=JSON, content=b'{"jsonrpc":"2.0","id":2,"result":{}}'),
+    "a refusal": lambda: httpx2.Response(500, text="no"),
+    "a stream": lambda: events(then="stays"),
+}
+
+
+@pytest.mark.parametrize("name", HEARD)
+@pytest.mark.parametrize("what", ["tools/call", "a message", "the stream of notifications"])
+def test_whatever_comes_of_a_request_shows_that_the_server_lives(name: str, what: str) -> None:
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        if greeted(request):
+            return answered(request, **{"mcp-session-id": "s1"})
+        await anyio.sleep(3.0)
+        return HEARD[name]()
+
+    async def body(bench: Bench) -> None:
+        await bench.greet()
+        bench.peer.protocol_version = OLD
+        began = bench.peer.last_heard
+        with anyio.move_on_after(3.5):
+            match what:
+                case "tools/call":
+                    await bench.ask(what)
+                case "a message":
+                    await fault_of(bench.carrier.deliver(b"{}"))
+                case _:
+                    await bench.carrier.listen(print)
+        assert bench.peer.last_heard - began == pytest.approx(3.0, abs=0.05)
+
+    with_bench("asyncio", answer, body)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_each_piece_of_a_stream_shows_that_the_server_lives(legacy: bool) -> None:
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        pieces = [(0.0, ENDPOINT), (2.0, b": still here\n\n"), (2.0, b": and here\n\n")]
+        if legacy and request.method == "POST":
+            return httpx2.Response(202)
+        return httpx2.Response(200, headers=EVENTS, stream=Body(*pieces, then="stays"))
+
+    async def body(bench: Bench) -> None:
+        bench.peer.request(Call("tools/call", {}))
+        for when in (0.0, 2.0, 4.0):
+            await anyio.sleep(when + 0.5 - anyio.current_time())
+            assert bench.peer.last_heard == pytest.approx(when, abs=0.05)
+
+    with_bench("asyncio", answer, body, legacy=legacy)
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_what_the_older_transport_posts_is_json_and_even_a_refusal_shows_that_the_server_lives(
+    status: int,
+) -> None:
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "GET":
+            return events(ENDPOINT, then="stays")
+        await anyio.sleep(2.0)
+        return httpx2.Response(status)
+
+    async def body(bench: Bench) -> None:
+        assert await fault_of(bench.carrier.deliver(b"{}")) is (LoginNeeded if status == 401 else BadAnswer)
+        (_, opened), (_, posted) = bench.seen
+        assert said_in(opened) == {"accept": "text/event-stream", "cache-control": "no-store"}
+        assert said_in(posted) == {"accept": "*/*", "content-type": "application/json"}
+        assert bench.peer.last_heard == pytest.approx(2.0, abs=0.05)
+
+    with_bench("asyncio", answer, body, legacy=True)
+
+
 # ---- the stream of an answer ----------------------------------------------------------------------------------------
 
 
@@ -333,7 +479,6 @@ def test_an_answers_stream_is_opened_again_after_the_wished_time_from_its_last_i
 
 # ---- the stream of what is said unasked -----------------------------------------------------------------------------
 
-NOTE = b'data: {"jsonrpc":"2.0","method":"notifications/x"}\n\n'
 LISTENS: dict[str, tuple[Callable[[int], httpx2.Response], list[float]]] = {
     "that brings nothing": (lambda _: events(), [0, 1, 2, 3, 5, 9, 17, 33, 63, 93]),
     "that brings something": (lambda _: events(NOTE), [0, 1, 2, 3, 4, 5, 6, 7]),
@@ -388,6 +533,7 @@ def test_the_stream_of_notifications_is_opened_again_ever_more_rarely(backend: s
     ("response", "fault"),
     [
         (httpx2.Response(405), None),
+        (httpx2.Response(405, headers=EVENTS), None),
         (httpx2.Response(200, headers=JSON, text="{}"), None),
         (httpx2.Response(404), SessionExpired),
         (httpx2.Response(401), LoginNeeded),
@@ -469,6 +615,7 @@ OPENINGS: list[tuple[Callable[[], httpx2.Response], type[ExchangeFault], str]] =
     (lambda: events(b"event: endpoint\ndata: https://server.test/post\n\n"), BadAnswer, "on another origin"),
     (lambda: events(b"event: endpoint\ndata: http://server.test:81/\n\n"), BadAnswer, "on another origin"),
     (lambda: events(b"event: endpoint\ndata: http://server.test:x/\n\n"), BadAnswer, "that is not a URL ('http://s"),
+    (lambda: events(b"event: endpoint\ndata: //o/%b\n\n" % (b"x" * 900)), BadAnswer, f"('//o/{'x' * 196}')"),
 ]  # fmt: skip
 
 
@@ -568,3 +715,109 @@ def test_an_answer_is_read_up_to_its_bound(backend: str, size: int, fits: bool) 
                 await read_bounded(response, 100)
 
     run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("named", "path"),
+    [
+        (b"/post", "/post"),
+        (b"  /post \t", "/post"),
+        (b"post?x=1", "/post?x=1"),
+        (b"http://server.test/a/b", "/a/b"),
+        (b"/" + b"x" * 20_000, "/" + "x" * 8_191),
+    ],
+)
+def test_an_endpoint_may_be_named_in_each_way_that_stays_there(named: bytes, path: str) -> None:
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST":
+            return httpx2.Response(202)
+        return events(b"event: endpoint\ndata: %b\n\n" % named, then="stays")
+
+    async def body(bench: Bench) -> None:
+        call = Call("tools/call", {})
+        bench.peer.carrier = bench.carrier.carrier  # which counts as sent what it says so of
+        bench.peer.request(call)
+        await anyio.sleep(1)
+        (_, posted) = [request for _, request in bench.seen]
+        assert posted.url.raw_path.decode() == path
+        assert call.sent_at == [Reach.SENT]
+
+    with_bench("asyncio", answer, body, legacy=True)
+
+
+def test_a_stream_that_brings_messages_without_ids_is_resumed_as_long_as_it_does(backend: str) -> None:
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST":
+            return events(b"id: e7\nretry: 100\n\n")
+        last = len(bench_seen) == 8
+        return events(b'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n' if last else NOTE)
+
+    bench_seen: list[Any] = []
+
+    async def body(bench: Bench) -> None:
+        nonlocal bench_seen
+        bench_seen = bench.seen
+        bench.peer.protocol_version = OLD
+        call = await bench.ask("tools/call")
+        assert call.ends == [(b"{}", None)]
+        assert len(bench.times("GET")) == 7
+
+    with_bench(backend, answer, body)
+
+
+def test_a_batch_on_an_exchanges_own_stream_is_read_where_the_version_has_them() -> None:
+    note = b'{"jsonrpc":"2.0","method":"notifications/x"}'
+    small = b'[%b,{"jsonrpc":"2.0","id":1,"result":{}}]' % note
+    large = b'[%b,{"jsonrpc":"2.0","id":1,"result":{"x":"%b"}}]' % (note, b"x" * (1 << 20))
+
+    async def main() -> None:
+        for version, data, fits in (
+            ("2025-03-26", small, True),
+            ("2025-03-26", large, True),
+            (OLD, small, False),
+            (OLD, large, False),
+        ):
+
+            async def answer(request: httpx2.Request, data: bytes = data) -> httpx2.Response:
+                return httpx2.Response(200, headers=JSON, content=data)
+
+            async with anyio.create_task_group() as tasks:
+                bench = Bench(tasks, answer, legacy=False)
+                bench.peer.max_size = 4 << 20
+                bench.peer.protocol_version = version
+                call = await bench.ask("tools/call")
+                ((result, error),) = call.ends or [(None, None)]
+                assert (result is not None) is fits
+                assert len(bench.hooks.notifications) == fits
+                if not fits:
+                    assert error is not None or "batch" in str(bench.carrier.faults[0])
+                    assert len(str(bench.carrier.faults[0])) < 300, "only its beginning is quoted"
+                tasks.cancel_scope.cancel()
+
+    run_virtual("asyncio", main)
+
+
+@pytest.mark.parametrize(("size", "kind"), [((1 << 20) - 1, bytes), (1 << 20, bytearray)])
+def test_only_a_large_answer_is_handed_on_without_a_copy(size: int, kind: type) -> None:
+    async def body() -> None:
+        response = httpx2.Response(200, stream=Body((0.0, b"x" * 99), (0.0, b"x" * (size - 99))))
+        assert type(await read_bounded(response, 2 << 20)) is kind
+
+    run_virtual("asyncio", body)
+
+
+def test_an_answer_that_only_speaks_of_what_is_not_initialized_is_an_answer() -> None:
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        if greeted(request):
+            return answered(request, **{"mcp-session-id": "s1"})
+        return httpx2.Response(200, headers=JSON, content=said)
+
+    said = b'{"jsonrpc":"2.0","id":2,"result":{"text":"Server not initialized"}}'
+
+    async def body(bench: Bench) -> None:
+        await bench.greet()
+        call = await bench.ask("tools/call")
+        assert call.ends == [(b'{"text":"Server not initialized"}', None)]
+        assert bench.hooks.reasons == []
+
+    with_bench("asyncio", answer, body)

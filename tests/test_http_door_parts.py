@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,9 +18,21 @@ import anyio.lowlevel
 import attrs
 import pytest
 from tests.support import run, run_virtual
+from tests.support.door_rooms import CREATE_ISSUE, README, FakeRoom
 from tests.support.numbers import numbers_of
 
-from greenroom.gateway._http_door import Caller, Feed, HttpDoor, Rules, _server
+from greenroom.gateway._http_door import (
+    Access,
+    Caller,
+    Feed,
+    HttpDoor,
+    Operations,
+    Rules,
+    Token,
+    _refusals,
+    _server,
+)
+from greenroom.gateway._http_door._health import is_usable, word_of
 from greenroom.gateway._http_door._refusals import CLOSE, STATUS_OF_ERROR, Refusal
 from greenroom.gateway._http_door._reply import Reply
 from greenroom.gateway._http_door._request import Gone, Hangup, Request
@@ -28,7 +43,12 @@ from greenroom.gateway._http_door._session import HttpSession
 from greenroom.gateway._http_door._stateless import Visitor
 from greenroom.gateway._http_door._stream import Stream
 from greenroom.protocol import jsonrpc as rpc
+from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Settings
+from greenroom.protocol.errors import UsageError
+from greenroom.protocol.events import Note, NoteCode
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import ServerStatus
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -164,10 +184,11 @@ def test_a_connection_that_is_lost_leaves_no_timer() -> None:
     connection._stalled = SimpleNamespace(cancel=lambda: cancelled.append("stalled"))
     connection._keep_alive = SimpleNamespace(close=lambda: cancelled.append("keep-alive"))
     connection._hangup = Hangup()
+    connection._hangup.tell(lambda: cancelled.append("told"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_server.H11Protocol, "connection_lost", lambda *_: None)
         connection.connection_lost(None)
-    assert (cancelled, connection.waiting) == (["head", "stalled", "keep-alive"], {})
+    assert (cancelled, connection.waiting) == (["head", "stalled", "keep-alive", "told"], {})
     assert (connection._head_due, connection._stalled) == (None, None)
 
 
@@ -394,6 +415,36 @@ def test_a_client_without_a_session_that_disconnects_has_cancelled_its_request(i
         cancelled = [line for line in heard if b"notifications/cancelled" in line]
         assert len(cancelled) == (0 if is_answered else 1)
         assert is_answered or b'"requestId":1' in cancelled[0]
+
+    virtually(main)
+
+
+@pytest.mark.parametrize("token", [0, "", 7, "theirs", None])
+def test_whatever_progress_token_a_client_without_a_session_gives_it_hears_progress_under_it(
+    token: int | str | None,
+) -> None:
+    """Zero and the empty text are tokens, too."""
+
+    async def main() -> None:
+        visitor = Visitor(Caller(), None, Rules(), {}, lambda _work: None)
+
+        def receive(_line: bytes, envelope: rpc.ClientMessage) -> None:
+            meta = json.loads(bytes(envelope.params))["_meta"]
+            if "progressToken" in meta:
+                visitor.send(note("notifications/progress", progressToken=meta["progressToken"], progress=5))
+            visitor.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
+
+        visitor.client = cast("Any", SimpleNamespace(receive=receive))
+        meta: dict[str, Any] = {} if token is None else {"progressToken": token}
+        line = json.dumps(asking("ping", "theirs", _meta=meta)).encode()
+        message, wire = Read(rpc.read_client_line(line), b'"theirs"'), Wire()
+        await visitor.serve(Stateless(message, b'"theirs"', "ping", {}, meta, b""), wire.request())
+        said = [
+            json.loads(line[line.index("{") :]) for line in wire.written.decode().splitlines() if "{" in line
+        ]
+        heard = [{"progressToken": token, "progress": 5}] if meta else []
+        assert [each.get("params") for each in said] == [*heard, None]
+        assert said[-1]["id"] == "theirs"
 
     virtually(main)
 
@@ -655,3 +706,892 @@ def test_a_peer_that_reads_again_is_no_longer_watched(monkeypatch: pytest.Monkey
     connection.pause_writing()
     looks[-1]()
     assert done[3:] == ["paused", "cut"], "since the last look it has read nothing"
+
+
+# ---- who may ask -----------------------------------------------------------------------------------------------------
+
+
+def placed(access: Access, host: bytes | None, origin: bytes | None = None) -> int:
+    """The status with which a request from there is refused; 0: it is not."""
+    headers = [(b"host", host)] if host is not None else []
+    headers += [(b"origin", origin)] if origin is not None else []
+    try:
+        access.check_place(Wire().request("POST", headers))
+    except Refusal as refusal:
+        return refusal.status if CLOSE in refusal.headers else -1
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("listens", "host", "status"),
+    [
+        ("127.0.0.1", b"localhost", 0),
+        ("127.0.0.1", b"LocalHost:80", 0),
+        ("127.0.0.1", b"[::1]:80", 0),
+        ("127.0.0.1", b"gate.example", 0),
+        ("127.0.0.1", b"Gate.Example:443", 0),
+        ("127.0.0.1", b"10.0.0.7", 421),
+        ("127.0.0.1", b"other.example", 421),
+        ("127.0.0.1", None, 421),
+        ("127.0.0.1", b"", 421),
+        ("127.0.0.1", b"localhost/", 421),
+        ("127.0.0.1", b"localhost?", 0),  # nothing is asked there
+        ("127.0.0.1", b"localhost?a", 421),
+        ("127.0.0.1", b"localhost#a", 421),
+        ("127.0.0.1", b"ann@localhost", 421),
+        ("127.0.0.1", b"localhost:port", 421),
+        ("127.0.0.1", b"localhost:99999", 421),
+        ("10.0.0.7", b"10.0.0.7:80", 0),
+        ("10.0.0.7", b"localhost", 0),  # a proxy of this machine
+        ("10.0.0.7", b"this-machine", 0),
+        ("10.0.0.7", b"10.0.0.8", 421),
+        ("Far.Example", b"far.example", 0),
+        ("0.0.0.0", b"10.0.0.8", 0),
+        ("::", b"[fe80::1]:80", 0),
+        ("0.0.0.0", b"127.0.0.1", 0),
+        ("0.0.0.0", b"this-machine", 0),
+        ("0.0.0.0", b"other.example", 421),
+    ],
+)
+def test_a_request_names_one_of_our_hosts(
+    listens: str, host: bytes | None, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "This-Machine")
+    access = Access(listens, [Token.of("ann", "0123456789abcdef")], hosts=["Gate.Example"])
+    assert [placed(access, host) for _ in range(2)] == [status] * 2
+
+
+@pytest.mark.parametrize(
+    ("origin", "status", "reads"),
+    [
+        (b"https://app.example", 0, True),
+        (b"HTTPS://App.Example", 0, True),
+        (b"https://app.example:8443", 403, False),
+        (b"http://app.example", 403, False),
+        (b"http://localhost:5173", 0, False),
+        (b"https://[::1]", 0, False),
+        (b"ftp://localhost", 403, False),
+        (b"//localhost", 403, False),
+        (b"http://ann@localhost", 403, False),
+        (b"http://localhost/path", 403, False),
+        (b"null", 403, False),
+        (b"", 403, False),
+    ],
+)
+def test_a_page_may_send_from_here_or_by_name_and_reads_only_by_name(
+    origin: bytes, status: int, reads: bool
+) -> None:
+    access = Access("127.0.0.1", origins=["https://App.Example/"])
+    assert [placed(access, b"localhost", origin) for _ in range(2)] == [status] * 2
+    request = Wire().request("POST", [(b"origin", origin)])
+    access.cors.allow(request)
+    assert (dict(request.more_headers).get(b"access-control-allow-origin") == origin) is reads
+
+
+def test_a_host_that_was_let_in_is_no_origin_that_is_and_only_so_many_are_remembered() -> None:
+    access = Access("127.0.0.1", hosts=["http://app.example", "app.example"])
+    assert (placed(access, b"app.example"), placed(access, b"app.example", b"app.example")) == (0, 403)
+    assert placed(access, b"app.example", b"http://localhost") == 0
+    assert placed(access, b"http://localhost") == 421
+    for number in range(1000):
+        assert placed(access, b"h%d.example" % number) == 421
+    assert placed(access, b"app.example") == 0
+    assert len(access._known) == 256
+
+
+@pytest.mark.parametrize(
+    ("method", "has_issuer", "names", "may"),
+    [
+        ("POST", False, [b"host", b"mcp-session-id"], True),
+        ("POST", True, [b"host", b"mcp-session-id"], False),  # its issuer may have to be asked
+        ("GET", False, [b"mcp-session-id"], False),
+        ("DELETE", False, [b"mcp-session-id"], False),
+        ("POST", False, [b"host", b"mcp-method"], False),
+    ],
+)
+def test_only_a_message_in_a_session_is_begun_without_a_task(
+    method: str, has_issuer: bool, names: list[bytes], may: bool
+) -> None:
+    access: Any = SimpleNamespace(oauth=object() if has_issuer else None)
+    door = HttpDoor(cast("Any", None), access, Rules(), note=lambda _text: None)
+    assert door.may_begin({"method": method, "headers": [(name, b"x") for name in names]}) is may
+
+
+# ---- requests, header by header --------------------------------------------------------------------------------------
+
+ONLY_ONCE = (
+    *(b"host", b"origin", b"authorization", b"content-length", b"content-type", b"mcp-session-id"),
+    *(b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"last-event-id", b"mcp-param-region"),
+)
+
+
+@pytest.mark.parametrize("name", [*ONLY_ONCE, b"accept", b"x-forwarded-for", b"mcp-params"])
+def test_a_header_that_all_must_read_alike_is_given_once(name: bytes) -> None:
+    Wire().request(headers=[(name, b"1")])
+    twice = [(b"x-other", b"0"), (name, b"1"), (name, b"1")]
+    if name not in ONLY_ONCE:
+        assert Wire().request(headers=twice).headers[name] == b"1"
+        return
+    with pytest.raises(Refusal, match=f"{name.decode()} is given twice") as refused:
+        Wire().request(headers=twice)
+    assert (refused.value.status, refused.value.headers) == (400, (CLOSE,))
+
+
+@pytest.mark.parametrize(("more", "is_refused"), [(0, False), (1, True)])
+def test_a_head_is_as_long_as_it_may_be(more: int, is_refused: bool) -> None:
+    headers = [(b"x-one", b"x" * 100), (b"x-two", b"x" * ((32 << 10) - 110 + more))]
+    if is_refused:
+        with pytest.raises(Refusal, match="Too Large") as refused:
+            Wire().request(headers=headers)
+        assert (refused.value.status, refused.value.headers) == (431, (CLOSE,))
+    else:
+        Wire().request(headers=headers)
+
+
+def test_a_body_has_one_length() -> None:
+    with pytest.raises(Refusal, match="two lengths") as refused:
+        Wire().request(headers=[(b"content-length", b"1"), (b"transfer-encoding", b"chunked")])
+    assert (refused.value.status, refused.value.headers) == (400, (CLOSE,))
+
+
+@pytest.mark.parametrize(
+    ("accept", "takes"),
+    [
+        (b"application/json", True),
+        (b"text/html, application/json;q=0.5", True),
+        (b"Application/JSON", True),
+        (b"application/*", True),
+        (b"*/*", True),
+        (b"text/*", False),
+        (b"application/jsonp", False),
+        (b"", False),
+    ],
+)
+def test_a_client_says_what_it_takes_in_every_way_that_http_has(accept: bytes, takes: bool) -> None:
+    assert Wire().request(headers=[(b"accept", accept)]).accepts(b"application/json") is takes
+    assert not Wire().request().accepts(b"application/json")
+
+
+@pytest.mark.parametrize(
+    ("length", "pieces", "most", "body"),
+    [
+        (b"5", [b"12345"], 5, b"12345"),
+        (b"6", [b"12345"], 5, 413),
+        (None, [b"123456"], 5, 413),
+        (None, [b"123", b"45"], 5, b"12345"),
+        (None, [b"123", b"456", b"7"], 5, 413),
+        (b"-1", [b""], 5, 413),
+        (b"x", [b""], 5, 413),
+        (b"9" * 5000, [b""], 5, 413),  # more digits than Python makes a number of
+        (None, [b"1\r2\n3"], 9, b"1 2 3"),
+        (None, [b"1\r2", b"3"], 9, b"1 23"),
+        (None, [b"12", b"\n3", b"4\r"], 9, b"12 34 "),
+    ],
+)
+def test_a_body_comes_whole_on_one_line_and_is_no_longer_than_it_may_be(
+    length: bytes | None, pieces: list[bytes], most: int, body: bytes | int
+) -> None:
+    async def main() -> None:
+        request = Wire(pieces).request(headers=[(b"content-length", length)] if length is not None else [])
+        if isinstance(body, bytes):
+            found = await request.body(most, 10.0)
+            assert (found, type(found), request.is_read) == (body, bytes, True)
+        else:
+            with pytest.raises(Refusal, match=f"{most} bytes") as refused:
+                await request.body(most, 10.0)
+            assert (refused.value.status, request.is_read) == (body, False)
+
+    virtually(main)
+
+
+def test_of_a_body_that_is_too_long_no_more_is_waited_for() -> None:
+    async def main() -> None:
+        wire = Wire([b"x" * 10] * 100)
+        with pytest.raises(Refusal, match="25 bytes"):
+            await wire.request().body(25, 10.0)
+        assert len(wire._pieces) == 97
+
+    virtually(main)
+
+
+def test_a_reply_that_is_a_stream_already_is_not_waited_for() -> None:
+    async def main() -> None:
+        reply = Reply(b"1", lambda: Stream(1, Rules()))
+        reply.become_stream()
+        await reply.decided(3600.0)
+        assert anyio.current_time() == 0.0
+        assert list(reply.__await__()) == []
+
+    virtually(main)
+
+
+def test_only_a_body_of_a_megabyte_is_read_in_slices() -> None:
+    async def main() -> None:
+        for size, kind in (((1 << 20) - 1, bytes), (1 << 20, bytearray)):
+            body = await Wire([b" " * 1000, b" " * (size - 1000)]).request().body(2 << 20, 10.0)
+            assert (len(body), type(body)) == (size, kind)
+
+    virtually(main)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_client_that_goes_before_its_body_has_come_is_not_answered(before: int) -> None:
+    async def main() -> None:
+        wire, gone = Wire([b"{"] * (before + 1)), {"type": "http.disconnect"}
+        real = wire.receive
+
+        async def receive() -> dict[str, Any]:
+            return await real() if len(wire._pieces) > 1 else gone
+
+        wire.receive = receive
+        with pytest.raises(Gone):
+            await wire.request().body(100, 10.0)
+
+    virtually(main)
+
+
+def test_what_is_answered_has_its_length_unless_it_has_no_body() -> None:
+    async def main() -> None:
+        for status, body, length in ((200, b"abc", [b"3"]), (202, b"", [b"0"]), (204, b"", [])):
+            wire = Wire()
+            request = wire.request("GET")
+            request.more_headers = ((b"x-more", b"1"),)
+            await request.answer(status, body, ((b"x-own", b"2"),))
+            assert [value for name, value in wire.headers if name == b"content-length"] == length
+            assert {(b"x-more", b"1"), (b"x-own", b"2")} <= set(wire.headers)
+            assert (wire.written, wire.sent[-1].get("more_body")) == (body, None)
+
+    virtually(main)
+
+
+def test_a_long_answer_is_written_once() -> None:
+    async def main() -> None:
+        wire, body = Wire(), bytes(range(256)) * 2_048
+        await wire.request("GET").answer(200, body + b"!")
+        assert wire.written == body + b"!"
+        assert [event.get("more_body") for event in wire.sent[1:]] == [True, True, True, None]
+
+    virtually(main)
+
+
+def test_who_wants_to_know_of_a_lost_connection_hears_of_it_once_and_never_too_late() -> None:
+    hangup, heard = Hangup(), list[str]()
+    tells = [lambda name=name: heard.append(name) for name in "abc"]
+    for tell in tells[:2]:
+        hangup.tell(tell)
+    hangup.forget(tells[0])
+    hangup.forget(tells[2])
+    hangup.lost()
+    assert heard == ["b"]
+    hangup.tell(tells[2])
+    hangup.lost()
+    assert heard == ["b", "c"]
+
+
+def test_how_each_request_is_refused() -> None:
+    retry = (b"retry-after", b"5")
+    for refusal, status, code, headers in (
+        (_refusals.no_session(), 404, -32600, ()),
+        (_refusals.no_such_path(), 404, -32600, ()),
+        (_refusals.not_allowed("GET", "POST"), 405, -32600, ((b"allow", b"GET, POST"),)),
+        (_refusals.ending(), 503, -32000, (retry,)),
+        (_refusals.too_many("x"), 503, rpc.OVERLOADED, (retry,)),
+    ):
+        said = json.loads(refusal.body)
+        assert (refusal.status, said["error"]["code"], refusal.headers) == (status, code, headers)
+        assert (said["id"], said["error"]["message"]) == (None, refusal.message)
+
+
+# ---- the door without a network --------------------------------------------------------------------------------------
+
+
+class Guest:
+    """A client of the room, which answers each request but `held` at once."""
+
+    def __init__(self, outlet: Any, opened: Mapping[str, Any]) -> None:
+        self.outlet, self.opened = outlet, opened
+        self.in_flight = 0
+        self.heard: list[str | None] = []
+
+    def receive(self, line: bytes, envelope: Any = None) -> None:
+        message = envelope or rpc.read_client_line(line)
+        self.heard.append(message.method)
+        key = rpc.read_id(message)
+        if key and message.method not in (None, "held"):
+            self.outlet.send(b'{"jsonrpc":"2.0","id":%b,"result":{}}\n' % key)
+
+
+class Guests:
+    """The conversations of a room."""
+
+    def __init__(self) -> None:
+        self.all: list[Guest] = []
+        self.looked_up: list[tuple[Any, Any]] = []
+        self.refuses = False
+
+    @asynccontextmanager
+    async def open(self, outlet: Any, _spawn: Any, **how: Any) -> AsyncGenerator[Guest]:
+        if how["profile"] == "none":
+            raise UsageError("There is no such profile.")
+        self.all.append(guest := Guest(outlet, how))
+        yield guest
+
+    def listed(self, name: Any, profile: Any) -> None:
+        self.looked_up.append((name, profile))
+
+    def refuse_new(self) -> None:
+        self.refuses = True
+
+
+class Apart:
+    """A door of which each request is a call."""
+
+    def __init__(self, door: HttpDoor, guests: Guests) -> None:
+        self.door, self.guests = door, guests
+
+    async def __call__(
+        self,
+        message: Any = None,
+        method: str = "POST",
+        path: str = "/mcp",
+        pause: float = 0.0,
+        **headers: str,
+    ) -> tuple[int, dict[str, str], Any]:
+        """The status, the headers and the body of the answer."""
+        wire = Wire([json.dumps(message).encode()] if method == "POST" else [b""], pause)
+        usual = {"host": "localhost", "content_type": "application/json", "accept": "*/*", **headers}
+        given = [(name.replace("_", "-").encode(), value.encode()) for name, value in usual.items()]
+        scope = {"type": "http", "method": method, "raw_path": path.encode(), "headers": given}
+        await self.door({**scope, "state": {"hangup": wire.hangup}}, wire.receive, wire.send)
+        head = {name.decode(): value.decode() for name, value in wire.headers}
+        return wire.sent[0]["status"], head, wire.written
+
+    async def session(self) -> str:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
+        status, head, _ = await self(asking("initialize", 0, **hello))
+        assert status == 200
+        return head["mcp-session-id"]
+
+    async def stateless(self, method: str, pause: float = 0.0, path: str = "/mcp", **params: Any) -> Any:
+        meta = {f"{rpc.META}protocolVersion": "2026-07-28", f"{rpc.META}clientCapabilities": {}}
+        given: Any = {"mcp_protocol_version": "2026-07-28", "mcp_method": method}
+        if "name" in params:
+            given["mcp_name"] = params["name"]
+        return await self(asking(method, 1, **params, _meta=meta), path=path, pause=pause, **given)
+
+
+def asking(method: str, key: Any = None, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", **({} if key is None else {"id": key}), "method": method, "params": params}
+
+
+def apart(body: Callable[[Apart], Awaitable[None]], rules: Rules | None = None, **more: Any) -> None:
+    async def main() -> None:
+        guests, notes = Guests(), list[str]()
+        access = more.pop("access", Access("127.0.0.1"))
+        door = HttpDoor(cast("Any", guests), access, rules or Rules(), note=notes.append, **more)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(door.run)
+            await body(Apart(door, guests))
+            tasks.cancel_scope.cancel()
+        assert (notes, len(door.sessions)) == ([], 0)
+
+    virtually(main)
+
+
+def test_who_speaks_now_and_then_stays_and_who_is_silent_ends_in_both_eras() -> None:
+    async def body(ask: Apart) -> None:
+        session = await ask.session()
+        await ask.stateless("tools/list")
+        for _ in range(4):
+            await anyio.sleep(6.0)
+            assert (await ask(asking("ping", 1), mcp_session_id=session))[0] == 200
+            await ask.stateless("tools/list")
+        assert (len(ask.guests.all), len(ask.door.sessions)) == (2, 2)
+        await anyio.sleep(6.0)
+        await ask(asking("notifications/roots/list_changed"), mcp_session_id=session)
+        await anyio.sleep(5.0)
+        assert len(ask.door.sessions) == 1, "a notification is a word, too"
+        await anyio.sleep(6.0)
+        assert len(ask.door.sessions) == 0
+
+    apart(body, Rules(session_idle=10.0))
+
+
+def test_each_session_lives_as_long_as_it_may_even_if_another_came_while_none_was_there() -> None:
+    async def body(ask: Apart) -> None:
+        for _ in range(2):
+            await ask.session()
+            await anyio.sleep(4.9)
+            assert len(ask.door.sessions) == 1
+            await anyio.sleep(0.2)
+            assert len(ask.door.sessions) == 0
+            await anyio.sleep(50.0)
+
+    apart(body, Rules(session_life=5.0))
+
+
+def test_a_door_that_ends_refuses_requests_takes_notifications_and_ends_all_sessions() -> None:
+    async def body(ask: Apart) -> None:
+        session = await ask.session()
+        ask.door.refuse_new()
+        assert ask.guests.refuses
+        for message, status in (
+            (asking("ping", 1), 503),
+            (asking("notifications/roots/list_changed"), 202),
+            ({"jsonrpc": "2.0", "id": "greenroom-1", "result": {}}, 202),
+        ):
+            found, head, _ = await ask(message, mcp_session_id=session)
+            assert (found, head.get("retry-after")) == (status, "5" if status == 503 else None)
+        assert (await ask(asking("initialize", 1, protocolVersion="2025-11-25")))[0] == 503
+        assert (await ask.stateless("tools/list"))[0] == 503
+        assert ask.guests.all[0].heard == ["initialize", "notifications/roots/list_changed", None]
+
+    apart(body)
+
+
+def test_the_answers_of_a_session_name_it_and_those_without_one_do_not() -> None:
+    async def body(ask: Apart) -> None:
+        session = await ask.session()
+        for message in (asking("ping", 1), asking("notifications/initialized")):
+            _, head, _ = await ask(message, mcp_session_id=session)
+            assert head["mcp-session-id"] == session
+        answers: list[Any] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def hold() -> None:
+                answers.append(await ask(asking("held", 2), mcp_session_id=session))
+
+            tasks.start_soon(hold)
+            await anyio.sleep(3.0)
+            ask.guests.all[0].outlet.send(b'{"jsonrpc":"2.0","id":2,"result":{}}\n')
+        (status, head, _), *_ = answers
+        assert (status, head["content-type"], head["mcp-session-id"]) == (200, "text/event-stream", session)
+        _, head, _ = await ask.stateless("tools/list")
+        assert "mcp-session-id" not in head
+        status, head, written = await ask(method="DELETE", mcp_session_id=session)
+        assert (status, written, "mcp-session-id" in head) == (200, b"", False)
+        assert (await ask(asking("ping", 1), mcp_session_id=session))[0] == 404
+
+    apart(body)
+
+
+def test_an_answer_without_a_session_is_a_stream_only_when_its_client_must_see_that_we_live() -> None:
+    async def body(ask: Apart) -> None:
+        kinds: list[tuple[float, str]] = []
+
+        async def hold() -> None:
+            _, head, _ = await ask.stateless("held")
+            kinds.append((anyio.current_time(), head["content-type"]))
+
+        for late in (14.0, 16.0):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(hold)
+                await anyio.sleep(late)
+                (guest,) = ask.guests.all
+                guest.outlet.send(b'{"jsonrpc":"2.0","id":%d,"result":{}}\n' % len(guest.heard))
+        assert [kind for _, kind in kinds] == ["application/json", "text/event-stream"]
+
+    apart(body)
+
+
+def test_a_call_is_compared_with_the_tool_that_its_profile_shows() -> None:
+    async def body(ask: Apart) -> None:
+        for path in ("/mcp", "/mcp/work", "/mcp/"):
+            assert (await ask.stateless("tools/call", path=path, name="own_echo"))[0] == 200
+        await ask.stateless("prompts/get", name="own_echo")
+        assert ask.guests.looked_up == [("own_echo", None), ("own_echo", "work"), ("own_echo", None)]
+        assert [guest.opened["profile"] for guest in ask.guests.all] == [None, "work"]
+        assert (await ask.stateless("tools/call", path="/mcp/none", name="own_echo"))[0] == 404
+        assert len(ask.door.sessions) == 2
+
+    apart(body)
+
+
+@pytest.mark.parametrize(
+    ("of_door", "of_token", "path", "seen"),
+    [
+        (None, None, "/mcp", None),
+        (None, None, "/mcp/work", "work"),
+        ("home", None, "/mcp", "home"),
+        ("home", None, "/mcp/home", "home"),
+        ("home", None, "/mcp/work", 404),
+        ("home", "work", "/mcp", "work"),
+        ("home", "work", "/mcp/home", 404),
+        (None, "work", "/mcp/work", "work"),
+        (None, "work", "/mcp/home", 404),
+    ],
+)
+def test_a_client_sees_its_own_profile_else_the_doors_else_the_one_it_names(
+    of_door: str | None, of_token: str | None, path: str, seen: str | int | None
+) -> None:
+    token = "0123456789abcdef"
+    access = Access("127.0.0.1", [Token.of("ann", token, of_token)])
+
+    async def body(ask: Apart) -> None:
+        hello = asking("initialize", 0, protocolVersion="2025-11-25", capabilities={})
+        status, _, _ = await ask(hello, path=path, authorization=f"Bearer {token}")
+        found = [guest.opened["profile"] for guest in ask.guests.all]
+        assert (status, found) == ((404, []) if seen == 404 else (200, [seen]))
+
+    apart(body, access=access, profile=of_door)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("application/json", 200),
+        ("Application/JSON; charset=utf-8", 200),
+        ("application/json ;x=y", 200),
+        ("application/jsonp", 415),
+        ("text/plain; application/json", 415),
+        ("", 415),
+    ],
+)
+def test_what_is_sent_is_json(kind: str, status: int) -> None:
+    async def body(ask: Apart) -> None:
+        hello = asking("initialize", 0, protocolVersion="2025-11-25", capabilities={})
+        assert (await ask(hello, content_type=kind))[0] == status
+
+    apart(body)
+
+
+def test_the_values_that_a_client_brings_in_headers_are_its_conversations() -> None:
+    async def body(ask: Apart) -> None:
+        hello = asking("initialize", 0, protocolVersion="2025-11-25", capabilities={})
+        meta = {f"{rpc.META}protocolVersion": "2026-07-28", f"{rpc.META}clientCapabilities": {}}
+        newer = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/list"}
+        for message, era in ((hello, {}), (asking("tools/list", 1, _meta=meta), newer)):
+            for given, brought in (
+                ({}, {}),
+                ({"x_my_token": "a"}, {"TOKEN": "a"}),
+                ({"x_my_token": "", "x_other": "b"}, {"TOKEN": "", "OTHER": "b"}),
+            ):
+                headers: Any = {**era, **given}
+                assert (await ask(message, **headers))[0] == 200
+                assert ask.guests.all[-1].opened["variables"] == brought
+        assert len(ask.guests.all) == 6, "who brings other values is another client"
+
+    apart(body, session_headers={"X-My-Token": "TOKEN", "X-Other": "OTHER"})
+
+
+def test_nothing_but_a_request_to_begin_opens_a_session() -> None:
+    async def body(ask: Apart) -> None:
+        for message in (
+            asking("initialize", protocolVersion="2025-11-25"),
+            asking("ping", 1),
+            {"jsonrpc": "2.0", "id": 1, "result": {}},
+        ):
+            assert (await ask(message))[0] == 400
+        newer: Any = {"mcp_protocol_version": "2026-07-28"}
+        for nothing in ({"jsonrpc": "2.0", "id": 1, "result": {}}, {"jsonrpc": "2.0", "result": {}}):
+            assert (await ask(nothing, **newer))[0] == 400
+        assert ask.guests.all == []
+        session = await ask.session()
+        again = asking("initialize", 9, protocolVersion="2025-03-26", capabilities={})
+        assert (await ask(again, mcp_session_id=session))[0] == 200
+        assert (len(ask.guests.all), ask.door.sessions.find(session, Caller(), None).version) == (
+            1,
+            "2025-03-26",
+        )
+
+    apart(body)
+
+
+def stateless_message(**meta: Any) -> dict[str, Any]:
+    named = {f"{rpc.META}{name}": value for name, value in meta.items()}
+    return asking("tools/list", "mine", _meta=named)
+
+
+NEWER: Any = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/list"}
+
+
+def test_clients_that_say_the_same_of_themselves_are_one() -> None:
+    async def body(ask: Apart) -> None:
+        version = {"protocolVersion": "2026-07-28"}
+        one: dict[str, Any] = {**version, "clientCapabilities": {}}
+        for count, meta in (
+            (1, one),
+            (1, {**one, "logLevel": "info"}),
+            (2, {**one, "clientInfo": {"name": "a"}}),
+            (3, {**one, "clientInfo": {"name": "b"}}),
+            (4, {**one, "clientCapabilities": {"roots": {}}}),
+            (4, {**one, "clientInfo": {"name": "a"}}),
+        ):
+            assert (await ask(stateless_message(**meta), **NEWER))[0] == 200
+            assert len(ask.guests.all) == count, meta
+
+    apart(body)
+
+
+def test_whatever_is_wrong_with_a_newer_request_is_told_under_its_id() -> None:
+    async def body(ask: Apart) -> None:
+        good = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
+        rows: Any = (
+            (-32602, {"protocolVersion": "2026-07-28"}, NEWER),
+            (-32020, good, {**NEWER, "mcp_method": "tools/call"}),
+            (-32020, good, {**NEWER, "mcp_protocol_version": "2099-01-01"}),
+            (
+                -32022,
+                {**good, "protocolVersion": "2099-01-01"},
+                {**NEWER, "mcp_protocol_version": "2099-01-01"},
+            ),
+        )
+        for code, meta, headers in rows:
+            status, _, written = await ask(stateless_message(**meta), **headers)
+            said = json.loads(written)
+            assert (status, said["id"], said["error"]["code"]) == (400, "mine", code)
+        for params in ([], {"_meta": 7}):
+            status, _, written = await ask({**asking("tools/list", "mine"), "params": params}, **NEWER)
+            said = json.loads(written)
+            assert (status, said["id"], said["error"]["code"]) == (400, "mine", -32602)
+        assert ask.guests.all == []
+
+    apart(body)
+
+
+def test_an_answer_to_our_question_is_taken_whatever_it_is() -> None:
+    async def body(ask: Apart) -> None:
+        session = await ask.session()
+        for answer, status in (
+            ({"result": {}}, 202),
+            ({"error": {"code": -1, "message": "no"}}, 202),
+            ({"result": {}, "error": None}, 202),
+            ({}, 400),
+        ):
+            said = {"jsonrpc": "2.0", "id": "greenroom-1", **answer}
+            assert (await ask(said, mcp_session_id=session))[0] == status
+
+    apart(body)
+
+
+def test_a_listening_socket_can_be_taken_over_at_once_and_never_blocks(tmp_path: Path) -> None:
+    with _server.bound("127.0.0.1", 0) as listener:
+        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) != 0
+        assert not listener.getblocking()
+        with pytest.raises(UsageError, match="Cannot listen on 127") as refused:
+            _server.bound("127.0.0.1", listener.getsockname()[1])
+        assert "Choose another --http" in refused.value.message
+    _server.check_tls(None, None)
+    with pytest.raises(UsageError, match="Give --tls-cert as well"):
+        _server.check_tls(None, tmp_path / "key")
+
+
+def test_uvicorn_is_told_our_bounds_and_says_nothing_itself() -> None:
+    async def main() -> None:
+        door: Any = SimpleNamespace(may_begin=None)
+        with _server.bound("127.0.0.1", 0) as listener:
+            server = _server.HttpServer(door, listener, Rules(connections=7, commit_time=3.0))
+            config = server._server.config
+            assert (config.timeout_keep_alive, config.limit_concurrency, config.backlog) == (75, 7, 512)
+            assert (config.h11_max_incomplete_event_size, config.timeout_graceful_shutdown) == (32 << 10, 2)
+            assert (config.lifespan, config.ws, config.access_log) == ("off", "none", False)
+            assert (config.proxy_headers, config.date_header, config.server_header) == (False, False, False)
+            assert logging.getLogger("uvicorn.error").level == logging.CRITICAL
+            assert server._patience._seconds == 3.0
+            closed: list[str] = []
+            server._patience.close = lambda: closed.append("no more timers")
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(server.run)
+                assert server.connections() == 0
+                server.close()
+            assert closed == ["no more timers"]
+
+    run("asyncio", main)
+
+
+class Cycle:
+    """One request on a connection, as uvicorn keeps it."""
+
+    def __init__(self, *, complete: bool, more_body: bool = False) -> None:
+        self.response_complete, self.more_body = complete, more_body
+
+
+@pytest.mark.parametrize(
+    ("before", "cycle", "closing", "waits"),
+    [
+        ("waits", None, False, True),
+        ("waits", Cycle(complete=False), False, False),
+        ("waits", Cycle(complete=True), False, True),
+        ("has come", Cycle(complete=False), False, False),
+        ("has come", Cycle(complete=True), False, True),  # a part of the next head came with it
+        ("has come", Cycle(complete=True), True, False),
+    ],
+)
+def test_a_connection_waits_for_a_head_while_none_is_being_answered(
+    before: str, cycle: Cycle | None, closing: bool, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    connection: Any = object.__new__(_Connection)
+    timer = SimpleNamespace(cancel=lambda: seen.append("cancelled"))
+    connection._loop = SimpleNamespace(call_later=lambda *_: timer)
+    connection.rules, connection.cycle = Rules(), cycle
+    connection.waiting = {connection: None} if before == "waits" else {}
+    connection._head_due = timer if before == "waits" else None
+    connection.transport = SimpleNamespace(is_closing=lambda: closing, abort=lambda: seen.append("cut"))
+    connection._is_due = connection._receives = False
+    monkeypatch.setattr(_server.H11Protocol, "data_received", lambda self, _: seen.append(self._receives))
+    connection.data_received(b"x")
+    assert (seen[0], connection._receives) == (True, False)
+    assert (connection._head_due is not None, connection in connection.waiting) == (waits, waits)
+    assert ("cancelled" in seen) is (before == "waits" and not waits)
+    connection._abort()
+    assert (seen[-1], connection._head_due, connection.waiting) == ("cut", None, {})
+
+
+@pytest.mark.parametrize("more_body", [False, True])
+@pytest.mark.parametrize("may_begin", [False, True])
+def test_a_request_is_begun_at_once_only_when_all_of_it_has_come(more_body: bool, may_begin: bool) -> None:
+    did: list[str] = []
+    connection: Any = object.__new__(_Connection)
+    connection.cycle, connection.scope = Cycle(complete=False, more_body=more_body), {}
+    connection._is_due, connection.may_begin = True, lambda _scope: may_begin
+    connection._turn = SimpleNamespace(
+        begin=lambda: did.append("at once"), begin_in_task=lambda: did.append("in a task")
+    )
+    connection._begin()
+    connection._begin()
+    assert did == ["at once" if may_begin and not more_body else "in a task"]
+
+
+def test_a_body_has_its_own_time_and_not_that_of_a_head() -> None:
+    async def body(ask: Apart) -> None:
+        status, _, _ = await ask(asking("initialize", 0, protocolVersion="2025-11-25"), pause=20.0)
+        assert (status, anyio.current_time()) == (200, 20.0)
+        status, _, _ = await ask(asking("ping", 0), pause=40.0)
+        assert (status, anyio.current_time()) == (408, 50.0)
+
+    apart(body)
+
+
+# ---- what is told of the room ----------------------------------------------------------------------------------------
+
+
+def fed(count: int) -> Feed:
+    """One that has heard so many events, of which the first has the number 1000."""
+    feed = Feed(15.0)
+    for number in range(count):
+        feed.hear(Note(seq=1000 + number, at=0.0, code=NoteCode.ODD, words="x"))
+    return feed
+
+
+@pytest.mark.parametrize(
+    ("given", "before", "first"),
+    [
+        (None, None, None),  # from now on
+        ("x", None, None),
+        ("-1", None, None),
+        ("²", None, None),
+        ("", None, None),
+        ("9" * 30, None, None),
+        ("2003", None, None),
+        ("2002", None, 2003),
+        ("1700", None, 1701),
+        ("1004", None, 1005),
+        ("1003", None, 1004),  # the latest that is no longer kept: nothing is missed
+        ("1002", 1004, 1004),
+        ("0", 1004, 1004),
+    ],
+)
+def test_a_reader_of_events_hears_all_that_came_after_the_last_it_had(
+    given: str | None, before: int | None, first: int | None
+) -> None:
+    async def main() -> None:
+        feed, wire = fed(1_004), Wire()
+        headers = [(b"last-event-id", given.encode("latin-1"))] if given is not None else []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(feed.show, wire.request("GET", headers))
+            await anyio.sleep(1.0)
+            feed.hear(Note(seq=2004, at=0.0, code=NoteCode.ODD, words="x"))
+            await anyio.sleep(1.0)
+            feed.close()
+        lines = wire.written.decode().splitlines()
+        found = [int(line.removeprefix("id: ")) for line in lines if line.startswith("id: ")]
+        assert found == list(range(first or 2004, 2005))
+        missed = [
+            json.loads(data.removeprefix("data: "))
+            for line, data in itertools.pairwise(lines)
+            if line == "event: lagged"
+        ]
+        assert missed == ([{"before": before}] if before else [])
+        assert max(event.get("body", b"").count(b"id: ") for event in wire.sent) <= 100
+        assert wire.sent[-1] == {"type": "http.response.body", "body": b""}, "it has ended"
+
+    virtually(main)
+
+
+HEALTH = {"state": State.CONNECTED}
+
+
+@pytest.mark.parametrize(
+    ("row", "word", "usable"),
+    [
+        ({}, "idle", True),
+        (HEALTH, "connected", True),
+        ({**HEALTH, "disabled": True}, "connected", False),
+        ({**HEALTH, "retry_in": 0.0}, "failed", False),
+        ({**HEALTH, "retry_in": 2.0, "down": "x"}, "down", False),
+        ({"needs_auth": True, "retry_in": 2.0, "down": "x"}, "needs_login", False),
+        ({"broken": "", "needs_auth": True}, "broken", False),
+        ({"state": State.DRAINING}, "draining", True),
+    ],
+)
+def test_the_state_of_a_server_in_one_word(row: Any, word: str, usable: bool) -> None:
+    status = ServerStatus("own", **row)
+    assert (word_of(status), is_usable(status)) == (word, usable)
+
+
+def test_the_map_has_everything_under_its_own_name_and_no_hidden_characters() -> None:
+    hidden = "What \u200bit is"
+    room = FakeRoom()
+    room.entries["github"] = ServerEntry(
+        "github",
+        "h",
+        tools=(CREATE_ISSUE,),
+        resources=(README, {"name": "rel", "uri": "rel/path", "mimeType": "text/plain"}),
+        templates=({"name": "day", "uriTemplate": "day://{n}", "description": hidden},),
+        prompts=({"name": "ask", "arguments": [{"name": "a"}]}, {"name": "plain"}, {"name": "third"}),
+    )
+    room.reindex()
+    shown = Operations.__new__(Operations)
+    shown._room = cast("Any", room)
+    wire = Wire()
+
+    async def main() -> None:
+        await shown._map(wire.request("GET"))
+
+    virtually(main)
+    said = json.loads(wire.written)
+    assert {tool["name"]: tool["original"] for tool in said["tools"] if tool["kind"] == "tool"} == {
+        "clock_now": "now",
+        "github_create_issue": "create_issue",
+    }
+    assert [(each["name"], each["original"], each["arguments"]) for each in said["prompts"]] == [
+        ("github_ask", "ask", [{"name": "a"}]),
+        ("github_plain", "plain", []),
+        ("github_third", "third", []),
+    ]
+    assert said["resources"] == [
+        {
+            "uri": "file:///readme",
+            "server": "github",
+            "original": "file:///readme",
+            "name": "Read Me",
+            "description": "What it is",
+        },
+        {
+            "uri": "rel/path",
+            "server": "github",
+            "original": "rel/path",
+            "name": "rel",
+            "mimeType": "text/plain",
+        },
+    ]
+    ((template,)) = said["templates"]
+    assert (template["uri"], template["server"], "\u200b" in template["description"]) == (
+        "day://{n}", "github", False,
+    )  # fmt: skip
+    assert said["counts"] == {
+        "github": {"tools": 1, "resources": 2, "prompts": 3},
+        "clock": {"tools": 1, "resources": 0, "prompts": 0},
+    }
+    assert said["unknownServers"] == ["fresh"]

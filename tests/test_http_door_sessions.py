@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 from tests.support import run_virtual
 from tests.support.kept import paths_to
-from tests.test_http_door_parts import NOTE, Talk, wired
+from tests.test_http_door_parts import NOTE, Talk, Wire, wired
 
 from greenroom.gateway._http_door import Caller, Rules
 from greenroom.gateway._http_door._refusals import Refusal
@@ -20,6 +20,7 @@ from greenroom.gateway._http_door._routing import Read
 from greenroom.gateway._http_door._sessions import Member, Sessions
 from greenroom.gateway._http_door._stream import Stream
 from greenroom.protocol import jsonrpc as rpc
+from greenroom.protocol.errors import UsageError
 
 ANN, BOB = Caller("ann"), Caller("bob")
 
@@ -242,3 +243,207 @@ def test_who_still_waits_when_a_session_ends_is_answered(is_visitor: bool) -> No
         assert (b'"id":7' in reply.answer, b'"error"' in reply.answer) == (True, True)
 
     with_sessions(main)
+
+
+# ---- where each line goes --------------------------------------------------------------------------------------------
+
+QUESTION = b'{"jsonrpc":"2.0","id":"greenroom-1","method":"roots/list"}'
+
+
+def events(stream: Stream) -> list[bytes]:
+    """The messages that no reader has had."""
+    text = b"".join(stream._unread_frames())
+    return [line[6:] for line in text.splitlines() if line.startswith(b"data: {")]
+
+
+@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_question_goes_to_the_latest_call_and_a_note_to_who_listens(listens: bool, waits: bool) -> None:
+    talk = Talk()
+    session = talk.session
+    if waits:
+        talk.asks("a")
+        talk.asks("b")
+    if listens:
+        session._standalone()._reader = cast("Any", object())
+    assert session.is_listening is listens
+    assert session.send(QUESTION)
+    assert session.send(NOTE)
+    found = {name: events(stream) for name, stream in session._streams.items()}
+    if waits:
+        assert found == ({0: [NOTE], 1: [QUESTION]} if listens else {1: [QUESTION, NOTE]})
+        assert session._replies[b'"b"'].stream is session._streams[1]
+    else:
+        assert found == {0: [QUESTION, NOTE]}
+    if waits:
+        session._streams[1]._reader = cast("Any", object())
+        assert session.is_listening, "the stream of a call is one, too"
+
+
+def test_a_note_does_not_wait_for_a_client_that_no_longer_listens_while_a_call_of_it_waits() -> None:
+    talk = Talk()
+    assert talk.session.send(NOTE)
+    talk.asks("a")
+    assert talk.session.send(NOTE)
+    found = {name: events(stream) for name, stream in talk.session._streams.items()}
+    assert found == {0: [NOTE], 1: [NOTE]}
+
+
+def test_a_question_is_kept_for_a_client_that_does_not_read_and_a_note_is_not() -> None:
+    talk = Talk(busy_bytes=0)
+    session = talk.session
+    session._standalone()._reader = cast("Any", object())
+    assert [session.send(NOTE), session.send(NOTE)] == [True, False]
+    assert session.send(QUESTION)
+    assert events(session._streams[0]) == [NOTE, QUESTION]
+
+
+def test_progress_goes_to_the_call_that_asked_for_it() -> None:
+    talk = Talk()
+    for key, token in (("a", None), ("b", b'"1"'), ("c", b"1")):
+        meta = b"" if token is None else b',"params":{"_meta":{"progressToken":%b}}' % token
+        text = b'{"jsonrpc":"2.0","id":%b,"method":"ping"%b}' % (wired(key), meta)
+        talk.session.take(read(text, wired(key)))
+    for token, key in ((b"1", "c"), (b'"1"', "b"), (b"null", None), (b"2", None)):
+        line = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%b}}' % token
+        assert talk.session.send(line) is (key is not None)
+        if key is not None:
+            stream = talk.session._replies[wired(key)].stream
+            assert stream is not None
+            assert events(stream) == [line]
+    assert talk.session._replies[wired("a")].stream is None
+
+
+def test_an_answer_under_an_id_that_nobody_gave_is_that_of_the_request_that_is_read() -> None:
+    """An answer to what cannot be read may have no id."""
+    talk = Talk()
+
+    def receive(*_: Any) -> None:
+        assert talk.session.send(b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}')
+
+    talk.session.client = cast("Any", SimpleNamespace(receive=receive, in_flight=0))
+    text = b'{"jsonrpc":"2.0","id":"a","method":"ping"}'
+    reply = talk.session.take(read(text, b'"a"'))
+    assert reply is not None
+    assert reply.answer is not None
+    assert talk.session._replies == {}
+    assert talk.session.send(b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}')
+    assert (talk.session._current, talk.session._replies) == (None, {})
+
+
+def test_a_session_that_ends_ends_its_streams() -> None:
+    talk = Talk()
+    talk.asks("a")
+    talk.session.send(NOTE)
+    standalone = talk.session._standalone()
+    talk.session.close()
+    assert standalone.ended
+    assert all(stream.ended for stream in talk.session._streams.values())
+
+
+def test_a_stream_that_has_said_something_begins_with_that() -> None:
+    async def main() -> None:
+        talk = Talk()
+        talk.session.version = "2025-11-25"
+        talk.asks("a")
+        talk.session.send(NOTE)
+        wire = Wire()
+        reply = talk.session._replies[wired("a")]
+        talk.is_answered("a")
+        await talk.session.answer(reply, wire.request())
+        assert wire.written.startswith(b"id: 1-1\nevent: message\ndata: " + NOTE)
+        assert wire.written.count(b"id: ") == 2
+        assert (b"mcp-session-id", talk.session.id.encode()) in wire.headers
+
+    run_virtual("asyncio", main)
+
+
+def test_a_get_is_answered_at_once_and_names_its_session() -> None:
+    async def main() -> None:
+        talk, wire = Talk(), Wire()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk.session.listen, wire.request("GET"), None)
+            await anyio.sleep(0.1)
+            assert wire.written == b": \n\n"
+            assert (b"mcp-session-id", talk.session.id.encode()) in wire.headers
+            talk.session.close()
+
+    run_virtual("asyncio", main)
+
+
+# ---- clients without a session ---------------------------------------------------------------------------------------
+
+
+def test_whoever_differs_in_anything_is_another_client() -> None:
+    async def main(sessions: Sessions, _: Conversations) -> None:
+        seen: list[Any] = []
+        for caller, profile, variables, who in (
+            (ANN, None, {}, b"a"),
+            (BOB, None, {}, b"a"),
+            (Caller("ann", None, "program"), None, {}, b"a"),
+            (ANN, "work", {}, b"a"),
+            (ANN, None, {"TOKEN": "x"}, b"a"),
+            (ANN, None, {"TOKEN": "y"}, b"a"),
+            (ANN, None, {}, b"b"),
+        ):
+            visitor = await sessions.visitor(caller, profile, variables, who)
+            assert visitor not in seen
+            assert await sessions.visitor(caller, profile, dict(variables), who) is visitor
+            seen.append(visitor)
+        assert len(sessions) == 7
+
+    with_sessions(main)
+
+
+def test_requests_that_come_together_are_of_one_client_also_when_it_cannot_be_let_in() -> None:
+    class Slow(Conversations):
+        refuses = True
+
+        @asynccontextmanager
+        async def open(self, member: Member, spawn: Any, *, name: str, **how: Any) -> AsyncGenerator[Any]:
+            await anyio.sleep(1.0)
+            if self.refuses:
+                raise UsageError("There is no such profile.")
+            async with super().open(member, spawn, name=name, **how) as client:
+                yield client
+
+    async def main() -> None:
+        conversations = Slow()
+        async with anyio.create_task_group() as group:
+            sessions = Sessions(conversations, group, Rules())  # pyright: ignore[reportArgumentType]
+            found: list[Any] = []
+
+            async def come() -> None:
+                try:
+                    found.append(await sessions.visitor(ANN, None, {}, b"a"))
+                except Refusal as refusal:
+                    found.append(refusal.status)
+
+            for refuses in (True, False):
+                conversations.refuses = refuses
+                async with anyio.create_task_group() as clients:
+                    for _ in range(3):
+                        clients.start_soon(come)
+                if refuses:
+                    assert (found, len(sessions)) == ([404] * 3, 0)
+                    found.clear()
+            assert len({id(each) for each in found}) == len(conversations.open_ones) == len(sessions) == 1
+            first = found[0]
+            first.over.set()  # it is just ending
+            await come()
+            assert found[-1] is not first
+            sessions.end_all()
+            group.cancel_scope.cancel()
+
+    run_virtual("asyncio", main)
+
+
+@pytest.mark.parametrize(("most", "of_each"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)])
+def test_of_several_callers_each_has_at_least_one_place(most: int, of_each: int) -> None:
+    async def main(sessions: Sessions, _: Conversations) -> None:
+        for _number in range(of_each):
+            await opened(sessions)
+        with pytest.raises(Refusal, match="sessions"):
+            await opened(sessions)
+
+    with_sessions(main, 2, max_sessions=most)

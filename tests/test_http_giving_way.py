@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import run, run_virtual
 from tests.support.asking import AskingServer
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, http_door, request
@@ -20,7 +20,10 @@ from tests.test_http_door import ACCEPT_BOTH, echo, text_of
 from greenroom.gateway._event_log import follow
 from greenroom.gateway._http_door import WANTED, GivingWay
 from greenroom.gateway._http_door._giving_way import who_gives_way
+from greenroom.protocol.address import Address
+from greenroom.protocol.events import Lagged, Note, NoteCode, StartMoved
 from greenroom.protocol.lifecycle import State
+from greenroom.protocol.start import Place
 from greenroom.protocol.status import ServerStatus
 
 Body = Callable[[Opened, AskingServer], Awaitable[None]]
@@ -130,9 +133,91 @@ ENDING = row("a", "session:w", State.DRAINING)
         # One child that is ending is a place for one of those that wait, not for all of them.
         ([row("a", "session:x"), ENDING, *[row("a", "session:z", **WAITS)] * 2], ["x"]),
         ([row("a", "session:x"), ENDING, row("b", **WAITS), row("c", **WAITS)], ["x"]),
+        # A place that one of them takes is no place for the next, whichever server's child was ending.
+        (
+            [
+                *(row("b", "session:x"), ENDING, row("b", "session:v", State.DRAINING)),
+                *(row("a", "session:z", **WAITS), row("c", **WAITS), row("b", "session:z", **WAITS)),
+            ],
+            ["x"],
+        ),
+        # Only what is connected and rests has a slot to give.
+        *(
+            ([row("a", "session:x", state), row("b", **WAITS)], [])
+            for state in State
+            if state not in (State.CONNECTED, State.DRAINING)
+        ),
+        # A shared server is no session of anybody: the longest silent goes.
+        ([row("a", "session:x"), row("b", "session:y"), row("b", **WAITS)], ["x"]),
     ],
 )
 def test_one_gives_way_for_each_that_waits_and_the_longest_silent_first(
     rows: list[ServerStatus], gone: list[str]
 ) -> None:
     assert who_gives_way(rows, ["x", "y"]) == gone
+
+
+class Watched:
+    """A room whose rows are given, and when somebody looked at them; and its sessions, of which `x` may go."""
+
+    def __init__(self) -> None:
+        self.rows: list[ServerStatus] = []
+        self.looked: list[float] = []
+        self.since: list[float] = []
+        self.gone: list[str] = []
+
+    def status(self) -> list[ServerStatus]:
+        self.looked.append(anyio.current_time())
+        return self.rows
+
+    def silent(self, since: float) -> Iterator[tuple[str, Callable[[], None]]]:
+        self.since.append(since)
+        yield "x", partial(self.gone.append, "x")
+
+
+def test_the_room_is_looked_at_only_while_something_waits_for_a_slot() -> None:
+    async def main() -> None:
+        room = Watched()
+        giving = GivingWay(room, 60.0, 5.0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(giving.run, room)
+            await anyio.sleep(100.0)
+            assert room.looked == []
+            giving.hear(moved(Place.SLOT))
+            await anyio.sleep(100.0)
+            assert (room.looked, room.since) == ([100.0], []), "nothing waits any more"
+            room.rows = [row("a", "session:y"), row("b", **WAITS)]
+            giving.hear(moved(Place.SLOT))
+            await anyio.sleep(7.0)
+            giving.hear(moved(Place.SLOT))
+            await anyio.sleep(4.0)
+            assert room.looked == [100.0, 200.0, 205.0, 207.0]
+            assert room.since == [140.0, 145.0, 147.0]
+            assert room.gone == []
+            room.rows = [row("a", "session:x"), row("b", **WAITS)]
+            await anyio.sleep(2.0)
+            assert room.gone == ["x"]
+            room.rows = []
+            await anyio.sleep(100.0)
+            assert room.looked[4:] == [212.0, 217.0]
+            tasks.cancel_scope.cancel()
+
+    run_virtual("asyncio", main)
+
+
+def moved(place: Place) -> StartMoved:
+    return StartMoved(seq=1, at=0.0, address=Address("a"), place=place)
+
+
+def test_only_a_wait_for_a_slot_is_looked_into_and_what_was_missed_may_be_one() -> None:
+    async def main() -> None:
+        for event, wanted in (
+            *((moved(place), place is Place.SLOT) for place in Place),
+            (Lagged(1), True),
+            (Note(seq=1, at=0.0, code=NoteCode.ODD, words="x"), False),
+        ):
+            giving = GivingWay(Watched(), 60.0, 5.0)
+            giving.hear(event)
+            assert giving._wanted.is_set() is wanted, event
+
+    run_virtual("asyncio", main)

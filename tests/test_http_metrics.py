@@ -116,16 +116,17 @@ def test_what_happens_is_counted() -> None:
         }
         metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=2.0, taken=0.5, **one_call))
         metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=4.0, **one_call))
+        metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=0.0, taken=0.0, **one_call))
         found = await scraped(
             opened, lambda found: found.get(("greenroom_calls_total", ("result", "one"))) == 4
         )
         assert found["greenroom_call_seconds_count", ("one",)] == 4
         assert found["greenroom_call_seconds_bucket", ("+Inf", "one")] == 4
         assert found["greenroom_call_wait_seconds_count", ("one",)] == 4
-        assert found["greenroom_calls_total", ("timeout", "two")] == 2
+        assert found["greenroom_calls_total", ("timeout", "two")] == 3
         assert found["greenroom_call_wait_seconds_sum", ("two",)] == 6.0
         assert found["greenroom_call_seconds_sum", ("two",)] == 0.5
-        assert found["greenroom_call_seconds_count", ("two",)] == 1
+        assert found["greenroom_call_seconds_count", ("two",)] == 2, "one was not sent"
         assert found["greenroom_transitions_total", ("one", "connected")] == 2
         assert found["greenroom_restarts_total", ("one",)] == 1
         assert found["greenroom_endings_total", ("restart", "one")] == 1

@@ -607,3 +607,203 @@ def test_where_an_issuers_metadata_may_be(path: str, end: str) -> None:
         f"https://i:8443/.well-known/oauth-authorization-server{path}",
         f"https://i:8443{path}/.well-known/openid-configuration",
     )
+
+
+# ---- one by one ------------------------------------------------------------------------------------------------------
+
+US = Terms("https://i", "https://us.example/mcp", ("us",))
+
+
+def test_the_issuer_is_asked_every_ten_minutes_and_each_minute_while_it_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+    notes: list[str] = []
+    down = range(1_000, 1_500)
+
+    async def fetch(_url: str, most: int) -> bytes:
+        assert most == 256 << 10
+        asked.append(anyio.current_time())
+        if int(asked[-1]) in down:
+            raise ExchangeFault("HTTP 503")
+        return jwks({"kty": "EC", "kid": "a"})
+
+    async def body() -> None:
+        keys = IssuerKeys("https://i", "https://i/keys", fetch, notes.append)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keys.keep)
+            await anyio.sleep(1_190)
+            assert keys.generation == 1, "the same keys again are no change"
+            await anyio.sleep(1_400)
+            tasks.cancel_scope.cancel()
+
+    run_virtual("asyncio", body)
+    assert asked == [0, 600, 1200, 1260, 1320, 1380, 1440, 1500, 2100]
+    assert len(notes) == 1
+
+
+def test_an_unknown_key_is_looked_for_once_a_minute_and_sooner_while_none_is_known() -> None:
+    asked: list[float] = []
+    is_down = True
+
+    async def fetch(_url: str, _most: int) -> bytes:
+        asked.append(anyio.current_time())
+        if is_down:
+            raise ExchangeFault("HTTP 503")
+        return jwks({"kty": "EC", "kid": "a"}, {"kty": "EC", "kid": "b"})
+
+    async def body() -> None:
+        nonlocal is_down
+        keys = IssuerKeys("https://i", "https://i/keys", fetch, [].append)
+        for _ in range(12):
+            assert await keys.find("made-up") is None
+            await anyio.sleep(1.0)
+        is_down = False
+        await anyio.sleep(3.0)
+        assert await keys.find("made-up") == []
+        assert asked == [0, 5, 10, 15]
+        named = await keys.find(None)
+        assert [key["kid"] for key in named or ()] == ["a", "b"], "a token that names no key may be of any"
+        is_down = True
+        for _ in range(130):
+            assert await keys.find("made-up") == []
+            await anyio.sleep(1.0)
+        assert asked[4:] == [75, 135]
+
+    run_virtual("asyncio", body)
+
+
+def test_it_is_told_why_the_keys_cannot_be_had() -> None:
+    async def fetch(url: str, _most: int) -> bytes:
+        raise ExchangeFault(f"HTTP 404 at {url}")
+
+    async def body() -> None:
+        notes: list[str] = []
+        assert await IssuerKeys("https://i/x", None, fetch, notes.append).find("a") is None
+        where = "https://i/x/.well-known/openid-configuration"
+        assert notes == [f"the keys of the issuer https://i/x cannot be fetched: HTTP 404 at {where}"]
+
+    run_virtual("asyncio", body)
+
+
+def test_one_of_two_keys_with_the_same_id_is_not_guessed() -> None:
+    async def fetch(_url: str, _most: int) -> bytes:
+        return jwks(KEY.public(), {**OTHER.public(), "kid": KEY.kid})
+
+    async def body() -> None:
+        door = OAuth(US, [].append)
+        door._keys = IssuerKeys("https://i", "https://i/keys", fetch, [].append)
+        with pytest.raises(Refusal, match="unknown key") as refused:
+            await door.caller(AuthServer().signed(KEY, aud="us").encode())
+        assert (refused.value.status, b"invalid_token" in refused.value.headers[0][1]) == (401, True)
+
+    run_virtual("asyncio", body)
+
+
+@pytest.mark.parametrize(
+    ("more", "claims", "seen"),
+    [
+        ({}, {}, None),
+        ({"profiles": {"mcp:home": "home"}}, {"scope": "mcp:home"}, "home"),
+        ({"profiles": {"mcp:home": "home"}}, {"scope": "mcp"}, 403),
+        ({"profile_claim": "team"}, {"team": "work"}, "work"),
+        ({"profile_claim": "team"}, {}, 403),
+        ({"profile_claim": "team"}, {"team": ""}, ""),
+        ({"profiles": {"b": "first", "a": "second"}}, {"scope": "a b"}, "first"),
+        ({"scopes": ("mcp",)}, {"scope": "other"}, 403),
+        ({"scopes": ("mcp",)}, {"scope": 7}, 403),
+        ({"scopes": ("mcp", "7")}, {"scp": ["mcp", 7]}, None),
+    ],
+)
+def test_what_the_claims_of_a_token_let_it_see(more: Any, claims: Any, seen: str | int | None) -> None:
+    door = OAuth(attrs.evolve(US, **more), [].append)
+    if seen == 403:
+        with pytest.raises(Refusal, match="Forbidden") as refused:
+            door._caller_of({"sub": "ann", **claims})
+        ((name, challenge),) = refused.value.headers
+        assert (refused.value.status, name) == (403, b"www-authenticate")
+        assert b'error="insufficient_scope"' in challenge
+    else:
+        caller = door._caller_of({"sub": "ann", "client_id": 7, **claims})
+        assert (caller.name, caller.profile, caller.client) == ("oauth:ann", seen, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "scopes"),
+    [
+        ({}, None),
+        ({"scopes": ("a",)}, ["a"]),
+        ({"profiles": {"b": "x", "a": "y"}}, ["b", "a"]),
+        ({"scopes": ("a",), "profiles": {"b": "x", "a": "y"}}, ["a", "b"]),
+    ],
+)
+def test_a_client_is_told_each_scope_once(more: Any, scopes: list[str] | None) -> None:
+    told = json.loads(OAuth(attrs.evolve(US, **more), [].append).metadata)
+    assert told.pop("scopes_supported", None) == scopes
+    assert told == {
+        "resource": "https://us.example/mcp",
+        "authorization_servers": ["https://i"],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Greenroom",
+    }
+
+
+@pytest.mark.parametrize(
+    ("resource", "place"),
+    [
+        ("https://us.example", "https://us.example/.well-known/oauth-protected-resource"),
+        ("https://us.example/", "https://us.example/.well-known/oauth-protected-resource"),
+        ("https://us.example:8443/mcp/", "https://us.example:8443/.well-known/oauth-protected-resource/mcp"),
+    ],
+)
+def test_where_a_client_finds_what_to_do(resource: str, place: str) -> None:
+    door = OAuth(attrs.evolve(US, resource=resource, scopes=("a", "b")), [].append)
+    told = f'scope="a b", resource_metadata="{place}"'
+    assert door.challenge() == (b"www-authenticate", f'Bearer realm="greenroom", {told}'.encode())
+    assert door.challenge("x") == (
+        b"www-authenticate",
+        f'Bearer realm="greenroom", error="x", {told}'.encode(),
+    )
+
+
+@pytest.mark.parametrize(("size", "is_looked_at"), [(8192, True), (8193, False)])
+def test_a_token_is_as_long_as_it_may_be(size: int, is_looked_at: bool) -> None:
+    async def body() -> None:
+        door = OAuth(US, [].append)
+        with pytest.raises(Refusal) as refused:
+            await door.caller(b"x" * size)
+        assert ("too long" in refused.value.message) is not is_looked_at
+
+    run("asyncio", body)
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ({"alg": "none"}, "in a way that is not accepted"),
+        ({"alg": "NONE"}, "in a way that is not accepted"),
+        ({"alg": "HS256"}, "in a way that is not accepted"),
+        ({"alg": "ES256K"}, "in a way that is not accepted"),
+        ({"alg": ["ES256"]}, "in a way that is not accepted"),
+        ({"alg": "RS256"}, "not valid"),
+        ({"alg": "ES256", "kid": "other"}, "unknown key"),
+        ({"alg": "ES256"}, "not valid"),
+    ],
+)
+def test_a_token_that_is_signed_otherwise_says_so_before_its_signature_is_looked_at(
+    header: Any, why: str
+) -> None:
+    async def fetch(_url: str, _most: int) -> bytes:
+        return jwks(KEY.public())
+
+    async def body() -> None:
+        door = OAuth(US, [].append)
+        door._keys = IssuerKeys("https://i", "https://i/keys", fetch, [].append)
+        token = b".".join(
+            (b64({"typ": "JWT", "kid": KEY.kid, **header}), b64({"sub": "ann"}), b64(b"x" * 64))
+        )
+        with pytest.raises(Refusal, match=why) as refused:
+            await door.caller(token)
+        assert refused.value.status == 401
+
+    run_virtual("asyncio", body)

@@ -7,18 +7,21 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import anyio
+import attrs
 import pytest
-from tests.support import run
+from tests.support import run, run_virtual
 from tests.support.asking import AskingServer
+from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, http_door
 from tests.support.rooms import teach
 from tests.test_conversations import asking_room, echo
 from tests.test_http_door_attacks import ANN, TOKENS
+from tests.test_http_door_parts import Wire
 
 from greenroom import Greenroom
 from greenroom.gateway._event_log import TOLD, follow
-from greenroom.gateway._http_door import Access, Feed, Operations
+from greenroom.gateway._http_door import Access, Caller, Feed, Operations
 from greenroom.protocol.events import Note, NoteCode
 from greenroom.testing._fake import tool
 
@@ -93,7 +96,8 @@ def test_status_and_map() -> None:
         await opened.session()
         await room.connect("one")
         status = (await opened.http.get("/status")).json()
-        assert (status["version"], status["sessions"]) == ("9.9", 1)
+        assert (status["version"], status["sessions"], status["waitingForApproval"]) == ("9.9", 1, 0)
+        assert 0.0 <= status["uptimeSeconds"] < PATIENCE
         assert [(each["name"], each["state"]) for each in status["servers"]] == [
             ("one", "connected"),
             ("two", "idle"),
@@ -176,3 +180,31 @@ def test_a_door_that_shows_a_profile_has_no_pages_about_the_rest() -> None:
         assert (await opened.http.get("/health")).status_code == 200
 
     with_operations(body, profile="work")
+
+
+def test_a_room_without_servers_is_well_and_what_waits_for_somebody_is_counted() -> None:
+    async def main() -> None:
+        room: Any = FakeRoom()
+        room.config = attrs.evolve(room.config, servers={}, broken={})
+        room.approvals = ["one", "two"]
+        operations = Operations(room, "9.9", Feed(15.0))
+        await anyio.sleep(100.04)
+        said: list[Any] = []
+        for page in (operations._any, operations._all, operations._status):
+            wire = Wire()
+            await page(wire.request("GET"))
+            said.append((wire.sent[0]["status"], json.loads(wire.written)))
+        assert said[0] == (200, {"status": "healthy", "alive_servers": [], "dead_servers": []})
+        assert said[1] == (200, {"status": "healthy", "servers": {}})
+        status, about = said[2]
+        assert (status, about["uptimeSeconds"], about["waitingForApproval"], about["sessions"]) == (
+            200,
+            100.0,
+            2,
+            0,
+        )
+        wire = Wire()
+        await operations.open_pages()[b"/ready"](wire.request("GET"), Caller())
+        assert wire.sent[0]["status"] == 503, "there is no door yet"
+
+    run_virtual("asyncio", main)

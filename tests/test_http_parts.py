@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
+from tests.support.numbers import numbers_of
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import _values
@@ -23,16 +26,36 @@ from greenroom.actors._backend import current_backend
 from greenroom.actors._http import EventParser, ServerEvent, ToolHeaders, _connection, _events
 from greenroom.actors._http._answer_stream import AnswerStream
 from greenroom.actors._http._carrier import Attempt
-from greenroom.actors._http._client import _contained, _within_origin, read_bounded
+from greenroom.actors._http._client import _contained, _ours, _within_origin, make_client, read_bounded
 from greenroom.actors._http._deliveries import LISTENS_WITHIN
-from greenroom.actors._http._faults import BadAnswer, Broken, LoginNeeded, SessionExpired, WrongTransport
+from greenroom.actors._http._faults import (
+    BadAnswer,
+    Broken,
+    ExchangeFault,
+    LoginNeeded,
+    SessionExpired,
+    WrongTransport,
+    all_faults_told,
+    faults_told,
+    lacks_scope,
+    login_in_words,
+    media_type,
+    refusal_in_words,
+    status_in_words,
+)
+from greenroom.actors._http._faults import (
+    said as said_of,
+)
+from greenroom.actors._http._legacy_sse import LegacySse
 from greenroom.actors._http._peer import LAST_ANSWERS, HttpPeer
 from greenroom.actors._peer import LostReason
-from greenroom.protocol.config import ServerDefinition, Settings
-from greenroom.protocol.errors import Reach
+from greenroom.protocol.config import HttpTransport, ServerDefinition, Settings
+from greenroom.protocol.errors import ConnectFailed, Reach
+from greenroom.protocol.jsonrpc import RpcError, decode_line
 from greenroom.protocol.large_message import LARGE_MESSAGE
 from greenroom.protocol.lifecycle import Reason
 from greenroom.protocol.mirrored import decode_value, encode_value, mismatch
+from greenroom.protocol.secrets import Hidden
 
 
 def parser(limit: int = 1 << 20) -> tuple[EventParser, list[bytes]]:
@@ -823,3 +846,696 @@ def test_a_client_is_made_beside_the_loop_for_it_imports_a_library_and_reads_cer
 
     run(backend, body)
     assert made_in == ["greenroom apart"]
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    assert numbers_of("actors/_http/*") == {
+        "_http._answer_stream.FIRST_RETRY": 1.0,
+        "_http._answer_stream._FRUITLESS": 3,
+        "_http._answer_stream._LINGER": 0.05,
+        "_http._bodies.PIECE": 65_536,
+        "_http._bodies.TURN": 0.002,
+        "_http._bodies._LINES": 128,
+        "_http._bodies._PIECE_OF_LINES": 2_048,
+        "_http._client._KEPT_OPEN": 32,
+        "_http._client._REFUSAL_WITHIN": 5.0,
+        "_http._connection._CLOSE_WITHIN": 1.0,
+        "_http._deliveries.DELIVERED_WITHIN": 30.0,
+        "_http._deliveries.LISTENS_WITHIN": 1.0,
+        "_http._document._WITHIN": 10.0,
+        "_http._events.HEAD": 256,
+        "_http._events.SHORTEST_RETRY": 0.02,
+        "_http._frames._FIRST_READ": 16_384,
+        "_http._frames._LAST_READ": 65_536,
+        "_http._frames._LAST_CHUNKED": 32_768,
+        "_http._frames._MANY_CHUNKS": 256,
+        "_http._peer.LAST_ANSWERS": 1.0,
+        "_http._signing.LARGEST": 65_536,
+        "_http._streamable._OLDER": (404, 405, 406, 415),
+        "_http._streamable._LAST_RETRY": 30.0,
+        "_http._streamable._FRUITLESS": 3,
+        "_http._streamable._FAREWELL": 2.0,
+    }
+
+
+# ---- events, once more ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stream", "found"),
+    [
+        (b"event: ping\n\ndata: x\n\n", [("message", b"x")]),  # a name is of one event, with or without data
+        (b"event: ping\ndata: x\n\ndata: y\n\n", [("ping", b"x"), ("message", b"y")]),
+        (b"event: a\nevent: b\ndata: x\n\n", [("b", b"x")]),
+        (b"event:\ndata: x\n\n", [("message", b"x")]),
+        (b"event: " + b"n" * 300 + b"\ndata: x\n\n", [("n" * 256, b"x")]),
+        (b"data:\ndata: x\n\n", [("message", b"\nx")]),
+        (b"data:\ndata:\n\n", [("message", b"\n")]),
+        (b"data\n\ndata:  x \n\n", [("message", b" x ")]),
+        (b"datas: x\n\n: data: y\n\n", []),
+        (b"data: x", []),
+    ],
+)
+def test_what_an_event_is(stream: bytes, found: list[tuple[str, bytes]]) -> None:
+    for size in (1, 2, 3, len(stream)):
+        events, heads = parser()
+        pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+        seen = [event for piece in pieces for event in (*events.feed(piece), *events.feed(b""))]
+        assert [(event.name, bytes(event.data)) for event in seen] == found
+        assert heads == []
+
+
+def test_a_line_that_ends_in_both_ways_ends_once_however_it_is_cut() -> None:
+    for pieces in (
+        (b"data: a\r", b"", b"\n\r", b"\n"),
+        (b"data: a\r", b"\ndata: b\r\n\r\n"),
+        (b"data: a\r", b"\r"),
+    ):
+        events, _ = parser()
+        seen = [bytes(event.data) for piece in pieces for event in events.feed(piece)]
+        assert seen == [b"a\nb" if b"data: b" in b"".join(pieces) else b"a"]
+
+
+@pytest.mark.parametrize(("size", "fits"), [(64, True), (65, False)])
+@pytest.mark.parametrize("cut", [3, 40, 200])
+def test_an_event_of_just_the_bound_is_kept_and_one_over_it_is_told(size: int, fits: bool, cut: int) -> None:
+    told: list[tuple[bytes, str]] = []
+    events = EventParser(64, lambda head, bound: told.append((head, bound)))
+    data = b"data: " + b"x" * size + b"\n\n"
+    seen = [event for piece in (data[:cut], data[cut:]) for event in events.feed(piece)]
+    assert [len(event.data) for event in seen] == ([size] if fits else [])
+    assert told == ([] if fits else [(b"x" * size, "64 bytes an event")])
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [(b"0", 0.02), (b"19", 0.02), (b"21", 0.021), (b"999999999", 999_999.999), (b"1000000000", None)],
+)
+def test_the_time_until_a_stream_is_opened_again_is_in_milliseconds_and_never_nothing(
+    said: bytes, seconds: float | None
+) -> None:
+    events, _ = parser()
+    events.feed(b"retry: " + said + b"\n\n")
+    assert events.retry == seconds
+
+
+def test_an_id_has_its_bound_and_a_line_that_is_no_data_too() -> None:
+    events, _ = parser()
+    for size, kept in ((4096, 4096), (4097, 0)):
+        events.feed(b"id: " + b"x" * size + b"\n\n")
+        assert len(events.last_id) == kept
+    for _ in range(50):
+        assert events.feed(b": " + b"x" * 1000) == []
+    assert len(events._line) < 10_000
+    assert [bytes(event.data) for event in events.feed(b"\ndata: y\n\n")] == [b"y"]
+
+
+# ---- headers, once more ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "name"),
+    [
+        ("tools/call", {"name": "play"}, "play"),
+        ("tools/call", {"name": ""}, ""),
+        ("tools/call", {"name": 5}, None),
+        ("tools/call", {}, None),
+        ("prompts/get", {"name": "Zoë"}, "=?base64?Wm/Dqw==?="),
+        ("prompts/get", {"uri": "x"}, None),
+        ("resources/read", {"uri": "a://ü", "name": "n"}, "=?base64?YTovL8O8?="),
+        ("resources/subscribe", {"uri": "a://b"}, None),
+        ("completion/complete", {"name": "x"}, None),
+    ],
+)
+def test_a_request_is_routed_by_what_it_is_about(
+    method: str, params: dict[str, Any], name: str | None
+) -> None:
+    headers = ToolHeaders()
+    headers.learn(tool({"a": {"type": "string", "x-mcp-header": "A"}}))
+    expected = {"Mcp-Method": method} if name is None else {"Mcp-Method": method, "Mcp-Name": name}
+    assert headers.headers(method, params) == expected
+    said = headers.headers(method, {"name": "play", "arguments": {"a": "x"}})
+    assert said.get("Mcp-Param-A") == ("x" if method == "tools/call" else None), "only a tool has arguments"
+
+
+# ---- the peer, once more --------------------------------------------------------------------------------------------
+
+
+def test_a_peer_that_is_about_to_be_lost_sends_nothing_more(backend: str) -> None:
+    carried: list[str] = []
+
+    async def carry(attempt: Attempt) -> None:
+        carried.append(attempt.method)
+        await anyio.sleep(0.5)
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        peer.request(Call("tools/call"))
+        await anyio.sleep(0.1)
+        peer.lose(LostReason("over"))
+        late = Call("late")
+        peer.request(late)
+        await hooks.lost.wait()
+        assert anyio.current_time() == pytest.approx(0.5)
+        assert (carried, late.ends, late.reach) == (["tools/call"], [], Reach.NOT_SENT)
+
+    _with_peer(backend, carry, body)
+
+
+def test_a_peer_that_was_silenced_says_nothing_of_what_comes_after(backend: str) -> None:
+    attempts: list[Attempt] = []
+
+    async def carry(attempt: Attempt) -> None:
+        attempts.append(attempt)
+        await anyio.sleep(0.5)
+        raise Broken("reset") if attempt.method == "breaks" else BadAnswer("no")
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        calls = [Call("breaks"), Call("tools/call")]
+        for call in calls:
+            peer.request(call)
+        await anyio.sleep(0.1)
+        peer.lose(LostReason("over"))
+        peer.silence()
+        peer.gap()
+        await anyio.sleep(5)
+        answer = decode_line(b'{"jsonrpc":"2.0","id":1,"result":{}}')[0]
+        peer.answer(attempts[0], answer)
+        assert [call.ends for call in calls] == [[], []]
+        assert (hooks.reasons, hooks.gaps) == ([], 0)
+
+    _with_peer(backend, carry, body)
+
+
+def test_an_exchange_that_failed_is_over_and_one_that_was_left_is_not_sent_any_more(backend: str) -> None:
+    attempts: list[Attempt] = []
+
+    async def carry(attempt: Attempt) -> None:
+        attempts.append(attempt)
+        if attempt.method == "breaks":
+            raise Broken("reset")
+        await anyio.sleep_forever()
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        failed, left = Call("breaks"), Call("tools/call")
+        for call in (failed, left):
+            peer.request(call)
+        await anyio.sleep(0.1)
+        peer.abandon(left, "left")
+        for attempt in attempts:
+            assert not peer.is_open(attempt)
+            peer.sent(attempt)
+            peer.answer(attempt, decode_line(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % attempt.rpc_id)[0])
+        assert (len(failed.ends), left.ends) == (1, [])
+        assert (failed.sent_at, left.sent_at) == ([], [])
+
+    _with_peer(backend, carry, body)
+
+
+def test_what_a_server_asks_on_a_calls_own_stream_is_about_that_call(backend: str) -> None:
+    during: list[Any] = []
+
+    async def carry(attempt: Attempt) -> None:
+        await peer_of[0].take_for(attempt, b'{"jsonrpc":"2.0","id":"q","method":"roots/list"}')
+
+    peer_of: list[HttpPeer] = []
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        peer_of.append(peer)
+        asked: Any = hooks
+        asked.on_request = lambda rpc_id, method, params, call=None: during.append(call)
+        call = Call("tools/call")
+        peer.request(call)
+        await anyio.sleep(0.1)
+        assert during == [call]
+
+    _with_peer(backend, carry, body)
+
+
+# ---- deliveries, once more ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "waits"),
+    [
+        ("ping", False),
+        ("tools/list", False),
+        ("resources/list", False),
+        ("resources/templates/list", False),
+        ("prompts/list", False),
+        ("logging/setLevel", False),
+        ("tools/call", True),
+        ("prompts/get", True),
+        ("resources/read", True),
+        ("completion/complete", True),
+    ],
+)
+def test_only_what_may_make_a_server_ask_waits_for_the_stream_of_its_questions(
+    method: str, waits: bool
+) -> None:
+    sent: list[float] = []
+
+    async def carry(attempt: Attempt) -> None:
+        sent.append(anyio.current_time())
+
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        async def hear(settled: Callable[[], object]) -> None:
+            await anyio.sleep_forever()
+
+        carrier.hear = hear
+        peer.notify("notifications/initialized")
+        peer.request(Call(method))
+        await anyio.sleep(3.0)
+        assert sent == pytest.approx([1.0 if waits else 0.0])
+
+    _with_peer("asyncio", carry, body)
+
+
+def test_our_answers_say_what_we_answer(backend: str) -> None:
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        peer.reply("a", {"roots": []})
+        peer.reply(1.5, None, RpcError(-32601, "no", {"why": 1}))
+        peer.notify("notifications/roots/list_changed", {"x": 1})
+        await anyio.sleep(0.1)
+        error = {"code": -32601, "message": "no", "data": {"why": 1}}
+        assert sorted(carrier.delivered, key=str) == [  # none of them waits for another
+            {"jsonrpc": "2.0", "id": "a", "result": {"roots": []}},
+            {"jsonrpc": "2.0", "id": 1.5, "error": error},
+            {"jsonrpc": "2.0", "method": "notifications/roots/list_changed", "params": {"x": 1}},
+        ]
+
+    _with_peer(backend, _forgotten, body)
+
+
+FORGOTTEN = SessionExpired("HTTP 404")
+
+
+@pytest.mark.parametrize(
+    ("fault", "loss", "note"),
+    [
+        (FORGOTTEN, Reason.EXPIRED, None),
+        (LoginNeeded("HTTP 401"), Reason.NEEDS_AUTH, None),
+        (BadAnswer("HTTP 500"), None, "HTTP 500: "),
+        (Broken("reset"), None, "reset: "),
+        (None, None, "not accepted within 30s: "),
+    ],
+)
+@pytest.mark.parametrize(
+    "what", ["notifications/initialized", "notifications/progress", "notifications/x", "reply"]
+)
+def test_what_becomes_of_a_message_that_is_not_accepted(
+    fault: ExchangeFault | None, loss: Reason | None, note: str | None, what: str
+) -> None:
+    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+        async def deliver(line: bytes) -> None:
+            if fault is not None:
+                raise fault
+            await anyio.sleep_forever()
+
+        carrier.deliver = deliver
+        long = {"x": "y" * 5000}
+        if what == "reply":
+            peer.reply(7, long)
+        else:
+            peer.notify(what, long)
+        await anyio.sleep(29.9)
+        assert bool(hooks.notes) is (note is not None and fault is not None)
+        await anyio.sleep(0.2)
+        assert [reason.loss for reason in hooks.reasons] == ([] if loss is None else [loss])
+        if note is None:
+            assert hooks.notes == []
+        else:
+            (told,) = hooks.notes
+            assert told.startswith(f"a message did not reach the server: {note}")
+            assert len(told) < 300, "only its beginning is quoted"
+
+    _with_peer("asyncio", _forgotten, body)
+
+
+# ---- faults in words ------------------------------------------------------------------------------------------------
+
+KNOWN = [
+    httpx2.ReadError("reset"),
+    httpx2.StreamClosed(),
+    httpx2.StreamConsumed(),
+    httpx2.InvalidURL("bad"),
+    httpx2.CookieConflict("two"),
+    httpx2.TooManyRedirects("round"),
+]
+
+
+@pytest.mark.parametrize("error", KNOWN, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("told", [faults_told, all_faults_told])
+def test_whatever_the_library_raises_is_a_broken_exchange(error: Exception, told: Any) -> None:
+    with pytest.raises(Broken) as caught, told():
+        raise error
+    assert "cannot be read" not in str(caught.value), "it is known"
+
+
+def test_what_is_no_fault_of_the_library_is_told_only_where_it_runs_alone() -> None:
+    with pytest.raises(ValueError, match="of ours"), faults_told():
+        raise ValueError("of ours")
+    with (
+        pytest.raises(Broken, match=r"the answer cannot be read \(ValueError\)") as caught,
+        all_faults_told(),
+    ):
+        raise ValueError("of the answer")
+    assert "of the answer" not in str(caught.value)
+    for fault in (BadAnswer("too long"), LoginNeeded("HTTP 401"), SessionExpired("HTTP 404")):
+        with pytest.raises(type(fault)) as same, all_faults_told():
+            raise fault
+        assert same.value is fault
+
+
+SCOPE = 'Bearer error="insufficient_scope", '
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "words"),
+    [
+        (403, {}, b"", "HTTP 403 Forbidden"),
+        (599, {}, b" \n", "HTTP 599"),
+        (500, {}, b"out of ink", 'HTTP 500 Internal Server Error: "out of ink"'),
+        (
+            307,
+            {"location": "http://x/"},
+            b"moved",
+            "HTTP 307 Temporary Redirect: redirected to http://x/, which is not",
+        ),
+        (307, {}, b"moved", 'HTTP 307 Temporary Redirect: "moved"'),
+        (503, {"location": "http://x/"}, b"later", 'HTTP 503 Service Unavailable: "later"'),
+        (
+            403,
+            {"www-authenticate": f'{SCOPE}scope="a b"'},
+            b"no",
+            '"no" (the login lacks the scope "a b": log in',
+        ),
+        (
+            403,
+            {"www-authenticate": f"{SCOPE}scope=a"},
+            b"",
+            'Forbidden (the login lacks the scope "a": log in',
+        ),
+        (403, {"www-authenticate": "Bearer ERROR=insufficient_scope"}, b"", "lacks a scope for this: log in"),
+        (403, {"www-authenticate": f'{SCOPE}scope="{"s" * 300}"'}, b"", f'the scope "{"s" * 200}": log in'),
+        (
+            500,
+            {"content-type": "Text/HTML; charset=x"},
+            b"<p>",
+            "Error: an HTML page; this URL does not appear",
+        ),
+        (
+            500,
+            {"content-type": "application/xhtml+xml"},
+            b"<p>",
+            "Error: an HTML page; this URL does not appear",
+        ),
+        (500, {"content-type": "text/plain"}, b"<p>", 'Error: "<p>"'),
+        (500, {}, b"x" * 200, f'Error: "{"x" * 200}"'),
+        (500, {}, b"x" * 201, f'Error: "{"x" * 200}"… (201 bytes)'),
+    ],
+)
+def test_a_refusal_is_told_in_words(status: int, headers: dict[str, str], body: bytes, words: str) -> None:
+    response = httpx2.Response(status, headers=headers)
+    text = refusal_in_words(response, body)
+    assert words in text
+    assert ("scope" in text) is lacks_scope(response)
+    assert text.startswith(status_in_words(status))
+
+
+@pytest.mark.parametrize("status", [400, 401, 200])
+def test_only_a_403_is_about_a_scope(status: int) -> None:
+    assert not lacks_scope(httpx2.Response(status, headers={"www-authenticate": f'{SCOPE}scope="a"'}))
+
+
+def test_a_login_that_is_wanted_is_told_with_the_beginning_of_its_challenge() -> None:
+    for challenge, words in ((None, ""), ("Bearer", " (Bearer)"), ("B" * 201, f" ({'B' * 200})")):
+        headers = {} if challenge is None else {"www-authenticate": challenge}
+        assert login_in_words(httpx2.Response(401, headers=headers)) == f"HTTP 401 Unauthorized{words}"
+    response = httpx2.Response(200, headers={"content-type": " Application/JSON ; charset=utf-8"})
+    assert (media_type(response), media_type(httpx2.Response(200))) == ("application/json", "")
+    assert said_of(response, b"x") == '"x"'
+
+
+# ---- the client, once more ------------------------------------------------------------------------------------------
+
+
+def _made(**more: Any) -> httpx2.AsyncClient:
+    values: dict[str, Any] = {"url": "http://127.0.0.1:9/mcp", **more}
+    return make_client(ServerDefinition("s", **values), None, 7.0)
+
+
+def test_what_is_configured_takes_the_place_of_our_headers_in_whatever_case_it_is_written() -> None:
+    plain = _made().headers
+    assert plain["user-agent"].startswith("greenroom/")
+    assert plain["accept-encoding"] == "gzip"
+    headers = _made(headers={"user-agent": "mine", "ACCEPT-ENCODING": "identity", "X-Team": "stage"}).headers
+    assert [value for name, value in headers.multi_items() if name in ("user-agent", "accept-encoding")] == [
+        "mine",
+        "identity",
+    ]
+    assert headers["x-team"] == "stage"
+
+
+def test_a_client_has_no_bound_of_its_own_but_for_connecting_and_every_frame_is_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    client = _made()
+    assert (client.timeout.connect, client.timeout.read, client.timeout.write, client.timeout.pool) == (
+        *(7.0, None),
+        *(None, None),
+    )
+    transports: list[Any] = [client._transport, *filter(None, client._mounts.values())]
+    assert len(transports) > 1
+    for transport in transports:
+        pool = transport._pool
+        assert type(pool._network_backend).__module__ == "greenroom.actors._http._frames"
+        assert pool._max_connections > 10_000
+        assert pool._max_keepalive_connections == 32
+
+
+def test_who_made_a_client_is_told_the_headers_that_a_command_gives() -> None:
+    asked = {
+        "command": "/bin/sh",
+        "args": ("-c", 'echo \'{"X-Sign": "planted"}\''),
+        "timeoutMs": 60.0,
+        "env": {},
+    }
+    definition = ServerDefinition("s", url="http://127.0.0.1:9", request_headers_command=asked)
+    learned: list[Hidden] = []
+
+    async def main() -> None:
+        client = make_client(definition, None, 7.0, learned.extend)
+        (sign,) = client.event_hooks["request"]
+        request = httpx2.Request("GET", "http://127.0.0.1:9", extensions={"greenroom.ours": True})
+        await sign(request)
+        assert request.headers["x-sign"] == "planted"
+        assert learned == [Hidden("the header X-Sign", "planted")]
+
+    run("asyncio", main)
+
+
+@pytest.mark.parametrize("name", ["all_proxy", "HTTPS_PROXY"])
+def test_a_client_that_cannot_be_made_says_whose_it_is_and_what_names_its_proxy(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in (
+        "ALL_PROXY",
+        "all_proxy",
+        "HTTP_PROXY",
+        "http_proxy",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "NO_PROXY",
+    ):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv(name, "gopher://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "")
+    with pytest.raises(
+        ConnectFailed, match=rf'Server "s": the proxy that {name} names cannot be used'
+    ) as caught:
+        _made(url="https://127.0.0.1:9/mcp")
+    assert caught.value.server == "s"
+
+
+@pytest.mark.parametrize(("url", "fails"), [("http://h", False), ("HTTP://h", False), ("https://h", True)])
+def test_certificates_matter_where_the_url_is_of_tls(
+    url: str, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable() -> Any:
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr("greenroom.actors._http._client.trusted_certificates", unreadable)
+    if not fails:
+        _made(url=url)
+        return
+    with pytest.raises(ConnectFailed, match=r'Server "s": .*: Permission denied') as caught:
+        _made(url=url)
+    assert caught.value.server == "s"
+
+
+def test_a_way_to_log_in_is_asked_as_it_wants_and_its_own_requests_pass_whole(backend: str) -> None:
+    class Login(httpx2.Auth):
+        requires_request_body = True
+        requires_response_body = True
+
+        async def async_auth_flow(
+            self, request: httpx2.Request
+        ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            response = yield request
+            if response.status_code == 401:
+                raise httpx2.ConnectError("refused")
+
+    contained = _contained(Login())
+    assert (contained.requires_request_body, contained.requires_response_body) == (True, True)
+    plain = _contained(httpx2.Auth())
+    assert (plain.requires_request_body, plain.requires_response_body) == (False, False)
+
+    async def main() -> None:
+        flow = contained.async_auth_flow(httpx2.Request("GET", "http://127.0.0.1/"))
+        await anext(flow)
+        with pytest.raises(httpx2.ConnectError, match="refused"):
+            await flow.asend(httpx2.Response(401))
+
+    run(backend, main)
+    headers = SimpleNamespace(items=lambda: [("X-A", "1"), ("Content-Type", "x/y")])
+    foreign = SimpleNamespace(method="POST", url="http://h/token", headers=headers, content=b"a=b")
+    sent = _ours(foreign)
+    assert (sent.method, str(sent.url), sent.content) == ("POST", "http://h/token", b"a=b")
+    assert (sent.headers["x-a"], sent.headers["content-type"]) == ("1", "x/y")
+
+
+# ---- the connection -------------------------------------------------------------------------------------------------
+
+
+class Closes:
+    """A client of which only the end matters."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def aclose(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.closed += 1
+
+
+@pytest.fixture
+def closes(monkeypatch: pytest.MonkeyPatch) -> tuple[Closes, list[Any]]:
+    client, asked = Closes(), list[Any]()
+
+    def make(*args: Any) -> Any:
+        asked.append(args)
+        return client
+
+    monkeypatch.setattr(_connection, "make_client", make)
+    return client, asked
+
+
+def _opened(
+    body: Callable[[_connection.HttpConnection], Awaitable[None]],
+    backend: str,
+    *,
+    settings: Any = None,
+    **more: Any,
+) -> None:
+    async def main() -> None:
+        options = {name: more.pop(name) for name in ("auth", "learn") if name in more}
+        definition = ServerDefinition("a", url="http://127.0.0.1:9/mcp", **more)
+        connector = _connection.HttpConnector(
+            definition, backend=current_backend(), settings=settings or Settings(), **options
+        )
+        async with connector.open(Recorder()) as connection:
+            await body(connection)
+
+    run(backend, main)
+
+
+def test_a_connection_is_made_of_what_its_server_says(backend: str, closes: tuple[Closes, list[Any]]) -> None:
+    def learn(_: object) -> None:
+        raise NotImplementedError
+
+    login, peers = httpx2.Auth(), list[HttpPeer]()
+
+    async def body(connection: _connection.HttpConnection) -> None:
+        peers.append(connection.peer)
+        assert connection.peer.max_size == 1234
+        assert not connection.peer.is_silent
+
+    settings = Settings(max_line=1234, connect_timeout=7.0)
+    _opened(body, backend, settings=settings, auth=lambda _: login, learn=learn)
+    client, ((definition, auth, timeout, told),) = closes
+    assert (definition.name, auth, timeout, told) == ("a", login, 7.0, learn)
+    assert client.closed == 1
+    assert peers[0].is_silent, "what comes later is nobody's"
+
+
+@pytest.mark.parametrize(
+    ("wish", "older"),
+    [(None, True), (HttpTransport.STREAMABLE_HTTP, False), (HttpTransport.SSE, None)],
+)
+def test_only_where_nothing_is_wished_may_a_server_be_an_older_one(
+    wish: HttpTransport | None, older: bool | None, closes: tuple[Closes, list[Any]]
+) -> None:
+    async def body(connection: _connection.HttpConnection) -> None:
+        carrier: Any = connection.peer.carrier
+        assert isinstance(carrier, LegacySse) is (older is None)
+        assert getattr(carrier, "_may_be_older", None) is older
+        if older:
+            assert connection.peer.fall_back is not None
+            further: Any = connection.peer.fall_back(WrongTransport("HTTP 405"))
+            assert isinstance(further, LegacySse)
+            assert further._before == "no Streamable HTTP (HTTP 405), and no older event stream: "
+
+    _opened(body, "asyncio", http_transport=wish)
+
+
+def test_a_stop_takes_no_more_says_goodbye_and_does_not_wait_for_long(
+    backend: str, closes: tuple[Closes, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[str] = []
+
+    class Slow:
+        async def leave(self) -> None:
+            left.append("begun")
+            await anyio.sleep(600)
+            left.append("done")
+
+    async def body(connection: _connection.HttpConnection) -> None:
+        carrier: Any = Slow()
+        connection.peer.carrier = carrier
+        with anyio.fail_after(60):
+            await connection.stop(0.01)
+        assert connection.peer.is_silent
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)  # in a forked process
+            await connection.stop(0.01)
+        assert left == ["begun"]
+
+    _opened(body, backend)
+
+
+def test_a_client_is_closed_though_its_owner_is_cancelled_but_not_by_a_forked_process(
+    backend: str, closes: tuple[Closes, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = closes
+
+    async def main() -> None:
+        with anyio.CancelScope() as scope:
+            connector = _connection.HttpConnector(
+                ServerDefinition("a", url="http://127.0.0.1:9"),
+                backend=current_backend(),
+                settings=Settings(),
+            )
+            async with connector.open(Recorder()):
+                scope.cancel()
+                await anyio.sleep_forever()
+
+    run(backend, main)
+    assert client.closed == 1
+
+    async def forked(connection: _connection.HttpConnection) -> None:
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+
+    _opened(forked, backend)
+    monkeypatch.undo()
+    assert client.closed == 1

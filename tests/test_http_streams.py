@@ -7,6 +7,7 @@ is left out.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -17,15 +18,15 @@ from tests.support import run, run_virtual
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors._backend import current_backend
-from greenroom.actors._http import _connection, _streamable
+from greenroom.actors._http import _connection, _document, _streamable
 from greenroom.actors._http._client import _bounded_client, exchanged
-from greenroom.actors._http._faults import Broken, in_words
+from greenroom.actors._http._faults import Broken, ExchangeFault, in_words
 from greenroom.actors._http._legacy_sse import LegacySse
 from greenroom.actors._http._peer import HttpPeer
 from greenroom.actors._http._streamable import StreamableHttp, _SentTeller
 from greenroom.protocol.bounds import HTTP_REDIRECTS
 from greenroom.protocol.config import ServerDefinition, Settings
-from greenroom.protocol.errors import Reach
+from greenroom.protocol.errors import ConnectFailed, Reach
 from greenroom.protocol.lifecycle import Reason
 
 URL = "http://server.test/mcp"
@@ -495,3 +496,109 @@ def test_a_fault_inside_an_exchange_is_told_and_its_response_closed(backend: str
         assert body.closed
 
     run(backend, main)
+
+
+def test_the_body_of_a_refusal_is_told_as_far_as_it_came(backend: str) -> None:
+    bodies = iter([Chunks(b"out of ", httpx2.ReadError("cut off")), Chunks(b"x" * 1_048_570, b"y" * 10)])
+
+    async def body(peer: HttpPeer, hooks: Recorder, server: Server) -> None:
+        for words in (
+            'HTTP 500 Internal Server Error: "out of "',
+            f'Error: "{"x" * 200}"… (1,048,570 bytes)',
+        ):
+            call = Call("tools/call", {})
+            peer.request(call)
+            _, error = await _ended(call)
+            assert words in error.message
+            assert call.reach is Reach.ANSWERED
+
+    _served(backend, lambda _: httpx2.Response(500, stream=next(bodies)), body)
+
+
+def test_an_answer_that_is_packed_is_unpacked_once_and_read_as_utf_8(backend: str) -> None:
+    def reply(request: httpx2.Request) -> httpx2.Response:
+        data = zlib.compress('{"jsonrpc":"2.0","id":1,"result":{"x":"é"}}'.encode())
+        headers = {"content-type": "application/json; charset=latin-1", "content-encoding": "deflate"}
+        return httpx2.Response(200, headers=headers, stream=Chunks(data))
+
+    async def body(peer: HttpPeer, hooks: Recorder, server: Server) -> None:
+        call = Call("tools/call", {})
+        peer.request(call)
+        answer, _ = await _ended(call)
+        assert json.loads(answer or b"") == {"x": "é"}
+
+    _served(backend, reply, body)
+
+
+# ---- a document of somebody else's ----------------------------------------------------------------------------------
+
+
+def _fetched(
+    backend: str, reply: Callable[[httpx2.Request], Any], url: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[bytes | str, float]:
+    """What is had of it, or why it is not; and when."""
+
+    def make_client(definition: ServerDefinition, auth: Any, timeout: float) -> Any:
+        assert (definition.url, auth, timeout) == (url, None, 10.0)
+        if url.startswith("https"):
+            raise ConnectFailed("the certificates cannot be read", server="")
+        return _bounded_client([], transport=httpx2.MockTransport(Server(reply)))
+
+    monkeypatch.setattr(_document, "make_client", make_client)
+    found: list[bytes | str] = []
+
+    async def main() -> None:
+        try:
+            found.append(await _document.fetched(url, 10))
+        except ExchangeFault as fault:
+            found.append(str(fault))
+        found.append(f"{anyio.current_time():.3f}")
+
+    run_virtual(backend, main)
+    return found[0], float(found[1])
+
+
+@pytest.mark.parametrize(
+    ("response", "found"),
+    [
+        (lambda: httpx2.Response(200, stream=Chunks(b"01234", b"56789")), b"0123456789"),
+        (
+            lambda: httpx2.Response(200, stream=Chunks(b"01234", b"56789", b"x", ...)),
+            "it has more than 10 bytes",
+        ),
+        (lambda: httpx2.Response(200, content=b""), b""),
+        (lambda: httpx2.Response(201, content=b"x"), "HTTP 201 Created"),
+        (lambda: httpx2.Response(204), "HTTP 204 No Content"),
+        (lambda: httpx2.Response(302, headers={"location": "http://other/"}), "HTTP 302 Found"),
+        (lambda: httpx2.Response(404, content=b"x"), "HTTP 404 Not Found"),
+        (lambda: httpx2.ConnectError("refused"), "no connection can be made (refused). Start"),
+        (
+            lambda: httpx2.Response(200, stream=Chunks(b"x", httpx2.ReadError("cut off"))),
+            "the connection broke (cut",
+        ),
+    ],
+)
+def test_a_document_is_had_whole_or_not_at_all(
+    backend: str, response: Callable[[], Any], found: bytes | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got, _ = _fetched(backend, lambda _: response(), "http://h/keys", monkeypatch)
+    assert got == found if isinstance(found, bytes) else isinstance(got, str) and got.startswith(found)
+
+
+def test_a_document_is_waited_for_ten_seconds_in_all(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for chunks in ((...,), (4, b"1", 4, b"2", 4, b"3")):
+        body = Chunks(*chunks)
+        got = _fetched(
+            backend, lambda _, body=body: httpx2.Response(200, stream=body), "http://h/keys", monkeypatch
+        )
+        assert got == ("it did not come in time", 10.0)
+
+
+def test_a_document_that_cannot_be_asked_for_says_why(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url, words in (
+        ("http://127.0.0.1:x/", "its URL cannot be read"),
+        ("https://h/", "the certificates cannot be"),
+    ):
+        got, _ = _fetched(backend, lambda _: httpx2.Response(200), url, monkeypatch)
+        assert isinstance(got, str)
+        assert words in got

@@ -6,6 +6,7 @@ of the tools and the end of the server are all that we need of it, and all of th
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,12 +17,16 @@ import anyio.lowlevel
 import pytest
 from mcp.server import MCPServer, Server
 from mcp.server.mcpserver import Context
-from tests.support import run
-from tests.support.stdio import until
+from tests.support import run, run_virtual
+from tests.support.stdio import Call, Recorder, until
 
+from greenroom.actors import _in_process
+from greenroom.actors._backend import current_backend
+from greenroom.actors._in_process import InProcessConnector
 from greenroom.actors._pumps import pump_group
 from greenroom.actors._sdk import as_server, from_message, to_message
-from greenroom.protocol.errors import CallError, ConnectFailed
+from greenroom.protocol.config import ServerDefinition
+from greenroom.protocol.errors import CallError, ConnectFailed, Reach
 from greenroom.protocol.lifecycle import State
 from greenroom.supervisor import Greenroom
 
@@ -162,8 +167,9 @@ def test_a_low_level_server_that_raises_is_lost_and_comes_back(backend: str) -> 
 def test_what_is_no_server_is_refused_in_words(given: Any, backend: str) -> None:
     async def body() -> None:
         async with room_of(odd=given) as room:
-            with pytest.raises(ConnectFailed, match="not an MCP server of the SDK or FastMCP"):
+            with pytest.raises(ConnectFailed, match="not an MCP server of the SDK or FastMCP") as caught:
                 await room.connect("odd")
+            assert caught.value.server == "odd"
 
     run(backend, body)
 
@@ -174,16 +180,175 @@ def test_a_factory_that_fails_is_told_in_words(backend: str) -> None:
 
     async def body() -> None:
         async with room_of(odd=factory) as room:
-            with pytest.raises(ConnectFailed, match="could not be made: ValueError"):
+            with pytest.raises(ConnectFailed, match="could not be made: ValueError") as caught:
                 await room.connect("odd")
+            assert caught.value.server == "odd"
 
     run(backend, body)
 
 
-def test_messages_keep_every_field_both_ways() -> None:
-    answer = b'{"jsonrpc":"2.0","id":1,"result":{"content":[],"vendor":{"x":null},"n":1.5}}'
-    assert from_message(to_message(answer)) == answer
+@pytest.mark.parametrize(
+    "message",
+    [
+        b'{"jsonrpc":"2.0","id":1,"result":{"content":[],"vendor":{"x":null},"n":1.5}}',
+        b'{"jsonrpc":"2.0","id":"a","error":{"code":-1,"message":"no"}}',
+        b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no","data":0}}',
+        b'{"jsonrpc":"2.0","method":"notifications/x"}',
+        b'{"jsonrpc":"2.0","method":"notifications/x","params":{"_meta":{"a":null}}}',
+        b'{"jsonrpc":"2.0","id":0,"method":"ping"}',
+    ],
+)
+def test_messages_keep_every_field_both_ways_and_get_no_other(message: bytes) -> None:
+    read = from_message(to_message(message))
+    assert json.loads(read) == json.loads(message)
+
+
+def test_half_a_character_is_mended_on_its_way_to_the_server() -> None:
+    said = b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"cut HERE","data":{"HERE":["HERE"]}}}'
+    half, whole = said.replace(b"HERE", b"\\ud83d"), said.replace(b"HERE", b"\\ufffd")
+    assert json.loads(from_message(to_message(half))) == json.loads(whole)
+
+
+def test_what_is_no_message_is_not_handed_over() -> None:
+    for line in (b'{"jsonrpc":"2.0"}', b"[]", b'{"jsonrpc":"1.0","id":1,"method":"ping"}'):
+        with pytest.raises(ValueError, match="validation error"):
+            to_message(line)
     assert as_server("a text") is None
+
+
+def test_what_a_server_has_around_its_life_is_entered_and_left(backend: str) -> None:
+    """FastMCP puts its own lifespan around every way to run a server."""
+    lives: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncGenerator[None]:
+        lives.append("begun")
+        yield
+        lives.append("over")
+
+    server: Any = make_server()
+    server._lifespan_manager = lifespan
+
+    async def body() -> None:
+        async with room_of(within=server) as room:
+            await room.connect("within")
+            assert lives == ["begun"]
+            await room.drain("within")
+            assert lives == ["begun", "over"]
+
+    run(backend, body)
+
+
+# ---- one connection, and a server that does what the test says -------------------------------------------------------
+
+
+class Within:
+    """A running "server": `connection` to it, what its hooks heard, and what it was sent (`read`)."""
+
+    def __init__(self, serve: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        self.hooks = Recorder()
+        self.connection: Any = None
+        self.read: list[bytes] = []
+        self._serve = serve
+
+    async def serve(self, _server: Any, incoming: Any, outgoing: Any) -> None:
+        self.outgoing = outgoing
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._listen, incoming)
+            try:
+                await self._serve()
+            except ValueError as error:
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _listen(self, incoming: Any) -> None:
+        async for message in incoming:
+            self.read.append(from_message(message))
+
+
+@asynccontextmanager
+async def running(
+    monkeypatch: pytest.MonkeyPatch, serve: Callable[[], Coroutine[Any, Any, object]] = anyio.sleep_forever
+) -> AsyncGenerator[Within]:
+    within = Within(serve)
+    monkeypatch.setattr(_in_process, "serve", within.serve)
+    connector = InProcessConnector(ServerDefinition("s", in_process=make_server), backend=current_backend())
+    async with connector.open(within.hooks) as within.connection:
+        await anyio.wait_all_tasks_blocked()
+        yield within
+    assert within.connection.peer.is_silent
+
+
+async def fall() -> None:
+    raise ValueError("no floor")
+
+
+async def leave() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("serve", "why"),
+    [(fall, "its code raised ValueError"), (leave, "ended by itself"), (anyio.sleep_forever, None)],
+)
+def test_the_end_of_a_server_is_told_once_and_after_it_nothing_is_sent(
+    backend: str, monkeypatch: pytest.MonkeyPatch, serve: Any, why: str | None
+) -> None:
+    async def body() -> None:
+        call = Call("ping")
+        async with running(monkeypatch, serve) as within:
+            peer = within.connection.peer
+            assert peer.is_silent is (why is not None)
+            peer.request(call)
+            peer.notify("notifications/x", {"a": 1})
+            peer.reply(7, {"b": 2})
+            await anyio.wait_all_tasks_blocked()
+            if why is None:
+                assert (call.reach, call.sent_at) == (Reach.SENT, [Reach.SENT])
+                assert [json.loads(line) for line in within.read] == [
+                    {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+                    {"jsonrpc": "2.0", "method": "notifications/x", "params": {"a": 1}},
+                    {"jsonrpc": "2.0", "id": 7, "result": {"b": 2}},
+                ]
+            else:
+                assert (call.reach, call.sent_at, within.read) == (Reach.NOT_SENT, [], [])
+        told = [reason.text for reason in within.hooks.reasons]
+        assert len(told) == (why is not None)
+        assert why is None or told[0].startswith(why)
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(("needs", "takes"), [(0.5, 0.5), (2.0, 2.0), (9.0, 3.0)])
+def test_a_server_has_its_time_to_end_and_no_more(
+    backend: str, monkeypatch: pytest.MonkeyPatch, needs: float, takes: float
+) -> None:
+    async def body() -> None:
+        async with running(monkeypatch, lambda: anyio.sleep(needs)) as within:
+            begun = anyio.current_time()  # a little after it was started
+            await within.connection.stop(3.0)
+            assert anyio.current_time() - begun == pytest.approx(takes, abs=0.3)
+            await within.connection.stop(3.0)
+        assert within.hooks.reasons == [], "we ended it ourselves"
+
+    run_virtual(backend, body)
+
+
+def test_whatever_it_says_it_has_been_heard(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        async with running(monkeypatch) as within:
+            await anyio.sleep(7.0)
+            assert within.connection.peer.last_heard == 0.0
+            now = anyio.current_time()
+            await within.outgoing.send(to_message(b'{"jsonrpc":"2.0","method":"notifications/x"}'))
+            await anyio.wait_all_tasks_blocked()
+            assert within.connection.peer.last_heard == pytest.approx(now)
+            assert within.hooks.notifications == [("notifications/x", None)]
+
+    run_virtual(backend, body)
 
 
 # ---- the task group of a connection ----------------------------------------------------------------------------------

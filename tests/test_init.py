@@ -13,7 +13,7 @@ import pytest
 from tests.support.numbers import numbers_of
 
 from greenroom.gateway._cli._main import run
-from greenroom.gateway._setup import _entries, _json_edit, _toml_edit
+from greenroom.gateway._setup import _entries, _json_edit, _toml_edit, _write
 from greenroom.gateway._setup._clients import CLIENTS, surroundings
 from greenroom.gateway._setup._entries import meaning
 from greenroom.gateway._setup._json_edit import CannotEdit
@@ -170,6 +170,31 @@ def test_links_and_modes_stay(home: Path) -> None:
     assert [each.name for each in real.parent.iterdir()] == ["mcp.json"]
 
 
+def test_a_file_that_another_program_changed_just_now_is_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_bytes(b"theirs")
+    for before, after in ((b"old", b"new"), (None, b"new"), (b"old", None)):
+        with pytest.raises(_write.FileChanged, match="was changed by another program just now"):
+            _write.replace(file, before, after)
+        assert file.read_bytes() == b"theirs"
+        assert [each.name for each in tmp_path.iterdir()] == ["mcp.json"], "nothing is left beside it"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o1640])
+def test_a_replaced_file_keeps_each_bit_of_its_mode_and_a_new_one_is_its_owners(
+    tmp_path: Path, mode: int
+) -> None:
+    file, new = tmp_path / "mcp.json", tmp_path / "deep" / "new.json"
+    file.write_bytes(b"old")
+    file.chmod(mode)
+    _write.replace(file, b"old", b"new")
+    assert (file.read_bytes(), file.stat().st_mode & 0o7777) == (b"new", mode)
+    _write.replace(new, None, b"new")
+    assert (new.read_bytes(), new.stat().st_mode & 0o7777) == (b"new", 0o600)
+    _write.replace(file, b"new", None)
+    assert not file.exists()
+
+
 def test_a_dry_run_writes_nothing_and_the_diff_shows_no_secret(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,7 +278,7 @@ def test_servers_move_to_our_file_and_nothing_is_lost(
     assert ours.stat().st_mode & 0o777 == 0o600
     assert run(["init", client, "--undo"]) == 0
     assert file.read_bytes() == before
-    assert "one, two" in capsys.readouterr().out, "what is in both places is said"
+    assert "and stay there: one, two\n" in capsys.readouterr().out, "what is in both places is said"
 
 
 def test_a_server_of_the_same_name_stays(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -382,3 +407,105 @@ def test_greenroom_never_moves_into_greenroom(entry: Any, is_us: bool) -> None:
 )
 def test_what_zed_writes_is_read_in_each_of_its_forms(entry: Any, new: Any) -> None:
     assert _entries._from_zed(entry) == new
+
+
+def rows_of(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    assert run(["init", *words, "--json"]) == code
+    return json.loads(capsys.readouterr().out)["clients"]
+
+
+def test_all_means_the_clients_that_are_found_and_to_list_writes_to_none(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["init", "--all"]) == 2
+    assert "No known client was found" in capsys.readouterr().err
+    file = write("cursor", b"{}")
+    for words in (["--list", "cursor"], ["--list", "--all"]):
+        assert len(rows_of(capsys, *words)) == len(CLIENTS)
+        assert file.read_bytes() == b"{}"
+    assert [row["client"] for row in rows_of(capsys, "--all")] == ["cursor"]
+    assert [key for key in CLIENTS if file_of(key).exists()] == ["cursor"]
+    assert [row["client"] for row in rows_of(capsys, "--all", "zed", "--dry-run")] == [
+        key for key in CLIENTS if key in ("cursor", "zed")
+    ]
+
+
+def test_each_step_says_what_it_did_or_would_do(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write("cursor", b"{}")
+
+    def state(*words: str) -> Any:
+        (row,) = rows_of(capsys, "cursor", *words)
+        return row["state"]
+
+    assert (state("--undo", "--dry-run"), file.read_bytes()) == ("unchanged", b"{}")
+    assert (state("--dry-run"), file.read_bytes()) == ("would be written", b"{}")
+    (written,) = rows_of(capsys, "cursor")
+    after = file.read_bytes()
+    assert written["state"] == "written"
+    assert Path(written["backup"]).read_bytes() == b"{}"
+    (again,) = rows_of(capsys, "cursor")
+    assert (again["state"], "diff" in again, "backup" in again) == ("unchanged", False, False)
+    assert (state("--undo", "--dry-run"), file.read_bytes()) == ("would be put back", after)
+    assert (state("--undo"), file.read_bytes()) == ("put back", b"{}")
+
+
+def test_our_entry_has_the_name_that_was_asked_for_and_is_shown_unmasked(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(
+        "cursor", b'{"mcpServers": {"other": {"command": "x", "args": ["--token", "sk-planted-4711"]}}}'
+    )
+    (row,) = rows_of(capsys, "cursor", "--name", "gr", "--attach")
+    assert [*read(file)["mcpServers"]] == ["other", "gr"]
+    assert read(file)["mcpServers"]["gr"]["args"][-1] == "attach"
+    assert '"attach"' in row["diff"]
+    assert SECRET not in row["diff"]
+
+
+@pytest.mark.parametrize(
+    "error", [CannotEdit("no"), PermissionError(13, "no"), OverflowError("no")], ids=repr
+)
+def test_a_client_whose_file_cannot_be_used_does_not_stop_the_others(
+    error: Exception, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, real = file_of("cursor"), _write.read
+
+    def reads(file: Path) -> bytes | None:
+        if file == broken:
+            raise error
+        return real(file)
+
+    monkeypatch.setattr(_write, "read", reads)
+    failed, other = sorted(rows_of(capsys, "cursor", "zed", code=1), key=lambda row: row["client"])
+    assert (failed["client"], failed["state"], other["state"]) == ("cursor", "failed", "written")
+    assert "no" in failed["error"]
+    assert run(["init", "cursor"]) == 1
+    shown = capsys.readouterr()
+    assert shown.err.startswith("greenroom: cursor: ")
+    assert shown.out == ""
+
+
+def test_what_stays_with_its_client_comes_with_the_reason() -> None:
+    client, around = CLIENTS["cursor"], surroundings({}, "linux")
+    theirs = {
+        "odd": 7,
+        "bare": {"env": {}},
+        "asks": {"command": "a", "args": ["${input:token}"]},
+        "here": {"command": "a", "cwd": "sub"},
+        "other": {"command": "a"},
+        "same": {"command": "a"},
+        "us": {"command": "/opt/greenroom", "args": ["serve"]},
+    }
+    ours = {"other": {"command": "b"}, "same": {"command": "a"}}
+    move = _entries.movable("cursor", client, around, {"mcpServers": theirs}, ours)
+    assert dict(move.stay) == {
+        "odd": "it is not of a form that we can run",
+        "bare": "it is not of a form that we can run",
+        "asks": "it uses ${input…}, which only its client can fill in",
+        "here": "its cwd is relative to where its client is started: write the whole path",
+        "other": "our own file has another server of this name",
+    }
+    assert dict(move.servers) == {"same": {"command": "a"}}
+    for nothing in ({}, {"mcpServers": []}, []):
+        assert _entries.movable("cursor", client, around, nothing, ours) == _entries.Move({}, {})

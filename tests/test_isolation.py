@@ -395,6 +395,69 @@ def test_drain_takes_every_scope_down_and_connect_brings_it_back(backend: str) -
     run_virtual(backend, main)
 
 
+@pytest.mark.parametrize("busy", [0, 1, 2])
+def test_who_drains_a_server_waits_for_all_its_children(backend: str, busy: int) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with (
+            open_room({"a": server}, entries=PER_SESSION) as room,
+            room.session("x") as x,
+            room.session("y") as y,
+            room.session("z") as z,
+            Outcomes() as calls,
+        ):
+            for session in (x, y, z):
+                await session.call("a_echo")
+            server.call_latency = 7.0
+            running = calls.start((x, y, z)[busy], "a_echo", {"n": 1})
+            await settle()
+            with anyio.fail_after(20):
+                await room.drain("a")
+            assert (running.outcome, anyio.current_time(), server.live) == ('{"n": 1}', 7.0, 0)
+            with anyio.fail_after(1):
+                await room.drain("a")  # nothing of it is left
+
+    run_virtual(backend, main)
+
+
+async def _answer(_request: Any) -> Any:
+    return {}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"on_sampling": _answer},
+        {"on_elicitation": _answer},
+        {"roots": []},
+        {"on_log": lambda *_: None},  # pyright: ignore[reportUnknownLambdaType]
+        {"on_notification": lambda *_: None},  # pyright: ignore[reportUnknownLambdaType]
+        {"capabilities": {"experimental": {"x": {}}}},
+        {"capabilities": {}},
+    ],
+    ids=lambda given: " ".join(given),
+)
+def test_a_session_answers_for_itself_with_any_of_its_callbacks(backend: str, given: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with open_room({"a": FakeServer()}) as room, room.session("plain"):
+            async with room.session("x", **given) as x:
+                sessions = room._runtime.sessions
+                assert [*sessions.with_hosts] == ["x"]
+                greeting = sessions.greeting("x", Address("a"))
+                declared = {
+                    "on_sampling": {"sampling": {}},
+                    "on_elicitation": {"elicitation": {"form": {}, "url": {}}},
+                    "roots": {"roots": {"listChanged": True}},
+                }
+                (name,) = given
+                expected = given[name] if name == "capabilities" else declared.get(name, {})
+                assert greeting.capabilities == expected
+                assert x.name == "x"
+            assert not sessions.with_hosts
+
+    run_virtual(backend, main)
+
+
 def test_t20_no_session_sees_anothers_state_in_real_processes(backend: str, tmp_path: Path) -> None:
     config = {"mcpServers": {"a": {**faulty(tmp_path, "a"), "isolation": "per_session"}}}
 
@@ -641,3 +704,84 @@ def test_on_stdio_the_conversation_is_the_session(expose: str, tmp_path: Path) -
         assert not gone_within({theirs})
         assert alive(pids)
     assert not gone_within(pids)
+
+
+# ---- what a session may ask of a server, by whose it is --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isolation", ["persistent", "per_session", "per_call"])
+@pytest.mark.parametrize("has_host", [False, True])
+def test_a_session_sets_levels_where_it_hears_them_and_changes_nothing_that_others_share(
+    backend: str, isolation: str, has_host: bool
+) -> None:
+    async def main() -> None:
+        given: dict[str, Any] = {"on_log": lambda *_: None} if has_host else {}  # pyright: ignore[reportUnknownLambdaType]
+        entries = {"a": {"isolation": isolation}}
+        async with open_room({"a": FakeServer()}, entries=entries) as room, room.session("x", **given) as x:
+            levels = room._runtime.root.log_levels
+            x.set_log_level("debug")
+            assert levels.wanted("x", "a") == "debug", "of what it hears"
+            if has_host or isolation == "per_session":
+                x.set_log_level("error", "a")
+            else:
+                with pytest.raises(UsageError, match=r'"a" is shared with others.*room\.set_log_level'):
+                    x.set_log_level("error", "a")
+            room.set_log_level("info", "a")
+            for caller in (room, x):
+                with pytest.raises(UsageError, match="Use one of: debug, info"):
+                    caller.set_log_level("loud")
+                with pytest.raises(UsageError, match="loud"):
+                    await caller.request("a", "logging/setLevel", {"level": "loud"})
+            assert await room.request("a", "logging/setLevel", {"level": "alert"}) == {}
+            assert levels.wanted(None, "a") == "alert"
+            before = dict(room.refusals)
+            for method in ("initialize", "resources/unsubscribe", "logging/setLevel"):
+                for ask in (
+                    lambda method=method: x.start_request("a", method, {"level": "info"}, lambda _: None),
+                    lambda method=method: x._check_own("a", method),
+                ):
+                    if isolation != "persistent":
+                        x._check_own("a", method)
+                        continue
+                    with pytest.raises(UsageError, match="is shared with others, and") as refused:
+                        ask()
+                    assert (refused.value.server, refused.value.code) == ("a", "invalid_request")
+                    wanted = "set_log_level" if method == "logging/setLevel" else "subscribe"
+                    assert f"Use `{wanted}(...)`" in str(refused.value)
+            if isolation == "persistent":
+                assert room.refusals == {**before, "invalid_request": before.get("invalid_request", 0) + 6}
+            room._check_own("a", "initialize")
+
+    run_virtual(backend, main)
+
+
+def test_a_sessions_row_shows_the_gate_that_is_shut_longer(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        entries = {"a": {"isolation": "per_session"}, "b": {}}
+        async with (
+            open_room({"a": server, "b": FakeServer()}, entries=entries, failureThreshold=1) as room,
+            room.session("x") as x,
+            room.session("y") as y,
+        ):
+            await x.call("a_echo")
+            await anyio.sleep(5)
+            server.refuse_start = "no more"
+            with pytest.raises(CallError):
+                await y.call("a_echo")
+            rows = {(row.server, row.scope): row for row in room.status()}
+            assert rows["a", "shared"].retry_in == pytest.approx(30.0)
+            assert rows["a", "session:y"].retry_in == pytest.approx(30.0)
+            assert rows["a", "session:x"].retry_in == pytest.approx(30.0), "nobody's child can start"
+            assert (rows["a", "session:y"].failure, rows["a", "session:x"].failure) == ("no more", None)
+            assert (rows["a", "shared"].failure, rows["a", "shared"].failed_ago) == ("no more", 0.0)
+            assert rows["b", "shared"].retry_in is None
+            await anyio.sleep(31)
+            assert [row.retry_in for row in room.status()] == [None] * len(rows)
+            assert [row.down for row in room.status()] == [None] * len(rows)
+            await room.drain("a")
+            downs = {(row.server, row.scope): row.down for row in room.status()}
+            assert "was drained" in (downs["a", "shared"] or "")
+            assert downs["b", "shared"] is None
+
+    run_virtual(backend, main)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support import run
+from tests.support.numbers import numbers_of
 from tests.support.profiles import examples
 
 from greenroom.actors import in_turns
@@ -23,7 +24,14 @@ from greenroom.protocol import content, json_text, large_message
 from greenroom.protocol import large_json as large
 from greenroom.protocol.bounds import MESSAGE_PARTS, MESSAGE_VALUES
 from greenroom.protocol.halves import mend_escapes, repair_utf8
-from greenroom.protocol.jsonrpc import RpcFault, WireFault, decode_line, decode_result, read_client_line
+from greenroom.protocol.jsonrpc import (
+    RpcFault,
+    ServerMessage,
+    WireFault,
+    decode_line,
+    decode_result,
+    read_client_line,
+)
 from greenroom.protocol.large_message import reading_client_line, reading_line, repairing_utf8
 from greenroom.protocol.lenient import decode, decode_parts
 from greenroom.protocol.slices import Slices, finish
@@ -377,3 +385,134 @@ def test_the_garbage_collector_is_afterwards_as_it_was(was_on: bool) -> None:
         assert gc.isenabled() is was_on
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_the_numbers_are_those_that_were_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert numbers_of("protocol/large_json", "protocol/large_message") == {
+        "large_json.LARGE": 1 << 18,
+        "large_json.DEEPEST": 900,
+        "large_json._STEP": 1 << 14,
+        "large_json._TOKENS": 1_500,
+        "large_json._PIECE": 1 << 18,
+        "large_json._LONGEST_KEY": 1 << 20,
+        "large_json._LONGEST_NUMBER": 1 << 16,
+        "large_json._ESCAPE": 6,
+        "large_message.LARGE_MESSAGE": 1 << 20,
+        "large_message._PIECE": 1 << 18,
+        "large_message._PAIR": 12,
+        "large_message._OBJECT": ord("{"),
+    }
+
+
+def _fault(work: Slices[Any]) -> tuple[int, str]:
+    with pytest.raises(RpcFault) as caught:
+        finish(work)
+    return caught.value.code, caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        (b"[{}]", -32600, "Not a JSON-RPC message: send one JSON-RPC object per line."),
+        (b" 5", -32600, "Not a JSON-RPC message: send one JSON-RPC object per line."),
+        (b'{"id":1', -32700, "Parse error: not JSON: it ends too early"),
+        (b'{"method":5}', -32600, "Not a JSON-RPC message: "),
+        (b'{"id":"' + b"x" * 65_535 + b'"}', -32600, "Invalid request: its id is longer than 65,536 bytes."),
+        (
+            b'{"method":"' + b"x" * 65_535 + b'"}',
+            -32600,
+            "Invalid request: its method is longer than 65,536 bytes.",
+        ),
+    ],
+)
+def test_a_client_is_told_what_was_wrong_with_its_long_line(line: bytes, code: int, words: str) -> None:
+    found = _fault(reading_client_line(line))
+    assert found[0] == code
+    assert found[1].startswith(words)
+
+
+def test_an_id_and_a_method_of_just_their_bound_are_read() -> None:
+    for name in ("id", "method"):
+        data = b'{"%b":"%b"}' % (name.encode(), b"x" * 65_534)
+        (message,) = finish(reading_line(data, None))
+        assert getattr(message, name) == "x" * 65_534
+        finish(reading_client_line(data))
+
+
+def test_the_params_of_a_large_message_are_read_by_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+    def read(params: bytes) -> Any:
+        return large_message.reading_params(ServerMessage(params=msgspec.Raw(params)))
+
+    assert finish(read(b'{"name": "t","arguments":{"a": 1} }')) == {
+        "name": msgspec.Raw(b'"t"'),
+        "arguments": msgspec.Raw(b'{"a": 1}'),
+    }
+    assert _fault(read(b"[1]")) == (-32602, "Invalid params: not a JSON object")
+    assert _fault(read(b'{"a":1')) == (-32602, "Invalid params: not JSON: it ends too early")
+    for size, fits in ((262_144, True), (262_145, False)):
+        params = b'{"_meta":"%b"}' % (b"x" * (size - 2))
+        if fits:
+            assert len(bytes(finish(read(params))["_meta"])) == size
+        else:
+            assert _fault(read(params)) == (
+                -32602,
+                "Invalid params: _meta of a long message may have 262,144 bytes.",
+            )
+
+
+@pytest.mark.parametrize(
+    ("parts", "found"),
+    [
+        ({"name": b'"t"', "arguments": b"{}"}, ("t", b"{}")),
+        ({"name": b'"t"'}, ("t", b"")),
+        ({"name": b'""', "arguments": b"null"}, ("", b"null")),
+        ({"name": b'"%b"' % (b"x" * 65_534)}, ("x" * 65_534, b"")),
+        ({"name": b'"%b"' % (b"x" * 65_535)}, None),
+        ({"name": b"5"}, None),
+        ({"arguments": b"{}"}, None),
+        ({"name": b'"t"', "_meta": b"{}"}, None),
+        ({}, None),
+    ],
+)
+def test_a_large_call_is_a_plain_one_if_it_has_nothing_else(parts: dict[str, bytes], found: Any) -> None:
+    call = large_message.plain_call({name: msgspec.Raw(part) for name, part in parts.items()})
+    assert (None if call is None else (call.name, bytes(call.arguments))) == found
+
+
+@pytest.mark.parametrize(("size", "fits"), [(99, True), (100, False)])
+def test_a_key_has_its_bound_and_a_value_has_none(
+    size: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large, "_LONGEST_KEY", 100)
+    data = b'{"%b":"%b"}' % (b"k" * size, b"v" * 500)
+    if fits:
+        assert finish(large.decoding(data)) == {"k" * size: "v" * 500}
+        assert finish(large.outlining(data)).keys() == {"k" * size}
+    else:
+        with pytest.raises(WireFault, match="a key is longer than 100 bytes"):
+            finish(large.decoding(data))
+
+
+@pytest.mark.parametrize(("depth", "fits"), [(900, True), (901, False)])
+def test_just_as_deep_as_it_may_be(depth: int, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    for before, after in ((b"[", b"]"), (b'{"a":', b"}")):
+        data = before * depth + b"1" + after * depth
+        if fits:
+            assert in_slices(data) == in_one_go(data)
+        else:
+            with pytest.raises(WireFault, match="nested deeper than 900"):
+                finish(large.decoding(data))
+
+
+def test_all_members_are_outlined_where_none_is_named_and_the_last_of_a_name_counts() -> None:
+    long = b'"%b"' % (b"x" * 300)
+    data = b' {"a":1,"b":%b,"a":[2],"b":{"c":%b} , "d" : %b}' % (long, long, long)
+    assert finish(large.outlining(data)) == {"a": b"[2]", "b": b'{"c":%b}' % long, "d": long}
+    assert finish(large.outlining(data, frozenset())) == {}
+    for wrong in (b"", b"[]", b" 5"):
+        with pytest.raises(WireFault, match="not a JSON object"):
+            finish(large.outlining(wrong))

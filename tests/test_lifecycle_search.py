@@ -45,6 +45,7 @@ from greenroom.protocol.events import (
     CallSent,
     CatalogueChanged,
     ConnectStep,
+    GateDecision,
     GateMove,
     Note,
     NoteCode,
@@ -90,6 +91,8 @@ class Told:
         self.config = parse_config(raw)
         self.wrong: dict[str, float] = {}
         self.asks: dict[str, float] = {}
+        self.asked_by_name: dict[str, float] = {}
+        self.asks_for: dict[str, str] = {}
         self.queues: dict[str, tuple[Address, ...]] = {}
         self.taken = Seats(capacity=20, minimum=0, staying=1, shared=1, leaving=0, waiting=0)
         self.checker = TraceChecker(self)
@@ -99,7 +102,9 @@ class Told:
         return fault in self.wrong and self.wrong[fault] >= since
 
     def asked(self, what: str, server: str, since: float) -> bool:
-        return what in self.asks and self.asks[what] >= since
+        if what in ("connect", "find", "drained") and server in self.asked_by_name:
+            return self.asked_by_name[server] >= since
+        return self.asks_for.get(server) == what or (what in self.asks and self.asks[what] >= since)
 
     def lines(self) -> dict[str, tuple[Address, ...]]:
         return self.queues
@@ -135,7 +140,8 @@ class Told:
         for step in steps:
             outcome = {"outcome": more.get("outcome", "result")} if step == "ended" else {}
             whose = {"call": number, "method": "tools/call", "tool": "a_echo", "client": None}
-            self.tell(CALL_STEPS[step], **whose, **outcome, in_flight=more.get("in_flight", 0))
+            where = {"address": more.get("address", Address("a")), "in_flight": more.get("in_flight", 0)}
+            self.tell(CALL_STEPS[step], **whose, **outcome, **where)
         return self
 
     @property
@@ -208,7 +214,7 @@ def _by_name_in_a_session() -> Told:
     return _later(told, 0.1)
 
 
-ANN = Address.of_session("a", "ann")
+ANN, BOB, ONE_CALL = Address.of_session("a", "ann"), Address.of_session("a", "bob"), Address("a", "call:1")
 LAWFUL: dict[str, Callable[[], Told]] = {
     "a call": lambda: Told().connect().call(1, "accepted", "sent", "ended"),
     "two in order": lambda: Told().connect().call(1, "accepted").call(2, "accepted").call(1, "sent"),
@@ -255,20 +261,183 @@ LAWFUL: dict[str, Callable[[], Told]] = {
         Told({"lifecycle": "keep-alive"}).connect(), "reload"
     ).leave(Cause.EVICTED),
     "a probe alone": lambda: _tripped().call(1, "accepted").call(1, "sent", in_flight=1),
+    "two through an open gate": lambda: (
+        Told().connect().call(1, "accepted", "sent").call(2, "accepted", "sent", in_flight=2)
+    ),
+    "what was sent before it tripped": lambda: _before_it_tripped().call(2, "accepted", "sent", in_flight=2),
+    "a probe whose answer is told in a moment": lambda: _later(
+        _tripped().call(1, "accepted", "sent", in_flight=1), 1.0
+    ).call(2, "accepted", "sent", in_flight=1),
+    "the next, when the answer has opened it": lambda: (
+        _later(_tripped().call(1, "accepted", "sent", in_flight=1), 1.0)
+        .tell(GateDecision, move=GateMove.ANSWERED)
+        .call(2, "accepted", "sent", in_flight=2)
+    ),
+    "a probe beside another server's call": lambda: (
+        _other_at_work(_tripped()).call(2, "accepted").call(2, "sent", in_flight=2)
+    ),
+    "one who was there before": lambda: _there_before(CONNECTED, 3).leave(Cause.DRAINED, incarnation=3),
+    "a session of the same name again": lambda: (
+        _asked(Told(), "scope ended").connect(address=ANN).leave(Cause.SCOPE_ENDED, address=ANN)
+    ).connect(address=ANN),
+    "a new session's own gate is open": lambda: _new_session_after_two_losses(),
+    "a child each call": lambda: (
+        Told().connect(address=ONE_CALL).leave(Cause.SCOPE_ENDED, address=ONE_CALL).connect(address=ONE_CALL)
+    ),
+    "removed and configured again": lambda: (
+        _asked(Told(), "removed").connect().leave(Cause.REMOVED).connect()
+    ),
+    "removed while it is idle": lambda: _asked(Told(), "removed").step(IDLE, CLOSED, Cause.REMOVED),
+    "taken down, and asked for by name": lambda: _asked(_asked(Told(), "down"), "connect").start(),
+    "a child for a call may fail often": lambda: _call_children(
+        Told(failureThreshold=50, restartBackoff={"minMs": 1, "maxMs": 1}, restartIntensity=1)
+    ),
+    "what was drained is started as often as it is wanted": lambda: _drained_often(
+        Told(restartIntensity=1, restartPeriodMs=99_000)
+    ),
+    "restarted by name": lambda: _restarted(_asked(_often(restartIntensity=1), "connect")),
+    "restarted to probe": lambda: _restarted(_often(restartIntensity=1, failureThreshold=2, cooldownMs=1)),
+    "what has connected has forgotten its failure": lambda: _drained_often(
+        _later(_often(restartIntensity=1).fail(), 1.0), first=2
+    ),
+    "connected by name, and wanted again": lambda: _by_name_and_again().start(),
+    "drained below the minimum": lambda: _seated(
+        _asked(Told().connect(), "drained"), minimum=1, staying=0
+    ).leave(Cause.DRAINED),
+    "evicted before it was connected": lambda: _seated(
+        Told().start(), minimum=1, staying=0, leaving=2, waiting=1
+    ).leave(Cause.EVICTED, before=CONNECTING),
+    "a note": lambda: Told().tell(Note, code=NoteCode.ODD),
+    "passed by one who was asked for": lambda: _passed("slot", a=14.0),
+    "passed by one who was asked for a while ago": lambda: _passed("permit", a=10.0),
+    "passed one who was asked for": lambda: _passed("slot", first=14.0),
+    "passed one who has left": lambda: _passed("slot", stays=False),
+    "moved to another place": lambda: _passed("slot", to=Place.GATE),
+    "was in no line": lambda: _passed("slot", before=("first",)),
+    "was first": lambda: _passed("permit", before=("a", "first")),
+    "restarts that are long ago": lambda: _restarts({"restartIntensity": 2, "restartPeriodMs": 1_500}),
+    "lost at some moment while it drained": lambda: _lost_while_it_drained(),
+    "evicted, idle for its time": lambda: _seated(
+        _later(Told({"idleTimeout": 1}).connect(), 60.0), leaving=2, waiting=1
+    ).leave(Cause.EVICTED),
+    "idle, with the time of all": lambda: _later(Told(idleTimeout=2).connect(), 120.0).leave(
+        Cause.IDLE_TIMEOUT
+    ),
+    "an eager one, with its own time": lambda: _later(
+        Told({"lifecycle": "eager", "idleTimeout": 1}).connect(), 60.0
+    ).leave(Cause.IDLE_TIMEOUT),
+    "evicted, and not configured": lambda: _not_configured(Told().connect()).leave(Cause.EVICTED),
+    "a session's end": lambda: _ended_session(ANN).connect(address=ANN).leave(Cause.SCOPE_ENDED, address=ANN),
 }
+
+
+def _passed(
+    in_line: str,
+    *,
+    before: tuple[str, ...] = ("first", "a"),
+    stays: bool = True,
+    to: Place | None = None,
+    **asked: float,
+) -> Told:
+    """`a` leaves a queue in which `first` may stay. `asked`: when somebody asked for a server by name; it is 14 now."""
+    told = _later(Told(), 14.0)
+    told.asked_by_name = asked
+    told.queues = {"slot": (), "permit": (), in_line: tuple(map(Address, before))}
+    told.tell(Step, step=ConnectStep.STARTED)
+    told.queues = {"slot": (), "permit": (), in_line: (Address("first"),) if stays else ()}
+    return told.tell(StartMoved, place=to or (Place.PERMIT if in_line == "slot" else Place.STARTING))
+
+
+def _not_configured(told: Told) -> Told:
+    told.config = parse_config({"mcpServers": {}})
+    return told
+
+
+def _ended_session(address: Address) -> Told:
+    told = Told()
+    told.asks_for[str(address)] = "scope ended"
+    return told
+
+
+def _lost_while_it_drained() -> Told:
+    """Its second loss was told five seconds after it began to drain, and it is wanted again at once."""
+    told = _asked(_wrong(Told().connect(), "lost"), "drained").leave(Cause.LOST)
+    _again(told, 2).step(CONNECTED, DRAINING, Cause.DRAINED, incarnation=2)
+    _later(told, 5.0).step(DRAINING, CLOSED, Cause.LOST, incarnation=2)
+    return _again(told, 3)
+
+
+def _before_it_tripped() -> Told:
+    """Call 1 was sent through a gate that has tripped since."""
+    told = Told(failureThreshold=1, cooldownMs=1_000).connect().call(1, "accepted", "sent")
+    told.checker.lives.gate(Address("a")).connect_failed(_later(told, 1.0).at)
+    return _later(told, 9.0)
+
+
+def _other_at_work(told: Told) -> Told:
+    told.config = parse_config({"mcpServers": {"a": {"command": "fake"}, "b": {"command": "fake"}}})
+    told.connect(address=Address("b"))
+    return told.call(1, "accepted", "sent", address=Address("b"))
+
+
+def _there_before(state: State, incarnation: int) -> Told:
+    told = _asked(Told(), "drained")
+    told.checker.begin(Address("a"), state, incarnation)
+    return told
+
+
+def _session_lost_twice() -> Told:
+    told = _asked(_wrong(Told().connect(address=ANN), "lost"), "scope ended")
+    told.leave(Cause.LOST, address=ANN)
+    told.step(CLOSED, CONNECTING, incarnation=2, address=ANN)
+    told.step(CONNECTING, CONNECTED, incarnation=2, address=ANN)
+    return told
+
+
+def _new_session_after_two_losses() -> Told:
+    told = _session_lost_twice().step(CONNECTED, DRAINING, Cause.LOST, incarnation=2, address=ANN)
+    told.step(DRAINING, CLOSED, Cause.SCOPE_ENDED, incarnation=2, address=ANN)
+    return told.connect(address=ANN)
+
+
+def _call_children(told: Told) -> Told:
+    for _ in range(4):
+        _later(told, 1.0).fail(address=ONE_CALL)
+    return told
+
+
+def _drained_often(told: Told, first: int = 1) -> Told:
+    _asked(told, "drained")
+    for number in range(first, first + 4):
+        _later(told, 1.0).step(IDLE if number == 1 else CLOSED, CONNECTING, incarnation=number)
+        told.step(CONNECTING, CONNECTED, incarnation=number).leave(Cause.DRAINED, incarnation=number)
+    return told
+
+
+def _often(**room: Any) -> Told:
+    """It may be started again at once, and as often as its room allows in 99 seconds."""
+    quick: dict[str, Any] = {"restartBackoff": {"minMs": 1, "maxMs": 1}, "failureThreshold": 50}
+    return Told(None, **{**quick, "restartPeriodMs": 99_000, **room})
+
+
+def _restarted(told: Told) -> Told:
+    for number in (1, 2, 3, 4):
+        _later(told, 2.0).fail(number)
+    return told
+
+
+def _by_name_and_again() -> Told:
+    """Its gate is shut for long; it was connected by name, drained, and made anew."""
+    told = Told(restartBackoff={"minMs": 50_000, "maxMs": 50_000}).fail()
+    _asked(_later(told, 1.5), "connect").step(CLOSED, CONNECTING, incarnation=2)
+    _asked(told.step(CONNECTING, CONNECTED, incarnation=2), "removed").leave(Cause.REMOVED, incarnation=2)
+    del told.asks["connect"]
+    return told
 
 
 @pytest.mark.parametrize("case", LAWFUL)
 def test_the_trace_checker_lets_pass_what_is_lawful(case: str) -> None:
     assert LAWFUL[case]().violations == []
-
-
-def _passed(in_line: str) -> Told:
-    told, first = Told(), Address("first")
-    told.queues = {in_line: (first, Address("a"))}
-    told.tell(Step, step=ConnectStep.STARTED)
-    told.queues = {in_line: (first,)}
-    return told.tell(StartMoved, place=Place.PERMIT if in_line == "slot" else Place.STARTING)
 
 
 def _restarts(settings: dict[str, Any], forget_after: int = 0) -> Told:
@@ -369,6 +538,100 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
     ),
     "never accepted": (lambda: Told().connect().call(1, "ended"), "it was never accepted"),
     "our own error": (lambda: Told().tell(Note, code=NoteCode.BUG), "an error of our own"),
+    "a callback's error": (lambda: Told().tell(Note, code=NoteCode.CALLBACK), "an error of our own"),
+    "a reader's error": (lambda: Told().tell(Note, code=NoteCode.READER), "an error of our own"),
+    "passed, and asked for too long ago": (
+        lambda: _passed("slot", a=9.9),
+        "first has waited longer for a slot",
+    ),
+    "passed by one for whom nobody asked": (
+        lambda: _passed("slot", other=14.0),
+        "first has waited longer for a slot",
+    ),
+    "a call's child's failure": (
+        lambda: _later(Told().fail(address=ONE_CALL), 0.7).start(),
+        "its gate is shut",
+    ),
+    "around a shut gate, later": (
+        lambda: _asked(_later(_later(Told(), 9.0).fail(), 0.7), "connect").fail(2),
+        "a second start within a second, around a shut gate",
+    ),
+    "as many as there may be": (
+        lambda: _seated(Told().connect(), capacity=2, shared=2, leaving=2, waiting=1).leave(Cause.EVICTED),
+        "2 leave, and 1 wait for a slot",
+    ),
+    "idle, and none of its own time": (
+        lambda: _later(Told(idleTimeout=2).connect(), 119.0).leave(Cause.IDLE_TIMEOUT),
+        "there was no reason for it",
+    ),
+    "an eager one": (
+        lambda: _later(Told({"lifecycle": "eager"}, idleTimeout=2).connect(), 999.0).leave(
+            Cause.IDLE_TIMEOUT
+        ),
+        "there was no reason for it",
+    ),
+    "one that is never idle": (
+        lambda: _later(Told({"idleTimeout": 0}).connect(), 9e9).leave(Cause.IDLE_TIMEOUT),
+        "there was no reason for it",
+    ),
+    "a session that is idle": (
+        lambda: _later(Told({"idleTimeout": 1}).connect(address=ANN), 60.0).leave(
+            Cause.IDLE_TIMEOUT, address=ANN
+        ),
+        "there was no reason for it",
+    ),
+    "idle with a call in flight": (
+        lambda: _later(Told({"idleTimeout": 1}).connect(), 60.0).step(
+            CONNECTED, DRAINING, Cause.IDLE_TIMEOUT, in_flight=1
+        ),
+        "there was no reason for it",
+    ),
+    "idle, and not configured": (
+        lambda: _later(_not_configured(Told({"idleTimeout": 1}).connect()), 9e9).leave(Cause.IDLE_TIMEOUT),
+        "there was no reason for it",
+    ),
+    "eviction at work with more to do": (
+        lambda: Told().connect().step(CONNECTED, DRAINING, Cause.EVICTED, in_flight=1, queued=1),
+        "there was no reason for it",
+    ),
+    "a session's end told of another": (
+        lambda: _ended_session(BOB).connect(address=ANN).leave(Cause.SCOPE_ENDED, address=ANN),
+        "there was no reason for it",
+    ),
+    "one who was not there before": (
+        lambda: _asked(Told(), "drained").leave(Cause.DRAINED, incarnation=3),
+        "it was idle",
+    ),
+    "anew, though it is only closed": (
+        lambda: _asked(Told().connect(), "drained").leave(Cause.DRAINED).start(),
+        "it was closed",
+    ),
+    "a session's own, which was lost twice": (
+        lambda: (
+            _session_lost_twice()
+            .leave(Cause.LOST, incarnation=2, address=ANN)
+            .step(CLOSED, CONNECTING, incarnation=3, address=ANN)
+        ),
+        "its gate is shut",
+    ),
+    "a shut gate that nobody went around": (
+        lambda: _later(Told(restartBackoff={"minMs": 50_000, "maxMs": 50_000}).fail(), 1.5).step(
+            CLOSED, CONNECTING, incarnation=2
+        ),
+        "its gate is shut",
+    ),
+    "too many restarts at the bound": (
+        lambda: _restarted(_often(restartIntensity=2)),
+        "restart 3 within 99s",
+    ),
+    "evicted, and below the minimum": (
+        lambda: _seated(Told().connect(), minimum=1, staying=0, leaving=1, waiting=1).leave(Cause.EVICTED),
+        "0 are left, and the minimum is 1",
+    ),
+    "a login that was given": (
+        lambda: _wrong(_later(Told(), 9.0).start(), "login", 8.0).leave(Cause.NEEDS_AUTH, before=CONNECTING),
+        "there was no reason for it",
+    ),
     "a loss for nothing": (
         lambda: _wrong(_later(Told().connect(), 9.0), "lost", 8.0).leave(Cause.LOST),
         "there was no reason for it",
@@ -482,6 +745,61 @@ def test_a_stronger_cause_ends_a_weaker_one() -> None:
     assert [life.ended_as(Cause.REMOVED, 1.0), life.ended_as(Cause.DRAINED, 1.1)] == [True, False]
 
 
+def test_what_the_room_says_of_a_gate_is_kept_beside_what_was_seen() -> None:
+    told = Told(failureThreshold=3)
+    gate = told.checker.lives.gate(Address("a"))
+    seen: list[tuple[float, float, GateMove | None]] = []
+    for at, move in enumerate(GateMove, 1):
+        told.at = float(at)
+        told.tell(GateDecision, move=move)
+        assert gate.may_be_tripped is (at >= 3), "it was quarantined"
+        seen.append((gate.said_failed_at, gate.said_open_at, gate.shut_by))
+    assert seen == [
+        (1.0, -math.inf, GateMove.FAILED),
+        (1.0, -math.inf, GateMove.SILENT),
+        (1.0, -math.inf, GateMove.QUARANTINED),
+        (1.0, -math.inf, GateMove.QUARANTINED),  # half-open
+        (1.0, -math.inf, GateMove.QUARANTINED),  # by name
+        (1.0, -math.inf, GateMove.QUARANTINED),  # its probe has left
+        (1.0, 7.0, None),
+        (1.0, 8.0, None),
+    ]
+    assert not gate.is_tripped
+    assert told.violations == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "outcome", "opens", "may_trip"),
+    [
+        (("accepted", "sent", "ended"), "result", True, False),
+        (("accepted", "sent", "ended"), "remote_error", True, False),
+        (("accepted", "sent", "ended"), "timeout", False, True),
+        (("accepted", "ended"), "timeout", False, True),
+        (("accepted", "sent", "ended"), "cancelled", False, False),
+        (("accepted", "sent", "ended"), "call_failed", False, False),
+    ],
+)
+def test_how_a_call_ended_is_what_is_known_of_its_gate(
+    steps: tuple[str, ...], outcome: str, opens: bool, may_trip: bool
+) -> None:
+    told = Told(failureThreshold=2).connect()
+    gate = told.checker.lives.gate(Address("a"))
+    gate.connect_failed(0.0)
+    _later(told, 31.0).call(1, *steps, outcome=outcome)
+    assert gate.failures == (Span() if opens else Span(1, 2) if may_trip else Span(1, 1))
+    assert gate.may_be_tripped is may_trip
+
+
+def test_an_early_answer_opens_no_gate_and_a_timeout_of_what_never_was_sent_counts_for_nothing() -> None:
+    told = _later(Told(failureThreshold=2), 5.0).connect()
+    gate = told.checker.lives.gate(Address("a"))
+    gate.connect_failed(5.0)
+    _later(told, 29.0).call(1, "accepted", "sent", "ended")
+    assert gate.failures == Span(1, 1)
+    told = _later(Told(failureThreshold=2), 5.0).call(1, "accepted", "ended", outcome="timeout")
+    assert told.checker.lives.gate(Address("a")).failures == Span()
+
+
 # ---- the gate, as a bystander knows it -----------------------------------------------------------------------------
 
 
@@ -552,6 +870,59 @@ def test_what_may_have_tripped_a_gate_is_only_a_may() -> None:
         assert _shut(gate, 6.0) == (False, True)
         gate.answered(6.0, connected_for=0.0)
         assert gate.may_be_tripped
+
+
+def test_a_failure_that_only_the_room_knows_of_may_have_shut_a_gate() -> None:
+    gate = _gate()
+    gate.connect_failed(10.0)
+    gate.reopened(10.0)
+    for said, asked, may in (
+        (10.0, 11.0, False),
+        (12.0, 11.0, False),
+        (12.0, 12.0, True),
+        (12.0, 13.0, True),
+    ):
+        gate.said_failed_at = said
+        assert gate.may_be_shut(asked) is may, (said, asked)
+    gate.connect_failed(12.0)
+    gate.reopened(12.0)
+    assert not gate.may_be_shut(13.0), "it was counted here, too"
+
+
+def test_what_may_have_been_the_probes_answer_leaves_only_a_may() -> None:
+    gate = _gate(threshold=3)
+    gate.connect_failed(0.0)
+    for _ in range(2):
+        gate.timed_out(0.0)
+    assert (gate.failures, gate.may_be_tripped, gate.must_be_shut(0.5)) == (Span(1, 3), True, True)
+    gate.answered(0.5, connected_for=0.1)
+    assert (gate.failures, gate.may_be_tripped) == (Span(0, 3), True)
+    assert _shut(gate, 0.5) == (False, True)
+    gate.connect_failed(1.0)
+    assert (gate.failures, gate.is_tripped, gate.may_be_tripped) == (Span(1, 4), False, True)
+    gate.answered(1.1, connected_for=30.0)
+    assert gate.failures == Span()
+
+
+def test_a_gate_that_nobody_saw_shut_was_not_shut_before_it_opened() -> None:
+    gate = _gate()
+    gate.reopened(5.0)
+    assert not gate.may_be_shut(5.0)
+    gate.connect_failed(6.0)
+    gate.reopened(6.5)
+    assert [gate.may_be_shut(at) for at in (6.0, 6.5, 6.6)] == [True, True, False]
+
+
+def test_a_timeout_below_the_threshold_trips_nothing_and_what_is_tripped_stays_so() -> None:
+    gate = _gate(threshold=2)
+    gate.timed_out(1.0)
+    assert (gate.failures, gate.may_be_tripped, gate.may_be_shut(1.0)) == (Span(0, 1), False, False)
+    gate.quarantined(1.0)
+    gate.failures.most = 0
+    gate.timed_out(5.0)
+    assert (gate.may_be_tripped, gate.shut_until.most) == (True, 25.0)
+    gate.died(6.0)
+    assert gate.may_be_tripped
 
 
 def test_an_answer_forgives_what_has_been_stable_for_long_enough() -> None:
@@ -913,8 +1284,18 @@ def _silent(world: World, seconds: float) -> None:
     world.checker.lives.of(actor.address).rested_at = world.truth.reloaded_at = -math.inf
 
 
-def _idle_for(world: World, seconds: float) -> None:
-    actor = _well(world)
+def _lazy(world: World) -> None:
+    record = world.root.actor("a").record
+    record.definition = attrs.evolve(record.definition, lifecycle=Lifecycle.LAZY)
+
+
+def _listening(world: World) -> None:
+    world.root.actor("a").subscriptions.uris["note://one"] = 1
+
+
+def _idle_for(world: World, seconds: float, server: str = "a") -> None:
+    world.call(server)
+    actor = world.root.actor(server)
     world.checker.lives.of(actor.address).rested_at = world.now - seconds
 
 
@@ -930,6 +1311,14 @@ def _rests_while_another_waits(world: World) -> None:
 
 
 def _waits_beside_a_free_slot(world: World) -> None:
+    _put(world, world.root.actor("b"), Place.SLOT)
+
+
+def _waits_beside_the_kept(world: World) -> None:
+    """There are two slots, and one of them is set aside."""
+    _well(world)
+    world.root._kept["a"] = None
+    _slots(world, 2)
     _put(world, world.root.actor("b"), Place.SLOT)
 
 
@@ -951,6 +1340,11 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
         _laws.one_connection_each,
         lambda w: (_well(w), _change(w.servers["a"], live=2)),
         "a: 2 live connections of 1 actors",
+    ),
+    "a child of one that is idle": (
+        _laws.one_connection_each,
+        lambda w: (w.root.actor("a"), _change(w.servers["a"], live=1)),
+        "a: 1 live connections of 0 actors",
     ),
     "a permit kept": (
         _laws.permits_are_conserved,
@@ -976,6 +1370,11 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
         _laws.each_start_is_in_one_place,
         lambda w: w.root.admission.starts._at[Place.LIVE].pop(_well(w)),
         "a connected #1> is live, and listed as \\[\\]",
+    ),
+    "out, and listed": (
+        _laws.each_start_is_in_one_place,
+        lambda w: w.root.admission.starts._at[Place.GATE].setdefault(w.root.actor("b")),
+        "b idle #1> is out, and listed as \\['gate'\\]",
     ),
     "nobody's start": (
         _laws.each_start_is_in_one_place,
@@ -1035,7 +1434,7 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     "silent": (
         _laws.the_silent_are_found_dead,
         lambda w: _silent(w, HEALTH + 1.0),
-        "has said nothing for",
+        f"a connected #1> has said nothing for {HEALTH + 1:g}s",
     ),
     "half-open for nobody": (
         _laws.gates_have_a_prober,
@@ -1062,6 +1461,16 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
         lambda w: _put(w, w.root.actor("b"), Place.SLOT),
         "b idle #1> waits, and nobody wants it",
     ),
+    "asked for, and waits for nothing": (
+        _laws.whoever_waits_is_in_a_queue,
+        lambda w: (
+            _permits(w, 1),
+            _starting(w),
+            w.ask("connect", "b"),
+            _put(w, w.root.actor("b"), Place.OUT),
+        ),
+        "b idle #1> is wanted and waits for nothing",
+    ),
     "a gate without an end": (
         _laws.whoever_waits_is_in_a_queue,
         lambda w: _put(w, _at_permit(w), Place.GATE),
@@ -1077,6 +1486,11 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
         _waits_beside_a_free_slot,
         "1 wait for a slot, and one is free",
     ),
+    "waits beside the slot of one that is kept": (
+        _laws.pressure_makes_room,
+        _waits_beside_the_kept,
+        "1 wait for a slot, and one is free",
+    ),
     "rests under pressure": (
         _laws.pressure_makes_room,
         _rests_while_another_waits,
@@ -1090,7 +1504,7 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     "drains for ever": (
         _laws.nothing_outstays_its_time,
         lambda w: _drains(w, Settings().drain_timeout + Settings().stop_timeout + 1.0),
-        "drains for",
+        f"a draining #1> drains for {Settings().drain_timeout + Settings().stop_timeout + 1:g}s",
     ),
     "an attempt drains for ever": (
         _laws.nothing_outstays_its_time,
@@ -1105,7 +1519,12 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     "idle for ever": (
         _laws.nothing_outstays_its_time,
         lambda w: _idle_for(w, IDLE_LIMIT + 1.0),
-        "is idle for",
+        f"a connected #1> is idle for {IDLE_LIMIT + 1:g}s, its limit is {IDLE_LIMIT:g}s",
+    ),
+    "idle for ever, by its own limit": (
+        _laws.nothing_outstays_its_time,
+        lambda w: _idle_for(w, 61.0, "b"),
+        "b connected #1> is idle for 61s, its limit is 60s",
     ),
     "queued for ever": (_laws.nothing_outstays_its_time, _queued_too_long, "a call outstayed the queue"),
     "nothing at the far end": (
@@ -1131,7 +1550,7 @@ BROKEN: dict[str, tuple[_laws.Law, Callable[[World], object], str]] = {
     "a lost timer": (
         _laws.no_timer_is_lost,
         lambda w: (_at_work(w), w.runtime.context.timers._heap.clear()),
-        "timers will never fire",
+        "^1 timers will never fire",
     ),
     "left over": (
         _laws.nothing_outlives_its_session,
@@ -1196,6 +1615,34 @@ KEPT: dict[str, tuple[_laws.Law, Callable[[World], object]]] = {
         _laws.load_is_counted,
         lambda w: _bounded(_starting(w), max_in_flight=1, max_queued=2),
     ),
+    "found hung, and connected since": (
+        _laws.nobody_serves_on_the_wrong_process,
+        lambda w: (_hung(w), _tripped_gate(w.root.actor("a"), w.now - 1.0)),
+    ),
+    "its gate was shut by something else": (
+        _laws.nobody_serves_on_the_wrong_process,
+        lambda w: (_hung(w), _change(w.checker.lives.gate(Address("a")), shut_by=GateMove.FAILED)),
+    ),
+    "silent, and nobody asks a lazy one": (
+        _laws.the_silent_are_found_dead,
+        lambda w: (_silent(w, HEALTH + 1.0), _lazy(w)),
+    ),
+    "silent, and at work": (
+        _laws.the_silent_are_found_dead,
+        lambda w: (_silent(w, HEALTH + 1.0), _at_work(w)),
+    ),
+    "silent, and not connected": (
+        _laws.the_silent_are_found_dead,
+        lambda w: (_silent(w, HEALTH + 1.0), w.root.actor("a").stop(Ending(Cause.EVICTED))),
+    ),
+    "at work for longer than it may be idle": (
+        _laws.nothing_outstays_its_time,
+        lambda w: (_idle_for(w, IDLE_LIMIT + 1.0), _at_work(w)),
+    ),
+    "idle, and somebody wants to hear of a resource": (
+        _laws.nothing_outstays_its_time,
+        lambda w: (_idle_for(w, IDLE_LIMIT + 1.0), _listening(w)),
+    ),
     "safe to run twice": (_laws.far_ends_agree, lambda w: _seen_twice(w, 2, "safe")),
     "the same version": (_laws.versions_only_grow, lambda w: (_well(w), w.versions.seen.update(a=0))),
 }
@@ -1206,6 +1653,189 @@ def test_what_just_keeps_a_law_is_let_pass(world: World, case: str) -> None:
     law, do_it = KEPT[case]
     do_it(world)
     law(world)
+
+
+PACE = {"start": 0.5, "call": 1.0, "stop": 0.5}
+
+
+def _everything(world: World) -> Iterator[None]:
+    world.open_session("ann")
+    yield
+    world.call("shared", count=3)
+    world.call("apart", session="ann")
+    world.call("once", count=2)
+    world.call("shared", "safe", leave_after=2)
+    yield
+    world.advance(0.5)
+    yield
+    world.call("narrow", count=3)
+    yield
+    world.advance(0.5)
+    world.cancel(world.pending[0])
+    yield
+    world.advance(0.25)
+    world.close_session("ann")
+    yield
+    world.ask("drain", "shared")
+    yield
+    world.advance(3.0)
+    world.ask("connect", "shared")
+    world.advance(3.0)
+    yield
+    world.faults.deafen("short")  # nobody asks a lazy one how it is
+    world.advance(200.0)
+    yield
+    world.reload("definition", "shared")
+    yield
+    world.call("shared")
+    world.advance(2.0)
+    yield
+    world.reload("disable", "kept")
+    world.advance(2.0)
+    yield
+
+
+def _crowd(world: World) -> Iterator[None]:
+    world.open_session("ann")
+    for name in ("a", "b", "c", "d"):
+        world.call(name, count=2)
+        yield
+    world.call("apart", session="ann")
+    for _ in range(12):
+        yield
+        world.advance(0.5)
+    world.ask("connect", "a")
+    world.ask("connect", "b")
+    yield
+    world.call("c")
+    for _ in range(6):
+        yield
+        world.advance(0.5)
+    world.advance(1_000.0)  # longer than any of them may be idle
+    yield
+
+
+def _shut_gates(world: World) -> Iterator[None]:
+    world.open_session("ann")
+    world.call("a")
+    world.call("apart", session="ann")
+    world.ask("connect", "never")
+    world.advance(3.0)
+    yield
+    for name in ("a", "apart", "never"):
+        world.faults.lose(name)
+    yield
+    for _ in range(2):
+        world.call("a", "safe", count=2)
+        world.call("apart", session="ann", count=2)
+        for _ in range(4):
+            world.advance(0.5)
+            yield
+    world.faults.refuse("a")
+    world.ask("drain", "a")
+    world.advance(1.0)
+    world.ask("connect", "a")
+    world.advance(1.0)
+    yield
+    world.call("a", count=2)
+    world.advance(1.0)
+    yield
+    world.faults.heal("a")
+    world.faults.slow_down("a", "call", 3.0)
+    world.call("a")
+    for _ in range(4):
+        world.advance(0.5)
+        world.call("a")
+        yield
+
+
+def _patience(world: World) -> Iterator[None]:
+    """It may take longer than the others, and does."""
+    world.faults.slow_down("a", "start", 50.0)
+    world.call("a")
+    yield
+    world.advance(49.0)
+    yield
+    world.advance(2.0)
+    yield
+    world.faults.slow_down("a", "call", 30.0)
+    world.faults.slow_down("a", "stop", 20.0)
+    world.call("a")
+    world.ask("drain", "a")
+    yield
+    for seconds in (20.0, 29.0):
+        world.advance(seconds)
+        yield
+
+
+LIVES: dict[str, tuple[dict[str, dict[str, Any]], dict[str, Any], Callable[[World], Iterator[None]]]] = {
+    "one of each kind": (
+        {
+            "shared": {},
+            "apart": {"isolation": "per_session"},
+            "once": {"isolation": "per_call"},
+            "kept": {"lifecycle": "keep-alive"},
+            "eager": {"lifecycle": "eager"},
+            "narrow": {"maxInFlight": 1, "maxQueued": 5},
+            "short": {"idleTimeout": 0.05},
+        },
+        {},
+        _everything,
+    ),
+    **{
+        f"more than there are slots, {how}": (
+            {
+                "a": {"idleTimeout": 0.05},
+                "b": {},
+                "c": {},
+                "d": {},
+                "apart": {"isolation": "per_session"},
+                **({"kept": {"lifecycle": "keep-alive"}} if "minConnections" not in more else {}),
+            },
+            {"maxConnections": 2, "startPermits": 1, **more},
+            _crowd,
+        )
+        for how, more in {"some set aside": {}, "one to stay": {"minConnections": 1}}.items()
+    },
+    "gates that are shut": (
+        {
+            "a": {},
+            "apart": {"isolation": "per_session"},
+            "kept": {"lifecycle": "keep-alive"},
+            "never": {"lifecycle": "keep-alive", "restartPolicy": "never"},
+        },
+        {"failureThreshold": 1, "cooldownMs": 1_000},
+        _shut_gates,
+    ),
+    "more time than the others": (
+        {"a": {"connectTimeoutMs": 60_000, "drainTimeoutMs": 40_000, "stopTimeoutMs": 25_000}},
+        {},
+        _patience,
+    ),
+}
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_every_law_holds_all_through_an_ordinary_life(life: str) -> None:
+    entries, more, script = LIVES[life]
+    world = World(entries, more, pace=PACE if life != "more time than the others" else None)
+    try:
+        for _ in script(world):
+            for law in _laws.settled:
+                law(world)
+        for name in world.servers:
+            world.faults.heal(name)
+        for seconds in (50.0, 100.0):
+            world.advance(seconds)
+            for law in _laws.settled:
+                law(world)
+        world.advance(1_000.0)
+        _laws.recovered(world)
+        world.close()
+        for law in (*_laws.settled, _laws.ended):
+            law(world)
+    finally:
+        world.run.close()
 
 
 def test_versions_are_remembered_from_look_to_look_until_nothing_is_known() -> None:

@@ -16,7 +16,8 @@ from greenroom.actors._handshake import RpcFailure
 from greenroom.actors._lists import list_all
 from greenroom.actors._peer import Exchange, RpcError
 from greenroom.protocol import bounds
-from greenroom.protocol.config import Settings
+from greenroom.protocol.config import Pinning, Settings
+from greenroom.protocol.pinning import fingerprint
 
 ALL = ("tools", "resources", "prompts")
 KEYS = {"tools": "name", "resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
@@ -267,3 +268,25 @@ def test_tools_come_first_whoever_is_quicker_and_all_pages_share_one_deadline(ba
     assert isinstance(listing, RpcFailure)
     assert str(listing).endswith("no answer within 5s")
     assert peer.left == [("tools/list", "timed out")]
+
+
+def test_a_page_that_does_not_come_is_said_with_the_time_that_all_of_them_had(backend: str) -> None:
+    def answer(method: str, cursor: str | None) -> Any:
+        return (2.0, page(method, "a", nextCursor=f"{cursor}+"))
+
+    failure, peer = listed(backend, answer, "tools", connect_timeout=5.0)
+    assert isinstance(failure, RpcFailure)
+    assert str(failure) == "tools/list: no answer within 5s"
+    assert (failure.timed_out, len(peer.asked)) == (True, 3)
+    assert peer.left == [("tools/list", "timed out")]
+
+
+@pytest.mark.parametrize("pinning", list(Pinning))
+def test_each_tool_is_pinned_once_as_it_was_listed_first(backend: str, pinning: Pinning) -> None:
+    tools = [{"name": "a", "description": "first"}, {"name": "b"}, {"name": "a", "description": "second"}]
+    listing, _ = listed(backend, lambda *_: {"tools": tools}, "tools", pinning=pinning)
+    assert isinstance(listing, Listing)
+    assert listing.tools == tuple(tools)
+    pins = ("", "") if pinning is Pinning.OFF else (fingerprint(tools[0]), fingerprint(tools[1]))
+    assert listing.prints == dict(zip("ab", pins, strict=True))
+    assert list(listing.prints) == ["a", "b"]

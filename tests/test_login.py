@@ -24,7 +24,7 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.support import run
+from tests.support import attached, run
 from tests.support.auth_server import ACCESS, REFRESH, AuthServer, auth_server, follow
 from tests.support.http_rooms import room_at
 from tests.support.stdio import until
@@ -888,3 +888,310 @@ def test_a_port_that_another_program_has_is_named() -> None:
         )
         with pytest.raises(LoginFailed, match=f"port {port} of the redirect address cannot be used"):
             person.__enter__()
+
+
+# ---- the person at the terminal --------------------------------------------------------------------------------------
+
+
+def at_the_terminal(redirect_uri: str | None = None, *, browses: bool = False) -> AtTheTerminal:
+    return AtTheTerminal("a", redirect_uri, browses=browses, prefers_device=False, insists_on_device=False)
+
+
+def test_the_port_takes_the_answer_to_this_login_alone_and_writes_nothing_down(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    before = len(os.listdir("/proc/self/fd"))
+    with at_the_terminal("http://127.0.0.1:0/back") as person:
+        assert person._http is not None
+        host, port = "127.0.0.1", person._http.server_port
+        assert person._http.server_address == (host, port), "nobody else's machine reaches it"
+        here = f"http://127.0.0.1:{port}"
+        assert follow(f"{here}/back?code=C&state=") == 400, "no login has begun"
+        assert follow(f"{here}/back?code=C") == 400
+        anyio.run(person.send_to, "https://h.example/authorize?x=1&state=S")
+        for path in ("/else?code=C&state=S", "/back?code=C&state=T", "/back?code=C", "/back", "/?state=S"):
+            assert follow(here + path) == 400, path
+        with socket.create_connection((host, port)) as line:
+            line.sendall(b"GET /back?code=C&state=S HTTP/1.1\r\nHost: x\r\n\r\n")
+            said = b""
+            while piece := line.recv(4096):  # it is closed after the answer
+                said += piece
+        head, _, page = said.partition(b"\r\n\r\n")
+        assert head.splitlines()[0].split()[1] == b"200"
+        assert f"content-length: {len(page)}".encode() in head.lower()
+        assert b"You can close this page" in page
+        assert anyio.run(person.answer) == {"code": "C", "state": "S"}
+        assert person._answers.empty()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, port))
+    attached.until(lambda: len(os.listdir("/proc/self/fd")) == before)
+    out, err = capfd.readouterr()
+    assert (out, "code=C" in err) == ("", False)
+    assert "Open this address in a browser, log in at a" in err
+
+
+@pytest.mark.parametrize(
+    ("redirect_uri", "listens_at", "told"),
+    [
+        (None, 0, "http://127.0.0.1:4711/callback"),
+        ("http://localhost:8123/x/y", 8123, "http://localhost:8123/x/y"),
+        ("http://127.0.0.1/cb", 80, "http://127.0.0.1/cb"),
+        ("http://[::1]:9", 9, "http://[::1]:9"),
+        ("https://other.example/cb", None, "https://other.example/cb"),
+        ("http://localhost.example:1/cb", None, "http://localhost.example:1/cb"),
+    ],
+)
+def test_the_answer_is_heard_where_the_redirect_address_leads_if_that_is_here(
+    redirect_uri: str | None, listens_at: int | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound: list[tuple[str, int]] = []
+
+    class Http:
+        server_port = 4711
+
+        def __init__(self, address: tuple[str, int], _handler: Any) -> None:
+            bound.append(address)
+
+        def serve_forever(self, _every: float) -> None: ...
+
+        def shutdown(self) -> None: ...
+
+        def server_close(self) -> None: ...
+
+    monkeypatch.setattr(_auth_person, "ThreadingHTTPServer", Http)
+    with at_the_terminal(redirect_uri) as person:
+        assert person.redirect_uri == told
+    assert bound == ([] if listens_at is None else [("127.0.0.1", listens_at)])
+
+
+def test_an_answer_may_come_in_pieces_and_what_is_behind_it_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, told: queue.Queue[str]
+) -> None:
+    reading, writing = os.pipe()
+    with open(reading) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with at_the_terminal("https://other.example/cb") as person:
+            before = len(os.listdir("/proc/self/fd"))
+            anyio.run(person.send_to, "https://h.example/authorize?state=S")
+            assert "paste the address" in told.get(timeout=60)
+            for piece in (b"\n  \n", b"https://other.example/cb?co", b"de=C&state=S\nmore=2&code=D\n"):
+                os.write(writing, piece)
+            assert anyio.run(person.answer) == {"code": "C", "state": "S"}
+            assert person._reader is not None
+            person._reader.join(60)
+            assert person._answers.empty()
+            assert told.empty(), "an empty line is no mistake"
+        assert anyio.run(person.answer) == {}, "whoever still waits is woken"
+        assert len(os.listdir("/proc/self/fd")) == before
+    os.close(writing)
+
+
+@pytest.mark.parametrize(
+    ("browses", "opens", "words"),
+    [(True, True, "Your browser shows"), (True, False, "Open this address"), (False, True, "Open this")],
+)
+def test_a_browser_that_does_not_open_is_made_up_for_by_the_address(
+    browses: bool, opens: bool, words: str, monkeypatch: pytest.MonkeyPatch, told: queue.Queue[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or opens)  # pyright: ignore[reportUnknownLambdaType]
+    url = "https://h.example/authorize?state=S"
+    with at_the_terminal("https://other.example/cb", browses=browses) as person:
+        anyio.run(person.send_to, url)
+    said = told.get(timeout=60)
+    assert said.startswith(words)
+    assert said.endswith(f"\n{url}")
+    assert opened == ([url] if browses else [])
+
+
+def test_what_a_person_is_told_goes_to_the_terminal_and_not_into_the_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    person = at_the_terminal()
+    person.show_code("https://h.example/\x1b[2Jenter", "ABCD", None)
+    person.show_code("https://h.example/enter", "ABCD", "https://h.example/enter?code=ABCD")
+    out, err = capsys.readouterr()
+    assert (out, "\x1b" in err) == ("", False)
+    first, second, third = err.splitlines()
+    assert first.endswith("enter this code: ABCD")
+    assert second == "Open https://h.example/enter in any browser, and enter this code: ABCD"
+    assert third == "Or open: https://h.example/enter?code=ABCD"
+
+
+# ---- the command and what it asks of the login -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("can", [True, False])
+@pytest.mark.parametrize(
+    ("options", "browses", "prefers_device", "insists"),
+    [
+        ([], True, False, False),
+        (["--no-browser"], False, False, False),
+        (["--device"], False, True, True),
+        (["--no-browser", "--device"], False, False, True),
+    ],
+)
+def test_how_a_person_logs_in_is_what_was_asked_for_or_what_is_possible_here(
+    can: bool,
+    options: list[str],
+    browses: bool,
+    prefers_device: bool,
+    insists: bool,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[Any] = []
+
+    class Terminal:
+        def __init__(self, server: str, redirect_uri: str | None, **how: bool) -> None:
+            asked.append((server, redirect_uri, how))
+
+        def __enter__(self) -> Terminal:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    async def within(timeout: float, found: ServerDefinition, oauth: Any, person: Any, scope: Any) -> Login:
+        asked.append((timeout, found.name, oauth["clientId"], type(person), scope))
+        return Login("raw", "http://h.example/mcp", "token")
+
+    monkeypatch.setattr(_auth_person, "AtTheTerminal", Terminal)
+    monkeypatch.setattr(_auth_person, "can_browse", lambda: can)
+    monkeypatch.setattr(_auth, "_within", within)
+    oauth = {"clientId": "me", "redirectUri": "http://localhost:7/cb"}
+    entry = {"url": "https://h.example/mcp", "oauth": oauth}
+    (data / "mcp.json").write_text(json.dumps({"mcpServers": {"raw": entry}}))
+    words = ["auth", "raw", *options, "--scope", "a b", "--timeout", "7", "--json", "--config", "mcp.json"]
+    assert _main.run(words) == 0
+    assert asked == [
+        (
+            "raw",
+            "http://localhost:7/cb",
+            {
+                "browses": can and browses,
+                "prefers_device": prefers_device or (not can and not options),
+                "insists_on_device": insists,
+            },
+        ),
+        (7.0, "raw", "me", Terminal, "a b"),
+    ]
+    assert json.loads(capsys.readouterr().out)["state"] == "logged in"
+    kept = logins().load("raw", "http://h.example/mcp")
+    assert kept is not None
+    assert kept.access_token == "token"
+
+
+def test_the_scope_that_was_asked_for_reaches_the_login_and_its_time_is_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    async def log_in(*what: Any) -> Login:
+        asked.append(what)
+        if what[0] == "slow":
+            await anyio.sleep(60)
+        return Login("a", "http://h", "token")
+
+    monkeypatch.setattr("greenroom.actors.login.log_in", log_in)
+    within: Any = _auth._within
+    assert anyio.run(within, 5.0, "quick", {"x": 1}, "person", "a b").access_token == "token"
+    assert anyio.run(within, 0.01, "slow", {}, "person", None) is None
+    assert asked == [("quick", {"x": 1}, "person", "a b"), ("slow", {}, "person", None)]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"state": "none"}, "no login"),
+        ({"state": "unreadable", "why": "locked"}, "unreadable (locked)"),
+        (
+            {"state": "expired", "scope": "a b", "grant": "pi", "issuer": None},
+            "expired by pi at its own server, scope a b",
+        ),
+        (
+            {"state": "logged in", "scope": None, "grant": "", "issuer": "https://i"},
+            "logged in at https://i",
+        ),
+    ],
+)
+def test_the_state_of_a_login_in_words(row: dict[str, Any], words: str) -> None:
+    assert _auth._state_in_words(row) == words
+
+
+@pytest.mark.parametrize(
+    ("more", "renewable"),
+    [
+        ({}, False),
+        ({"grant": "client_credentials"}, True),
+        ({"refresh_token": "r", "token_endpoint": "http://h/token"}, True),
+    ],
+)
+def test_a_login_that_needs_nobody_counts_as_renewable_and_no_secret_is_shown(
+    more: dict[str, Any], renewable: bool
+) -> None:
+    shown = _auth._shown(Login("s", "http://h", "token", issuer="i", scope="a", expires_at=2e9, **more))
+    assert shown == {
+        "state": "logged in",
+        "issuer": "i",
+        "scope": "a",
+        "expiresAt": 2e9,
+        "renewable": renewable,
+        "grant": more.get("grant", shown["grant"]),
+    }
+
+
+def test_a_login_that_cannot_be_read_is_listed_among_the_others(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = {
+        "odd": {"url": "https://h.example/odd"},
+        "keyed": {"url": "https://h.example/mcp", "headers": {"Authorization": "Bearer x"}},
+        "off": {"url": "https://h.example/mcp", "auth": False},
+        "plain": {"url": "https://h.example/mcp"},
+    }
+    (data / "mcp.json").write_text(json.dumps({"mcpServers": entries}))
+    keep(Login("odd", "https://h.example/odd", "token"))
+    logins().path("odd", "https://h.example/odd").write_text("{}")
+    assert _main.run(["auth", "--json", "--config", "mcp.json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["logins"]
+    assert [(row["server"], row["state"]) for row in rows] == [("odd", "unreadable"), ("plain", "none")]
+    assert rows[0]["why"]
+    for name in ("keyed", "off"):
+        assert _main.run(["auth", name, "--config", "mcp.json"]) == 2
+        assert "has another credential in its entry" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("problem", [None, "out of order"])
+def test_logging_out_says_what_was_there_and_what_was_not_revoked(
+    there: bool,
+    problem: str | None,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (data / "mcp.json").write_text(json.dumps({"mcpServers": {"raw": {"url": "https://h.example/mcp"}}}))
+    monkeypatch.setattr("greenroom.actors.login.log_out", lambda _: (there, problem))  # pyright: ignore[reportUnknownLambdaType]
+    assert _main.run(["auth", "raw", "--logout", "--config", "mcp.json", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"server": "raw", "state": "none", "wasThere": there, "notRevoked": problem}
+    assert ("was not revoked: out of order" in err) == (problem is not None)
+    assert _main.run(["auth", "raw", "--logout", "--config", "mcp.json"]) == 0
+    words = "Logged out of raw.\n" if there else "There was no login for raw.\n"
+    assert capsys.readouterr().out == words
+
+
+@pytest.mark.parametrize(("asked", "scope"), [("mine", "mine"), (None, "configured")])
+def test_the_scope_that_a_person_asks_for_is_stronger_than_the_configured_and_both_than_the_servers(
+    asked: str | None, scope: str
+) -> None:
+    async def body() -> None:
+        with auth_server(scope="of-the-server") as server:
+            login = await log_in(definition(server), {"scope": "configured"}, Person(server), asked)
+            (page,) = server.pages
+            assert (page["scope"], login.scope) == (scope, scope)
+
+    run("asyncio", body)

@@ -15,16 +15,30 @@ from tests.support.door_rooms import NOW, FakeRoom
 from tests.support.numbers import numbers_of
 
 from greenroom.gateway._jobs import Job
-from greenroom.gateway._mcp_tool import DEFINITION, CatalogueReader, McpTool, Spill, ask, parse_request
+from greenroom.gateway._mcp_tool import (
+    DEFINITION,
+    FOR_META,
+    CatalogueReader,
+    McpTool,
+    Mode,
+    Spill,
+    ask,
+    parse_request,
+)
 from greenroom.gateway._mcp_tool._outcome import REST_LIMIT
 from greenroom.gateway._mcp_tool._pages import Bounds
 from greenroom.gateway._mcp_tool._texts import cut
+from greenroom.gateway._suspended import SuspendedCalls
+from greenroom.protocol.config import Scrub
 from greenroom.protocol.errors import (
+    UNTRUSTED,
+    ApprovalDenied,
     Busy,
     CallError,
     CallTimeout,
     ConnectFailed,
     NeedsAuth,
+    Problem,
     Reach,
     RemoteError,
     RoomClosed,
@@ -32,9 +46,12 @@ from greenroom.protocol.errors import (
     SessionNeeded,
     TaskNeeded,
     Unavailable,
+    UnknownServer,
+    UsageError,
 )
 from greenroom.protocol.lifecycle import State
-from greenroom.protocol.slices import finish
+from greenroom.protocol.result import ToolResult
+from greenroom.protocol.slices import Slices, finish
 from greenroom.protocol.status import ServerStatus
 
 
@@ -851,6 +868,578 @@ def test_t36_whatever_is_asked_of_thousands_of_servers_is_answered_in_slices(
     assert few <= 2, "where there is little, it is answered at once"
     if request_ != {"server": "far7"}:  # nothing of the others is looked at
         assert slices(room) > few + 2
+
+
+# ---- what is asked ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        ({}, {"mode": Mode.STATUS, "limit": 500}),
+        ({"args": {}}, {"mode": Mode.STATUS, "limit": 500}),
+        ({"args": ""}, {"mode": Mode.STATUS, "limit": 500}),
+        ({"limit": 0}, {"mode": Mode.STATUS, "limit": 1}),
+        ({"limit": -3, "offset": -1}, {"mode": Mode.STATUS, "limit": 1}),
+        ({"limit": 501, "offset": 7.0}, {"mode": Mode.STATUS, "limit": 500, "offset": 7}),
+        ({"limit": 499.9}, {"mode": Mode.STATUS, "limit": 499}),
+        ({"search": "a"}, {"mode": Mode.SEARCH, "subject": "a", "limit": 12}),
+        ({"search": ""}, {"mode": Mode.SEARCH, "limit": 12}),
+        ({"search": "a", "limit": 100}, {"mode": Mode.SEARCH, "subject": "a", "limit": 100}),
+        ({"search": "a", "limit": 101}, {"mode": Mode.SEARCH, "subject": "a", "limit": 100}),
+        (
+            {"search": "a", "regex": True, "includeSchemas": False, "server": "s"},
+            {
+                "mode": Mode.SEARCH,
+                "subject": "a",
+                "limit": 12,
+                "regex": True,
+                "include_schemas": False,
+                "server": "s",
+            },
+        ),
+        ({"search": "a", "regex": None, "server": ""}, {"mode": Mode.SEARCH, "subject": "a", "limit": 12}),
+        ({"server": "s"}, {"mode": Mode.LIST, "subject": "s", "server": "s"}),
+        ({"output": "o", "offset": 9}, {"mode": Mode.OUTPUT, "subject": "o", "offset": 9}),
+        ({"tool": "t", "server": "s"}, {"mode": Mode.CALL, "subject": "t", "server": "s"}),
+        ({"tool": "t", "limit": "x", "regex": 7}, {"mode": Mode.CALL, "subject": "t"}),
+        ({"tool": "t", "args": {"a": 1}}, {"mode": Mode.CALL, "subject": "t", "args": {"a": 1}}),
+        ({"tool": "t", "args": ""}, {"mode": Mode.CALL, "subject": "t"}),
+    ],
+    ids=repr,
+)
+def test_what_a_request_asks_for(arguments: Any, fields: dict[str, Any]) -> None:
+    usual: dict[str, Any] = {
+        "subject": "", "server": None, "args": None, "regex": False,
+        "include_schemas": True, "limit": 500, "offset": 0,
+    }  # fmt: skip
+    assert attrs.asdict(parse_request(arguments)) == {**usual, **fields}
+
+
+def test_of_several_wishes_the_weightiest_counts() -> None:
+    order = ["tool", "connect", "describe", "promote", "instructions", "search", "output", "server"]
+    for number, name in enumerate(order):
+        asked_for = {each: each for each in reversed(order[number:])}
+        assert parse_request(asked_for).subject == name
+        assert parse_request({**asked_for, **dict.fromkeys(order[:number], None)}).subject == name
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [([], "array"), ({}, "object"), (True, "boolean"), (1.5, "number"), ("x", "string")]
+)
+def test_a_parameter_of_another_kind_is_named(value: Any, kind: str) -> None:
+    texts = ("tool", "connect", "describe", "promote", "instructions", "search", "output", "server")
+    for name, wanted, taken in (
+        *((name, "a string", str) for name in texts),
+        *((name, "true or false", bool) for name in ("regex", "includeSchemas")),
+        *((name, "a whole number", float) for name in ("limit", "offset")),
+    ):
+        if isinstance(value, taken):
+            parse_request({"search": "x", name: value})
+            continue
+        given = {name: value} if wanted == "a string" and name != "server" else {"search": "x", name: value}
+        with pytest.raises(UsageError) as refused:
+            parse_request(given)
+        assert refused.value.code == "invalid_args"
+        assert refused.value.message == f"Invalid {name}: expected {wanted}, got {kind}."
+    for number in (1e15, -1e15, float("inf")):
+        with pytest.raises(UsageError, match="got number"):
+            parse_request({"limit": number})
+
+
+# ---- credentials -----------------------------------------------------------------------------------------------------
+
+
+class Secretive(FakeRoom):
+    """Of what `clock` and `fresh` say, the word `secret` is hidden beside the `mcp` tool."""
+
+    def scrubber(self, server: str, door: Scrub, /) -> Any:
+        return self if server in ("clock", "fresh") and door is Scrub.MCP else None
+
+    def scrub(self, raw: bytes) -> bytes:
+        return raw.replace(b"secret", b"***")
+
+    def scrubbing(self, raw: bytes) -> Slices[bytes]:
+        yield
+        return self.scrub(raw) if b"secret" in raw else raw
+
+    async def call(self, tool: str, arguments: Any = None, *, on_progress: Any = None, **how: Any) -> Any:
+        self.learn("fresh", {**NOW, "name": "hello"})
+        if on_progress is not None:
+            on_progress({"progress": 1, "message": "a secret"})
+        text = f"secret {how['server']} {arguments}"
+        return ToolResult({"content": [{"type": "text", "text": text}], "structuredContent": {"x": "secret"}})
+
+
+@pytest.mark.parametrize("size", [0, (1 << 18) - 200, 1 << 18])
+def test_of_a_result_of_any_size_credentials_are_hidden(size: int, backend: str) -> None:
+    room = Secretive(output_max_bytes=0)
+    room.answer = {
+        "content": [{"type": "text", "text": "a secret"}, {"type": "text", "text": "x" * size}],
+        "_meta": {"own": "secret"},
+    }
+
+    async def body() -> None:
+        for tool, is_hidden in (("clock_now", True), ("github_list_issues", False)):
+            result = await ask(McpTool(room), {"tool": tool})
+            said = json.dumps(result)
+            assert ("secret" in said, "***" in said) == (not is_hidden, is_hidden)
+            assert result["content"][0]["text"] == ("a ***" if is_hidden else "a secret")
+
+    run(backend, body)
+
+
+def test_a_tool_that_had_to_be_looked_for_tells_no_credential_either(backend: str) -> None:
+    room = Secretive()
+
+    async def body() -> None:
+        for server in (None, "fresh"):
+            room.entries["fresh"] = None
+            room.reindex()
+            sink = Sink()
+            async with anyio.create_task_group() as group:
+                job = Job(sink, group.start_soon, b"1")
+                job.token = "t"
+                more = {"server": server} if server else {}
+                McpTool(room).begin({"tool": "fresh_hello", "args": {"a": 1}, **more}, job)
+            (result,) = sink.results
+            assert result["content"][0]["text"] == f"*** {server} {{'a': 1}}"
+            details = result["_meta"]["greenroom/details"]
+            assert (details["server"], details["tool"]) == ("fresh", "fresh_hello")
+            assert details["mcpResult"] == {"structuredContent": {"x": "***"}}
+            assert sink.progress == [{"progress": 1, "message": "a ***"}]
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_progress_of_a_known_tool_tells_no_credential(modern: bool) -> None:
+    room = Secretive()
+    for tool, message in (("clock_now", "a ***"), ("github_list_issues", "a secret")):
+        sink, job = Sink(), Job(Sink(), refuse_tasks, b"1")
+        job._sink, job.token, job.modern = sink, 0, modern
+        McpTool(room).begin({"tool": tool}, job)
+        room.calls[-1].on_progress({"progress": 1, "message": "a secret"})
+        assert sink.progress == [{"progress": 1, "message": message}]
+
+
+# ---- how a call begins and ends --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (UnknownServer("clock"), "server_not_found", 'Server "clock" not found.'),
+        (Unavailable("clock", failed_ago=7, retry_in=23.46), "server_unavailable", "failed 7s ago"),
+        (ApprovalDenied("no", server="clock"), "approval_denied", "no"),
+    ],
+)
+def test_what_is_refused_at_once_is_told_and_nothing_waits_for_it(
+    error: CallError, code: str, text: str, modern: bool
+) -> None:
+    room, sink = FakeRoom(), Sink()
+    if isinstance(error, UnknownServer):  # a reload has removed it, and the index follows later
+        servers = {name: each for name, each in room.config.servers.items() if name != "clock"}
+        room.config = attrs.evolve(room.config, servers=servers)
+    room.refuse = error
+    suspended = SuspendedCalls(30.0)
+    job = Job(sink, refuse_tasks, b"1")
+    job.modern = modern
+    McpTool(room, suspended=suspended).begin({"tool": "clock_now"}, job)
+    (result,) = sink.results
+    details = result["_meta"]["greenroom/details"]
+    assert (result["isError"], details["error"]) == (True, code)
+    said = result["content"][0]["text"]
+    assert said.startswith(text) if code == "server_not_found" else text in said
+    assert suspended._running == {}
+    if isinstance(error, Unavailable):
+        assert (details["failedAgo"], details["retryIn"]) == (7, 23.5)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_cancelled_request_cancels_its_call_in_both_eras(modern: bool) -> None:
+    room, sink = FakeRoom(), Sink()
+    job = Job(sink, refuse_tasks, b"1")
+    job.modern = modern
+    suspended = SuspendedCalls(30.0)
+    McpTool(room, suspended=suspended).begin({"tool": "clock_now"}, job)
+    job.cancel()
+    assert room.calls[0].cancelled
+    room.calls[0].end({"content": []})
+    assert (sink.results, suspended._running) == ([], {})
+
+
+@pytest.mark.parametrize("reach", list(Reach))
+def test_only_a_call_that_was_not_lost_asks_again_whether_there_is_such_a_tool(reach: Reach) -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now")
+    room.learn("clock", {**NOW, "name": "today"})
+    room.calls[0].fail(CallError("gone", server="clock", reach=reach))
+    error = sink.results[0]["_meta"]["greenroom/details"]["error"]
+    assert error == ("call_failed" if reach is Reach.SENT else "tool_not_found_after_reconnect")
+
+
+def test_a_request_that_cannot_be_read_says_what_it_was_for() -> None:
+    for arguments, mode, tool in (
+        ({"tool": "clock_now", "server": "clock", "args": 7}, "call", "clock_now"),
+        ({"tool": "clock_now", "server": 7}, "call", None),
+        ({"tool": 7}, "call", None),
+        ({"tool": "nobody", "args": 7}, "call", None),
+        ({"tool": "", "limit": "x"}, "request", None),
+        ({"limit": "x"}, "request", None),
+    ):
+        (result,) = begin(FakeRoom(), **arguments)[0].results
+        details = result["_meta"]["greenroom/details"]
+        assert (details["mode"], details.get("tool"), details["error"]) == (mode, tool, "invalid_args")
+        assert result["isError"]
+
+
+def test_a_connect_that_cannot_be_is_refused_as_what_it_is(backend: str) -> None:
+    lost = 'Failed to connect to "fresh": It was lost.'
+    busy = Busy("fresh", in_flight=1, queued=2, oldest_age=1.0, retry_after=1.0)
+    for error, code, text in (
+        (UnknownServer("fresh"), "server_not_found", 'Server "fresh" not found.'),
+        (CallError("It was lost.", server="fresh"), "connect_failed", lost),
+        (ServerDown("It was stopped.", server="fresh"), "server_not_connected", "It was stopped."),
+        (busy, "server_busy", 'Server "fresh" is busy'),
+        (NeedsAuth("It needs a login.", server="fresh"), "auth_required", "It needs a login."),
+        (ConnectFailed("It ended.", server="fresh"), "connect_failed", None),
+    ):
+        room = FakeRoom()
+        room.refuse = error
+        said, details = ask_on(backend, room, connect="fresh")
+        assert (details["mode"], details["error"]) == ("connect", code)
+        assert said.startswith(text) if text else said == error.message
+    for server, code in (("off", "server_disabled"), ("bad", "config_error"), ("nope", "server_not_found")):
+        room = FakeRoom()
+        assert ask_on(backend, room, connect=server)[1]["error"] == code
+        assert room.connected == []
+
+
+class Beside:
+    """What a client is shown beside the tool."""
+
+    def __init__(self, *, hears: bool, takes: bool) -> None:
+        self.hears, self.takes = hears, takes
+        self.promoted: tuple[str, ...] = ("old",)
+
+    def promote(self, target: Any) -> bool:
+        if self.takes:
+            self.promoted = (*self.promoted, target.name)
+        return self.takes
+
+
+@pytest.mark.parametrize("hears", [False, True])
+@pytest.mark.parametrize("takes", [False, True])
+def test_a_tool_is_promoted_where_the_client_can_hear_of_it(hears: bool, takes: bool) -> None:
+    def promote(name: str, **more: Any) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        beside, sink = Beside(hears=hears, takes=takes), Sink()
+        room = FakeRoom()
+        McpTool(room, beside=beside).begin({"promote": name, **more}, Job(sink, refuse_tasks, b"1"))
+        (result,) = sink.results
+        return result["content"][0]["text"], result["_meta"]["greenroom/details"], beside.promoted
+
+    text, details, names = promote("clock_now")
+    assert names == (("old", "clock_now") if hears and takes else ("old",))
+    if hears and takes:
+        assert (details["tool"], details["promoted"]) == ("clock_now", ["old", "clock_now"])
+        assert text.endswith('mcp({ tool: "clock_now" }).')
+    else:
+        assert (details["tool"], details["error"]) == ("clock_now", "not_promoted")
+    for name, more, code in (
+        ("nobody", {}, "tool_not_found"),
+        ("off_x", {}, "server_disabled"),
+        ("x", {"server": "off"}, "server_disabled"),
+        ("x", {"server": "nope"}, "server_not_found"),
+    ):
+        assert promote(name, **more)[1:] == ({**promote(name, **more)[1], "error": code}, ("old",))
+    (result,) = begin(FakeRoom(), promote="clock_now")[0].results
+    assert result["_meta"]["greenroom/details"]["error"] == "not_promoted", "nothing is beside it"
+
+
+def test_a_text_may_follow_what_was_looked_up() -> None:
+    sink = Sink()
+    tool = McpTool(FakeRoom())
+    tool.look_with(
+        parse_request({"describe": "nobody"}), "One more \u200bthing.", Job(sink, refuse_tasks, b"1")
+    )
+    (result,) = sink.results
+    assert result["content"][1] == {"type": "text", "text": "One more thing."}
+    assert result["_meta"]["greenroom/details"]["error"] == "tool_not_found"
+    assert result["isError"]
+
+
+def test_a_name_of_megabytes_is_not_said_again() -> None:
+    for length, shown in ((256, "x" * 256), (257, "x" * 256 + "…")):
+        text, details = asked(FakeRoom(), tool="x" * length)
+        assert f'Tool "{shown}" not found.' in text
+        assert details["requestedTool"] == shown
+        sink = Sink()
+        McpTool(FakeRoom()).refuse("x" * length, Job(sink, refuse_tasks, b"1"))
+        (result,) = sink.results
+        assert result["content"][0]["text"].startswith(f"Unknown tool: {shown}. Use mcp(")
+        assert result["_meta"]["greenroom/details"]["requestedTool"] == shown
+
+
+# ---- what is looked up -----------------------------------------------------------------------------------------------
+
+
+def test_a_row_of_one_server_is_that_row_alone_and_a_broken_one_says_whether_it_is_trusted() -> None:
+    room = FakeRoom()
+    problem = Problem("here/.mcp.json", "not trusted", code="config_untrusted")
+    for code, is_untrusted in (("project_untrusted", None), ("config_error", False)):
+        why = attrs.evolve(problem, code=code)
+        room.config = attrs.evolve(room.config, broken={**room.config.broken, "mine": why})
+        (row,) = finish(CatalogueReader(room).rows("mine"))
+        assert row.server == "mine"
+        assert is_untrusted is None or row.untrusted is is_untrusted
+    room.config = attrs.evolve(room.config, broken={"mine": attrs.evolve(problem, code=UNTRUSTED)})
+    assert [row.untrusted for row in finish(CatalogueReader(room).rows("mine"))] == [True]
+    for name in room.config.servers:
+        assert [row.server for row in finish(CatalogueReader(room).rows(name))] == [name]
+    assert finish(CatalogueReader(room).rows("nobody")) == []
+
+
+def test_a_search_of_one_server_names_no_other_and_begins_where_it_is_told() -> None:
+    room = FakeRoom()
+    room.learn("clock", *({**NOW, "name": f"at_{hour}"} for hour in range(5)))
+    for pattern in (False, True):
+        text, details = asked(room, search="time", server="clock", offset=3, regex=pattern)
+        assert len(details["matches"]) == 2, "the last two of five"
+        assert (details["count"], details["hasMore"], "unknownServers" in details) == (5, False, False)
+        assert text.endswith("2 of 5")
+    assert "unknownServers" in asked(room, search="time")[1]
+    room.learn("clock", *({"name": f"at_{hour}", "inputSchema": {}} for hour in range(5)))
+    assert asked(room, search=" ", regex=True, server="clock")[1]["count"] == 5, "no pattern, so everything"
+    room.rows["fresh"] = {"state": State.CONNECTING, "waiting_for": "slot"}
+    details = asked(room, search="zebra")[1]
+    assert [each["name"] for each in details.get("unknownServers", [])] == ["fresh"]
+
+
+def test_a_long_answer_keeps_to_the_bounds_whatever_was_asked() -> None:
+    room = FakeRoom(output_max_bytes=AROUND + 200)
+    tools = [{**NOW, "name": f"tool_{number:03}", "description": "word " * 9} for number in range(60)]
+    room.learn("clock", *tools)
+    for arguments, key in (
+        ({"server": "clock"}, "tools"),
+        ({"search": "word"}, "matches"),
+        ({"search": "word", "includeSchemas": False}, "matches"),
+        ({"search": "^tool|clock", "regex": True}, "matches"),
+    ):
+        text, details = asked(room, **arguments)
+        assert len(text.encode()) <= AROUND + 200
+        assert 1 <= len(details[key]) < 12
+        assert details["nextOffset"] == len(details[key])
+        assert "outputGuard" not in details, "it is a page, and nothing of it was cut"
+    more = {f"far{n}": attrs.evolve(room.config.servers["off"], name=f"far{n}") for n in range(60)}
+    room.config = attrs.evolve(room.config, servers={**room.config.servers, **more})
+    text, details = asked(room)
+    assert len(text.encode()) <= AROUND + 200
+    assert len(details["servers"]) < 30
+
+
+def test_a_tool_that_is_missing_is_looked_for_only_where_it_may_be() -> None:
+    room = FakeRoom()
+    for name, server, error, of in (
+        ("x", "fresh", "not_known_yet", "fresh"),
+        ("fresh_x", None, "not_known_yet", "fresh"),
+        ("off_x", None, "server_disabled", "off"),
+        ("off_x", "clock", "tool_not_found", "clock"),
+        ("bad_x", "github", "tool_not_found", "github"),
+        ("x", "off", "server_disabled", "off"),
+        ("x", "nope", "server_not_found", "nope"),
+        ("zebra", None, "tool_not_found", None),
+    ):
+        given = {"describe": name} if server is None else {"describe": name, "server": server}
+        _, details = asked(room, **given)
+        assert (details["error"], details.get("server")) == (error, of), given
+    room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
+    far = attrs.evolve(room.config.servers["fresh"], name="far")
+    room.config = attrs.evolve(room.config, servers={**room.config.servers, "far": far})
+    room.reindex()
+    _, details = asked(room, tool="fresh_bye", server="fresh")
+    assert details["error"] == "tool_not_found_after_reconnect"
+    assert "unknownServers" not in details, "it was just asked, and the others are not meant"
+
+
+def test_who_lists_asks_for_its_page() -> None:
+    room = FakeRoom()
+    room.learn("clock", *({**NOW, "name": f"at_{hour}"} for hour in range(5)))
+    _, details = asked(room, server="clock", limit=2, offset=1)
+    assert (details["tools"], details["nextOffset"]) == (["clock_at_1", "clock_at_2"], 3)
+
+
+# ---- pages of a kept text --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "max_lines", "size", "lines"),
+    [
+        (0, 0, 50_900, None),
+        (1_000, 0, 700, None),
+        (100, 0, 300, None),  # a page has some text, whatever the bound
+        (0, 10, None, 8),
+        (0, 1, None, 2),
+        (20_000, 5, None, 3),
+    ],
+)
+def test_a_page_of_a_kept_text_is_as_long_as_an_answer_may_be(
+    max_bytes: int, max_lines: int, size: int | None, lines: int | None, backend: str, tmp_path: Any
+) -> None:
+    room = FakeRoom(output_max_bytes=max_bytes, output_max_lines=max_lines)
+    spill = Spill(tmp_path / "out")
+    flat = spill.write("x" * 100_000).stem.removeprefix("output-")
+    tall = spill.write("ab\n" * 1_000).stem.removeprefix("output-")
+
+    async def body() -> None:
+        tool = McpTool(room, spill=spill, hints=FOR_META)
+        for output, most in ((flat, size), (tall, None if lines is None else 3 * lines)):
+            if most is None:
+                continue
+            result = await ask(tool, {"output": output})
+            details = result["_meta"]["greenroom/details"]
+            assert (details["start"], details["end"]) == (0, most)
+            where = f'mcp_discover({{ output: "{output}", offset: {most} }})'
+            assert where in result["content"][0]["text"]
+
+    run(backend, body)
+
+
+def test_a_kept_text_that_cannot_be_read_says_why(
+    backend: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Spill, "page", refuse)
+    output = "0123456789abcdef"
+
+    async def body() -> None:
+        result = await ask(McpTool(FakeRoom(), spill=Spill(tmp_path)), {"output": output})
+        assert result["content"][0]["text"] == (
+            f'The output "{output}" cannot be read (Permission denied). Call the tool again.'
+        )
+        assert result["_meta"]["greenroom/details"]["error"] == "output_unreadable"
+
+    run(backend, body)
+
+
+def test_the_rest_of_a_long_answer_is_told_to_its_reader(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom(output_max_bytes=2_000)
+    room.answer = {"content": [{"type": "text", "text": "x" * 5_000}, {"type": "image", "data": "x"}]}
+
+    async def body() -> None:
+        tool = McpTool(room, spill=Spill(tmp_path / "out"), hints=FOR_META)
+        result = await ask(tool, {"tool": "clock_now"})
+        report = result["_meta"]["greenroom/details"]["outputGuard"]
+        (kept,) = (tmp_path / "out").iterdir()
+        assert report["output"] == kept.stem.removeprefix("output-")
+        assert f'mcp_discover({{ output: "{report["output"]}"' in result["content"][0]["text"]
+        assert (report["originalBytes"], report["originalLines"], report["imageBlocksPassedThrough"]) == (
+            5_000, 1, 1,
+        )  # fmt: skip
+        assert report["returnedBytes"] <= 2_000
+        room.answer = {"content": [{"type": "text", "text": "x\n" * 5_000}]}
+        result = await ask(tool, {"tool": "clock_now"})
+        report = result["_meta"]["greenroom/details"]["outputGuard"]
+        assert report["originalLines"] > report["returnedLines"] > 1
+        assert "imageBlocksPassedThrough" not in report
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("size", [0, 1 << 18])
+def test_an_image_over_the_bound_of_the_room_goes_to_a_file(size: int, backend: str, tmp_path: Any) -> None:
+    room = FakeRoom(output_max_image=8, output_max_bytes=0)
+    text = {"type": "text", "text": "y" * size}
+
+    async def body() -> None:
+        for length, is_kept in ((8, False), (12, True)):
+            image = {"type": "image", "data": "A" * length, "mimeType": "image/png"}
+            room.answer = {"content": [image, text]}
+            spill = Spill(tmp_path / f"out{length}")
+            result = await ask(McpTool(room, spill=spill), {"tool": "clock_now"})
+            assert (result["content"][0] == image) is not is_kept
+            assert spill.directory.exists() is is_kept
+
+    run(backend, body)
+
+
+def test_details_that_are_too_many_are_left_out_of_every_answer() -> None:
+    room = FakeRoom(output_max_bytes=0)
+    for size, is_left_out in ((40_000, False), (60_000, True)):
+        schema = {"type": "object", "properties": {"a": {"description": "x" * size}}}
+        room.learn("clock", {**NOW, "inputSchema": schema})
+        text, details = asked(room, describe="clock_now")
+        assert ("tool" in details, "omittedBytes" in details) == (not is_left_out, is_left_out)
+        assert details["mode"] == "describe"
+        assert "x" * 100 in text
+
+
+def test_a_bound_of_lines_holds_for_results_and_for_words_of_ours(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom(output_max_lines=LINES_AROUND + 4)
+    room.learn("clock", *({**NOW, "name": f"at_{hour:02}"} for hour in range(30)))
+    room.answer = {"content": [{"type": "text", "text": "x\n" * 100}]}
+
+    async def body() -> None:
+        tool = McpTool(room, spill=Spill(tmp_path / "out"))
+        for arguments in ({"tool": "clock_at_00"}, {"describe": "clock_at_00"}, {"server": "clock"}):
+            result = await ask(tool, arguments)
+            assert result["content"][0]["text"].count("\n") < LINES_AROUND + 4, arguments
+        (kept,) = (tmp_path / "out").iterdir()
+        assert kept.read_text() == "x\n" * 100
+
+    run(backend, body)
+
+
+def test_binary_content_is_kept_as_long_as_the_settings_say(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom(output_keep=3_600.0)
+    room.answer = {"content": [{"type": "audio", "data": "AAAA", "mimeType": "audio/mpeg"}]}
+    spill = Spill(tmp_path / "out")
+    old, recent = spill.write("old"), spill.write("recent")
+    stamp = recent.stat().st_mtime
+    os.utime(old, (stamp - 3_700, stamp - 3_700))
+
+    async def body() -> None:
+        await ask(McpTool(room, spill=spill), {"tool": "clock_now"})
+
+    run(backend, body)
+    assert (old.exists(), recent.exists()) == (False, True)
+
+
+def test_a_result_that_is_none_of_a_server_has_the_details_it_is_given(backend: str) -> None:
+    async def body() -> None:
+        sink = Sink()
+        async with anyio.create_task_group() as group:
+            job = Job(sink, group.start_soon, b"1")
+            result = {"content": [{"type": "text", "text": "made"}], "isError": True}
+            McpTool(FakeRoom()).tell(result, job, mode="run", runs=2)
+        (told,) = sink.results
+        assert told["_meta"] == {"greenroom/details": {"mode": "run", "runs": 2}}
+        assert told["content"][0]["text"].endswith("made")
+
+    run(backend, body)
+
+
+def test_an_answer_that_is_none_was_given_by_the_server() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now")
+    room.calls[0].end(b"[1]")
+    details = sink.results[0]["_meta"]["greenroom/details"]
+    assert (details["server"], details["tool"], details["reach"]) == ("clock", "clock_now", "answered")
+
+
+def test_a_program_that_asks_gets_the_whole_of_an_outline(backend: str) -> None:
+    class Outlined:
+        def begin(self, _arguments: Any, job: Job) -> None:
+            job.answer_raw(b'{"content":"short"}', filled=lambda line: line.replace(b'"short"', b"[]"))
+
+    async def body() -> None:
+        tool: Any = Outlined()
+        assert await ask(tool, {}) == {"content": []}
+
+    run(backend, body)
 
 
 def test_the_numbers_are_those_that_were_decided() -> None:

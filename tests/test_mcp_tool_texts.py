@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
 import anyio
+import attrs
+import msgspec
 import pytest
 from tests.support import run
 from tests.support.door_rooms import CREATE_ISSUE, NOW, FakeRoom
@@ -21,17 +24,33 @@ from greenroom.gateway._mcp_tool import (
     Spill,
     ask,
     parse_request,
+    reading_call,
 )
+from greenroom.gateway._mcp_tool import _refusals as refusals
 from greenroom.gateway._mcp_tool import _texts as texts
 from greenroom.gateway._mcp_tool._answer import DETAILS_LIMIT, size_of
+from greenroom.gateway._mcp_tool._outcome import outcome_of
 from greenroom.gateway._mcp_tool._patterns import matcher
 from greenroom.gateway._mcp_tool._unknown import details as unknown_details
 from greenroom.gateway._mcp_tool._unknown import sentence, waits
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import PrefixMode
-from greenroom.protocol.errors import AmbiguousTool, Bug, Busy, CallError, Reach, UnknownServer, UsageError
+from greenroom.protocol.errors import (
+    AmbiguousTool,
+    ApprovalDenied,
+    ApprovalNeeded,
+    Bug,
+    Busy,
+    CallError,
+    Reach,
+    Unavailable,
+    UnknownServer,
+    UsageError,
+)
 from greenroom.protocol.index import Target
+from greenroom.protocol.jsonrpc import RpcFault
 from greenroom.protocol.lifecycle import State
+from greenroom.protocol.overrides import ToolOverride
 from greenroom.protocol.slices import finish
 from greenroom.protocol.status import ServerStatus
 
@@ -502,3 +521,151 @@ def test_each_error_of_a_call_is_told_with_what_a_program_needs(
     assert {name: answer.details.get(name) for name in details} == details
     assert answer.details["mode"] == "call"
     assert ("reach" in answer.details) == (isinstance(error, CallError) and not isinstance(error, UsageError))
+
+
+# ---- calls of megabytes ----------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """A value that was read in slices, all of it: some of its members may still be JSON."""
+    if isinstance(value, msgspec.Raw):
+        return json.loads(bytes(value))
+    return {name: plain(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+LONG_ARGS = {"x": "y" * (1 << 18), "n": 10**30, "z": [1, {"a": None}], "é": "\u2028"}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {},
+        {"a": 1},
+        LONG_ARGS,
+        json.dumps(LONG_ARGS),
+        json.dumps(LONG_ARGS, ensure_ascii=False),
+        json.dumps(LONG_ARGS, indent=1).replace("\n", "\r\n"),
+        "{}",
+        "",
+        "{",
+        "[" * 10,
+        None,
+        7,
+        [1, {"a": 2}],
+        True,
+    ],
+    ids=lambda args: repr(args)[:20],
+)
+def test_a_call_read_in_slices_asks_for_the_same(args: Any) -> None:
+    for arguments in ({"tool": "t", "args": args}, {"args": args, "server": "s", "limit": [1]}):
+        for params in (
+            {"name": "mcp", "arguments": arguments},
+            {"arguments": arguments, "name": "mcp", "x": 1},
+        ):
+            for indent in (None, 1):
+                raw = json.dumps(params, indent=indent).encode()
+                found = finish(reading_call(raw))
+                read = plain(found.arguments)
+                said = read["args"]
+                if isinstance(args, str) and len(args) > 1 << 18:
+                    args_read, args_said = plain(said), json.loads(args)
+                else:
+                    args_read, args_said = said, args
+                assert (found.name, args_read) == ("mcp", args_said)
+                assert {**read, "args": args} == arguments
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"{", "ends too early"),
+        (b'{"name":7}', "Expected `str`"),
+        (b'{"arguments":{}}', "missing required field `name`"),
+        (b'{"name":"mcp","arguments":[1]}', "Expected `object"),
+        (b'{"name":"mcp","arguments":7}', "Expected `object"),
+        (b'{"name":"mcp","arguments":{"args":{"a":}}}', ""),
+    ],
+)
+def test_a_call_that_cannot_be_read_in_slices_is_refused_as_invalid(raw: bytes, text: str) -> None:
+    with pytest.raises(RpcFault, match=r"^Invalid params: ") as refused:
+        finish(reading_call(raw))
+    assert (refused.value.code, text in refused.value.message) == (-32602, True)
+
+
+def test_arguments_that_are_none_are_none_in_slices_too() -> None:
+    assert finish(reading_call(b'{"name":"mcp"}')).arguments is None
+    assert finish(reading_call(b'{"name":"mcp","arguments":null}')).arguments is None
+
+
+# ---- a refusal, word by word -----------------------------------------------------------------------------------------
+
+
+def test_what_nobody_answered_is_told_with_what_was_asked() -> None:
+    for error, more in (
+        (
+            ApprovalNeeded("t", "s", reason="expired", why="why", question="q1"),
+            {"error": "approval_required", "reason": "expired", "question": "q1"},
+        ),
+        (ApprovalDenied("t", "s"), {"error": "approval_denied"}),
+        (Unavailable("s", failed_ago=7.4, retry_in=1.26), {"failedAgo": 7, "retryIn": 1.3}),
+    ):
+        answer = refusals.failed_call(error, None)
+        assert answer.text == error.message, "as it is, and not as a call that failed"
+        details = {
+            "mode": "call",
+            "server": "s",
+            "error": error.code,
+            "message": error.message,
+            "reach": "not_sent",
+        }
+        assert answer.details == {**details, **more}
+
+
+def test_the_words_of_another_gateway_are_said_once_only_at_the_beginning() -> None:
+    for said, told in (
+        ("Failed to call tool: no", "Failed to call tool: no"),
+        ("it said: Failed to call tool: no", "Failed to call tool: it said: Failed to call tool: no"),
+    ):
+        assert refusals.failed_call(CallError(said, server="s"), None).text == told
+
+
+def test_an_error_is_told_in_the_names_that_the_tool_has_here() -> None:
+    override = ToolOverride.of({"rename": "new", "params": {"title": {"rename": "summary"}}})
+    target = attrs.evolve(_target(), override=override, original="create")
+    answer = refusals.failed_call(CallError("create needs title", server="s"), target)
+    assert answer.text.startswith("Failed to call tool: new needs summary")
+    assert answer.details["message"] == "create needs title"
+
+
+def test_what_is_not_known_yet_names_each_owner_and_the_first_in_its_details() -> None:
+    rows = [ServerStatus("a", waiting_for="slot"), ServerStatus("b")]
+    answer = refusals.not_known_yet("call", "a_b", rows, FOR_MODELS)
+    assert answer.text.startswith(
+        'Nothing is known of "a" and "b" yet, nor whether it has "a_b". Not known yet: a ('
+    )
+    assert (answer.details["server"], answer.details["error"]) == ("a", "not_known_yet")
+    assert [each["name"] for each in answer.details["unknownServers"]] == ["a", "b"]
+    answer = refusals.unknown_tool(
+        "call", "x", server="s", names=("s_a",), suggestions=("s_a",), unknown=rows, hints=FOR_MODELS
+    )
+    assert (answer.details["server"], answer.details["suggestions"]) == ("s", ["s_a"])
+    assert len(answer.details["unknownServers"]) == 2
+    assert 'Server "s" has: s_a.' in answer.text
+    for output in ("x" * 40, "x" * 41):
+        for told in (refusals.unknown_output(output), refusals.unreadable_output(output, "why")):
+            assert (told.details["output"], f'"{output[:40]}"' in told.text) == (output[:40], True)
+
+
+def test_a_large_rest_says_how_large_it_is_if_that_can_be_known() -> None:
+    for said, size in (({"a": "x" * 20_000}, 20_008), ({"a": object()}, None)):
+        outcome = outcome_of("s", None, {"content": [], **said}, max_bytes=0, max_lines=0)
+        about = outcome.details["mcpResult"]
+        assert (about["omitted"], about["rawResultBytes"]) == (True, size)
+        assert (outcome.rest is None) is (size is None)
+        assert outcome.is_whole is (size is None)
+
+
+@pytest.mark.parametrize("is_error", [True, False, None, 1, "true"])
+def test_only_a_result_that_says_so_is_an_error(is_error: Any) -> None:
+    outcome = outcome_of("s", None, {"content": [], "isError": is_error}, max_bytes=0, max_lines=0)
+    assert outcome.details.get("error") == ("tool_error" if is_error is True else None)

@@ -10,7 +10,8 @@ from tests.support import run_virtual
 from tests.support.rooms import open_room, teach
 from tests.test_conversations import Person, talking
 
-from greenroom.gateway._meta._definitions import Provision, definitions, parse_meta
+from greenroom.gateway._meta import _definitions
+from greenroom.gateway._meta._definitions import Execute, Provision, definitions, parse_meta
 from greenroom.protocol.errors import UsageError
 from greenroom.testing._fake import FakeServer, tool
 
@@ -197,3 +198,17 @@ def test_parameters_that_are_filled_in_with_nothing_count_as_absent() -> None:
     )
     with pytest.raises(UsageError, match="autoProvision: expected true or false, got string"):
         parse_meta("mcp_provision", {"intent": "x", "autoProvision": "yes"})
+
+
+@pytest.mark.parametrize(
+    ("code", "size"),
+    [("x" * 51_200, None), ("x" * 51_201, "51,201"), ("ü" * 25_600, None), ("ü" * 25_601, "51,202")],
+)
+def test_code_may_have_fifty_kibibytes(monkeypatch: pytest.MonkeyPatch, code: str, size: str | None) -> None:
+    monkeypatch.setattr(_definitions, "can_execute", lambda: True)
+    if size is None:
+        assert parse_meta("mcp_execute", {"code": code}) == Execute(code)
+        return
+    with pytest.raises(UsageError, match=f"it has {size} bytes, at most 51,200 are run") as caught:
+        parse_meta("mcp_execute", {"code": code})
+    assert caught.value.code == "invalid_args"

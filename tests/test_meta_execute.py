@@ -587,6 +587,35 @@ def test_code_sleeps_as_long_as_it_says_and_no_longer_than_it_may(
     assert (naps, code._naps) == ([slept], {7: 1_000.0 + slept})
 
 
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("a", "t", {"x": float("nan")}), ("ValueError", "call(): Out of range float values")),
+        (("a", "t", {"x": -float("inf")}), ("ValueError", "call(): Out of range float values")),
+        (("a", "t", {"x": "y" * (1 << 20)}), ("ValueError", "call(): the arguments have 1,0")),
+        (("a", 5), ("TypeError", "call(): server and tool are texts")),
+        (("a",), ("TypeError", "call(): call() missing 1 required positional argument")),
+        ((None, "t", [1]), ("TypeError", "call(): args is a dict")),
+        ((None, "t", None), None),
+    ],
+)
+def test_a_call_that_cannot_be_passed_on_raises_in_the_code_and_ends_nothing(
+    args: tuple[Any, ...], error: tuple[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr(_sandbox_main, "_write", sent.append)
+    nobody: Any = None
+    code: Any = _sandbox_main._Run({"printed": 10, "nap": 5.0, "returned": 10}, nobody)
+    step = SimpleNamespace(args=args, kwargs={}, call_id=7, resume=lambda said: said)
+    said = code._begin_call(step)
+    if error is None:
+        assert said == {"future": ...}
+        assert sent == [{"id": 7, "method": "call", "params": {"server": None, "tool": "t", "args": {}}}]
+    else:
+        assert (said["exc_type"], said["message"][: len(error[1])]) == error
+        assert sent == []
+
+
 def test_what_code_prints_is_kept_up_to_its_bound() -> None:
     nobody: Any = None
     for said, kept in (("x" * 10, "x" * 10), ("x" * 11, "x" * 10 + "\n[output truncated]")):

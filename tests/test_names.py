@@ -19,6 +19,7 @@ from greenroom.protocol.names import (
     Claim,
     Proposal,
     _losers,
+    has_prefix,
     join,
     normal,
     prefix_of,
@@ -277,3 +278,58 @@ def test_a_name_that_just_fits_stays_as_it_is(limit: int) -> None:
         one = attrs.evolve(claim("a", local), limit=limit)
         assert (one.spelling(0) == f"a_{local}") is (over <= 0)
         assert len(one.spelling(0)) == min(limit, limit + over)
+
+
+@pytest.mark.parametrize(
+    ("server", "has"),
+    [
+        ("git", ["git_x", "git_", "git__x"]),
+        ("git-mcp", ["git_x", "git-mcp_x", "git_mcp_x"]),
+        ("my server", ["my_server_x", "my-server_x"]),
+        ("mcp", ["mcp_x"]),
+    ],
+)
+def test_a_name_that_begins_with_a_servers_prefix_is_like_one_of_its_tools(
+    server: str, has: list[str]
+) -> None:
+    assert all(has_prefix(name, server) for name in has)
+    assert not any(has_prefix(name, server) for name in ("x", "gi_x", "gitx", "other_git_x"))
+
+
+def test_a_tool_and_a_resource_of_one_name_have_hashes_of_their_own() -> None:
+    tool, resource = claim("s", "x" * 80), attrs.evolve(claim("s", "x" * 80), kind="resource")
+    twin = attrs.evolve(tool, server="t")
+    hashes = {each.spelling(level)[-8:] for each in (tool, resource, twin) for level in (0, 2)}
+    assert len({each.identity for each in (tool, resource, twin)}) == 3
+    assert len(hashes) == 3, "a cut name ends as the first hashed one does, and each claim's is another"
+    halves = [claim("s", f"{half}{'x' * 80}") for half in ("\ud800", "\udbff")]
+    assert len({each.spelling(0) for each in halves}) == 2
+
+
+def test_a_pattern_crosses_line_breaks_and_knows_no_other_wildcards() -> None:
+    assert selector(("a*b",))("a\n\nb")
+    assert selector(("a?b",))("a\nb")
+    assert not selector(("a.b",))("axb")
+    assert not selector(("a",))("a\n")
+    assert selector(("*",))("")
+    assert selector(("**a**",))("xay")
+    assert not selector(("a*a",))("a")
+
+
+def test_three_that_want_one_name_are_all_told_of_it() -> None:
+    rivals = [claim("a", "b_c_d"), claim("a_b", "c_d"), claim("a_b_c", "d")]
+    settled = settle(map(Proposal.first, rivals))
+    assert settled.contested == {"a_b_c_d": (0, 1, 2)}
+    younger = [attrs.evolve(each, since=2.0) for each in rivals]
+    assert settle(map(Proposal.first, [*rivals[:2], *younger[2:]])).contested == {"a_b_c_d": (0, 1, 2)}
+    late = settle(map(Proposal.first, [attrs.evolve(claim("a", "x"), since=1.0), claim("a", "y")]))
+    assert late.contested == {}
+
+
+def test_a_bare_name_is_faithful_by_itself() -> None:
+    """Under no prefix, the claim is as good as what is shown of it."""
+    assert claim("s", "a_b", PrefixMode.NONE).rank == 0
+    assert claim("s", "a.b", PrefixMode.NONE).rank == 1
+    assert claim("s", "x" * 64, PrefixMode.NONE).rank == 0
+    assert claim("s", "x" * 64).rank == 1
+    assert claim("s", "a", PrefixMode.NONE, "resource").rank == 2

@@ -14,10 +14,12 @@ import attrs
 import pytest
 from tests.support import run
 from tests.support.gateway import FAULTY, children
+from tests.support.numbers import numbers_of
 from tests.support.real_servers import real_server
 from tools.real_servers import NODE_SERVERS, executable
 
 from greenroom import ConnectFailed, Greenroom
+from greenroom.actors import npx
 from greenroom.actors.npx import FRESH, Direct, _started_as, look_up
 from greenroom.protocol.config import ServerDefinition
 from greenroom.protocol.npx import folders, program_of, starts_with, wanted
@@ -210,6 +212,22 @@ def test_the_newest_version_is_npms_to_find_once_a_day(home: Home) -> None:
     assert home.starts("pkg") is None, "a date in the future says nothing"
 
 
+@pytest.mark.parametrize(("age", "is_fresh"), [(0.0, True), (DAY - 1, True), (DAY, False), (-1.0, False)])
+def test_a_look_of_npm_counts_for_a_day(home: Home, age: float, is_fresh: bool) -> None:
+    home.now = float(int(home.now))
+    home.cache("pkg", age=age)
+    assert (home.starts("pkg") is not None) is is_fresh
+    noted = home.notes / home.folder("pkg").name
+    assert noted.exists() is not is_fresh
+    if not is_fresh:
+        assert noted.stat().st_mtime == home.now, "npm is asked now"
+        home.looked_at("pkg", 9 * DAY)
+        home.now += DAY - 1
+        assert home.starts("pkg") is not None
+        home.now += 1
+        assert home.starts("pkg") is None
+
+
 def test_an_exact_version_does_not_grow_old(home: Home) -> None:
     program = home.cache("pkg@1.2.3", age=100 * DAY)
     assert home.starts("pkg@1.2.3") == ("node", str(program))
@@ -228,6 +246,19 @@ def _linked_elsewhere(folder: Path) -> None:
     (folder / "node_modules/.bin/tool").symlink_to("/bin/sh")
 
 
+def _program_elsewhere(folder: Path) -> None:
+    program = folder / "node_modules/pkg/dist/cli.js"
+    (folder / "elsewhere.js").write_bytes(program.read_bytes())
+    program.unlink()
+    program.symlink_to(folder / "elsewhere.js")
+
+
+def _program_is_a_pipe(folder: Path) -> None:
+    program = folder / "node_modules/pkg/dist/cli.js"
+    program.unlink()
+    os.mkfifo(program, 0o755)
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -242,6 +273,8 @@ def _linked_elsewhere(folder: Path) -> None:
         lambda folder: (folder / "node_modules/.package-lock.json").unlink(),
         lambda folder: (folder / "node_modules/pkg/dist/cli.js").unlink(),
         _linked_elsewhere,
+        _program_elsewhere,
+        _program_is_a_pipe,
     ],
 )
 def test_an_install_that_is_not_whole_is_left_to_npm(home: Home, spoil: Callable[[Path], Any]) -> None:
@@ -263,7 +296,10 @@ def test_the_project_comes_before_the_cache(home: Home) -> None:
     local = home.install(tree, version="2.0.0")
     assert home.starts("pkg") == home.starts("pkg@2.0.0") == ("node", str(local))
     assert home.starts("pkg@1.2.3") == ("node", str(cached))
-    assert home.starts("pkg@latest") is None, "npm asks whether the project has the newest"
+    for spec in ("pkg@latest", "pkg@^1.0.0"):
+        assert home.starts(spec) is None
+        home.cache(spec)
+        assert home.starts(spec) is None, "npm asks whether the project has the newest"
     below = home.project / "a" / "b"
     below.mkdir(parents=True)
     home.project = below
@@ -296,6 +332,37 @@ def test_where_npm_may_start_something_else_it_is_left_to_npm(home: Home, file: 
     ):  # installed with -g: seen beside npx, or where .npmrc says
         (prefix / "lib/node_modules/pkg").mkdir(parents=True)
     assert home.starts("pkg") is None
+
+
+@pytest.mark.parametrize("content", ["fund=false", "node-options=--inspect"])
+def test_a_project_in_the_home_folder_has_no_rules_of_its_own(home: Home, content: str) -> None:
+    home.cache("pkg")
+    (home.path / "package.json").write_text("{}")
+    (home.path / ".npmrc").write_text(content)
+    home.project = home.path
+    in_home = home.starts("pkg")
+    home.project = home.path / "project"
+    assert home.starts("pkg") == in_home, "it is part of the one above"
+    (home.project / "package.json").write_text("{}")
+    assert home.starts("pkg") == in_home
+    assert (in_home is not None) is (content == "fund=false")
+
+
+@pytest.mark.parametrize("words", [("pkg",), ("pkg@latest",), ("-p", "pkg", "tool")])
+@pytest.mark.parametrize("where", ["lib/node_modules/pkg", "bin/pkg"])
+@pytest.mark.parametrize("configured", ["prefix=~/global", "prefix=~"])
+def test_what_is_installed_for_all_comes_before_the_cache(
+    home: Home, words: tuple[str, ...], where: str, configured: str
+) -> None:
+    home.cache("pkg")
+    home.cache("pkg@latest")
+    (home.path / ".npmrc").write_text(configured)
+    found = home.path / ("global" if "global" in configured else "") / where
+    assert home.starts(*words) is not None
+    found.parent.mkdir(parents=True, exist_ok=True)
+    found.symlink_to("/nowhere")
+    sees = where.startswith("lib") or words == ("pkg",)
+    assert (home.starts(*words) is None) is sees
 
 
 def test_without_node_or_a_home_it_is_left_to_npm(home: Home) -> None:
@@ -344,6 +411,9 @@ def test_its_programs_come_first_as_npm_puts_them() -> None:
     started = _started_as(direct, definition, {"PATH": "/usr/bin:/bin"})
     assert (started.command, started.args) == ("node", ("/x/cli.js", "-v"))
     assert started.env == {"A": "1", "PATH": "/x/.bin:/usr/bin:/bin"}
+    own = _started_as(direct, ServerDefinition("s", env={"PATH": "/own"}), {"PATH": "/own"})
+    assert own.env == {"PATH": "/x/.bin:/own"}
+    assert _started_as(direct, definition, {}).env == {"A": "1", "PATH": f"/x/.bin:{os.defpath}"}
 
 
 def room_with_npx(home: Home, **more: Any) -> Greenroom:
@@ -377,9 +447,32 @@ def test_a_program_that_ends_without_a_word_is_left_to_npm_from_then_on(backend:
     run(backend, body)
 
 
+def test_where_it_cannot_be_looked_up_it_is_left_to_npm(
+    backend: str, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_descriptors(_work: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    async def body() -> None:
+        async with room_with_npx(home) as room:
+            await room.connect("p")
+
+    monkeypatch.setattr(npx, "apart", no_descriptors)
+    run(backend, body)
+
+
+def test_only_a_tilde_of_its_own_is_the_home_folder() -> None:
+    paths = ("~", "~/a", "~a/b", "/x/~", "a")
+    assert [npx._at_home(path, "/h") for path in paths] == ["/h", "/h/a", "~a/b", "/x/~", "a"]
+
+
 def test_it_can_be_switched_off(backend: str, home: Home) -> None:
     async def body() -> None:
         async with room_with_npx(home, resolveNpx=False) as room:
             assert (await room.call("p_echo", {"text": "hi"})).text == "hi"
 
     run(backend, body)
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    assert numbers_of("actors/npx") == {"npx.FRESH": 86_400.0, "npx._LONGEST": 16 << 20, "npx._HEAD": 256}

@@ -6,6 +6,8 @@ taken for another's, as is who is at the other end of a socket; links, pipes and
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import socket
@@ -375,3 +377,179 @@ def test_what_is_ours_is_read_and_a_link_of_the_shell_is_written_to(tmp_path: Pa
     ours, theirs = socket.socketpair()
     with ours, theirs:
         own.check_peer(ours)
+
+
+# ---- what is opened, each rule alone ---------------------------------------------------------------------------------
+
+
+def test_a_regular_file_is_read_up_to_its_bound_and_not_a_byte_more(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"12345")
+    (tmp_path / "link").symlink_to(file)
+    for path in (file, tmp_path / "link"):
+        assert own.read_regular(path, 5) == b"12345"
+        with pytest.raises(OverflowError, match="more than 4 bytes"):
+            own.read_regular(path, 4)
+    with pytest.raises(IsADirectoryError):
+        own.read_regular(tmp_path, 5)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(own.NotOurs, match="not a regular file") as refused:
+        own.read_regular(tmp_path / "pipe", 5)
+    assert (refused.value.errno, refused.value.filename) == (errno.EPERM, str(tmp_path / "pipe"))
+
+
+def test_what_is_opened_is_not_inherited_never_waits_and_is_a_new_file_for_us_alone(tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        descriptor = own.open_own(tmp_path / "new", os.O_WRONLY | os.O_CREAT)
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE(os.fstat(descriptor).st_mode) == 0o600
+    assert not os.get_inheritable(descriptor)
+    assert fcntl.fcntl(descriptor, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+    assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_NONBLOCK
+    os.close(descriptor)
+    folder = own.open_own_folder(tmp_path, denied=0)
+    assert fcntl.fcntl(folder, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+    os.close(folder)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o620, 0o602, 0o644])
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR])
+def test_what_others_may_write_is_not_read_and_may_be_written(tmp_path: Path, mode: int, flags: int) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    file.chmod(mode)
+    if flags == os.O_RDONLY and mode & 0o022:
+        with pytest.raises(own.NotOurs, match="others may write to it"):
+            own.open_own(file, flags)
+    else:
+        os.close(own.open_own(file, flags))
+
+
+def test_what_is_not_ours_is_not_emptied_and_what_is_ours_is(tmp_path: Path) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    file = tmp_path / "file"
+    file.write_bytes(b"keep me")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        patch.setattr(own, "_ROOT", os.getuid() + 2)
+        with pytest.raises(own.NotOurs, match="belongs to another user"):
+            own.open_own(file, flags)
+        assert file.read_bytes() == b"keep me"
+        patch.setattr(own, "_ROOT", os.getuid())
+        assert own.read_own(file) == b"keep me", "root's is as good as ours"
+    os.close(own.open_own(file, flags))
+    assert file.read_bytes() == b""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    os.close(own.open_own(tmp_path / "pipe", flags, is_named=True))
+    os.close(reader)
+    with pytest.raises(OSError, match="No such device") as nobody_reads:
+        own.open_own(tmp_path / "pipe", flags, is_named=True)
+    assert nobody_reads.value.errno == errno.ENXIO, "it would wait for a reader"
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_only_a_link_of_the_system_is_followed_and_only_for_who_named_it(
+    tmp_path: Path, is_named: bool
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "victim")
+    with pytest.raises(own.NotOurs, match="it is a link"):
+        own.open_own(tmp_path / "link", os.O_WRONLY | os.O_CREAT, is_named=is_named)
+    assert not (tmp_path / "victim").exists()
+    reader, writer = os.pipe()
+    try:
+        if is_named:
+            os.close(own.open_own(f"/dev/fd/{writer}", os.O_WRONLY, is_named=True))
+        else:
+            with pytest.raises(own.NotOurs, match="it is a link"):
+                own.open_own(f"/dev/fd/{writer}", os.O_WRONLY)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_folder_of_ours_is_made_for_us_alone_with_all_above_it(tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        own.make_folder(tmp_path / "a" / "b" / "c")
+    finally:
+        os.umask(previous)
+    for folder in ("a", "a/b", "a/b/c"):
+        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700, folder
+    (tmp_path / "a").chmod(0o755)
+    own.make_folder(tmp_path / "a" / "b")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o755, "what is there stays as it is"
+    own.make_own_folder(tmp_path / "a", denied=own.WRITABLE)
+    with pytest.raises(own.NotOurs, match="mode 0700 or less"):
+        own.make_own_folder(tmp_path / "a")
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    for name in ("file", "link"):
+        with pytest.raises(own.NotOurs, match="must be a directory"):
+            own.open_own_folder(tmp_path / name)
+    with pytest.raises(own.NotOurs, match="must be a directory"):
+        own.make_folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize("reaches", [True, False])
+def test_a_socket_of_ours_takes_the_place_of_what_was_there_and_is_ours_alone(
+    tmp_path: Path, reaches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "reaches_long_paths", lambda: reaches)
+    with tempfile.TemporaryDirectory(prefix="gr-") as name:
+        path = Path(name) / "s.sock"
+        path.write_text("left")
+        previous = os.umask(0)
+        try:
+            listener = own.bind_own(path, 4)
+        finally:
+            os.umask(previous)
+        with listener:
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert listener.gettimeout() == 0.0, "it does not block"
+            with socket.socket(socket.AF_UNIX) as line:
+                line.connect(os.fspath(path))
+                peer, _ = listener.accept()
+                peer.close()
+        Path(name).chmod(0o755)
+        with pytest.raises(own.NotOurs):
+            own.bind_own(path, 4)
+        assert path.is_socket(), "nothing of it was touched"
+
+
+@pytest.mark.parametrize(
+    ("uid", "or_root", "is_let_in"),
+    [
+        (1000, False, True),
+        (1000, True, True),
+        (0, False, False),
+        (0, True, True),
+        (1001, True, False),
+        (None, True, False),
+        (None, False, False),
+    ],
+)
+def test_who_is_at_the_other_end_must_be_known_and_us(
+    uid: int | None, or_root: bool, is_let_in: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(own, "_peer_uid", lambda _line: uid)
+    line: Any = None
+    if is_let_in:
+        own.check_peer(line, or_root=or_root)
+        return
+    who = "its user is unknown" if uid is None else f"it runs as user {uid}"
+    with pytest.raises(own.NotOurs, match=who):
+        own.check_peer(line, or_root=or_root)
+
+
+def test_where_paths_of_sockets_are_short_they_are_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "reaches_long_paths", lambda: False)
+    folder = Path("/x")
+    assert own.fits_socket(folder, "a" * 97)  # 100 bytes
+    assert not own.fits_socket(folder, "a" * 98)
+    assert not own.fits_socket(folder, "é" * 49), "two bytes each"
+    monkeypatch.setattr(own, "reaches_long_paths", lambda: True)
+    assert own.fits_socket(folder, "a" * 200)

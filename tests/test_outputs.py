@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.support.lister import lister, tool
 
 from greenroom.actors._catalogue_file import CatalogueFile
 from greenroom.actors.login import LoginStore
+from greenroom.gateway._cli import _outputs
 from greenroom.gateway._cli._main import run as run_command
 from greenroom.gateway._mcp_tool import McpTool, Spill, _binaries, ask
 from greenroom.gateway._mcp_tool._binaries import (
@@ -32,7 +34,7 @@ from greenroom.gateway._mcp_tool._binaries import (
     without_binaries,
 )
 from greenroom.gateway._mcp_tool._outcome import REST_LIMIT, outcome_of, outcome_of_large
-from greenroom.gateway._mcp_tool._spill import id_of
+from greenroom.gateway._mcp_tool._spill import Kept, id_of
 from greenroom.gateway._setup._write import replace
 from greenroom.protocol.slices import finish
 
@@ -217,6 +219,17 @@ def test_a_read_resource_that_is_binary_is_kept_too(tmp_path: Path) -> None:
     ]
 
 
+def test_binary_content_that_says_little_of_itself_is_kept_too(tmp_path: Path) -> None:
+    blocks = [
+        {"type": "audio", "data": encoded(b"x"), "mimeType": ""},
+        {"type": "resource", "resource": {"blob": encoded(b"x"), "mimeType": 7}},
+    ]
+    audio, resource = without_binaries({"content": blocks}, Spill(tmp_path), MOST)["content"]
+    assert audio["text"].startswith("[Audio content: audio/wav]\nBinary content saved to ")
+    assert resource["text"].startswith("[Resource: ]\nBinary content saved to ")
+    assert resource["text"].endswith("MIME type: application/octet-stream")
+
+
 def test_binary_content_that_cannot_be_kept_says_why(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file where the directory should be")
     result = {"content": [{"type": "audio", "data": encoded(b"x")}]}
@@ -243,7 +256,9 @@ def picture(mode: str, side: int) -> str:
     return encoded(into.getvalue())
 
 
-@pytest.mark.parametrize(("mode", "mime"), [("RGB", "image/jpeg"), ("P", "image/png")])
+@pytest.mark.parametrize(
+    ("mode", "mime"), [("RGB", "image/jpeg"), ("P", "image/png"), ("LA", "image/png"), ("L", "image/jpeg")]
+)
 def test_an_image_over_the_bound_is_scaled_down(tmp_path: Path, mode: str, mime: str) -> None:
     data = picture(mode, 1_000)
     block = {"type": "image", "data": data, "mimeType": "image/png", "_meta": {"a": 1}}
@@ -506,3 +521,41 @@ def test_a_large_result_is_told_as_a_small_one_whatever_of_it_is_let_go(
     assert large.rest == small.rest
     assert large.spill_text == small.spill_text
     assert large.is_whole == small.is_whole
+
+
+def test_the_list_tells_size_and_age_of_each_file_as_text_and_as_json(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_command(["outputs", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["outputs"], said["bytes"]) == ([], 0)
+    assert said["directory"]
+    ages = {
+        "a clock was set back": (-50.0, 0.0, "0 s"),
+        "59.4 s": (59.4, 59.4, "59 s"),
+        "a minute": (60.0, 60.0, "1 min"),
+        "59.6 min": (3_576.0, 3_576.0, "60 min"),
+        "an hour": (3_600.0, 3_600.0, "1 h"),
+        "a day": (86_400.0, 86_400.0, "1 d"),
+        "two\x1b[2J days": (172_800.0, 172_800.0, "2 d"),
+    }
+    now = 1_800_000_000.0
+    files = [
+        Kept(str(number), Path(name), now - age, number + 1_000)
+        for number, (name, (age, _, _)) in enumerate(ages.items())
+    ]
+    monkeypatch.setattr(Spill, "kept", lambda _: files)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(_outputs, "time", SimpleNamespace(time=lambda: now))
+    assert run_command(["outputs", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [(row["path"], row["bytes"], round(row["ageSeconds"], 3)) for row in said["outputs"]] == [
+        (name, number + 1_000, age) for number, (name, (_, age, _)) in enumerate(ages.items())
+    ]
+    assert said["bytes"] == 7_021
+    assert run_command(["outputs"]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert "\x1b" not in out
+    for line, (number, (_, _, shown)) in zip(lines, enumerate(ages.values()), strict=False):
+        assert line.startswith(f"{number + 1_000:>12,} bytes  {shown:>6}  ")
+    assert lines[-2:] == ["", "7 in all, 7,021 bytes"]

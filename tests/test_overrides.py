@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,10 +13,17 @@ from tests.support.asking import Asking, AskingServer, asking_connectors
 from tests.test_conversations import call, talking
 
 from greenroom import Greenroom
-from greenroom.gateway._direct._answers import end
+from greenroom.gateway._direct._answers import end, fail
 from greenroom.gateway._mcp_tool import McpTool, ask
 from greenroom.protocol.config_parse import parse_config
-from greenroom.protocol.errors import ProtocolFault, Reach, RemoteError, UnknownTool, UsageError
+from greenroom.protocol.errors import (
+    ProtocolFault,
+    Reach,
+    RemoteError,
+    ServerLost,
+    UnknownTool,
+    UsageError,
+)
 from greenroom.protocol.overrides import ToolOverride, _fits
 
 ISSUE = {
@@ -341,6 +349,9 @@ class _Ended:
     def answer(self, result: Any) -> None:
         self.answered = result
 
+    def answer_raw(self, result: bytes, *, modern: bool) -> None:
+        self.answered = result, modern
+
 
 @pytest.mark.parametrize("is_renamed", [True, False])
 def test_an_error_of_the_server_is_told_in_the_names_of_here(is_renamed: bool) -> None:
@@ -355,7 +366,34 @@ def test_an_error_of_the_server_is_told_in_the_names_of_here(is_renamed: bool) -
         -32099,
         "[s] no summary for new_issue" if is_renamed else "[s] no title for create",
     )
-    assert data["a"] == 1
+    assert data == {"a": 1, "greenroom/server": "s"}
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28", None])
+@pytest.mark.parametrize("is_error", [True, False, None, 1])
+def test_only_the_texts_of_an_error_are_told_in_the_names_of_here(is_error: Any, version: str | None) -> None:
+    override = ToolOverride.of({"rename": "new_issue"})
+    job, target = _Ended(), SimpleNamespace(override=override, original="create")
+    blocks = [
+        {"type": "text", "text": "create: no", "annotations": {"priority": 1}},
+        {"type": "resource", "resource": {"uri": "a:b", "text": "create"}},
+        {"type": "text", "text": 7},
+        "create",
+    ]
+    result = {"content": blocks, "isError": is_error, "structuredContent": {"create": "create"}}
+    call = SimpleNamespace(result=json.dumps(result).encode(), error=None, protocol_version=version)
+    end(cast("Any", job), cast("Any", call), cast("Any", target))
+    raw, modern = job.answered
+    told = [{**cast("Any", blocks[0]), "text": "new_issue: no"}, *blocks[1:]] if is_error is True else blocks
+    assert (json.loads(raw), modern) == ({**result, "content": told}, version == "2026-07-28")
+
+
+@pytest.mark.parametrize("reach", list(Reach))
+def test_a_call_that_was_lost_says_how_far_it_came(reach: Reach) -> None:
+    job = _Ended()
+    fail(cast("Any", job), ServerLost("gone", server="s", reach=reach))
+    details = {"error": "call_failed", "server": "s", "reach": str(reach)}
+    assert job.answered["_meta"] == {"greenroom/error": details}
 
 
 def test_a_call_that_failed_here_is_told_as_any_other() -> None:

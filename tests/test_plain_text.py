@@ -117,3 +117,14 @@ def test_no_command_and_no_log_passes_on_what_a_terminal_obeys(tmp_path: Path) -
     text = "".join(said)
     assert "redgnp.exe" in text
     assert OBEYED.isdisjoint(text.replace("\n", "").replace("\t", ""))
+
+
+def test_a_line_that_just_fits_is_whole_and_one_that_was_cut_says_so() -> None:
+    assert one_line("x" * 10, 10) == "x" * 10
+    assert one_line("x" * 11, 10) == "x" * 9 + "…"
+    assert one_line("x" * 2_000) == "x" * 2_000
+    assert one_line("x" * 2_001) == "x" * 1_999 + "…"
+    assert one_line("x" + " " * 79 + "y", 10) == "x…", "what was not looked at is not said to be nothing"
+    assert one_line("x" + " " * 78 + "y", 10) == "x y"
+    assert one_line("a\u200bb\u00ad c", 10) == "ab c"
+    assert seen_in_json("a\u200b\u202e") == "a\\u200b\\u202e"

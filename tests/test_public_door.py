@@ -269,3 +269,24 @@ def test_meta_goes_along_with_a_call(backend: str) -> None:
             assert server.calls[0]["_meta"] == {"traceparent": "00-1"}
 
     run_virtual(backend, main)
+
+
+def test_each_name_of_the_front_door_is_in_its_list_its_table_and_its_types() -> None:
+    tabled = [name for names in greenroom._HOMES.values() for name in names]
+    body = ast.parse(inspect.getsource(greenroom)).body
+    (checked,) = [node.body for node in body if isinstance(node, ast.If)]
+    typed = [one.name for line in checked if isinstance(line, ast.ImportFrom) for one in line.names]
+    assert sorted(tabled) == sorted({*greenroom.__all__} - {"__version__"}) == sorted(typed)
+    assert dir(greenroom) == greenroom.__all__ == sorted(greenroom.__all__)
+    for home, names in greenroom._HOMES.items():
+        module = importlib.import_module(home, "greenroom")
+        for name in names:
+            assert getattr(greenroom, name) is getattr(module, name)
+
+
+def test_a_name_is_looked_up_once_and_one_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(vars(greenroom), "Verdict", raising=False)
+    found = greenroom.Verdict
+    assert vars(greenroom)["Verdict"] is found
+    with pytest.raises(AttributeError, match="module 'greenroom' has no attribute 'Nothing'"):
+        greenroom.Nothing  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]

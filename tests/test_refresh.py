@@ -17,11 +17,12 @@ from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gateway import faulty, logged_pids, serve
 from tests.support.installs import SPEAKS, held, logged, npx, release
 
+from greenroom.gateway import _refresh
 from greenroom.gateway._cli import _refresh as cli_refresh
 from greenroom.gateway._cli._act import patient
 from greenroom.gateway._mcp_tool import FOR_PEOPLE, Answer, CatalogueReader, parse_request
 from greenroom.gateway._mcp_tool._unknown import details, is_unknown, sentence, waits
-from greenroom.gateway._refresh import look
+from greenroom.gateway._refresh import begin, look
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config, Settings
 from greenroom.protocol.lifecycle import State
@@ -190,7 +191,8 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     assert doing(attrs.evolve(entry, fetched_at=since), tool_count=3) == {
         "name": "a", "state": "known", "tools": 3,
     }  # fmt: skip
-    assert doing(state=State.CONNECTED)["state"] == "known"
+    assert doing(state=State.CONNECTED) == {"name": "a", "state": "known", "tools": 0}
+    assert doing(last_line="npm: 3 of 7")["lastLine"] == "npm: 3 of 7"
     assert doing(None, state=State.CONNECTED)["state"] == "waiting"
     failed = doing(failed_ago=0.0, failure="no", retry_in=2.0)
     assert failed == {"name": "a", "state": "failed", "failure": "no", "retryIn": 2.0}
@@ -199,6 +201,23 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     nobody: Any = SimpleNamespace(rows=lambda: slices([]))
     gone = finish(look(nobody, nobody, {"names": ["a"], "since": since}))
     assert [(row["name"], row["state"]) for row in gone] == [("a", "failed")]
+
+
+@pytest.mark.parametrize("server", [None, "a"])
+def test_what_a_server_says_at_once_counts_as_asked_for(
+    server: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked = [100.0], list[str | None]()
+    monkeypatch.setattr(_refresh, "time", SimpleNamespace(time=lambda: now[0]))
+
+    def refresh(server: str | None = None) -> list[str]:
+        asked.append(server)
+        now[0] += 5.0
+        return ["a"]
+
+    room: Any = SimpleNamespace(refresh=refresh)
+    assert begin(room, server) == {"names": ["a"], "since": 100.0}
+    assert asked == [server]
 
 
 def test_progress_is_said_when_it_is_news_or_has_not_been_said_for_a_while(

@@ -13,7 +13,16 @@ from tests.support import run, run_virtual
 from tests.support.gateway import alive, faulty, logged_pids
 from tests.support.rooms import Outcomes, record_events, settle
 
-from greenroom import ConfigError, Greenroom, ServerDown, UnknownServer
+from greenroom import (
+    ApprovalRequest,
+    ConfigError,
+    Greenroom,
+    Note,
+    NoteCode,
+    ServerDown,
+    UnknownServer,
+    Verdict,
+)
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._mcp_tool import McpTool, ask
 from greenroom.protocol.config_parse import parse_config
@@ -535,5 +544,54 @@ def test_a_server_comes_back_by_the_very_configuration_that_it_was_removed_from(
             await room.connect("b")
             assert [status.server for status in room.status()] == ["a", "b"]
             await room.call("b_echo")
+
+    run_virtual(backend, main)
+
+
+def test_a_reload_is_told_with_its_plan_and_the_problems_that_are_new(backend: str) -> None:
+    async def main() -> None:
+        servers = {n: FakeServer() for n in "ab"}
+        async with _room(servers, _config(a={"odd": 1})) as room:
+            notes = record_events(room, Note)
+            for config in (_config(a={"odd": 1}, b={"strange": 1}), _config(a={"odd": 1}, b={"strange": 1})):
+                await room.reload(config)
+            told = [note.words for note in notes if note.code is NoteCode.CONFIGURATION]
+            assert len(told) == 2
+            assert told[0].startswith("configuration reloaded: keep 1, start 1. Problems: ")
+            assert ("strange" in told[0], "odd" in told[0]) == (True, False), "that one was told before"
+            assert told[1] == "configuration reloaded: keep 2"
+
+    run_virtual(backend, main)
+
+
+def test_what_was_allowed_of_a_server_that_was_removed_is_asked_about_when_another_has_its_name(
+    backend: str,
+) -> None:
+    async def main() -> None:
+        asked: list[str] = []
+
+        async def approve(request: ApprovalRequest) -> Verdict:
+            asked.append(request.tool)
+            return Verdict.SESSION
+
+        servers = {n: FakeServer() for n in "ab"}
+        both = _config({"approve": "all"}, a={}, b={})
+        room = Greenroom.open(
+            both,
+            cache_path=":memory:",
+            connectors=fake_connectors(servers),
+            bootstrap=False,
+            on_approval=approve,
+        )
+        async with room:
+            for name in "abab":
+                await room.call(f"{name}_echo")
+            assert asked == ["a_echo", "b_echo"]
+            await room.reload(_config({"approve": "all"}, b={}))
+            await settle()
+            await room.reload(_config({"approve": "all"}, a={"args": ["another"]}, b={}))
+            for name in "ab":
+                await room.call(f"{name}_echo")
+            assert asked == ["a_echo", "b_echo", "a_echo"]
 
     run_virtual(backend, main)

@@ -18,6 +18,7 @@ from tests.support.teller import room_of
 
 from greenroom import CallError, ConnectFailed
 from greenroom.actors._http._bodies import OURS
+from greenroom.actors._http._faults import Broken
 from greenroom.actors._http._signing import signing
 from greenroom.protocol.config_parse import Layer, merge, parse_config, redacted
 from greenroom.protocol.errors import Reach
@@ -86,6 +87,7 @@ def test_it_runs_for_our_requests_alone_in_our_environment_and_what_it_gives_is_
         ("echo planted-secret", "wrote something that is no JSON"),
         ("echo '[\"planted-secret\"]'", "wrote no JSON object"),
         ('echo \'{"X": ["planted-secret"]}\'', "wrote a header that is no text"),
+        ("yes '[' | head -c 60000 | tr -d '\\n'", "wrote something that is no JSON"),
         ('echo \'{"X Y": "planted-secret"}\'', "gives a header that cannot be sent"),
         (r"""printf '%s' '{"X": "planted\nsecret"}'""", "gives a header that cannot be sent"),
         ('echo \'{"Content-Length": "9"}\'', "gives the header Content-Length, which frames the request"),
@@ -194,3 +196,40 @@ def test_a_variable_that_is_not_set_is_a_warning() -> None:
     assert problem.startswith(
         "config: mcpServers.h.requestHeadersCommand.args[0]: environment variable(s) not set"
     )
+
+
+def test_it_is_told_the_whole_request_and_what_it_gives_is_stronger_in_any_case(backend: str) -> None:
+    learned: list[Hidden] = []
+
+    async def main() -> None:
+        script = 'printf \'{"x-team": "%s", "X-Args": "\'"$1"\'", "X-Empty": ""}\' "$(base64 | tr -d "\\n")"'
+        asked = shell(script, "two words")
+        config = parse_config({"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": asked}}})
+        sign = signing(config.servers["h"], learned.extend)
+        request = httpx2.Request(
+            "DELETE", "http://h/a?b=c", headers={"X-Team": "mine"}, content=b"\xff\n", extensions={OURS: True}
+        )
+        await sign(request)
+        told = json.loads(base64.b64decode(request.headers["x-team"]))
+        assert told == {"version": 1, "method": "DELETE", "url": "http://h/a?b=c", "bodyBase64": "/wo="}
+        assert request.headers.get_list("x-team") == [request.headers["x-team"]]
+        assert (request.headers["x-args"], request.headers["x-empty"]) == ("two words", "")
+        assert {hidden.value for hidden in learned} == {request.headers["x-team"], "two words", ""}
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize(
+    "name", ["connection", "Content-Encoding", "CONTENT-LENGTH", "Host", "transfer-encoding"]
+)
+def test_it_may_not_make_another_request_of_it(name: str) -> None:
+    asked = shell(f'echo \'{{"X-A": "1", "{name}": "x"}}\'')
+    config = parse_config({"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": asked}}})
+
+    async def main() -> None:
+        request = httpx2.Request("POST", "http://h", extensions={OURS: True})
+        with pytest.raises(Broken, match=f"gives the header {name}, which frames the request"):
+            await signing(config.servers["h"], lambda _: None)(request)
+        assert "x-a" not in request.headers
+
+    run("asyncio", main)

@@ -10,8 +10,9 @@ from tests.models.intensity import IntensityModel
 
 from greenroom.actors import Next
 from greenroom.protocol.config import Lifecycle, RestartPolicy, ServerDefinition
+from greenroom.protocol.effective import restart_policy
 from greenroom.protocol.lifecycle import Cause
-from greenroom.supervisor._restart import AFTERMATH, Intensity, after, restart_policy
+from greenroom.supervisor._restart import AFTERMATH, Intensity, after
 
 I, C, D, G = Next.IDLE, Next.CONNECT, Next.DOWN, Next.GONE  # noqa: E741  # the table reads better so
 TABLE = {  # cause: (lazy, eager, keep-alive), and whether queued calls fail

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,12 +19,14 @@ from tests.support import run, run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events, settle
 
 from greenroom import (
+    AmbiguousTool,
     Event,
     Greenroom,
     Reach,
     RoomClosed,
     State,
     UnknownPrompt,
+    UnknownResource,
     UnknownServer,
     UnknownTool,
     UsageError,
@@ -38,6 +41,7 @@ from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.supervisor._callbacks import Callbacks, as_root
 from greenroom.supervisor._core_supervision import CoreActorFailed
 from greenroom.supervisor._files import open_config
+from greenroom.supervisor._owner import Owner
 from greenroom.supervisor._room_host import RoomHost
 from greenroom.supervisor._routing import Routing
 from greenroom.supervisor._sessions import Sessions
@@ -1345,3 +1349,433 @@ def test_a_session_of_the_same_name_sees_what_its_own_profile_shows() -> None:
     sessions.ended("ann")
     sessions.open("ann", {})
     assert (sessions.sees("ann", "b"), sessions.sees_all("ann")) == (True, True)
+
+
+# ---- what a room knows and counts ----------------------------------------------------------------------------------
+
+
+def test_a_search_has_pages_and_each_of_them_is_another(backend: str) -> None:
+    async def body() -> None:
+        server = FakeServer(tools=[tool(f"echo_{number}", "Says it back") for number in range(5)])
+        async with open_room({"a": server, "b": FakeServer()}) as room:
+            await room.connect("a")
+            await room.connect("b")
+            pages = [room.search("echo", server="a", limit=2, offset=offset) for offset in (0, 2, 4, 6)]
+            assert [len(page.matches) for page in pages] == [2, 2, 1, 0]
+            assert len({match.target.name for page in pages for match in page.matches}) == 5
+            assert [page.total for page in pages] == [5, 5, 5, 5]
+            assert len(room.search("echo").matches) == 6, "without a server all have it"
+
+    run_virtual(backend, body)
+
+
+def test_what_is_wrong_with_a_list_is_in_the_row_with_and_without_what_is_wrong_in_it(backend: str) -> None:
+    wrong: Any = [{"name": "bad", "inputSchema": {"type": "array"}}]
+
+    async def body() -> None:
+        async with open_room({name: FakeServer() for name in ("plain", "cut", "odd", "both")}) as room:
+            router = room._runtime.router.ref
+            for name, tools, problems in (
+                ("plain", [tool("ok")], ()),
+                ("cut", [tool("ok")], ("cut",)),
+                ("odd", wrong, ()),
+                ("both", wrong, ("cut",)),
+            ):
+                router.tell(Learn(ServerEntry(name, "", tools=tuple(tools), problems=problems)))
+            await room.settled()
+            rows = {row.server: (bool(row.faults), row.problems) for row in room.status()}
+            assert rows == {
+                "plain": (False, ()),
+                "cut": (False, ("cut",)),
+                "odd": (True, ()),
+                "both": (True, ("cut",)),
+            }
+
+    run_virtual(backend, body)
+
+
+def test_what_a_caller_does_to_the_numbers_it_was_given_changes_nothing(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room:
+            with pytest.raises(UnknownTool):
+                await room.call("nothing")
+            before: Any = room.refusals
+            with pytest.raises(UnknownTool):
+                await room.call("nothing")
+            assert (before, room.refusals) == ({"tool_not_found": 1}, {"tool_not_found": 2})
+            before.clear()
+            assert room.refusals == {"tool_not_found": 2}
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("ask", "code"),
+    [
+        (lambda room: room.call("a_echo", 3), "invalid_args"),
+        (lambda room: room.call("a_echo", ["x"]), "invalid_args"),
+        (lambda room: room.call("nothing"), "tool_not_found"),
+        (lambda room: room.call("echo", server="nowhere"), "server_not_found"),
+        (lambda room: room.read_resource("x:/"), "resource_not_found"),
+        (lambda room: room.read_resource("x:/", "nowhere"), "server_not_found"),
+        (lambda room: room.get_prompt("nothing"), "prompt_not_found"),
+        (lambda room: room.get_prompt("nothing", server="nowhere"), "server_not_found"),
+        (lambda room: room.complete({"type": "ref/prompt", "name": "n"}, {}), "prompt_not_found"),
+        (lambda room: room.complete({"type": "ref/resource", "uri": "x:/"}, {}), "resource_not_found"),
+        (lambda room: room.complete({"type": "ref/other"}, {}), "invalid_request"),
+        (lambda room: room.request("nowhere", "tools/list"), "server_not_found"),
+    ],
+    ids=[
+        "call with a number", "call with a list", "tool", "tool of nobody", "resource", "resource of nobody", "prompt",
+        "prompt of nobody", "prompt to complete", "resource to complete", "nothing to complete", "request",
+    ],
+)  # fmt: skip
+def test_each_request_that_is_refused_is_counted_once_by_its_code_and_gives_others_a_turn(
+    backend: str, ask: Any, code: str
+) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room:
+            await room.connect("a")
+            with pytest.raises(CallError) as refused:
+                await ask(room)
+            assert refused.value.code == code
+            assert room.refusals == {code: 1}
+            turns: list[int] = []
+
+            async def insist() -> None:
+                for _ in range(3):
+                    with pytest.raises(CallError):
+                        await ask(room)
+                    turns.append(1)
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(insist)
+            assert room.refusals == {code: 7}
+        assert room.drain_report is not None
+        assert (room.drain_report.refused, room.drain_report.refusals) == (7, {code: 7})
+
+    run_virtual(backend, body)
+
+
+# ---- the owner task, over a runtime that only notes what it is asked -------------------------------------------------
+
+
+class NotedRuntime:
+    """Stands for a runtime: what it was asked, and the end that it comes to."""
+
+    def __init__(self, failure: BaseException | None = None) -> None:
+        self.asked: list[float | None] = []
+        self.is_copy = False
+        self.failure: BaseException | None = None
+        self.starts_after: anyio.Event | None = None
+        self.context: object = "not run"
+        self._end_with = failure
+        self._stop = False
+
+    def request_stop(self, patience: float | None = None) -> None:
+        self.asked.append(patience)
+        self._stop = True
+
+    async def run(self, *, task_status: Any) -> None:
+        self.context = OF_A_REQUEST.get(None)
+        with anyio.CancelScope(shield=True):
+            while self.starts_after is not None and not (self._stop or self.starts_after.is_set()):
+                await anyio.sleep(0.1)
+            task_status.started()
+            while not self._stop:
+                await anyio.sleep(0.1)
+        if self._end_with is not None:
+            self.failure = self._end_with
+            raise self._end_with
+
+
+OF_A_REQUEST: ContextVar[str | None] = ContextVar("OF_A_REQUEST", default=None)
+
+
+def test_a_cancelled_group_asks_for_the_end_with_the_usual_patience(backend: str) -> None:
+    runtime = NotedRuntime()
+
+    async def body() -> None:
+        async with anyio.create_task_group() as tasks:
+            await Owner(cast("Any", runtime)).start(tasks)
+            tasks.cancel_scope.cancel()
+
+    run_virtual(backend, body)
+    assert runtime.asked == [None]
+
+
+def test_a_copy_of_an_owner_asks_for_nothing_and_waits_for_nothing(backend: str) -> None:
+    runtime = NotedRuntime()
+
+    async def body() -> None:
+        async with anyio.create_task_group() as tasks:
+            owner = Owner(cast("Any", runtime))
+            await owner.aclose(0)  # it was never opened
+            await owner.start(tasks)
+            runtime.is_copy = True
+            with anyio.fail_after(1):
+                await owner.aclose(0)
+            assert runtime.asked == []
+            runtime.is_copy = False
+            for patience in (None, 3.0, 0):
+                await owner.aclose(patience)
+            assert (runtime.asked[0], runtime.asked[-2:]) == (None, [3.0, 0])
+
+    run_virtual(backend, body)
+
+
+def test_the_failure_of_a_room_is_raised_where_it_is_closed_and_its_cancellation_is_not() -> None:
+    async def body() -> None:
+        owner = Owner(cast("Any", NotedRuntime(OwnMistakeError("ours"))))
+        await owner.start(None)
+        for _ in range(2):
+            with pytest.raises(OwnMistakeError, match="ours"):
+                await owner.aclose(None)
+        owner = Owner(cast("Any", NotedRuntime(asyncio.CancelledError())))
+        await owner.start(None)
+        await owner.aclose(None)
+
+    run_virtual("asyncio", body)
+
+
+def test_an_owner_task_belongs_to_no_request() -> None:
+    runtime = NotedRuntime()
+
+    async def body() -> None:
+        OF_A_REQUEST.set("mine")
+        owner = Owner(cast("Any", runtime))
+        await owner.start(None)
+        await owner.aclose(None)
+        assert runtime.context is None
+
+    run_virtual("asyncio", body)
+
+
+def test_who_is_cancelled_while_a_room_opens_leaves_when_it_has_ended() -> None:
+    runtime = NotedRuntime()
+
+    async def body() -> None:
+        runtime.starts_after = anyio.Event()
+        owner = Owner(cast("Any", runtime))
+        starting = asyncio.create_task(owner.start(None))
+        await anyio.sleep(1.0)
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert starting.cancelled()
+        assert runtime.asked[0] == 0, "without patience: nobody has called anything yet"
+        assert owner._ended is not None
+        assert owner._ended.is_set()
+
+    run_virtual("asyncio", body)
+
+
+def test_an_owner_task_that_is_cancelled_before_its_first_step_has_ended_all_the_same() -> None:
+    async def body() -> None:
+        owner = Owner(cast("Any", NotedRuntime()))
+        starting = asyncio.create_task(owner.start(None))
+        while not hasattr(owner, "_task"):
+            await asyncio.sleep(0)
+        owner._task.cancel()
+        starting.cancel()
+        with anyio.fail_after(5):
+            await asyncio.wait([starting])
+            await owner.aclose(None)
+
+    run_virtual("asyncio", body)
+
+
+# ---- the end of a room, and a copy of it -----------------------------------------------------------------------------
+
+
+def test_whatever_is_asked_of_a_copy_of_a_room_is_refused_and_says_why(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server, "b": FakeServer()}) as room:
+            await room.connect("a")
+            runtime = room._runtime
+            runtime.disown()
+            for ask in (lambda: room.connect("b"), lambda: room.restart("a"), lambda: room.call("b_x")):
+                with pytest.raises(RoomClosed, match=r"forked this one. Open another here|not open"):
+                    await ask()
+            with pytest.raises(RoomClosed, match="belongs to the process that forked"):
+                await room.connect("b")
+            with pytest.raises(RoomClosed) as refused:
+                await room.call("a_echo")
+            assert refused.value.server == "a"
+            runtime.is_copy, runtime.is_running, runtime.root.closing = False, True, None
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(("patience", "took"), [(0, 0.2), (1.0, 2.0), (None, 2.0)])
+def test_a_file_that_cannot_be_written_holds_the_end_up_for_as_long_as_there_is_patience(
+    backend: str, patience: float | None, took: float
+) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room:
+            writer: Any = room._runtime.writer
+            asked: list[Any] = []
+
+            async def hang(message: Any) -> None:
+                asked.append(message)
+                await anyio.sleep_forever()
+
+            writer.ref = SimpleNamespace(ask=hang)
+            began = anyio.current_time()
+            await room.aclose(patience)
+            assert anyio.current_time() - began == pytest.approx(took, abs=0.01)
+            assert len(asked) == 1
+
+    run_virtual(backend, body)
+
+
+def test_what_is_asked_of_a_room_that_is_over_is_refused_and_nobody_waits(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room:
+            await room.connect("a")
+        with anyio.fail_after(5):
+            for ask in (room.settled, lambda: room.accept("a"), room.accept, lambda: room.connect("a")):
+                with pytest.raises(RoomClosed):
+                    await ask()
+            await room.ready()
+            assert not room.is_learning
+        for ask in (lambda: room.call("a_echo"), lambda: room.request("a", "ping")):
+            with pytest.raises(RoomClosed) as refused:
+                await ask()
+            assert (refused.value.server, refused.value.reach) == ("a", "not_sent")
+
+    run_virtual(backend, body)
+
+
+# ---- what a caller says goes along -----------------------------------------------------------------------------------
+
+
+def test_each_option_of_a_request_reaches_its_call(backend: str) -> None:
+    def heard(_params: Any) -> None:
+        raise AssertionError
+
+    async def body() -> None:
+        async with open_room({"a": FakeServer(), "b": FakeServer()}) as room:
+            learned = ServerEntry(
+                "a", "", tools=(tool("echo"),), prompts=({"name": "p"},), resources=({"uri": "x:/1", "name": "r"},),
+                templates=({"uriTemplate": "y:/{n}", "name": "t"},), revision=99, capabilities={"resources": {}},
+            )  # fmt: skip
+            room._runtime.router.ref.tell(Learn(learned))
+            await room.settled()
+            calls: list[Any] = []
+
+            def submit(server: str, call: Any, **_: Any) -> None:
+                calls.append((server, call))
+                raise UsageError("noted")
+
+            room._caller.submit = submit
+            options: Any = {"timeout": 3.0, "on_progress": heard}
+            ref = {"type": "ref/prompt", "name": "a_p"}
+            for ask in (
+                room.call("a_echo", {"n": 1}, **options, meta={}),
+                room.call("echo", server="a", **options, meta={"k": 1}),
+                room.call("a_get_r", **options),
+                room.read_resource("x:/1", **options),
+                room.read_resource("z:/", "b", **options),
+                room.get_prompt("a_p", {}, **options),
+                room.get_prompt("p", server="a", **options),
+                room.complete(ref, {"name": "n", "value": ""}, context={}, timeout=3.0),
+                room.complete({"type": "ref/resource", "uri": "y:/{n}"}, {}, timeout=3.0),
+                room.request("b", "x/own", {"k": 0}, **options),
+            ):
+                with pytest.raises(UsageError, match="noted"):
+                    await ask
+            for method in ("x/own", "resources/read"):
+                with pytest.raises(UsageError, match="noted"):
+                    room.start_request(
+                        "b", method, {}, heard, tool="t", **options, replayable=False, takes_inputs=True
+                    )
+            with pytest.raises(UsageError, match="noted"):
+                room.start_request("b", "x/own", None, None, replayable=True)
+            last = calls.pop()[1]
+            assert (last.replayable, last.takes_inputs, last.timeout, last.tool) == (True, False, None, None)
+            assert {call.timeout for _, call in calls} == {3.0}
+            completions = [call for _, call in calls if call.method == "completion/complete"]
+            assert all(call.on_progress is heard for _, call in calls if call not in completions)
+            assert all(call.wants_progress for _, call in calls if call not in completions)
+            assert [(server, call.method, call.params, call.replayable) for server, call in calls] == [
+                ("a", "tools/call", {"name": "echo", "arguments": {"n": 1}, "_meta": {}}, False),
+                ("a", "tools/call", {"name": "echo", "arguments": {}, "_meta": {"k": 1}}, False),
+                ("a", "resources/read", {"uri": "x:/1"}, True),
+                ("a", "resources/read", {"uri": "x:/1"}, True),
+                ("b", "resources/read", {"uri": "z:/"}, True),
+                ("a", "prompts/get", {"name": "p", "arguments": {}}, True),
+                ("a", "prompts/get", {"name": "p"}, True),
+                (
+                    "a", "completion/complete",
+                    {
+                        "ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "n", "value": ""},
+                        "context": {},
+                    },
+                    True,
+                ),
+                (
+                    "a", "completion/complete",
+                    {"ref": {"type": "ref/resource", "uri": "y:/{n}"}, "argument": {}}, True,
+                ),
+                ("b", "x/own", {"k": 0}, False),
+                ("b", "x/own", {}, False),
+                ("b", "resources/read", {}, True),
+            ]  # fmt: skip
+            started = [call for _, call in calls[-2:]]
+            assert [(call.tool, call.takes_inputs, call.on_end) for call in started] == [
+                ("t", True, heard)
+            ] * 2
+            assert [call.tool for _, call in calls[:3]] == ["a_echo", "a_echo", "a_get_r"]
+
+    run_virtual(backend, body)
+
+
+def test_a_name_that_several_have_or_nobody_is_told_with_where_it_could_be(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({name: FakeServer() for name in "abc"}, toolPrefix="none") as room:
+            for name in "ab":
+                said: Any = ({"name": "p"}, {"name": f"only_{name}"})
+                learned = ServerEntry(
+                    name, "", tools=(), prompts=said, resources=({"uri": "x:/1", "name": "r"},),
+                    revision=99, capabilities={"resources": {}},
+                )  # fmt: skip
+                room._runtime.router.ref.tell(Learn(learned))
+            room._runtime.router.ref.tell(Learn(ServerEntry("c", "", tools=(), prompts=(), revision=99)))
+            await room.settled()
+            prompt, resource = room.get_prompt("p"), room.read_resource("x:/1")
+            for ask, words in ((prompt, 'Prompt "p"'), (resource, 'Resource "x:/1"')):
+                with pytest.raises(AmbiguousTool) as several:
+                    await ask
+                assert str(several.value).startswith(words)
+            with pytest.raises(UnknownPrompt) as unknown:
+                await room.get_prompt("nothing", server="a")
+            assert "only_a" in str(unknown.value)
+            assert "only_b" not in str(unknown.value), "that is another's"
+            with pytest.raises(UnknownResource, match="Specify a server: a, b"):
+                await room.read_resource("nowhere:/")
+            with pytest.raises(UnknownServer):
+                await room.complete({"type": "ref/resource", "uri": "x:/1"}, {}, server="nobody")
+            with pytest.raises(UnknownServer):
+                room.locate("x:/1", "nobody")
+            assert room.locate("x:/1", "c").server == "c", "who names a server means that one"
+            assert (room.locate("x:/1", "b").server, room.locate("x:/1", "b").original) == ("b", "x:/1")
+
+    run_virtual(backend, body)
+
+
+def test_a_description_that_is_not_there_names_no_other_tool_of_the_server_but_those_like_it(
+    backend: str,
+) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer(tools=[tool("echo"), tool("other")])}) as room:
+            await room.connect("a")
+            assert room.describe("echo", server="a").name == "a_echo"
+            with pytest.raises(UnknownTool) as unknown:
+                room.describe("a_ecoh")
+            assert unknown.value.suggestions == ("a_echo",)
+            assert "other" not in str(unknown.value)
+
+    run_virtual(backend, body)

@@ -161,6 +161,43 @@ def test_who_waits_too_long_is_told_and_nothing_was_sent(backend: str) -> None:
     run_virtual(backend, main)
 
 
+def test_who_has_got_its_slot_in_time_may_take_longer_to_start(backend: str) -> None:
+    async def main() -> None:
+        servers = {"s0": FakeServer(call_latency=3.0), "s1": FakeServer(greet_latency=4.0)}
+        async with open_room(servers, maxConnections=1, acquireTimeoutMs=5000) as room, Outcomes() as calls:
+            calls.start(room, "s0_echo")
+            await settle()
+            late = calls.start(room, "s1_echo")
+            await anyio.sleep(10)
+
+            assert (late.outcome, late.at) == ("{}", pytest.approx(7.0))
+
+    run_virtual(backend, main)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "too late"])
+def test_a_server_that_nobody_waits_for_any_more_is_not_started_when_a_slot_is_free(
+    backend: str, how: str
+) -> None:
+    async def main() -> None:
+        servers = _servers(2, call_latency=10.0)
+        times: dict[str, Any] = (
+            {"queueTimeoutMs": 1_000, "connectTimeoutMs": 1_000} if how == "too late" else {}
+        )
+        async with open_room(servers, maxConnections=1, **times) as room, Outcomes() as calls:
+            calls.start(room, "s0_echo")
+            await settle()
+            with anyio.move_on_after(5), suppress(CallTimeout):
+                await room.connect("s1")
+            assert anyio.current_time() == (2.0 if how == "too late" else 5.0)
+            assert [status.waiting_for for status in room.status()] == [None, None]
+            await anyio.sleep(20)
+
+            assert [server.starts for server in servers.values()] == [1, 0]
+
+    run_virtual(backend, main)
+
+
 def test_the_reserve_opens_after_its_time_and_closes_again(backend: str) -> None:
     async def main() -> None:
         servers = _servers(2, call_latency=20.0)
@@ -324,6 +361,28 @@ def test_keep_alive_servers_keep_their_slots_and_leave_one_for_the_rest(backend:
                 State.IDLE,
                 State.CONNECTED,
             ]
+
+    run_virtual(backend, main)
+
+
+def test_a_keep_alive_server_that_stops_makes_no_room_for_others(backend: str) -> None:
+    async def main() -> None:
+        servers = {"s0": FakeServer(stop_latency=5.0), "s1": FakeServer(), "s2": FakeServer()}
+        entries = {"s0": {"lifecycle": "keep-alive"}}
+        async with (
+            open_room(servers, entries=entries, maxConnections=2) as room,
+            anyio.create_task_group() as tasks,
+        ):
+            await room.connect("s0")
+            await room.call("s1_echo")
+            tasks.start_soon(room.restart, "s0")
+            await settle()
+            assert room.status()[0].state is State.DRAINING
+
+            await room.call("s2_echo")
+
+            assert anyio.current_time() == pytest.approx(0.0, abs=0.1), "in the place of `s1`, and at once"
+            assert [status.state for status in room.status()[:2]] == [State.DRAINING, State.IDLE]
 
     run_virtual(backend, main)
 

@@ -16,8 +16,8 @@ from tests.support.rooms import open_room
 from greenroom import Kind
 from greenroom.actors import Define, EventStream, Learn, Router, Sync, current_backend
 from greenroom.actors._ref import Reply
-from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.config import ServerDefinition, Settings
+from greenroom.protocol.catalogue import Pinned, ServerEntry
+from greenroom.protocol.config import PrefixMode, ServerDefinition, Settings
 from greenroom.protocol.events import NoteCode
 from greenroom.testing._fake import FakeServer, tool
 
@@ -158,6 +158,33 @@ def test_new_definitions_make_unknown_what_does_not_fit_them(backend: str) -> No
     with_router(backend, body)
 
 
+def test_new_settings_name_what_is_known_anew_and_of_one_revision_the_reload_counts(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "one"))
+        told = entry("a", "one", "two")
+        plain = Settings(tool_prefix=PrefixMode.NONE)
+        bench.router.ref.tell(Define(definitions("a"), {"a": told}, plain))
+        await bench.router.ref.ask(Sync)
+        assert bench.names() == ["one", "two"]
+        assert bench.router.entry("a") is told
+        await bench.learn(entry("a", "three", revision=2))
+        assert bench.names() == ["three"], "the settings stay"
+
+    with_router(backend, body)
+
+
+def test_a_batch_is_compared_with_what_was_known_before_it(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "one"), entry("a", "one", revision=2))
+        assert bench.announced == ["a"], "nothing was known"
+        await bench.learn(entry("a", "two", revision=3), entry("a", "one", revision=4))
+        assert bench.announced == ["a"], "it is as it was"
+        await bench.learn(entry("a", "two", revision=5), entry("a", "two", revision=6))
+        assert bench.announced == ["a", "a"]
+
+    with_router(backend, body)
+
+
 def test_a_reload_that_looked_before_a_server_spoke_does_not_forget_what_it_said(backend: str) -> None:
     async def body(bench: Bench) -> None:
         old, new = (
@@ -255,6 +282,11 @@ def test_nothing_is_learned_of_who_is_not_configured(backend: str) -> None:
         {"templates": ({"uriTemplate": "x:/{a}"},)},
         {"prompts": ({"name": "p"},)},
         {"instructions": "Be kind."},
+        {"resources": ()},
+        {"templates": ()},
+        {"prompts": ()},
+        {"problems": ("prompts/list: cut after 2 pages",)},
+        {"pinned": Pinned(changed={"t": ("description",)})},
     ],
 )
 def test_whatever_a_reader_could_see_is_announced(backend: str, more: dict[str, Any]) -> None:

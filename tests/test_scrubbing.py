@@ -10,20 +10,24 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.support import run
+from tests.support import run, run_virtual
 from tests.support.asking import AskingServer
 from tests.support.gateway import HELLO, serve
 from tests.support.lister import lister, tool
+from tests.support.rooms import open_room
 from tests.test_conversations import asking_room, echo, talking
 from tests.test_meta import use
 
 from greenroom import Greenroom
 from greenroom.gateway._direct._calls import DirectCalls
+from greenroom.gateway._said import scrubbed_params, scrubbed_progress, scrubbed_question
 from greenroom.gateway._suspended import StateSigner
+from greenroom.protocol.config import Scrub
 from greenroom.protocol.scrubbing import _MARKS, _STEP, _TOKEN, scrubbed, scrubbed_text, scrubbing
 from greenroom.protocol.secrets import Hidden, Secrets
 from greenroom.protocol.slices import finish
 from greenroom.supervisor._scrubber import Scrubber
+from greenroom.testing._fake import FakeServer
 
 WEB_TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 TOKENS = [
@@ -206,6 +210,14 @@ def test_a_large_text_is_searched_in_pieces_and_none_is_missed(credential: str, 
         assert '"token":"[REDACTED:VALUE]"' in found
 
 
+def test_a_known_secret_is_removed_wherever_one_slice_of_a_large_result_ends_in_it() -> None:
+    """It looks like no token: only its bytes tell it."""
+    secret = b"winter morning"
+    for cut in range(len(secret) + 1):
+        before = b'["' + b"x" * (32_768 - 2 - cut)
+        assert scrubbed(before + secret + b'!"]', (secret,)) == before + b'***!"]', cut
+
+
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 @pytest.mark.parametrize(
     "token", ["npm_abcdefghijklmnopqrstuvwxyz0123456789", "rk_live_abcdefghij0123456789"]
@@ -323,6 +335,16 @@ def test_a_program_is_given_results_as_they_are_unless_it_asks(
     run(backend, main)
 
 
+def test_a_session_s_own_credential_is_removed_from_what_the_session_is_given(backend: str) -> None:
+    async def main() -> None:
+        async with open_room({"s": FakeServer()}, scrub="all") as room, room.session("ann") as ann:
+            room._runtime.context.secrets.add("s", "ann", [Hidden("TOKEN", OWN)])
+            said = [(await caller.call("echo", {"x": OWN}, server="s")).raw for caller in (ann, room)]
+            assert [OWN in json.dumps(each) for each in said] == [False, True], "nobody else's is known"
+
+    run_virtual(backend, main)
+
+
 def test_a_question_keeps_the_state_by_which_its_server_knows_it() -> None:
     """The state may be a token; whoever changed it would end the call."""
     told: list[bytes] = []
@@ -346,3 +368,75 @@ def test_code_in_the_sandbox_is_given_no_credential(backend: str) -> None:
             assert TOKENS[1] not in said
 
     run(backend, main)
+
+
+# ---- what a server says beside its results ---------------------------------------------------------------------------
+
+
+class Wiping:
+    """A room that scrubs what one server says at one door: every `S` goes."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Scrub]] = []
+
+    def scrubber(self, server: str, door: Scrub, /) -> Any:
+        self.asked.append((server, door))
+        return self if (server, door) == ("s", Scrub.MCP) else None
+
+    def scrub(self, raw: bytes) -> bytes:
+        return raw.replace(b"S", b"*") if b"S" in raw else raw
+
+
+def test_what_a_server_says_beside_its_results_loses_credentials_at_the_same_doors() -> None:
+    room: Any = Wiping()
+    said = {"level": "info", "logger": "aSb", "data": {"x": "S"}, "progress": 1.5}
+    assert scrubbed_params(room, Scrub.MCP, "s", said) == {**said, "logger": "a*b", "data": {"x": "*"}}
+    for server, door in (("t", Scrub.MCP), ("s", Scrub.ALL)):
+        assert scrubbed_params(room, door, server, said) is said
+    clean = {"data": "x"}
+    assert scrubbed_params(room, Scrub.MCP, "s", clean) is clean
+    told: list[Any] = []
+    tell = scrubbed_progress(room, Scrub.MCP, "s", told.append)
+    tell({"progress": 1, "message": "S"})
+    assert told == [{"progress": 1, "message": "*"}]
+    assert set(room.asked) == {("s", Scrub.MCP), ("t", Scrub.MCP), ("s", Scrub.ALL)}
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1])
+def test_what_is_too_long_to_be_looked_through_goes_on_without_its_words(over: int) -> None:
+    room: Any = Wiping()
+    numbers = {"progress": 2.5, "total": 7, "done": False}
+    rest = {**numbers, "message": "S", "logger": "S", "level": "S"}
+    size = len(json.dumps({**rest, "data": ""}, separators=(",", ":")))
+    said = {**rest, "data": "x" * (65_536 - size + over)}
+    found = scrubbed_params(room, Scrub.MCP, "s", said)
+    if over <= 0:
+        assert found == {**said, "message": "*", "logger": "*", "level": "*"}
+    else:
+        instead = dict.fromkeys(("message", "data", "logger"), "[REDACTED: too long to be looked through]")
+        assert found == {**numbers, **instead}
+        short = {"progress": 1, "data": "x" * 65_536}
+        assert set(scrubbed_params(room, Scrub.MCP, "s", {**short, "message": 5, "x": "S" * 9})) == {
+            *("progress", "data", "message")
+        }
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "shown"),
+    [
+        (
+            "elicitation/create",
+            {"message": "S", "schema": {"S": "S"}},
+            {"message": "*", "schema": {"S": "S"}},
+        ),
+        ("elicitation/create", {"message": 5, "url": "S"}, {"message": 5, "url": "S"}),
+        ("elicitation/create", {"url": "S"}, {"url": "S"}),
+        ("sampling/createMessage", {"message": "S"}, {"message": "S"}),
+    ],
+)
+def test_of_a_question_only_the_sentence_for_a_person_is_looked_through(
+    method: str, params: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    room: Any = Wiping()
+    assert scrubbed_question(room, Scrub.MCP, "s", method, params) == shown
+    assert scrubbed_question(room, Scrub.ALL, "s", method, params) == params

@@ -263,3 +263,150 @@ def test_a_slip_is_looked_for_in_words_of_four_to_twenty_four_letters(length: in
     ranking = Ranking([Document.of("a", "a", "s", word[1:])])
     assert (ranking._one_slip_from(word) == [word[1:]]) is is_found
     assert ranking._one_slip_from(f"{word[:-1]}7") == []
+
+
+# ---- what the index adds to it ---------------------------------------------------------------------------------------
+
+
+def documents(*said: tuple[str, str]) -> Ranking:
+    return Ranking([Document.of(f"s_{name}", name, "s", text) for name, text in said])
+
+
+@pytest.mark.parametrize(("length", "is_purpose"), [(19, False), (21, True), (230, True), (250, False)])
+def test_what_a_description_says_first_counts_more(length: int, is_purpose: bool) -> None:
+    """Up to its first full stop, or so many characters of it."""
+    first = "x" * (length - 1) + "."
+    with_stop = Document.of("s_a", "a", "s", f"{first} zebra {'filler ' * 200}")
+    points = dict(zip(with_stop.stems, with_stop.points, strict=True))
+    behind = Document.of("s_a", "a", "s", f"{'y' * 30}. {first} zebra {'filler ' * 200}")
+    late = dict(zip(behind.stems, behind.points, strict=True))
+    assert (points["zebra"] > late["zebra"]) is (length == 19)
+    assert is_purpose is (19 < length < 250)
+
+
+def test_of_a_tool_forty_parameters_and_the_beginning_of_what_is_said_of_them_count() -> None:
+    properties: dict[str, Any] = {f"p{number}": {} for number in range(39)}
+    properties["zebra"] = {
+        "description": "x " * 190 + "giraffe " + "x " * 20 + "heron",
+        "enum": ["OSTRICH", 5],
+    }
+    properties["lion"] = {}
+    one = Document.of("s_a", "a", "s", "", schema={"properties": properties})
+    assert {"zebra", "giraff", "ostrich"} <= set(one.stems)
+    assert not {"lion", "heron"} & set(one.stems)
+    many = {"a": {"enum": [f"w{number}" for number in range(25)]}}
+    stems = set(Document.of("s_a", "a", "s", "", schema={"properties": many}).stems)
+    assert "w19" in stems
+    assert "w20" not in stems
+    for odd in ({}, {"properties": []}, {"properties": {"a": True, "b": {"description": 5, "enum": "x"}}}):
+        assert Document.of("s_a", "a", "s", "", schema=odd).names == ("a", "s a")
+
+
+def test_a_name_is_found_in_every_spelling_and_in_parts_that_are_written_together() -> None:
+    ranking = documents(("gitHubSearch", ""), ("git_hub", ""), ("github", ""), ("other", ""))
+    for query in ("gitHubSearch", "git_hub_search", "git hub search", "s_gitHubSearch", "S_git-hub.search"):
+        (first, score), *_ = ranking.rank(query, 4)[0]
+        assert (first, score) == (0, EXACT), query
+    assert {number for number, _ in ranking.rank("github", 4)[0]} == {0, 1, 2}
+
+
+def test_a_search_may_be_of_some_documents_only_and_counts_them() -> None:
+    ranking = documents(("alpha", "beta"), ("beta", ""), ("alpha_beta", ""), ("gamma", ""))
+    everything, total = ranking.rank("beta", 10)
+    assert total == 3
+    assert everything[0] == (1, EXACT)
+    assert ranking.rank("beta", 10, [0, 2, 3])[1] == 2
+    assert [number for number, _ in ranking.rank("beta", 10, [1])[0]] == [1]
+    assert ranking.rank("beta", 10, []) == ([], 0)
+    assert ranking.rank("beta", 1, [0, 2]) == (everything[1:2], 2)
+    assert ranking.rank("", 10) == ranking.rank("--", 10) == ([], 0)
+
+
+def test_a_query_is_read_up_to_thirty_two_words_and_a_thousand_characters() -> None:
+    filler = [f"w{number}" for number in range(31)]
+    assert asked(" ".join([*filler, "last", "late"]))[0] == [*filler, "last"]
+    assert asked("create create issue")[0] == asked("create issue")[0]
+    index = build({"s": [["zebra", ""]]})
+    assert names(search(index, "x" * 994 + " zebra")) == ["s_zebra"]
+    assert names(search(index, "x" * 999 + " zebra")) == []
+
+
+def test_words_that_say_nothing_count_only_where_there_are_no_others() -> None:
+    assert asked("the cat of the day")[0] == ["cat", "day"]
+    assert asked("about this")[0] == ["about", "this"]
+    for number in range(1, 4):
+        assert len(asked("pull request and more"[: 12 + number])[1]) <= 8
+
+
+@pytest.mark.parametrize(
+    ("word", "slips", "far"),
+    [
+        (
+            "planet",
+            ["plant", "lanet", "plane", "planeet", "xplanet", "planetx", "plamet", "palnet", "lpanet"],
+            "plamit",
+        ),
+        ("zebra", ["zbera", "zebr", "zebrra", "debra"], "zrbea"),
+    ],
+)
+def test_one_slip_is_a_letter_left_out_added_changed_or_exchanged(
+    word: str, slips: list[str], far: str
+) -> None:
+    ranking = Ranking([Document.of("s_a", "a", "s", word)])
+    for slip in slips:
+        assert ranking.rank(slip, 1)[1] == 1, slip
+    assert ranking.rank(far, 1)[1] == 0
+
+
+def test_a_pattern_is_looked_for_in_names_and_in_descriptions_of_a_server() -> None:
+    index = build({"a": [["zebra", ""], ["x", "a zebra"], ["y", ""]], "b": [["zebra", ""]]})
+    page = search_matching(index, lambda text: "zebra" in text, limit=2)
+    assert (names(page), page.total, page.next_offset) == (["a_x", "a_zebra"], 3, 2)
+    rest = search_matching(index, lambda text: "zebra" in text, limit=2, offset=2)
+    assert (names(rest), rest.total, rest.next_offset) == (["b_zebra"], 3, None)
+    own = search_matching(index, lambda text: "zebra" in text, server="a")
+    assert (names(own), own.total, own.has_more) == (["a_x", "a_zebra"], 2, False)
+    assert names(search_matching(index, lambda text: "zebra" in text, limit=0)) == ["a_x"]
+    assert search_matching(index, lambda text: True, server="nobody").total == 0
+
+
+def test_a_blank_query_has_pages_too() -> None:
+    index = build({"a": [[f"t{number}", ""] for number in range(5)], "b": [["t", ""]]})
+    page = search(index, " ", server="a", limit=2, offset=3)
+    assert (names(page), page.total, page.next_offset) == (["a_t3", "a_t4"], 5, None)
+    assert search(index, "", server="a", limit=2).next_offset == 2
+    assert search(index, "", server="nobody").total == 0
+    assert {match.score for match in page.matches} == {0}
+
+
+# ---- suggestions -----------------------------------------------------------------------------------------------------
+
+
+def test_a_suggestion_is_of_the_name_the_servers_own_name_or_its_words() -> None:
+    index = build({"git-mcp": [["create.issue", ""], ["list", ""]], "jira": [["delete", ""]]})
+    for mistaken in (
+        "git_create_isue",
+        "git-mcp_create_isue",
+        "git_mcp_creat_issue",
+        "create_isue",
+        "jira_create_isue",
+    ):
+        assert index.suggest(mistaken)[0] == "git-mcp_create_issue", mistaken
+    assert index.suggest("git_mcp_lst") == ("git-mcp_list",)
+    assert index.suggest("remove everything") == ("jira_delete",)
+    assert index.suggest("x" * 129) == ()
+
+
+def test_suggestions_are_as_many_as_are_asked_for_and_those_spelled_alike_come_first() -> None:
+    tools = [[f"thing_{letter}", ""] for letter in "abcdefgh"]
+    index = build({"s": [*tools, ["ting", "thing thing"]]})
+    assert len(index.suggest("s_thing_x")) == 5
+    assert len(index.suggest("s_thing_x", 3)) == 3
+    assert index.suggest("s_ting_")[0] == "s_ting"
+
+
+def test_among_very_many_tools_none_is_compared_letter_by_letter() -> None:
+    few = build({"s": [[f"zebra{number:04}", ""] for number in range(1_000)]})
+    many = build({"s": [[f"zebra{number:04}", ""] for number in range(1_001)]})
+    assert few.suggest("zbra0500")[0] == "s_zebra0500"
+    assert many.suggest("zbra0500") == ()

@@ -11,13 +11,14 @@ import anyio
 import pytest
 from tests.support import run
 from tests.support.gateway import PATIENCE, alive, gone_within
+from tests.support.numbers import numbers_of
 from tests.support.raw_http import raw_http
 from tests.support.teller import room_of, teller
 
 from greenroom import ConnectFailed
 from greenroom.actors._guard_main import children_of
 from greenroom.actors._reaper import strays
-from greenroom.actors.secret_commands import LARGEST, Asked, answers
+from greenroom.actors.secret_commands import LARGEST, Asked, Failure, Job, answers, failure_of
 from greenroom.protocol.asked import command_in, without_asked
 from greenroom.protocol.config_parse import Layer, merge, parse_config, redacted
 from greenroom.protocol.interpolate import expand_definition
@@ -92,6 +93,65 @@ def test_a_failure_names_the_place_and_shows_nothing_that_was_said(
         assert "planted" not in str(failed.value)
 
     run(backend, main)
+
+
+SHELL = ("/bin/sh", "-c")
+SETTING = "the setting"
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (Job((*SHELL, "sleep 0.3; echo ' late '"), 60, SETTING), "late"),
+        (Job((*SHELL, "printf 0123456789"), 60, SETTING, most=10), "0123456789"),
+        (Job((*SHELL, "printf 0123456789"), 60, SETTING, most=9), Failure("wrote more than 9 bytes")),
+        (Job((*SHELL, "echo $OURS-$GIVEN"), 60, SETTING, environ={"GIVEN": "given"}), "-given"),
+        (Job((*SHELL, "echo $OURS-$GIVEN"), 60, SETTING), "ours-"),
+        (Job(("/bin/cat",), 60, SETTING, given=lambda: b"an input"), "an input"),
+        (Job(("/bin/cat",), 60, SETTING), Failure("wrote nothing to its standard output")),
+        (
+            Job(("/no/such/program",), 60, SETTING),
+            Failure("could not be started (No such file or directory)"),
+        ),
+        (Job((*SHELL, "exec sleep 1000"), 0.2, SETTING), Failure("has not ended in 0.2 s (the setting)")),
+        (
+            Job((*SHELL, "echo planted; exec >&-; exec sleep 1000"), 0.2, SETTING),
+            Failure("has not ended in 0.2 s (the setting)"),
+        ),
+        (Job((*SHELL, "echo planted; exec >&-; sleep 0.2"), 60, SETTING), "planted"),
+    ],
+)
+def test_a_run_of_a_program_gives_what_it_wrote_or_says_why_not(
+    backend: str, job: Job, said: str | Failure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OURS", "ours")
+
+    async def main() -> None:
+        assert await job.output() == said
+        assert failure_of(said) == (said.what if isinstance(said, Failure) else None)
+        assert "planted" not in repr(job)
+
+    run(backend, main)
+
+
+def test_each_different_command_is_run_once_and_a_failure_ends_the_others(
+    backend: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one, two, fails = (
+        f"echo {name} >> {tmp_path}/runs; echo {name}-planted; echo {name}-planted >&2; {end}"
+        for name, end in (("one", "true"), ("two", "true"), ("three", "exit 3"))
+    )
+
+    async def main() -> None:
+        asked = [Asked(one, "env.A"), Asked(two, "args[0]"), Asked(one, "env.B")]
+        assert await answers("s", asked, 60) == {one: "one-planted", two: "two-planted"}
+        with pytest.raises(ConnectFailed, match=r"The command for env\.C of server") as failed:
+            await answers("s", [Asked(fails, "env.C"), Asked(one, "env.D")], 60)
+        assert failed.value.server == "s"
+
+    run(backend, main)
+    assert (tmp_path / "runs").read_text().split() == ["one", "two", "three"]
+    assert "planted" not in "".join(capfd.readouterr())
 
 
 def test_a_command_that_takes_too_long_fails_the_start_and_its_processes_are_gone(
@@ -212,3 +272,10 @@ def test_the_answers_of_the_last_starts_are_known_and_older_ones_are_forgotten()
 
     said = known.of(Address("s")).without("answer-003 answer-004 answer-019 of-the-definition")
     assert said == "answer-003 *** *** ***"
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    assert numbers_of("actors/secret_commands") == {
+        "secret_commands.LARGEST": 1 << 20,
+        "secret_commands._A_LOOK": 0.02,
+    }

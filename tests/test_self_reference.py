@@ -21,6 +21,11 @@ ITSELF: dict[str, dict[str, Any]] = {
     "as a module": {"command": "python3", "args": ["-m", "greenroom", "serve"]},
     "through a runner": {"command": "uvx", "args": ["greenroom", "serve"]},
     "with the same file": {"command": "greenroom", "args": ["serve", "--config", "./.mcp.json"]},
+    "with the same file, on a detour": {"command": "greenroom", "args": ["serve", "--config=x/../.mcp.json"]},
+    "with the same file at home": {"command": "greenroom", "args": ["serve", "--config", "~/.mcp.json"]},
+    "with an option that lacks its value": {"command": "greenroom", "args": ["serve", "--config"]},
+    "with an option at the end": {"command": "greenroom", "args": ["serve", "-c"]},
+    "as the client of a gateway": {"command": "greenroom", "args": ["attach"]},
 }
 ANOTHER: dict[str, dict[str, Any]] = {
     "another file": {"command": "greenroom", "args": ["serve", "--config=other.json"]},
@@ -31,6 +36,8 @@ ANOTHER: dict[str, dict[str, Any]] = {
         "cwd": "/elsewhere",
     },
     "another program": {"command": "serve", "args": ["greenroom"]},
+    "a shell that runs greenroom alone": {"command": "sh", "args": ["-c", "greenroom", "serve"]},
+    "an option of another program": {"command": "greenroom", "args": ["status", "serve"]},
 }
 
 
@@ -42,8 +49,9 @@ def _load(folder: Path, entry: dict[str, Any], *, named: bool = False) -> Any:
 
 @pytest.mark.parametrize("entry", ITSELF.values(), ids=list(ITSELF))
 def test_an_entry_that_is_the_gateway_itself_is_left_out_with_a_warning(
-    tmp_path: Path, entry: dict[str, Any]
+    tmp_path: Path, entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HOME", os.fspath(tmp_path))
     config = _load(tmp_path, entry)
 
     assert list(config.servers) == ["two"]
@@ -53,6 +61,16 @@ def test_an_entry_that_is_the_gateway_itself_is_left_out_with_a_warning(
 @pytest.mark.parametrize("entry", ANOTHER.values(), ids=list(ANOTHER))
 def test_a_gateway_behind_a_gateway_stays(tmp_path: Path, entry: dict[str, Any]) -> None:
     assert list(_load(tmp_path, entry).servers) == ["one", "two"]
+
+
+def test_the_warning_of_a_gateway_that_is_left_out_hides_no_other_and_names_its_file(tmp_path: Path) -> None:
+    config = _load(tmp_path, {**ITSELF["as in the README"], "unheardOf": 1})
+    assert [("unheardOf" in str(one), "itself" in str(one)) for one in config.problems] == [
+        (True, False),
+        (False, True),
+    ]
+    assert config.problems[-1].where == f"{tmp_path / '.mcp.json'}: mcpServers.one"
+    assert not config.problems[-1].fatal
 
 
 def test_in_a_named_file_only_the_same_file_is_itself(tmp_path: Path) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gc
 import json
+import signal
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from greenroom import __main__
 from greenroom.gateway._cli._common import run_to_end
 from greenroom.gateway._garbage import collect_again, uncollected
 
@@ -102,3 +106,37 @@ def test_a_command_without_a_loop_ends_without_a_last_collection(config: Path) -
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False True"
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_ctrl_c_ends_the_process_at_once_while_it_is_imported_and_is_python_s_again_when_it_runs(
+    ends: type[BaseException], turned_off: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    usual = signal.getsignal(signal.SIGINT)
+
+    class Gateway(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            told.append((name, gc.isenabled(), signal.getsignal(signal.SIGINT)))
+            return types.SimpleNamespace(main=run, end_uncollected=lambda: told.append("ended"))
+
+    def run() -> None:
+        told.append(("runs", signal.getsignal(signal.SIGINT)))
+        raise ends
+
+    monkeypatch.setitem(sys.modules, "greenroom.gateway", Gateway("greenroom.gateway"))
+    gc.enable()
+    try:
+        with pytest.raises(ends):
+            __main__.main()
+        assert told == [
+            ("_cli", False, signal.SIG_DFL),
+            ("_garbage", False, signal.SIG_DFL),
+            ("runs", usual),
+            "ended",
+        ]
+        assert signal.getsignal(signal.SIGINT) is usual
+    finally:
+        signal.signal(signal.SIGINT, usual)

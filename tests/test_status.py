@@ -144,3 +144,16 @@ def test_to_write_it_needs_no_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_seconds_have_one_decimal_and_none_of_nothing_is_known_of_a_view_without_tools() -> None:
+    said = json_of(ServerStatus("a", waiting=0.04, failed_ago=1.25, retry_in=2.96, tool_count=0))
+    assert (said["waiting"], said["failedAgo"], said["retryIn"], said["cached"]) == (0.0, 1.2, 3.0, True)
+    assert json_of(ServerStatus("a"))["cached"] is False
+    view = {**said, "cached": False, "more": "of a view"}
+    assert status_from(view).tool_count is None
+    assert status_from({**said, "cached": True}).tool_count == 0
+    assert status_from({"name": "a"}) == ServerStatus("a")
+    for state in State:
+        one = ServerStatus("a", state=state)
+        assert (one.connecting, one.connected) == (state is State.CONNECTING, state is State.CONNECTED)

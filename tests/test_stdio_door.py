@@ -22,7 +22,7 @@ from tests.support import run
 from tests.support.numbers import numbers_of
 from tests.support.stdio import until
 
-from greenroom.actors import LineWriter
+from greenroom.actors import LineWriter, WriteRules
 from greenroom.actors._backend import current_backend
 from greenroom.actors._stdio._lines import LINES_A_TURN, LineSplitter
 from greenroom.gateway._stdio_door import TO_A_CLIENT, StdioDoor, taken_over_stdio
@@ -278,6 +278,18 @@ def test_a_socket_serves_as_both_ends_and_is_given_back_blocking(backend: str) -
     run(backend, main)
 
 
+def test_a_descriptor_that_did_not_block_is_given_back_so(backend: str) -> None:
+    async def main() -> None:
+        with pipe() as (readable, writable):
+            os.set_blocking(readable, False)
+            door = StdioDoor(current_backend(), readable, writable, max_line=100)
+            with door.opened():
+                assert [os.get_blocking(fd) for fd in (readable, writable)] == [False, False]
+            assert [os.get_blocking(fd) for fd in (readable, writable)] == [False, True]
+
+    run(backend, main)
+
+
 def test_stray_prints_cannot_reach_the_protocol() -> None:
     """In a process of its own: standard descriptors are moved."""
     import subprocess
@@ -285,16 +297,20 @@ def test_stray_prints_cannot_reach_the_protocol() -> None:
     script = (
         "import os, sys\n"
         "from greenroom.gateway._stdio_door import taken_over_stdio\n"
+        "before = sorted(os.listdir('/proc/self/fd'))\n"
         "with taken_over_stdio() as (stdin, stdout):\n"
+        "    assert len(os.listdir('/proc/self/fd')) == len(before) + 2\n"
         "    print('stray', flush=True); os.system('echo stray child')\n"
         "    os.write(stdout, os.read(stdin, 100)); assert sys.stdin.read() == ''\n"
+        "    print('kept', end='')\n"
+        "assert sorted(os.listdir('/proc/self/fd')) == before\n"
         "print('back')\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], input=b"protocol\n", capture_output=True, check=True
     )
     assert done.stdout == b"protocol\nback\n"
-    assert done.stderr == b"stray\nstray child\n"
+    assert done.stderr == b"stray\nstray child\nkept"
     assert taken_over_stdio is not None
 
 
@@ -416,7 +432,12 @@ def test_the_mark_that_some_clients_begin_with_is_no_part_of_their_first_message
     with_door(backend, alone)
 
 
-def test_of_lines_that_came_together_no_more_are_taken_than_the_client_reads_answers(backend: str) -> None:
+@pytest.mark.parametrize("closes", [True, False])
+def test_of_lines_that_came_together_no_more_are_taken_than_the_client_reads_answers(
+    closes: bool, backend: str
+) -> None:
+    """Also from one that says nothing more, and stays."""
+
     async def body(door: StdioDoor, to_it: int, from_it: int) -> None:
         got: list[bytes] = []
         answer = b"x" * 40_000 + b"\n"
@@ -427,7 +448,8 @@ def test_of_lines_that_came_together_no_more_are_taken_than_the_client_reads_ans
 
         lines = 2 * LINES_A_TURN + 50
         os.write(to_it, b"a\n" * lines)
-        os.close(to_it)
+        if closes:
+            os.close(to_it)
         async with anyio.create_task_group() as group:
             group.start_soon(door.read, receive)
             await anyio.wait_all_tasks_blocked()
@@ -437,7 +459,8 @@ def test_of_lines_that_came_together_no_more_are_taken_than_the_client_reads_ans
             with anyio.fail_after(60):
                 while read < lines * len(answer):
                     read += len(await anyio.to_thread.run_sync(os.read, from_it, 1 << 20))
-        assert len(got) == lines
+            assert await until(lambda: len(got) == lines)
+            group.cancel_scope.cancel()
 
     with_door(backend, body)
 
@@ -492,7 +515,75 @@ def test_a_long_line_is_taken_in_its_place(backend: str, sliced: bool) -> None:
     run(backend, main)
 
 
+def test_what_cannot_be_read_ends_the_door_and_says_why(backend: str, tmp_path: Any) -> None:
+    async def main() -> None:
+        folder = os.open(tmp_path, os.O_RDONLY)
+        try:
+            with (tmp_path / "out").open("wb") as sink:
+                door = StdioDoor(current_backend(), folder, sink.fileno(), max_line=100)
+                with door.opened():
+                    await door.read(lambda _line: None)
+                assert (door.fault or "").startswith("Standard input cannot be read (Is a directory).")
+        finally:
+            os.close(folder)
+
+    run(backend, main)
+
+
+def test_a_client_that_has_said_nothing_yet_has_not_left(backend: str) -> None:
+    """A loop may say that there is something to read where somebody else has read it."""
+
+    async def body(door: StdioDoor, to_it: int, _from_it: int) -> None:
+        got: list[bytes] = []
+        async with anyio.create_task_group() as group:
+            group.start_soon(door.read, got.append)
+            await anyio.wait_all_tasks_blocked()
+            assert door._on_readable() is True
+            os.write(to_it, b"one\n")
+            assert await until(lambda: got == [b"one"])
+            os.close(to_it)
+        assert (got, door.fault) == ([b"one"], None)
+
+    with_door(backend, body)
+
+
+@pytest.mark.parametrize("lines", [LINES_A_TURN - 1, LINES_A_TURN, LINES_A_TURN + 1, 3 * LINES_A_TURN])
+def test_of_however_many_lines_each_that_says_something_is_taken_once(backend: str, lines: int) -> None:
+    said = [b"%d" % number if number % 3 else b" \r" for number in range(lines)]
+
+    async def body(door: StdioDoor, to_it: int, _from_it: int) -> None:
+        got: list[bytes] = []
+        os.write(to_it, b"\n".join((*said, b"")))
+        os.close(to_it)
+        await door.read(got.append)
+        assert got == [line for line in said if line.strip()]
+
+    with_door(backend, body)
+
+
+def test_a_terminal_is_waited_for(backend: str) -> None:
+    async def main() -> None:
+        person, terminal = os.openpty()
+        with pipe() as (_from_it, stdout):
+            try:
+                door, got = StdioDoor(current_backend(), terminal, stdout, max_line=100), list[bytes]()
+                with door.opened():
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(door.read, got.append)
+                        await anyio.sleep(0.01)
+                        await anyio.sleep(0.01)
+                        os.write(person, b"hello\n")
+                        assert await until(lambda: got == [b"hello"])
+                        group.cancel_scope.cancel()
+            finally:
+                os.close(person)
+                os.close(terminal)
+
+    run(backend, main)
+
+
 def test_the_numbers_are_those_that_were_decided() -> None:
+    assert WriteRules(128 << 20, short=4096, gathers_all=True) == TO_A_CLIENT
     found = numbers_of("gateway/_stdio_door")
     assert found == {
         "_stdio_door.CHUNK": 64 << 10,

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import io
 import json
 import os
 import re
+import signal
+import socket
+import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,19 +23,32 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run
+from tests.support import run, run_virtual
+from tests.support.numbers import numbers_of
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import _call, _values
-from greenroom.actors._backend import AGAIN, current_backend
+from greenroom.actors._backend import AGAIN, PAUSE, current_backend
 from greenroom.actors._line_writer import LineWriter, WriteRules
 from greenroom.actors._notes import Notes
-from greenroom.actors._stdio import LinePeer, _flood
+from greenroom.actors._stdio import (
+    LinePeer,
+    StdioConnection,
+    StdioConnector,
+    _child,
+    _connection,
+    _flood,
+    _tree,
+)
+from greenroom.actors._stdio._child import Child, group_lives, signal_name, start_child
+from greenroom.actors._stdio._environment import child_environment, untagged_environment
 from greenroom.actors._stdio._flood import FloodGuard
-from greenroom.actors._stdio._lines import LineSplitter
+from greenroom.actors._stdio._lines import LinesLeft, LineSplitter
 from greenroom.actors._stdio._stderr import StderrRing
+from greenroom.protocol.address import Address
 from greenroom.protocol.bounds import ERROR_BYTES, JUNK_LINES, NOTICE_BYTES, QUESTION_BYTES, UNASKED_LINES
-from greenroom.protocol.errors import Reach
+from greenroom.protocol.config import ServerDefinition, Settings
+from greenroom.protocol.errors import ConnectFailed, Reach
 from greenroom.protocol.halves import repair_utf8
 from greenroom.protocol.jsonrpc import INVALID_PARAMS, decode_line, decode_result
 from greenroom.protocol.large_message import LARGE_MESSAGE
@@ -289,6 +309,35 @@ def test_a_queued_message_can_be_withdrawn_and_a_begun_one_cannot(pipe: tuple[in
     outbox.writer.flush()
     assert got + _drain(read) == b"a" * 100_000
     assert not outbox.writer.waiting
+
+
+def test_what_a_flush_has_begun_cannot_be_withdrawn_either(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30)
+    begun, queued = Call("begun"), Call("queued")
+    outbox.put(b"a" * 200_000, begun, hold=True)
+    outbox.put(b"b" * 10, queued, hold=True)
+    outbox.writer.flush()
+    assert (begun.reach, queued.reach) == (Reach.SENT, Reach.NOT_SENT)
+    assert not outbox.writer.withdraw(begun)
+    assert outbox.writer.withdraw(queued)
+    got = b""
+    while outbox.writer.waiting:
+        got += _drain(read)
+        outbox.writer.flush()
+    assert got + _drain(read) == b"a" * 200_000
+    assert (begun.sent_at, queued.sent_at) == ([Reach.SENT], [])
+
+
+def test_who_ends_its_connection_itself_is_not_told_that_it_broke(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30, gathers_all=True)
+    outbox.put(b"last", hold=True)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, read)  # the other end has gone
+    os.close(nowhere)
+    outbox.writer.close()
+    assert (outbox.broken, outbox.writer.is_over, outbox.writer.waiting) == ([], True, 0)
 
 
 def test_what_is_held_is_written_together_at_the_next_flush(pipe: tuple[int, int]) -> None:
@@ -926,3 +975,885 @@ def test_more_is_read_at_once_while_a_long_line_comes(backend: str) -> None:
             assert len(held) == read + 200_000, "one read took all of it"
 
     run(backend, main)
+
+
+def test_the_numbers_are_those_that_were_decided() -> None:
+    found = numbers_of("actors/_stdio/*")
+    found.pop("_stdio._line_peer._SET_PIPE_SIZE", None)  # the system's own
+    assert found == {
+        "_stdio._child._FIRST_LOOK": 0.001,
+        "_stdio._child._LAST_LOOK": 0.02,
+        "_stdio._connection._POLITE": 0.4,
+        "_stdio._connection._FORCED": 0.2,
+        "_stdio._connection._SWEEP_WITHIN": 1.0,
+        "_stdio._connection._EXIT_WITHIN": 0.25,
+        "_stdio._connection._BLOCK_AT_MOST": 0.5,
+        "_stdio._connection._LAST_WORDS": 32,
+        "_stdio._connection._CHUNK": 65_536,
+        "_stdio._flood._MOST_UNASKED": 12_000.0,
+        "_stdio._flood._LEAST_UNHEARD": 1 << 20,
+        "_stdio._line_peer._CHUNK": 65_536,
+        "_stdio._line_peer._LONG": 1 << 19,
+        "_stdio._line_peer._WIDE": 1 << 18,
+        "_stdio._line_peer._LAST_WORDS": 32,
+        "_stdio._lines.HEAD": 256,
+        "_stdio._lines.LINES_A_TURN": 100,
+        "_stdio._stderr._MOST": 6,
+        "_stdio._stderr._LEAST": 3,
+        "_stdio._stderr._QUOTED_LENGTH": 400,
+    }
+
+
+# ---- lines, once more -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [1, 5, 8, 9, 40])
+def test_a_line_of_just_the_bound_is_one_and_of_a_longer_one_only_its_head_is_told(cut: int) -> None:
+    told: list[tuple[bytes, str]] = []
+    splitter = LineSplitter(8, lambda head, bound: told.append((head, bound)))
+    data = b"12345678\n123456789\nok\n" + b"x" * 300 + b"\nlast\n"
+    found = [line for at in range(0, len(data), cut) for line in splitter.feed(data[at : at + cut])]
+    assert found == [b"12345678", b"ok", b"last"]
+    assert [bound for _, bound in told] == ["8 bytes a line"] * 2
+    for head, begins in zip(sorted(head for head, _ in told), (b"123456789", b"x" * 256), strict=True):
+        assert begins.startswith(head)
+        assert len(head) > 8
+
+
+@pytest.mark.parametrize(("size", "kind"), [(LARGE_MESSAGE - 1, bytes), (LARGE_MESSAGE, bytearray)])
+def test_only_a_large_line_is_its_receivers_own(size: int, kind: type) -> None:
+    taken: list[Any] = []
+    splitter = LineSplitter(4 * LARGE_MESSAGE, _never, taken.extend)
+    splitter.feed(b"x" * (size - 1))
+    found = splitter.feed(b"y\nnext\n")
+    lines = taken if kind is bytearray else found
+    assert [len(line) for line in lines] == [size, 4]
+    assert type(lines[0]) is kind
+    assert (found if kind is bytearray else taken) == []
+
+
+def test_what_has_come_of_a_line_is_known_until_it_is_dropped() -> None:
+    splitter = LineSplitter(400, lambda head, _bound: None)
+    assert (splitter.unfinished, splitter.held) == (None, bytearray())
+    splitter.feed(b"x" * 300)
+    assert (splitter.unfinished, splitter.held) == (b"x" * 256, bytearray(b"x" * 300))
+    splitter.feed(b"x" * 101)
+    assert (splitter.unfinished, splitter.held) == (b"", None)
+    assert splitter.feed(b"more\nnext\n") == [b"next"]
+    assert (splitter.unfinished, splitter.held) == (None, bytearray())
+    splitter.skip()
+    assert splitter.feed(b"of another\nnext\n") == [b"next"]
+
+
+def test_a_hundred_lines_are_taken_in_a_turn_in_their_order() -> None:
+    left, taken = LinesLeft(), list[bytes]()
+    lines: list[Any] = [b"%d" % number for number in range(250)]
+    left.put(lines)
+    turns: list[int] = []
+    while left:
+        turns.append(left.take(taken.append, _no_slices))  # pyright: ignore[reportArgumentType]
+    assert turns == [100, 100, 50]
+    assert taken == lines
+
+
+def _no_slices(line: bytearray) -> Any:
+    raise AssertionError(f"not large: {line!r}")
+
+
+def test_a_large_line_is_one_and_what_was_cleared_in_the_middle_of_it_is_not_gone_on_with() -> None:
+    left, began = LinesLeft(), list[bytes]()
+
+    def taking(line: bytearray) -> Any:
+        began.append(bytes(line))
+        yield
+        yield
+
+    for name in (b"one", b"two"):
+        left.put([bytearray(name), b"after"])
+        assert left.take(_never_taken, taking) == 0
+        left.clear()
+        assert not left
+    left.put([bytearray(b"three"), bytearray(b"four"), b"after"])
+    counts = [left.take(_never_taken, taking) for _ in range(6)]
+    assert counts == [0, 0, 1, 0, 0, 1]
+    assert began == [b"one", b"two", b"three", b"four"]
+    assert left == [b"after"]
+
+
+def _never_taken(line: bytes | bytearray) -> None:
+    raise AssertionError(f"its turn has not come: {line!r}")
+
+
+# ---- the peer over two descriptors, once more -----------------------------------------------------------------------
+
+
+def test_what_a_server_does_not_read_of_our_replies_is_bounded_and_noted(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=1 << 22) as line:
+            line.peer.request(Call("x", {"ballast": "b" * 200_000}))  # fills the pipe
+            for number in range(1_023):
+                line.peer.reply(number, {})
+            assert line.hooks.notes == []
+            for number in range(2):
+                line.peer.reply(number, {})
+            assert line.hooks.notes[-1] == (
+                "a message was dropped: it does not read its stdin: 1,024 messages are queued already"
+            )
+
+    run(backend, main)
+
+
+def test_junk_counts_against_the_budget_of_what_nobody_asked_for(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            note = b'{"jsonrpc":"2.0","method":"notifications/x"}'
+            turns: list[Any] = []
+            for _ in range(140):  # far fewer notifications than may come at once
+                os.write(line._tell, (b"x\n" * 50 + note + b"\n") * 2)
+                more = line.peer.read()
+                while more is AGAIN:
+                    more = line.peer.read()
+                turns.append(more)
+            assert turns.index(PAUSE) == 12_000 // 102
+            assert line.over == []
+
+    run_virtual(backend, main)  # no time passes in which it would be given more
+
+
+def test_a_write_that_fails_otherwise_is_told_with_what_the_system_says(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            line.peer._writer.fault = OSError(5, "Input/output error")
+            line.peer._broken()
+            assert line.over == ["write failed: Input/output error"]
+
+    run(backend, main)
+
+
+def test_a_long_line_is_read_from_what_is_no_pipe_too(backend: str) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with Line(max_line=4 << 20) as line, ours, theirs:
+            ours.setblocking(False)
+            line.peer._read_fd = ours.fileno()
+            for _ in range(40):
+                theirs.sendall(b"x" * 20_000)
+                assert line.peer.read() is True
+            held = line.peer._lines.held
+            assert held is not None
+            assert len(held) == 800_000
+            assert line.peer._at_once == 1 << 18
+
+    run(backend, main)
+
+
+def test_what_was_gathered_is_sent_before_a_peer_falls_silent(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            first, second = Call("ping"), Call("ping")
+            line.peer.request(first)
+            line.peer.request(second)
+            assert second.reach is Reach.NOT_SENT
+            line.peer.silence()
+            assert [message["id"] for message in line.said] == [1, 2]
+            assert (second.reach, second.ends) == (Reach.SENT, [])
+
+    run(backend, main)
+
+
+# ---- the connection: the steps of its end, with a leader that is only played ----------------------------------------
+
+
+class Leader:
+    """A child that is only played. It ends `after` the named sign ("eof", "SIGTERM"; SIGKILL always), as `code`."""
+
+    pid = 4711
+
+    def __init__(self, log: list[Any], ends_at: str = "", code: int = 0) -> None:
+        self.log, self.ends_at, self.code = log, ends_at, code
+        self.ended = anyio.Event()
+        self.is_reaped = False
+        self.group_stays = False
+        reading, self._theirs = os.pipe()
+        self._their_stdin, writing = os.pipe()
+        self._their_stderr = os.pipe()
+        self.stdout, self.stderr = os.fdopen(reading, "rb", 0), os.fdopen(self._their_stderr[0], "rb", 0)
+        self.stdin = Watched(self, os.fdopen(writing, "wb", 0))
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            os.set_blocking(pipe.fileno(), False)
+
+    @property
+    def is_dead(self) -> bool:
+        return self.ended.is_set()
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.code if self.is_dead else None
+
+    async def wait_exit(self, _backend: Any) -> None:
+        await self.ended.wait()
+
+    def signal_group(self, number: int) -> None:
+        self.say(signal.Signals(number).name)
+        if number == signal.SIGKILL or self.ends_at == "SIGTERM":
+            self.ended.set()
+
+    def say(self, what: Any) -> None:
+        self.log.append((what, round(anyio.current_time(), 3)))
+
+    def reap(self) -> None:
+        assert self.is_dead
+        self.is_reaped = True
+        self.say("reaped")
+
+    def block_until_dead(self, seconds: float) -> None:
+        self.say(f"blocks {seconds}")
+        self.ended.set()
+
+    async def wait_group_gone(self) -> None:
+        self.say("gone?")
+        if self.group_stays:
+            await anyio.sleep_forever()
+
+    def close(self) -> None:
+        self.say("closed")
+
+    def let_go(self) -> None:
+        for fd in (self._theirs, self._their_stdin, self._their_stderr[1]):
+            os.close(fd)
+        for pipe in (self.stdin.pipe, self.stdout, self.stderr):
+            pipe.close()
+
+
+class Watched:
+    """The leader's stdin."""
+
+    def __init__(self, leader: Leader, pipe: Any) -> None:
+        self.leader, self.pipe = leader, pipe
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self.pipe.fileno()
+
+    def close(self) -> None:
+        self.closed = True
+        self.leader.say("stdin")
+        if self.leader.ends_at == "eof":
+            self.leader.ended.set()
+
+
+class Guarded:
+    """A guard that only says what it was told."""
+
+    def __init__(self, log: list[Any]) -> None:
+        self.log = log
+        self.told: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: self.log.append((name, *args))
+
+    def tell(self, text: str) -> None:
+        self.told.append(text)
+
+    async def sweep(self, tag: str, within: float) -> int:
+        self.log.append(("sweep", tag, within))
+        return 0
+
+
+def _ended_by(
+    backend: str,
+    monkeypatch: pytest.MonkeyPatch,
+    body: Callable[[StdioConnection, Leader, Guarded, Recorder], Awaitable[None]],
+    **more: Any,
+) -> list[Any]:
+    """What was done, in virtual time, while the body did what it did with the connection."""
+    log: list[Any] = []
+    settings = more.pop("settings", Settings())
+    installs = more.pop("installs", False)
+    monkeypatch.setattr(_connection, "departed", lambda pid: [f"left by {pid}"])
+    monkeypatch.setattr(_connection, "tree_signs", lambda pid: f"of the tree of {pid}")
+    monkeypatch.setattr(_connection, "end_departed", lambda found: log.append(("end", *found)))
+
+    async def main() -> None:
+        leader, guard, hooks = Leader(log, **more), Guarded(log), Recorder()
+        monkeypatch.setattr(_connection, "group_lives", lambda pid: leader.group_stays)
+        child: Any = leader
+        stands_in: Any = guard
+        connection = StdioConnection(
+            child,
+            hooks,
+            backend=current_backend(),
+            guard=stands_in,
+            settings=settings,
+            tag="KEY=tag",
+            installs=installs,
+        )
+        assert log == [("add", 4711), ("enclose", 4711)]
+        log.clear()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(connection._watch_exit)
+                tasks.start_soon(connection._watch_end)
+                await body(connection, leader, guard, hooks)
+                tasks.cancel_scope.cancel()
+        finally:
+            leader.let_go()
+
+    run_virtual(backend, main)
+    return log
+
+
+LEFT = ("end", "left by 4711")
+
+
+def _ladder(term: float | None, kill: float) -> list[Any]:
+    """The steps in their order; `term`: when there was a SIGTERM."""
+    steps: list[Any] = [("stdin", 0.0)]
+    steps += [] if term is None else [("SIGTERM", term)]
+    steps += [LEFT, ("SIGKILL", kill), ("remove", 4711), ("reaped", kill), LEFT, ("gone?", kill)]
+    return [*steps, ("sweep", "KEY=tag", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("ends_at", "installs", "has_spoken", "steps"),
+    [
+        ("eof", False, False, _ladder(None, 0.0)),
+        ("SIGTERM", False, False, _ladder(4.0, 4.0)),
+        ("", False, False, _ladder(4.0, 8.0)),
+        ("SIGTERM", True, False, _ladder(0.0, 0.0)),
+        ("", True, False, _ladder(0.0, 8.0)),
+        ("eof", True, False, _ladder(0.0, 0.0)),
+        ("eof", True, True, _ladder(None, 0.0)),
+        ("", True, True, _ladder(4.0, 8.0)),
+    ],
+)
+def test_a_stop_goes_down_its_steps_each_in_its_time_and_once(
+    backend: str,
+    ends_at: str,
+    installs: bool,
+    has_spoken: bool,
+    steps: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        if has_spoken:
+            await anyio.sleep(0.5)
+            connection.peer.last_heard = anyio.current_time()
+        began = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(connection.stop, 10.0)
+        await connection.stop(10.0)
+        connection.kill_now()
+        connection.close()
+        assert connection.peer.is_silent
+        assert hooks.reasons == []
+        assert guard.told == []
+        shift.append(began)
+
+    shift: list[float] = []
+    log = _ended_by(backend, monkeypatch, body, ends_at=ends_at, installs=installs)
+    told = [
+        (what, round(more[0] - shift[0], 3))
+        if len(more) == 1 and isinstance(more[0], float)
+        else (what, *more)
+        for what, *more in log
+    ]
+    assert told[:-1] == steps, "and nothing more of the others"
+    assert told[-1][0] == "closed"
+
+
+def test_a_group_that_stays_is_told_of_and_tried_again(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        leader.group_stays = True
+        await connection.stop(10.0)
+        assert anyio.current_time() == pytest.approx(2.0)
+        assert len(guard.told) == 1
+        assert "processes of group 4711 still run" in guard.told[0]
+        assert "ps -o pid,user,stat,args -g 4711" in guard.told[0]
+        leader.group_stays = False
+        await connection.stop(10.0)
+        assert len(guard.told) == 1
+        leader.log.append("over")
+        await connection.stop(10.0)
+
+    log = _ended_by(backend, monkeypatch, body, ends_at="eof")
+    assert [what for what, *_ in log[:-1]].count("sweep") == 2
+    assert log[-1] == "over"
+
+
+def test_a_kill_ends_what_had_left_before_the_leader_can_and_waits_for_nothing(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        connection.kill_now()
+        assert connection.peer.is_silent
+        connection.kill_now()
+        connection.close()
+        await anyio.sleep(5)
+        assert hooks.reasons == []
+
+    log = _ended_by(backend, monkeypatch, body)
+    assert log == [
+        LEFT,
+        ("stdin", 0.0),
+        ("SIGKILL", 0.0),
+        ("remove", 4711),
+        ("reaped", 0.0),
+        ("sweep_soon", "KEY=tag"),
+        ("SIGKILL", 0.0),
+        ("sweep_soon", "KEY=tag"),
+        ("closed", 0.0),
+    ]
+
+
+def test_whoever_waits_to_write_to_its_stdin_is_told_before_it_is_closed(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        stdin = leader.stdin.fileno()
+        with monkeypatch.context() as patch:
+            patch.setattr(anyio, "notify_closing", lambda fd: told.append((fd == stdin, leader.stdin.closed)))
+            connection.kill_now()
+            connection.kill_now()
+
+    _ended_by(backend, monkeypatch, body)
+    assert told == [(True, False)]
+
+
+def test_a_killed_leader_that_is_slow_to_die_is_waited_for_at_the_very_end(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        monkeypatch.setattr(leader, "signal_group", lambda number: leader.say("signal"))
+        connection.kill_now()
+        assert not leader.is_reaped
+        connection.close()
+
+    log = _ended_by(backend, monkeypatch, body)
+    assert [what for what, *_ in log] == [
+        *("end", "stdin", "signal", "sweep_soon"),
+        *("blocks 0.5", "remove", "reaped", "closed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sign", "exits_after", "code", "text", "told_at"),
+    [
+        ("closed its stdout", None, 0, "closed its stdout", 0.25),
+        ("closed its stdout", 0.2, 0, "exited with code 0", 0.2),
+        ("closed its stdin", 0.2, 3, "exited with code 3", 0.2),
+        ("closed its stdout", 0.2, -9, "was ended by SIGKILL", 0.2),
+        ("closed its stdout", 0.3, 3, "closed its stdout", 0.25),
+        (None, 0.1, -15, "was ended by SIGTERM", 0.1),
+    ],
+)
+def test_the_end_is_told_by_its_first_sign_or_the_code_that_comes_soon_after(
+    backend: str,
+    sign: str | None,
+    exits_after: float | None,
+    code: int,
+    text: str,
+    told_at: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        call = Call("ping")
+        connection.peer.request(call)
+        os.write(leader._theirs, RESULT % 1 + b"\n")
+        fcntl.fcntl(leader._their_stderr[1], fcntl.F_SETPIPE_SZ, 1 << 18)
+        os.write(leader._their_stderr[1], b"fatal: it broke\n" + b"x\n" * 100_000)
+        if sign is not None:
+            connection._see_end(sign)
+            connection._see_end("closed its other end")
+        if exits_after is not None:
+            await anyio.sleep(exits_after)
+            leader.ended.set()
+        with anyio.fail_after(60):
+            await hooks.lost.wait()
+        assert anyio.current_time() == pytest.approx(max(told_at, exits_after or 0.0), abs=0.001)
+        (reason,) = hooks.reasons
+        assert reason.text == text
+        assert reason.exit_code == (code if text.startswith(("exited", "was")) else None)
+        assert call.ends == [(b"{}", None)], "what was written before is read"
+        assert connection.peer.is_silent
+        assert connection.signs() == (200_016, "of the tree of 4711")
+        await anyio.sleep(5)
+        assert len(hooks.reasons) == 1
+
+    _ended_by(backend, monkeypatch, body, code=code)
+
+
+def test_a_connection_has_the_bounds_of_its_settings(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        assert connection.pid == 4711
+        assert connection.last_line == ""
+        os.write(leader._their_stderr[1], b"1234567890\nabcdefgh\n")
+        assert connection._read_stderr() is True
+        assert connection._read_stderr() is True, "nothing is there, and it is no end"
+        assert (connection.last_line, connection.stderr_tail()) == ("abcdefgh", ("abcdefgh",))
+        os.write(leader._theirs, b'{"id":1,"result":"' + b"x" * 990 + b"\n")
+        connection.peer.read()
+        assert "over the bound of 1,000 bytes" in hooks.notes[0]
+        os.close(leader._their_stderr[1])
+        assert connection._read_stderr() is False
+        leader._their_stderr = (0, os.dup(0))
+
+    _ended_by(backend, monkeypatch, body, settings=Settings(max_line=1_000, stderr_ring=12))
+
+
+# ---- the connector --------------------------------------------------------------------------------------------------
+
+
+class Played:
+    """A connection of which only the ways it ends matter."""
+
+    def __init__(self, log: list[str], pump: BaseException | None) -> None:
+        self.log, self.fails = log, pump
+
+    def pump(self, tasks: Any) -> None:
+        async def forever() -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.log.append("pumps end")
+                if self.fails is not None:
+                    raise self.fails
+
+        tasks.start_soon(forever)
+
+    def kill_now(self) -> None:
+        self.log.append("killed")
+
+    def close(self) -> None:
+        self.log.append("closed")
+
+
+def _connector(**more: Any) -> StdioConnector:
+    guard: Any = more.pop("guard", None)
+    values: dict[str, Any] = {"command": "x", **more}
+    definition = ServerDefinition("s", **values)
+    return StdioConnector(
+        definition,
+        Address("s"),
+        3,
+        backend=current_backend(),
+        guard=guard,
+        settings=Settings(),
+        run_id="run-7",
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "pump", "raised"),
+    [
+        (None, None, None),
+        (KeyError("own"), None, KeyError),
+        (KeyError("own"), ValueError("of a pump"), ExceptionGroup),
+        (None, ValueError("of a pump"), ValueError),
+    ],
+)
+def test_leaving_kills_what_is_left_ends_the_pumps_and_closes_last(
+    backend: str,
+    own: Exception | None,
+    pump: Exception | None,
+    raised: type[Exception] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        connector, played = _connector(), Played(log, pump)
+        monkeypatch.setattr(connector, "_start", lambda hooks: played)
+        found: Exception | None = None
+        try:
+            async with connector.open(Recorder()):
+                await anyio.wait_all_tasks_blocked()
+                if own is not None:
+                    raise own
+        except Exception as error:
+            found = error
+        assert raised is type(found) or (raised, found) == (None, None)
+
+    run(backend, main)
+    assert log == ["killed", "pumps end", "closed"]
+
+
+def test_what_is_started_is_started_under_the_guard_with_its_tag(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {"PATH": "/bin"})
+    started: list[Any] = []
+
+    async def main() -> None:
+        for command, installs in (("npx", True), ("python", False)):
+            log: list[Any] = []
+            leader = Leader(log)
+
+            def start(definition: Any, environment: Any, leader: Leader = leader) -> Any:
+                started.append((definition.command, environment))
+                return leader
+
+            monkeypatch.setattr(_connection, "start_child", start)
+            connection = _connector(guard=Guarded(log), command=command, args=("pkg",))._start(Recorder())
+            assert connection._installs is installs
+            assert connection._tag == "GREENROOM_INCARNATION=run-7:s#3"
+            assert [what for what, *_ in log] == ["start", "add", "enclose"]
+            leader.let_go()
+
+        class NoGuard(Guarded):
+            def start(self) -> None:
+                raise OSError(11, "no processes left")
+
+        with pytest.raises(
+            ConnectFailed, match=r"the guard process cannot run \(.*no processes left\)"
+        ) as caught:
+            _connector(guard=NoGuard([]))._start(Recorder())
+        assert caught.value.server == "s"
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "platform", "win32")
+            with pytest.raises(ConnectFailed, match="need Linux or macOS") as caught:
+                _connector()._start(Recorder())
+        assert caught.value.server == "s"
+        assert len(started) == 2
+
+    run(backend, main)
+    (_, environment), _ = started
+    assert environment == {
+        "PATH": "/bin",
+        "GREENROOM_ROOM": "run-7",
+        "GREENROOM_INCARNATION": "run-7:s#3",
+        "GREENROOM_DEPTH": "1",
+    }
+
+
+# ---- what a child may see -------------------------------------------------------------------------------------------
+
+OURS = {
+    "HOME": "/h",
+    "PATH": "/bin",
+    "LC_TIME": "C",
+    "LC_ALL": "() { :; }",
+    "TZ": "() { :; }",
+    "HTTPS_PROXY": "p",
+    "https_proxy": "q",
+    "no_proxy": "r",
+    "SSL_CERT_FILE": "c",
+    "ssl_cert_file": "d",
+    "AWS_KEY": "k",
+    "AWS_REGION": "r",
+    "GITHUB_TOKEN": "t",
+    "SSH_AUTH_SOCK": "s",
+    "XLC_TIME": "x",
+}
+MINIMAL = {"HOME", "PATH", "LC_TIME", "HTTPS_PROXY", "https_proxy", "no_proxy", "SSL_CERT_FILE"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "more"),
+    [
+        (None, set[str]()),
+        (False, set[str]()),
+        ((), set[str]()),
+        (("AWS_*",), {"AWS_KEY", "AWS_REGION"}),
+        (("GITHUB_TOKEN", "TZ", "NOPE"), {"GITHUB_TOKEN", "TZ"}),
+        (True, OURS.keys() - MINIMAL),
+    ],
+)
+def test_a_child_sees_what_programs_need_and_what_its_definition_names(
+    wanted: Any, more: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(OURS))
+    definition = ServerDefinition("s", command="x", inherit_env=wanted, env={"PATH": "/own", "NEW": ""})
+    seen = untagged_environment(definition)
+    expected = {name: OURS[name] for name in MINIMAL | more}
+    assert seen == {**expected, "PATH": "/own", "NEW": ""}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [({}, "1"), ({"GREENROOM_DEPTH": "2"}, "3")])
+def test_a_child_knows_how_deep_it_is_whatever_its_definition_says(
+    ours: dict[str, str], theirs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", ours)
+    forged = {"GREENROOM_DEPTH": "0", "GREENROOM_ROOM": "forged", "GREENROOM_INCARNATION": "forged"}
+    definition = ServerDefinition("s", command="x", env=forged)
+    assert child_environment(definition, "GREENROOM_INCARNATION=r:s#1", "r") == {
+        "GREENROOM_DEPTH": theirs,
+        "GREENROOM_ROOM": "r",
+        "GREENROOM_INCARNATION": "r:s#1",
+    }
+
+
+# ---- the child and its group ----------------------------------------------------------------------------------------
+
+
+def test_a_child_leads_its_own_session_where_and_with_what_it_was_told(tmp_path: Path) -> None:
+    script = 'pwd; printf "%s" "$ONLY"; exec sleep 600'
+    definition = ServerDefinition("s", command="/bin/sh", args=("-c", script), cwd=os.fspath(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+    child = start_child(definition, {"ONLY": "this", "PATH": os.defpath})
+    try:
+        assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
+        assert [os.get_blocking(pipe.fileno()) for pipe in (child.stdin, child.stdout, child.stderr)] == [
+            False
+        ] * 3
+        found, deadline = b"", time.monotonic() + 60
+        while not found.endswith(b"this") and time.monotonic() < deadline:
+            found += child.stdout.read() or b""
+        assert found.decode() == f"{os.path.realpath(tmp_path)}\nthis"
+        assert (child.exit_code, child.is_dead, group_lives(child.pid)) == (None, False, True)
+        child.signal_group(signal.SIGTERM)
+        child.block_until_dead(60)
+        assert (child.exit_code, child.is_dead, child.is_reaped) == (-signal.SIGTERM, True, False)
+        assert not group_lives(child.pid), "only a zombie is left of it"
+        child.reap()
+        assert (child.exit_code, child.is_dead, child.is_reaped) == (-signal.SIGTERM, True, True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "killpg", lambda *_: pytest.fail("its number may be anybody's"))
+            child.signal_group(signal.SIGKILL)
+    finally:
+        child.signal_group(signal.SIGKILL)
+        child.block_until_dead(60)
+        child.reap()
+        child.close()
+        child.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_in_a_forked_process_a_child_is_nobodys_and_its_pipes_lead_nowhere() -> None:
+    child = start_child(ServerDefinition("s", command="/bin/sh", args=("-c", "exec sleep 600")), {})
+    pid, pidfd = child.pid, child._pidfd
+    try:
+        child.stdin.close()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "killpg", lambda *_: pytest.fail("it is the parent's"))
+            child.disown()
+            assert child.is_reaped
+            child.signal_group(signal.SIGKILL)
+        kept = [pidfd, child.stdout.fileno(), child.stderr.fileno()]
+        assert {os.readlink(f"/proc/self/fd/{fd}") for fd in kept if fd is not None} == {os.devnull}
+    finally:
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        child.close()
+
+
+@pytest.mark.parametrize(("error", "alive"), [(ProcessLookupError, False), (PermissionError, True)])
+def test_a_group_that_may_not_be_asked_is_somebodys(
+    error: type[OSError], alive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killpg(*_: int) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "killpg", killpg)
+    assert group_lives(4711) is alive
+
+
+@pytest.mark.parametrize(
+    ("stats", "alive"),
+    [
+        ({}, False),
+        ({"7": b"7 (a) b) S 1 4711 1"}, True),
+        ({"7": b"7 (x) Z 1 4711 1", "8": b"8 (x) X 1 4711 1"}, False),
+        ({"7": b"7 (x) S 1 4712 1", "8": b"8 (x) R 4711 1 1"}, False),
+        ({"7": b"7 (x) Z 1 4711 1", "8": b"8 (x) D 1 4711 1"}, True),
+        ({"7": b"half"}, False),
+    ],
+)
+def test_a_group_lives_as_long_as_one_of_it_is_no_zombie(
+    stats: dict[str, bytes], alive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(path: str, _mode: str) -> Any:
+        name = path.split("/")[2]
+        if name == "gone":
+            raise FileNotFoundError
+        return io.BytesIO(stats[name])
+
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
+    monkeypatch.setattr(os, "listdir", lambda _path: ["self", "gone", *stats])
+    monkeypatch.setattr(_child, "open", opened, raising=False)
+    assert group_lives(4711) is alive
+
+
+def test_a_group_is_looked_at_ever_more_rarely_until_it_is_gone(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def lives(_pid: int) -> bool:
+        looks.append(round(anyio.current_time(), 4))
+        return len(looks) < 9
+
+    monkeypatch.setattr(_child, "group_lives", lives)
+
+    async def main() -> None:
+        child: Any = SimpleNamespace(pid=4711)
+        await Child.wait_group_gone(child)
+
+    run_virtual(backend, main)
+    assert looks == [0.0, 0.001, 0.003, 0.007, 0.015, 0.031, 0.051, 0.071, 0.091]
+
+
+def test_a_signal_is_named_as_far_as_it_has_a_name() -> None:
+    assert (signal_name(9), signal_name(15), signal_name(1000)) == ("SIGKILL", "SIGTERM", "signal 1000")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            FileNotFoundError(2, "x"),
+            'command "prog" was not found. Install it, or give its full path in "command".',
+        ),
+        (PermissionError(13, "x"), '"prog" may not be executed. Make it executable (chmod +x), or'),
+        (OSError(errno.ENOEXEC, "x"), '"prog" is not a program. Name its interpreter in "command"'),
+        (
+            OSError(errno.E2BIG, "Argument list too long"),
+            'Argument list too long. Check its "command", "args"',
+        ),
+        (ValueError("embedded null byte"), 'embedded null byte. Check its "command", "args" and "env".'),
+    ],
+)
+def test_why_a_child_cannot_be_started_is_told_with_the_next_step(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def popen(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("subprocess.Popen", popen)
+    for cwd in (None, os.fspath(tmp_path)):
+        with pytest.raises(ConnectFailed) as caught:
+            start_child(ServerDefinition("s", command="prog", cwd=cwd), {})
+        assert caught.value.server == "s"
+        assert "it could not be started: " in str(caught.value)
+        assert words in str(caught.value)
+    file = tmp_path / "file"
+    file.touch()
+    for cwd in (tmp_path / "gone", file):
+        with pytest.raises(ConnectFailed, match=f'its working directory "{cwd}" does not exist'):
+            start_child(ServerDefinition("s", command="prog", cwd=os.fspath(cwd)), {})
+
+
+def test_a_tree_works_while_one_in_it_uses_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = {
+        7: b"7 (a) b) S 1 1 1 0 -1 4194304 100 0 0 0 %d %d 90 91 20 0 1 0 1000 10 10",
+        8: b"8 (x) R 7 1 1 0 -1 4194304 100 0 0 0 3 4 90 91 20 0 1 0 1000 10 10",
+    }
+    children = {7: [8, 9], 8: [7]}
+    times = [(1, 2)]
+
+    def opened(path: str, _mode: str) -> Any:
+        pid = int(path.split("/")[2])
+        if pid == 9:
+            raise FileNotFoundError
+        return io.BytesIO(stats[pid] % times[0] if pid == 7 else stats[pid])
+
+    monkeypatch.setattr(_tree, "open", opened, raising=False)
+    monkeypatch.setattr(_tree, "children_of", lambda pid: children[pid])
+    assert _tree.tree_signs(7) == {7: b"1 2", 8: b"3 4"}
+    for times[0] in ((2, 2), (1, 3)):
+        assert _tree.tree_signs(7) != {7: b"1 2", 8: b"3 4"}
+    monkeypatch.setattr(os.path, "exists", lambda _path: False)
+    assert _tree.tree_signs(7) != _tree.tree_signs(7), "it may work"

@@ -10,6 +10,7 @@ from tests.support import run_virtual
 
 from greenroom import Event, Kind, Lagged
 from greenroom.actors import EventStream, Subscription, current_backend
+from greenroom.protocol.address import Address
 from greenroom.protocol.events import CallAccepted, CallSent, Note, NoteCode
 
 CALL: dict[str, Any] = {"call": 1, "method": "tools/call", "tool": "echo", "client": None}
@@ -41,6 +42,9 @@ def test_a_reader_gets_every_event_of_its_kinds_from_now_on_in_order(backend: st
             (event,) = await take(calls, 1)
             assert isinstance(event, Event)
             assert (event.detail, event.seq) == ("accepted", 3)
+            with anyio.move_on_after(1.0) as waiting:
+                await anext(calls)
+            assert waiting.cancelled_caught, "whoever names a kind twice gets its events once"
         assert not stream.wants(Kind.CALL)
         assert not stream.wants(Kind.NOTE)
 
@@ -118,5 +122,51 @@ def test_the_least_buffer_holds_one(backend: str) -> None:
             stream.emit(Note, code=NoteCode.ODD, words="1")
             stream.emit(Note, code=NoteCode.ODD, words="2")
             assert details(await take(events, 2)) == [1, "2"]
+
+    with_stream(backend, body)
+
+
+def test_a_reader_that_is_closed_while_it_waits_ends(backend: str) -> None:
+    async def body(stream: EventStream) -> None:
+        reader, ended = stream.subscribe(), list[float]()
+
+        async def read() -> None:
+            async for _ in reader:
+                raise AssertionError("nothing was emitted")
+            ended.append(anyio.current_time())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await anyio.sleep(2.0)
+            reader.close()
+        assert ended == [2.0]
+        stream.emit(Note, code=NoteCode.ODD, words="nobody reads this")
+        assert not any(map(stream.wants, Kind))
+
+    with_stream(backend, body)
+
+
+def test_every_reader_gets_words_without_secrets_and_all_else_as_it_is(backend: str) -> None:
+    async def body(stream: EventStream) -> None:
+        asked: list[tuple[Address | None, str]] = []
+
+        def hide(address: Address | None, text: str) -> str:
+            asked.append((address, text))
+            return text.replace("hunter2", "***")
+
+        stream.hide = hide
+        heard: list[Event] = []
+        stream.listen(heard.append)
+        async with stream.subscribe([Kind.NOTE]) as read:
+            for words in ("the password is hunter2", "nothing", ""):
+                stream.emit(Note, Address("s"), 3, code=NoteCode.BUG, words=words)
+            events = [await anext(read) for _ in range(3)]
+        assert events == heard
+        notes = [event for event in events if isinstance(event, Note)]
+        assert [(note.words, note.code, note.address, note.incarnation) for note in notes] == [
+            (words, NoteCode.BUG, Address("s"), 3) for words in ("the password is ***", "nothing", "")
+        ]
+        assert [event.seq for event in heard] == [1, 2, 3]
+        assert asked == [(Address("s"), "the password is hunter2"), (Address("s"), "nothing")]
 
     with_stream(backend, body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support import run_virtual
 
 from greenroom.actors import Timer, Timers
+from greenroom.actors._alarm import Alarm
 
 
 def with_timers(
@@ -137,6 +139,23 @@ def test_a_few_cancelled_ones_are_left_lying_until_they_come_up(backend: str) ->
     with_timers(backend, body)
 
 
+def test_after_many_were_cancelled_the_others_still_fire_in_their_order(backend: str) -> None:
+    fired: list[float] = []
+
+    async def body(timers: Timers) -> None:
+        times = [1.0 + (n * 7919) % 997 for n in range(400)]
+        late, soon = times[:300], times[300:]
+        for when in soon:
+            timers.at(when, lambda: fired.append(anyio.current_time()))
+        for timer in [timers.at(when, lambda: fired.append(0.0)) for when in late]:
+            timer.cancel()
+        assert len(timers._heap) < 250, "they were cleared away"
+        await anyio.sleep(1_000.0)
+        assert fired == sorted(soon)
+
+    with_timers(backend, body)
+
+
 def test_one_may_cancel_another_of_the_same_instant(backend: str) -> None:
     fired: list[str] = []
 
@@ -176,3 +195,28 @@ def test_whatever_is_set_and_cancelled_the_rest_fires_once_in_order(plan: list[t
 
     assert fired == expected
     assert pytest.approx(len(expected)) == len(fired)
+
+
+def test_an_alarm_rings_once_at_the_earliest_of_its_times_and_may_be_set_again_while_it_rings(
+    backend: str,
+) -> None:
+    async def body(timers: Timers) -> None:
+        rang: list[tuple[float, float]] = []
+
+        def ring() -> None:
+            rang.append((anyio.current_time(), alarm.when))
+            if len(rang) < 3:
+                alarm.wake_by(anyio.current_time() + 5.0)
+
+        alarm = Alarm(timers, ring)
+        assert alarm.when == math.inf
+        for when in (9.0, 4.0, 6.0, 4.0, math.inf):
+            alarm.wake_by(when)
+        assert (alarm.when, len(timers)) == (4.0, 1), "one alarm is one timer"
+        await anyio.sleep(4.5)
+        assert (alarm.when, len(timers)) == (9.0, 1)
+        await anyio.sleep(95.5)
+        assert rang == [(4.0, math.inf), (9.0, math.inf), (14.0, math.inf)]
+        assert (alarm.when, len(timers)) == (math.inf, 0)
+
+    with_timers(backend, body)

@@ -28,7 +28,7 @@ from greenroom.protocol.events import (
     StartMoved,
     Transition,
 )
-from greenroom.protocol.lifecycle import State
+from greenroom.protocol.lifecycle import Cause, Reason, State
 from greenroom.protocol.start import Place
 
 
@@ -138,6 +138,18 @@ def test_a_call_is_named_by_its_tool_and_says_who_called() -> None:
         ("a_echo", {"call": 7, "method": "tools/call", "client": "ann"}),
         ("call 8", {"call": 8}),  # a log of an earlier version
     ]
+
+
+def test_a_state_says_why_it_began_and_with_how_much_to_do() -> None:
+    fields: dict[str, Any] = {"before": State.CONNECTED, "after": State.DRAINING, "incarnation": 3}
+    lost = {"cause": Cause.LOST, "reason": Reason.DIED, "in_flight": 2, "queued": 1}
+    trace = trace_of([_line(1, 0.0, Transition, **fields, **lost)])
+    (span,) = [e for e in trace.events if e["ph"] == "X"]
+    said = {"cause": "lost", "reason": Reason.DIED.value, "inFlight": 2, "queued": 1}
+    assert {key: value for key, value in span["args"].items() if key != "detail"} == {
+        "incarnation": 3,
+        **said,
+    }
 
 
 @given(st.lists(st.one_of(st.text(), st.sampled_from(_life()))))

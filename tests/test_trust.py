@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +15,11 @@ import pytest
 from tests.support.forked import GREENROOM
 from tests.support.gateway import started
 
-from greenroom.gateway._cli import _common
+from greenroom.gateway._cli import _common, _trust
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._cli._trust import _decide
 from greenroom.protocol.config_parse import digest, what_matters
-from greenroom.supervisor import config_files
+from greenroom.supervisor import config_files, trust
 from greenroom.supervisor.config_files import load_config, project_asks
 from greenroom.supervisor.trust import Agreements, ProjectFile, trust_file
 
@@ -204,7 +205,10 @@ def test_a_file_that_only_starts_this_gateway_or_tunes_is_not_asked_about(home: 
     [
         *("{", "[]", '{"version": 9, "trusted": {}}', '{"version": 1, "trusted": {"a": 1}}'),
         '{"version": 1, "trusted": {"a": {"file": [], "directory": "/"}}}',
+        '{"version": 1, "trusted": {"a": {"file": "/f", "directory": []}}}',
+        '{"version": 1, "trusted": ' + "[" * 100_000,
     ],
+    ids=lambda content: content[:50],
 )
 def test_an_agreement_that_cannot_be_read_is_none(home: Path, content: str) -> None:
     write(Path(".mcp.json"), {"mcpServers": {"a": {"command": "x"}}})
@@ -223,7 +227,49 @@ def test_an_agreement_that_others_may_write_is_none(home: Path) -> None:
     said_yes(home)
     assert not loaded(home).untrusted
     agreements(home).path.chmod(0o666)
-    assert loaded(home).untrusted
+    config = loaded(home)
+    assert config.untrusted
+    told = [problem for problem in config.problems if problem.where == str(agreements(home).path)]
+    assert [("no project is trusted" in one.what, "chmod go-w" in one.what) for one in told] == [(True, True)]
+    assert str(agreements(home).path) in config.places, "who repairs it is seen to have done so"
+
+
+def test_also_a_server_that_could_not_be_used_anyway_says_that_its_file_is_not_trusted(home: Path) -> None:
+    path = write(Path(".mcp.json"), {"mcpServers": {"a": {"command": "x"}, "b": {}}})
+    config = loaded(home)
+    assert {name: problem.code for name, problem in config.broken.items()} == {
+        "a": "server_untrusted",
+        "b": "server_untrusted",
+    }
+    assert project_asks(cwd=Path.cwd(), home=home, environ=os.environ)[0].servers == ("a", "b")
+    assert config.untrusted == (str(path.absolute()),)
+
+
+def test_a_server_of_the_user_s_own_keeps_its_place_before_one_that_is_not_trusted(home: Path) -> None:
+    write(home / ".config" / "greenroom" / "mcp.json", {"mcpServers": {"a": {"command": "mine"}, "b": {}}})
+    write(Path(".mcp.json"), {"mcpServers": {name: {"command": "x"} for name in ("a", "b", "c")}})
+    config = loaded(home)
+    assert config.servers["a"].command == "mine"
+    assert {name: problem.code == "server_untrusted" for name, problem in config.broken.items()} == {
+        "b": False,
+        "c": True,
+    }
+
+
+def test_what_cannot_be_compared_is_never_obeyed_and_says_so(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(*_: Any) -> str:
+        raise ValueError("nested too deeply")
+
+    write(Path(".mcp.json"), {"mcpServers": {"a": {"command": "x"}}})
+    monkeypatch.setattr(trust, "digest", cannot)
+    said_yes(home)
+    config = loaded(home)
+    assert [*config.servers] == []
+    assert "cannot be compared" in str(config.broken["a"])
+    assert "write it anew" in str(config.problems[0])
+    assert "greenroom trust" not in str(config.broken["a"]), "that would not help"
 
 
 def test_a_yes_takes_the_place_of_an_older_one_for_the_same_file_in_the_same_directory(home: Path) -> None:
@@ -240,6 +286,44 @@ def test_a_yes_takes_the_place_of_an_older_one_for_the_same_file_in_the_same_dir
     assert [known.allows(each) for each in (one, elsewhere, beside, changed)] == [False, True, True, True]
     assert known.forget("/a") == ["f", "g"]
     assert [known.allows(each) for each in (elsewhere, beside, changed)] == [True, False, False]
+
+
+def test_a_yes_is_taken_back_in_one_directory_and_not_in_those_below_it(home: Path) -> None:
+    known = agreements(home)
+    assert known.forget("/a") == []
+    assert not known.path.exists(), "there was nothing to write"
+    known.add(ProjectFile("f", place, {}, (), place) for place in ("/a", "/a/b", "/ab"))
+    assert all(abs(each["since"] - time.time()) < 600 for each in known.read().values())
+    assert known.forget("/a") == ["f"]
+    assert sorted(known.read()) == ["/a/b", "/ab"]
+
+
+def test_an_agreement_that_cannot_be_written_leaves_the_others_and_no_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = agreements(home)
+    known.add([ProjectFile("f", "/a", {}, (), "1")])
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trust.json, "dump", full)
+    with pytest.raises(OSError, match="No space left"):
+        known.add([ProjectFile("f", "/b", {}, (), "2")])
+    assert [*known.read()] == ["1"]
+    assert [path.name for path in known.path.parent.iterdir()] == ["trust.json"]
+
+
+def test_what_another_left_in_the_place_of_a_new_agreement_is_never_part_of_it(home: Path) -> None:
+    known = agreements(home)
+    known.add([ProjectFile("f", "/a", {}, (), "1")])
+    left = known.path.with_name(f"trust.json.{os.getpid()}.tmp")
+    left.write_text("x" * 10_000)
+    with pytest.raises(FileExistsError):
+        known.add([ProjectFile("f", "/b", {}, (), "2")])
+    known.add([ProjectFile("f", "/c", {}, (), "3")])
+    assert [*known.read()] == ["1", "3"]
+    assert known.path.stat().st_mode & 0o777 == 0o600
 
 
 SECRET = "planted-4711"
@@ -395,3 +479,115 @@ def test_only_files_that_are_obeyed_are_named_as_deciding_what_is_started(
     assert _common.say_whose(config, None, ("/p/a.json",)) == ("/p/a.json",)
     assert _common.say_whose(config, Path("/p/a.json")) == ()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--yes", "--revoke"], ["--yes", "--list"], ["--revoke", "--list"], ["--trust", "--list", "--revoke"]],
+)
+def test_what_excludes_each_other_is_refused(
+    words: list[str], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["trust", *words]) == 2
+    assert "do not go together" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--yes"], ["--revoke"], ["--list"], ["--yes", "--json"]])
+def test_agreements_that_cannot_be_read_are_not_written_over(
+    words: list[str], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(Path(".mcp.json"), {"mcpServers": {"a": {"command": "x"}}})
+    said_yes(home)
+    place = agreements(home).path
+    place.write_text("{")
+    assert run(["trust", *words]) == 2
+    assert f"{place} cannot be used: " in capsys.readouterr().err
+    assert place.read_text() == "{"
+
+
+def test_without_an_answer_the_answer_is_no_and_it_is_asked_beside_what_is_shown(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(Path(".mcp.json"), {"mcpServers": {"a": {"command": "x"}}})
+    asked: list[Any] = []
+
+    def confirm(text: str, **more: Any) -> bool:
+        asked.append((text, more))
+        return more["default"]
+
+    monkeypatch.setattr("click.confirm", confirm)
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    assert run(["trust"]) == 1
+    assert asked == [("Trust this?", {"default": False, "err": True})]
+    assert "not trusted; nothing of it is used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("agreed", [True, False])
+@pytest.mark.parametrize("digest", ["a", None])
+def test_a_file_that_cannot_be_compared_is_never_called_trusted(
+    agreed: bool, digest: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = ProjectFile("f", "/d", {"mcpServers": {"s": {"env": {"TOKEN": SECRET}}}}, (), digest)
+    said = _trust._as_json(one, agreed)
+    assert (said["file"], said["directory"], said["trusted"]) == ("f", "/d", agreed and digest is not None)
+    assert SECRET not in json.dumps(said)
+    if agreed:
+        _decide(Agreements(tmp_path / "trust.json"), [one], [one], True)
+        told = "cannot be compared later, so it cannot be trusted" in capsys.readouterr().err
+        assert told == (digest is None)
+
+
+@pytest.mark.parametrize(
+    ("entry", "what"),
+    [
+        ({"command": "x", "url": "u"}, "runs a program"),
+        ({"url": "u"}, "sends requests"),
+        ({"serverUrl": "u"}, "sends requests"),
+        ({"httpUrl": "u"}, "sends requests"),
+        ({"socket": "s"}, "opens a socket"),
+        ({"env": {}}, "changes a server"),
+    ],
+)
+def test_it_says_what_an_entry_does(entry: dict[str, Any], what: str) -> None:
+    assert _trust._what_it_does(entry) == what
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("/plain/mcp.json", "/plain/mcp.json"),
+        ("pl\u00e4in", '"pl\\u00e4in"'),
+        ("\u202egnol", '"\\u202egnol"'),
+        ("a\x1b[2K", '"a\\u001b[2K"'),
+        ("a\nb", '"a\\nb"'),
+    ],
+)
+def test_nothing_hides_in_the_name_of_a_file_or_a_server(
+    name: str, shown: str, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"command": "x", name: 1}
+    lines = [*_trust.shown(ProjectFile(name, "/d", {"mcpServers": {name: entry}}, (), "a"))]
+    assert lines[:2] == [shown, f"  server {shown} runs a program"]
+    assert f"    {shown}: 1" in lines
+    monkeypatch.setattr(Agreements, "forget", lambda *_: [name])
+    assert run(["trust", "--revoke"]) == 0
+    assert capsys.readouterr().out == f"No longer trusted: {shown}\n"
+    monkeypatch.setattr(Agreements, "read", lambda _: {"d": {"file": name}})
+    assert run(["trust", "--list"]) == 0
+    assert capsys.readouterr().out == f"{shown}\n"
+
+
+def test_taking_back_means_this_directory_and_says_what_it_was(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(Path(".mcp.json"), {"mcpServers": {"a": {"command": "x"}}})
+    said_yes(home)
+    agreements(home).add([ProjectFile("/else/f", str(home), {"x": 1}, (), "a")])
+    assert run(["trust", "--list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["trusted"]
+    assert [row["file"] for row in rows] == sorted(["/else/f", str(Path(".mcp.json").absolute())])
+    assert run(["trust", "--revoke", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"revoked": [str(Path(".mcp.json").absolute())]}
+    assert run(["trust", "--revoke"]) == 0
+    assert capsys.readouterr().out == "Nothing was trusted in this directory.\n"
+    assert [one["file"] for one in agreements(home).read().values()] == ["/else/f"]

@@ -262,3 +262,44 @@ def test_resources_and_prompts_are_reached_by_what_is_shown_of_them() -> None:
 def test_a_carriage_return_alone_is_shown_as_a_line_break() -> None:
     shown, _ = unhidden_record({"name": "a", "description": "x\ry"})
     assert shown["description"] == "x\ny"
+
+
+def test_names_that_look_alike_without_what_is_hidden_are_told_apart_and_lead_back() -> None:
+    names = ["a\u200b", "a\u200c", "a\u200d", "b", "b\u200b", "\u200b", "\u200c"]
+    shown, back = unhidden_record({"name": "t", "inputSchema": {"properties": {name: {} for name in names}}})
+    told = list(shown["inputSchema"]["properties"])
+    assert told == ["a", "a_2", "a_3", "b", "b_2", "_", "__2"]
+    assert back is not None
+    assert back.own({name: number for number, name in enumerate(told)}) == {
+        name: number for number, name in enumerate(names)
+    }
+
+
+@pytest.mark.parametrize("key", ["enum", "const", "default", "examples"])
+def test_a_value_inside_a_value_of_a_schema_leads_back_too(key: str) -> None:
+    said = {"deep": ["v\u200b", {"more": "w\u200b"}], "plain": "v"}
+    schema = {"properties": {"p": {key: [said] if key in ("enum", "examples") else said}}}
+    shown, back = unhidden_record({"name": "t", "inputSchema": schema})
+    assert back is not None
+    inner = shown["inputSchema"]["properties"]["p"][key]
+    given = inner[0] if isinstance(inner, list) else inner
+    assert hidden_in(given) == []
+    assert back.own({"p": given}) == {"p": said}
+    assert back.own(5) == 5
+
+
+def test_words_of_a_schema_are_no_values_and_stay_as_a_caller_says_them() -> None:
+    schema = {"properties": {"p": {"description": "v\u200b", "title": "w\u200b"}}}
+    _, back = unhidden_record({"name": "t", "inputSchema": schema})
+    assert back is None
+    record = {"name": "t", "inputSchema": {"properties": {"p\u200b": {"title": "w\u200b"}}}}
+    _, back = unhidden_record(record)
+    assert back is not None
+    assert back.own({"p": "w"}) == {"p\u200b": "w"}
+
+
+def test_what_cannot_be_written_as_json_is_looked_through_all_the_same() -> None:
+    """Half a character, for one."""
+    assert unhidden_value("a\ud800\u200bb") == "a\ud800b"
+    assert unhidden_record({"name": "\ud800", "description": "x\u200b"})[0]["description"] == "x"
+    assert unhidden_value({1: ("a\u200b",)}) == {1: ["a"]}

@@ -7,15 +7,16 @@ import os
 import socket
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 from tests.support import run
 from tests.support.stdio import Call, Recorder, until
 
+from greenroom.actors import _unix
 from greenroom.actors._backend import current_backend
 from greenroom.actors._unix import UnixConnection, UnixConnector
 from greenroom.protocol.config import ServerDefinition, Settings
@@ -139,10 +140,56 @@ def test_t06_when_it_hangs_up_the_next_call_connects_again(backend: str, tmp_pat
 def test_nobody_there_is_said_with_what_to_do(backend: str, tmp_path: Path) -> None:
     async def body() -> None:
         async with room_at(tmp_path / "s") as room:
-            with pytest.raises(ConnectFailed, match='Start it, or correct "socket"'):
+            with pytest.raises(ConnectFailed, match='Start it, or correct "socket"') as caught:
                 await room.connect("unix")
+            assert caught.value.server == "unix"
 
     run(backend, body)
+
+
+def test_a_server_that_is_busy_accepting_others_is_waited_for(backend: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+
+    async def body() -> None:
+        with socket.socket(socket.AF_UNIX) as listener, ExitStack() as others:
+            listener.bind(path)
+            listener.listen(0)
+            with suppress(BlockingIOError):
+                while True:
+                    line = others.enter_context(socket.socket(socket.AF_UNIX))
+                    line.setblocking(False)
+                    line.connect(path)
+            connector = UnixConnector(
+                ServerDefinition("a", socket=path), backend=current_backend(), settings=Settings()
+            )
+            opened = anyio.Event()
+
+            async def connect() -> None:
+                async with connector.open(Recorder()):
+                    opened.set()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(connect)
+                await anyio.sleep(0.05)
+                assert not opened.is_set()
+                with listener.accept()[0], anyio.fail_after(30):
+                    await opened.wait()
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o755, 0o775])
+def test_where_anybody_may_make_a_socket_its_owner_is_us_or_root(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, dict[str, Any]]] = []
+    monkeypatch.setattr(_unix, "check_peer", lambda line, **how: asked.append((line, how)))  # pyright: ignore[reportUnknownLambdaType]
+    tmp_path.chmod(mode)
+    path, backend = str(tmp_path / "s"), cast("Any", None)
+    connector = UnixConnector(ServerDefinition("a", socket=path), backend=backend, settings=Settings())
+    with socket.socket(socket.AF_UNIX) as line:
+        connector._check_whose(line, path)
+        assert asked == ([(line, {"or_root": True})] if mode & 0o002 else [])
 
 
 def test_what_was_written_before_the_hang_up_is_read_though_no_pump_has(backend: str) -> None:
@@ -159,6 +206,23 @@ def test_what_was_written_before_the_hang_up_is_read_though_no_pump_has(backend:
             await connection._watch_end()
             assert call.ends == [(b"{}", None)]
             assert [reason.text for reason in hooks.reasons] == ["closed the connection"]
+            assert connection.peer.is_silent
+
+    run(backend, body)
+
+
+def test_the_first_sign_of_its_end_is_the_one_that_is_told(backend: str) -> None:
+    async def body() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            hooks = Recorder()
+            connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
+            for how in ("", "sent too much junk", "closed the connection"):
+                connection._see_end(how)
+            await connection._watch_end()
+            await connection._watch_end()
+            assert [reason.text for reason in hooks.reasons] == ["sent too much junk"], "once"
 
     run(backend, body)
 

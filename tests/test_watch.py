@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import json
 import os
 import tempfile
@@ -492,6 +494,108 @@ def test_after_a_reload_the_new_places_are_watched_and_several_changes_are_one(
             tasks.cancel_scope.cancel()
 
     run_virtual(backend, main)
+
+
+def test_what_is_accepted_counts_once_and_at_once_and_its_file_is_watched(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung: list[list[str]] = []
+    rings = [anyio.Event() for _ in range(9)]
+    pins, other = Path("/pins"), Path("/place")
+    stamps = {pins: 0, other: 0}
+
+    class OfTest:
+        async def rung(self) -> None:
+            await rings[len(hung)].wait()
+
+    @contextmanager
+    def hung_at(places: list[Path], _part: object) -> Generator[OfTest]:
+        hung.append([str(place) for place in places])
+        yield OfTest()
+
+    async def here(work: Callable[[], Any]) -> Any:
+        return work()
+
+    monkeypatch.setattr(watch, "hung_at", hung_at)
+    monkeypatch.setattr(watch, "apart", here)
+    monkeypatch.setattr(watch, "look", lambda places: {place: stamps[place] for place in places})
+
+    class Accepting(Reloading):
+        accepted = 0
+
+        async def accept(self) -> None:
+            self.accepted += 1
+
+    async def main() -> None:
+        hung.clear()
+        stamps.update({pins: 0, other: 0})
+        said: Any = Said()
+        config = Config(places=(str(other),))
+        room = Accepting(config)
+        accepted: list[int] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                lambda: watch.watch_configuration(room, lambda: config, said, lambda: None, [pins])
+            )
+            for place in (None, pins, None, other, pins):
+                if place is not None:
+                    stamps[place] += 1
+                rings[len(hung)].set()
+                await anyio.sleep(1.0)
+                accepted.append(room.accepted)
+            tasks.cancel_scope.cancel()
+        assert accepted == [0, 1, 1, 1, 2]
+        assert hung[0] == ["/place", "/pins"]
+        assert room.reloads == 0
+
+    run_virtual(backend, main)
+
+
+def test_each_part_of_a_stamp_tells_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+    same = dict.fromkeys(fields, 7)
+    found: dict[str, Any] = {"stat": same}
+
+    def stat(_place: Path) -> Any:
+        if isinstance(found["stat"], OSError):
+            raise found["stat"]
+        return SimpleNamespace(**found["stat"])
+
+    monkeypatch.setattr(watch, "os", SimpleNamespace(stat=stat))
+    here = [Path("x")]
+    before = watch.look(here)
+    assert watch.look(here) == before
+    stamps = [before]
+    for field in fields:
+        found["stat"] = {**same, field: 8}
+        stamps.append(watch.look(here))
+    for number in (errno.ENOENT, errno.EACCES):
+        found["stat"] = OSError(number, "no")
+        stamps.append(watch.look(here))
+        assert watch.look(here) == stamps[-1]
+    assert all(one != two for place, one in enumerate(stamps) for two in stamps[:place])
+
+
+def test_a_configuration_is_read_again_while_nothing_is_collected(backend: str) -> None:
+    """A large one is a million objects, and a collection would go over all of them."""
+    seen: list[bool] = []
+
+    def reads() -> Config:
+        seen.append(gc.isenabled())
+        raise UsageError("no")
+
+    async def main() -> None:
+        said: Any = Said()
+        assert not await watch.reload(Reloading(Config()), reads, said)
+
+    for was_on in (True, False):
+        (gc.enable if was_on else gc.disable)()
+        try:
+            run(backend, main)
+            assert gc.isenabled() is was_on
+        finally:
+            gc.enable()
+    assert seen == [False, False]
 
 
 def test_the_numbers_are_those_that_were_decided() -> None:

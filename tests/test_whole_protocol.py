@@ -671,6 +671,20 @@ def test_a_stream_that_ends_is_asked_for_again_at_growing_intervals() -> None:
     assert ear.notes == ["subscriptions/listen: full (-32603)"]
 
 
+def test_a_new_wish_while_a_stream_is_to_be_asked_for_again_asks_at_once_and_only_once() -> None:
+    ear = Ear("2026-07-28", tools={"listChanged": True})
+    ear.listening.listen()
+    ear.stream.end(b"{}", None)
+    assert len(ear.due) == 1
+    ear.subscriptions.add("x:/")
+    ear.listening.refresh()
+    assert (len(ear.said), ear.due, ear.left) == (2, [], [])
+    ear.subscriptions.drop("x:/")
+    quiet = Ear("2026-07-28", tools={"listChanged": "yes"}, prompts={}, resources=True)
+    quiet.listening.listen()
+    assert quiet.said == [], "it tells nothing"
+
+
 def test_a_stream_that_is_not_known_is_not_asked_for_again() -> None:
     ear = Ear("2026-07-28", tools={"listChanged": True})
     ear.listening.listen()
@@ -711,6 +725,11 @@ def test_an_older_server_is_told_each_wish_by_itself() -> None:
     first.subscriptions.add("x:/")
     first.listening.start()
     assert (first.said, first.heard) == ([("resources/subscribe", {"uri": "x:/"})], [])
+    late = Ear("2025-11-25", logging={})
+    late.listening.listen()
+    late.record.log_level = "debug"
+    late.listening.start()
+    assert late.said == [("logging/setLevel", {"level": "debug"})], "it was set while the lists were read"
     mute = Ear("2025-11-25")
     mute.record.log_level = "info"
     mute.listening.start()

@@ -3,28 +3,54 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.numbers import numbers_of
 
 from greenroom.actors._peer import RpcError
 from greenroom.protocol.errors import UsageError
 from greenroom.protocol.halves import repair_utf8
 from greenroom.protocol.jsonrpc import (
+    RpcFault,
     Stamp,
     WireFault,
+    _terms,
     answer_id_in,
     as_id,
     decode_error,
     decode_line,
     decode_params,
     decode_result,
+    encode,
+    encode_json,
     encode_notification,
     encode_reply,
     encode_request,
+    error_line,
     excerpt,
+    for_handshake,
+    for_modern,
+    raw_line,
+    raw_parts,
+    read_at,
+    read_call,
+    read_cancel,
+    read_client_line,
+    read_head_id,
+    read_id,
+    read_meta,
+    read_object,
+    read_parts,
+    read_plain_call,
+    read_value,
+    request_line,
+    result_line,
+    weigh,
 )
 
 values = st.recursive(
@@ -207,3 +233,385 @@ def test_an_excerpt_is_printable_and_short() -> None:
 )  # fmt: skip
 def test_our_id_is_known_again_in_each_form_and_nothing_else_is_taken_for_it(said: Any, number: int) -> None:
     assert as_id(said) == number
+
+
+def test_the_terms_are_those_of_the_specification() -> None:
+    assert numbers_of("protocol/jsonrpc/*") == {
+        "jsonrpc._envelope.HEAD": 256,
+        "jsonrpc._envelope._DIGITS": 19,
+        "jsonrpc._lines._LONG": 1 << 18,
+        "jsonrpc._payload._LONG": 1 << 17,
+        "jsonrpc._terms.PARSE_ERROR": -32700,
+        "jsonrpc._terms.INVALID_REQUEST": -32600,
+        "jsonrpc._terms.METHOD_NOT_FOUND": -32601,
+        "jsonrpc._terms.INVALID_PARAMS": -32602,
+        "jsonrpc._terms.INTERNAL_ERROR": -32603,
+        "jsonrpc._terms.SERVER_ERROR": -32000,
+        "jsonrpc._terms.OVERLOADED": -32000,
+        "jsonrpc._terms.NO_RESOURCE": -32002,
+        "jsonrpc._terms.UNSUPPORTED_VERSION": -32022,
+    }
+    assert {
+        name: value for name, value in vars(_terms).items() if name.isupper() and type(value) is not int
+    } == {
+        "HANDSHAKE_VERSIONS": ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"),
+        "MODERN_VERSIONS": ("2026-07-28",),
+        "BATCHES": ("2025-03-26",),
+        "META": "io.modelcontextprotocol/",
+        "VERSION_KEY": "io.modelcontextprotocol/protocolVersion",
+        "CLIENT_INFO_KEY": "io.modelcontextprotocol/clientInfo",
+        "CAPABILITIES_KEY": "io.modelcontextprotocol/clientCapabilities",
+        "SERVER_INFO_KEY": "io.modelcontextprotocol/serverInfo",
+        "LOG_LEVEL_KEY": "io.modelcontextprotocol/logLevel",
+        "CANCELLED": "notifications/cancelled",
+        "PROGRESS": "notifications/progress",
+        "LISTEN": "subscriptions/listen",
+        "NEVER_CANCELLED": {"initialize", "server/discover"},
+    }
+
+
+# ---- from a client --------------------------------------------------------------------------------------------------
+
+
+def _fault(read: Callable[[], object]) -> tuple[int, str]:
+    with pytest.raises(RpcFault) as caught:
+        read()
+    return caught.value.code, caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        (b"", -32700, "Parse error: "),
+        (b"{", -32700, "Parse error: "),
+        (b"nonsense", -32700, "Parse error: "),
+        (b'{"id":1,"method":"x","params":NaN}', -32700, "Parse error: "),
+        (b'{"params":' + b"[" * 100_000, -32700, "Parse error: nested too deeply"),
+        (b' [{"id":1}]', -32600, "Batches are not supported: send one JSON-RPC object per line."),
+        (b"7", -32600, "Not a JSON-RPC message: send one JSON-RPC object per line."),
+        (b'"[x]"', -32600, "Not a JSON-RPC message: send one"),
+        (b'{"method":5}', -32600, "Not a JSON-RPC message: send one"),
+    ],
+)
+def test_a_client_is_told_what_was_wrong_with_its_line(line: bytes, code: int, words: str) -> None:
+    found = _fault(lambda: read_client_line(line))
+    assert found[0] == code
+    assert found[1].startswith(words)
+
+
+@pytest.mark.parametrize("key", [b"1", b"-1", b"1.50", b'"a"', b'"\\u00e9"', b"0", b'""'])
+def test_a_clients_id_stays_as_it_was_written(key: bytes) -> None:
+    message = read_client_line(b'{"id": %b ,"method":"x"}' % key)
+    assert read_id(message) == key
+
+
+@pytest.mark.parametrize("key", [b"null", b"true", b"[1]", b"{}"])
+def test_an_id_is_a_string_or_a_number_and_a_notification_has_none(key: bytes) -> None:
+    message = read_client_line(b'{"id":%b,"method":"x"}' % key)
+    assert _fault(lambda: read_id(message)) == (
+        -32600,
+        "Invalid request: the id must be a string or a number.",
+    )
+    assert read_id(read_client_line(b'{"method":"x"}')) == b""
+
+
+def test_bad_utf8_of_a_client_is_replaced_and_half_a_character_is_kept_in_its_id_alone() -> None:
+    message = read_client_line(b'{"id":"\xff","method":"x","params":{"a":"\xff"}}')
+    assert (bytes(message.id), bytes(message.params)) == ('"\ufffd"'.encode(), '{"a":"\ufffd"}'.encode())
+    message = read_client_line(b'{"id":"\\ud83d","method":"\\ud83d","params":{"a":"\\ud83d"}}')
+    assert bytes(message.id) == b'"\\ud83d"'
+    assert message.method == "\ufffd"
+    assert b"ud83d" not in bytes(message.params)
+    message = read_client_line(b'{"method":"x","params":{"a":"\\ud83d"}}')
+    assert bytes(message.id) == b""
+
+
+def test_half_a_character_of_a_server_is_kept_in_all_that_passes() -> None:
+    (message,) = decode_line(
+        b'{"id":"\\ud83d","method":"x","params":{"a":"\\ud83d"},"error":{"b":"\\ud83d"}}'
+    )
+    assert message.id == "\ud83d"
+    assert bytes(message.params) == b'{"a":"\\ud83d"}'
+    assert bytes(message.error) == b'{"b":"\\ud83d"}'
+    (message,) = decode_line(b'{"id":7,"result":{"a":"\\ud83d"}}')
+    assert (message.id, bytes(message.result), bytes(message.params)) == (7, b'{"a":"\\ud83d"}', b"")
+
+
+@pytest.mark.parametrize(
+    ("head", "key"),
+    [
+        (b'{"id":1,', b"1"),
+        (b'{"id":"a"}', b'"a"'),
+        (b'{"id":-5 ,', b"-5"),
+        (b'{"id":' + b"1" * 18 + b",", b"1" * 18),
+        (b'{"id":' + b"1" * 19 + b",", b""),
+        (b'{"id":1.5,', b""),
+        (b'{"id":"a\\n",', b""),
+        (b'{"x":"' + b"y" * 242 + b'","id":1,', b""),
+        (b'{"x":"' + b"y" * 241 + b'","id":1,', b"1"),
+        (b'{"x":[],"id":1,', b""),
+        (b'["id":1,', b""),
+    ],
+)
+def test_the_head_of_a_line_shows_its_id_within_its_first_bytes(head: bytes, key: bytes) -> None:
+    assert read_head_id(head) == key
+    assert answer_id_in(head) == (int(key) if key.isdigit() else None)
+    assert answer_id_in(b'{"id":"' + b"1" * 19 + b'",') is None
+
+
+@pytest.mark.parametrize(
+    ("params", "fields"),
+    [
+        (b'{"name":"t"}', ("t", None, None)),
+        (b'{"name":"t","arguments":null,"_meta":null,"more":1}', ("t", None, None)),
+        (b'{"name":"","arguments":{},"_meta":{"a":1}}', ("", {}, {"a": 1})),
+        (b"{}", None),
+        (b"", None),
+        (b"null", None),
+        (b'{"name":5}', None),
+        (b'{"name":"t","arguments":[1]}', None),
+        (b'{"name":"t","_meta":5}', None),
+    ],
+)
+def test_the_params_of_a_call(params: bytes, fields: Any) -> None:
+    raw = msgspec.Raw(params)
+    if fields is None:
+        code, text = _fault(lambda: read_call(raw))
+        assert (code, text.partition(":")[0]) == (-32602, "Invalid params")
+    else:
+        found = read_call(raw)
+        assert (found.name, found.arguments, found.meta) == fields
+
+
+@pytest.mark.parametrize(
+    ("params", "renamed"),
+    [
+        (b'{"name":"t"}', {"name": "new"}),
+        (b'{"name":"t","arguments":{"a": 1}}', {"name": "new", "arguments": b'{"a": 1}'}),
+        (b'{"name":"t","arguments":null}', {"name": "new", "arguments": b"null"}),
+        (b'{"name":"t","_meta":{}}', None),
+        (b'{"name":"t","task":1}', None),
+        (b'{"arguments":{}}', None),
+        (b"", None),
+        (b"{", None),
+    ],
+)
+def test_a_plain_call_passes_as_it_came_under_another_name(params: bytes, renamed: Any) -> None:
+    found = read_plain_call(msgspec.Raw(params))
+    if renamed is None:
+        assert found is None
+    else:
+        assert found is not None
+        said = found.renamed("new")
+        assert {name: bytes(part) if name != "name" else part for name, part in said.items()} == renamed
+
+
+@pytest.mark.parametrize("raw", [b"", b"null"])
+def test_params_that_are_absent_are_empty(raw: bytes) -> None:
+    params = msgspec.Raw(raw)
+    assert read_object(params) == {}
+    assert read_parts(params) == {}
+    assert decode_params(params) is None
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"5", b'"x"', b"{", b"[" * 100_000])
+def test_params_that_are_no_object_are_answered(raw: bytes) -> None:
+    for read in (read_object, read_parts, read_cancel):
+        code, text = _fault(lambda read=read: read(msgspec.Raw(raw)))
+        assert (code, text.partition(":")[0]) == (-32602, "Invalid params")
+    if len(raw) > 100:
+        code, text = _fault(lambda: read_value(msgspec.Raw(raw)))
+        assert (code, text) == (-32602, "Invalid params: nested too deeply")
+    assert read_at(msgspec.Raw(raw), ["a"]) is None
+
+
+def test_parts_of_params_are_decoded_on_request() -> None:
+    params = read_parts(msgspec.Raw(b'{"_meta":{"a":1},"n":null,"o":{"p":{"q":[0]}}}'))
+    assert read_meta(params) == {"a": 1}
+    assert read_meta({}) is None
+    assert read_meta({"_meta": msgspec.Raw(b"null")}) is None
+    assert _fault(lambda: read_meta({"_meta": msgspec.Raw(b"[]")})) == (
+        -32602,
+        "Invalid params: _meta must be an object.",
+    )
+    assert (read_value(None), read_value(params["n"]), read_value(params["o"])) == (
+        None,
+        None,
+        {"p": {"q": [0]}},
+    )
+    assert read_at(params, ["o", "p", "q"]) == [0]
+    assert read_at(params, []) == params
+    assert read_at(params, ["o", "nope", "q"]) is None
+    assert read_at(params, ["n", "p"]) is None
+    assert read_at({"a": {"b": 0}}, ["a", "b"]) == 0
+    assert raw_parts({"a": b"[ 1]"}) == {"a": msgspec.Raw(b"[ 1]")}
+    assert [
+        read_cancel(msgspec.Raw(raw)) for raw in (b'{"requestId": 1.50}', b'{"requestId":"a"}', b"{}", b"")
+    ] == [
+        *(b"1.50", b'"a"'),
+        *(b"", b""),
+    ]
+
+
+# ---- from a server, once more ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        *((b"null", "null"), (b"[]", "an array"), (b'"x"', "a string"), (b"true", "a boolean")),
+        *((b"7", "a number"), (b"7.5", "a number")),
+    ],
+)
+@pytest.mark.parametrize("padding", [0, 1 << 17])
+def test_what_is_no_object_is_named_however_long_it_is(value: bytes, kind: str, padding: int) -> None:
+    with pytest.raises(WireFault, match=rf"^the result is not an object but {kind}$"):
+        decode_result(b" " * padding + value)
+    if value != b"null":
+        with pytest.raises(WireFault, match=rf"^the params are not an object but {kind}$"):
+            decode_params(msgspec.Raw(b" " * padding + value))
+    with pytest.raises(WireFault, match=r"^not JSON: "):
+        decode_result(b" " * padding + b"{")
+
+
+def test_an_error_may_lack_its_message_and_its_data_may_be_anything() -> None:
+    for said, message, data in (
+        (b'{"code":5}', "", None),
+        (b'{"code":5,"message":"","data":0,"more":1}', "", 0),
+        (b'{"code":5,"message":"m","data":""}', "m", ""),
+        (b'{"code":5,"message":"\\ud83d"}', "\ufffd", None),
+    ):
+        error = decode_error(said)
+        assert (error.code, error.message, error.data, error.fault, error.broken) == (
+            5,
+            message,
+            data,
+            False,
+            False,
+        )
+    for said in (b"{}", b"5", b'{"code":"5"}', b'{"code":5,"message":1}', b"{"):
+        error = decode_error(said)
+        assert (error.code, error.fault, error.broken) == (-32700, True, False)
+        assert error.message.startswith("the error of the answer is malformed (")
+
+
+# ---- what goes out, once more ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [10, (1 << 18) - 20, 1 << 18, 1 << 19])
+def test_a_long_line_is_the_line_that_a_short_one_would_be(size: int) -> None:
+    text = "x" * size
+    line = encode_request(7, "tools/call", {"a": text})
+    assert line == b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"a":"%b"}}\n' % text.encode()
+    assert raw_line(b'"k"', text.encode()) == b'{"jsonrpc":"2.0","id":"k","result":%b}\n' % text.encode()
+
+
+@pytest.mark.parametrize(
+    ("params", "stamp", "progress", "said"),
+    [
+        (None, Stamp(), False, None),
+        ({}, Stamp(), False, {}),
+        (None, Stamp(), True, {"_meta": {"progressToken": 7}}),
+        ({"a": 1}, Stamp(), True, {"a": 1, "_meta": {"progressToken": 7}}),
+        ({"_meta": 5, "a": 1}, Stamp(), False, {"_meta": 5, "a": 1}),
+        ({"_meta": {"progressToken": "own"}}, Stamp(), False, {"_meta": {"progressToken": "own"}}),
+        ({"_meta": {"progressToken": "own", "x": 1}}, Stamp(), True, {"_meta": {"progressToken": 7, "x": 1}}),
+        ({"_meta": {}}, Stamp(b'"v":1'), True, {"_meta": {"v": 1, "progressToken": 7}}),
+        (
+            {"_meta": {"io.modelcontextprotocol/logLevel": "debug", "io.modelcontextprotocol/x": 1}},
+            Stamp(b'"v":1'),
+            False,
+            {"_meta": {"io.modelcontextprotocol/logLevel": "debug", "v": 1}},
+        ),
+    ],
+)
+def test_what_a_request_says_beside_its_params(params: Any, stamp: Stamp, progress: bool, said: Any) -> None:
+    message = json.loads(encode_request(7, "x/y", params, stamp, progress=progress))
+    expected = {"jsonrpc": "2.0", "id": 7, "method": "x/y"}
+    assert message == (expected if said is None else {**expected, "params": said})
+
+
+def test_a_client_gets_whatever_can_be_written() -> None:
+    large = 10**30
+    assert encode({"a": large, "b": "é"}) == b'{"a":1000000000000000000000000000000,"b":"\xc3\xa9"}'
+    assert encode({"a": "\ud83d"}) == '{"a":"\ufffd"}'.encode()
+    with pytest.raises(UsageError, match=r"^This cannot be sent as JSON: .*\. Use objects, arrays"):
+        encode_json({"a": object()})
+    assert (weigh({"a": "é"}), weigh({"a": object()}), weigh(None)) == (10, 0, 4)
+    assert encode_notification("n", None) == b'{"jsonrpc":"2.0","method":"n"}\n'
+    assert encode_notification("n", {}) == b'{"jsonrpc":"2.0","method":"n","params":{}}\n'
+    with pytest.raises(UsageError):
+        encode_notification("n", {"a": object()})
+    assert json.loads(encode_notification("n", {"a": large}, encode))["params"] == {"a": large}
+    assert request_line(b'"k"', "m", {"a": large}) == (
+        b'{"jsonrpc":"2.0","id":"k","method":"m","params":{"a":%d}}\n' % large
+    )
+    assert result_line(b"1.50", {"a": large}) == b'{"jsonrpc":"2.0","id":1.50,"result":{"a":%d}}\n' % large
+
+
+def test_an_error_is_answered_under_the_id_as_it_was_written_or_under_null() -> None:
+    assert error_line(b"1.50", RpcFault(-1, "m")) == (
+        b'{"jsonrpc":"2.0","id":1.50,"error":{"code":-1,"message":"m"}}\n'
+    )
+    assert json.loads(error_line(b"", RpcFault(-1, "m", 0))) == {
+        "jsonrpc": "2.0",
+        "id": None,
+        "error": {"code": -1, "message": "m", "data": 0},
+    }
+    circle: list[Any] = []
+    circle.append(circle)
+    line = error_line(b"1", RpcFault(-1, "m", circle))
+    assert json.loads(line)["error"] == {"code": -1, "message": "m"}, "what cannot be written is left out"
+
+
+def test_a_servers_own_id_comes_back_as_it_was_even_with_half_a_character() -> None:
+    assert encode_reply("\ud83d", {"a": 1}) == b'{"jsonrpc":"2.0","id":"\\ud83d","result":{"a":1}}\n'
+    assert json.loads(encode_reply(0, {}))["id"] == 0
+    assert json.loads(encode_reply("", None, RpcError(-1, "", 0)))["error"] == {
+        "code": -1,
+        "message": "",
+        "data": 0,
+    }
+
+
+# ---- results of the other era ---------------------------------------------------------------------------------------
+
+SIGNED = {"io.modelcontextprotocol/serverInfo": {"name": "us"}}
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({}, {"resultType": "complete", "ttlMs": 1, "_meta": SIGNED}),
+        ({"resultType": "task", "ttlMs": 0}, {"resultType": "task", "ttlMs": 0, "_meta": SIGNED}),
+        (
+            {"a": [1], "_meta": {"x": 1}},
+            {"resultType": "complete", "ttlMs": 1, "a": [1], "_meta": {"x": 1, **SIGNED}},
+        ),
+        (
+            {"_meta": {"io.modelcontextprotocol/serverInfo": "forged"}},
+            {"resultType": "complete", "ttlMs": 1, "_meta": SIGNED},
+        ),
+        ({"_meta": 5}, {"resultType": "complete", "ttlMs": 1, "_meta": SIGNED}),
+    ],
+)
+def test_a_result_for_the_newer_era_has_a_type_and_is_signed_by_us(result: Any, said: Any) -> None:
+    assert json.loads(for_modern(json.dumps(result).encode(), SIGNED, {"ttlMs": 1})) == said
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"resultType": "complete", "ttlMs": 1, "cacheScope": "x", "a": 1}, {"a": 1}),
+        ({"_meta": {"x": 1, **SIGNED}, "a": 1}, {"a": 1, "_meta": {"x": 1}}),
+        ({"_meta": SIGNED, "a": {"resultType": 1}}, {"a": {"resultType": 1}}),
+        ({"_meta": 5}, {}),
+    ],
+)
+def test_a_result_for_the_older_era_has_nothing_of_the_newer(result: Any, said: Any) -> None:
+    assert json.loads(for_handshake(json.dumps(result).encode())) == said
+
+
+def test_an_excerpt_may_be_longer_and_a_reason_is_short() -> None:
+    assert excerpt(b"a" * 100, 200) == f'"{"a" * 100}"'
+    assert excerpt(b"a" * 300, 200) == f'"{"a" * 200}"… (300 bytes)'

@@ -73,6 +73,20 @@ def test_aliases_are_values_wherever_they_stand_and_a_repeated_key_is_told() -> 
     assert [*repeated] == ["f"]
 
 
+def test_what_is_as_large_as_it_may_be_is_read_and_one_more_is_not() -> None:
+    assert _yaml.loads("a" * 65_536, {}) == "a" * 65_536
+    thousand = f"&x [{','.join('1' * 999)}]"
+
+    def text(rest: int) -> str:  # 1 + 99 * 1,000 + rest values
+        return f"[{thousand},{'*x ,' * 98}{','.join('2' * rest)}]"
+
+    assert len(_yaml.loads(text(999), {})) == 99 + 999
+    with pytest.raises(_yaml.NotYamlError, match="holds more than 100,000 values when its aliases"):
+        _yaml.loads(text(1_000), {})
+    with pytest.raises(_yaml.NotYamlError, match=r"an alias of what it is in \(line 1, column 1\)"):
+        _yaml.loads("&x [1, *x]", {})
+
+
 @given(st.lists(st.tuples(WORD, WORD), max_size=4))
 def test_any_text_is_a_value_or_one_error(pairs: list[tuple[str, str]]) -> None:
     text = "\n".join(f"{key}: {value}" for key, value in pairs)
