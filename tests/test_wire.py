@@ -239,7 +239,7 @@ def test_the_terms_are_those_of_the_specification() -> None:
     assert numbers_of("protocol/jsonrpc/*") == {
         "jsonrpc._envelope.HEAD": 256,
         "jsonrpc._envelope._DIGITS": 19,
-        "jsonrpc._lines._LONG": 1 << 18,
+        "jsonrpc._meta._LONG": 1 << 16,
         "jsonrpc._payload._LONG": 1 << 17,
         "jsonrpc._terms.PARSE_ERROR": -32700,
         "jsonrpc._terms.INVALID_REQUEST": -32600,

@@ -19,8 +19,6 @@ _ID: Final = b'{"jsonrpc":"2.0","id":'
 _RESULT: Final = _ID + b'%b,"result":%b}\n'
 _ERROR: Final = b'{"jsonrpc":"2.0","id":%b,"error":%b}\n'
 
-_LONG: Final = 1 << 18  # bytes; `%` copies what it puts in twice, which takes longer than joining
-
 _encode_method = lru_cache(64)(encode_json)  # there are a dozen methods, used over and over
 
 # ---- requests and notifications ------------------------------------------------------------------------------------
@@ -43,15 +41,15 @@ def encode_request(
         meta = joined(meta, b'"progressToken":%d' % rpc_id)
     if params is None and not meta:
         return b'{"jsonrpc":"2.0","id":%d,"method":%b}\n' % (rpc_id, encode_json(method))
+    number, name = b"%d" % rpc_id, _encode_method(method)
+    if meta:
+        body = with_meta(params or {}, meta)
+        return b"".join((_ID, number, b',"method":', name, b',"params":', *body, b"}\n"))
     try:
-        body = with_meta(params or {}, meta) if meta else plainly(params)
+        body = plainly(params)
     except REFUSED:
         body = encode_json(params)  # mends them, or raises what is wrong with them
-    if len(body) >= _LONG:
-        return b"".join(
-            (_ID, b"%d" % rpc_id, b',"method":', _encode_method(method), b',"params":', body, b"}\n")
-        )
-    return _REQUEST % (b"%d" % rpc_id, _encode_method(method), body)
+    return b"".join((_ID, number, b',"method":', name, b',"params":', body, b"}\n"))
 
 
 def request_line(key: bytes, method: str, params: Mapping[str, Any]) -> bytes:

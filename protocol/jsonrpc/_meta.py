@@ -18,6 +18,7 @@ from ._json import UNREADABLE, encode, encode_json
 from ._terms import CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, META, MODERN_VERSIONS, VERSION_KEY
 
 _NEWER: Final = frozenset({"resultType", "ttlMs", "cacheScope", "_meta"})
+_LONG: Final = 1 << 16  # bytes
 _object = msgspec.json.Decoder(dict[str, Any])
 
 # ---- requests to servers -------------------------------------------------------------------------------------------
@@ -43,14 +44,17 @@ class Stamp:
 NO_STAMP = Stamp()
 
 
-def with_meta(params: Mapping[str, Any], meta: bytes) -> bytes:
-    """The params with our part of `_meta` added. The caller's own keys stay, except those that only we may set."""
+def with_meta(params: Mapping[str, Any], meta: bytes) -> tuple[bytes | memoryview, ...]:
+    """The params with our part of `_meta` added, in pieces: they may be megabytes, and a join copies them only once.
+    The caller's own keys stay, except those that only we may set."""
     own = params.get("_meta")
     if isinstance(own, Mapping):
         theirs = {key: value for key, value in cast("Mapping[str, Any]", own).items() if not _is_ours(key)}
         params = {key: value for key, value in params.items() if key != "_meta"}
         meta = joined(_inside(encode_json(theirs)), meta)
-    return b"{%b}" % joined(b'"_meta":{%b}' % meta, _inside(encode_json(params)))
+    encoded = encode_json(params)
+    rest = encoded[1:] if len(encoded) < _LONG else memoryview(encoded)[1:]  # a view takes longer to make
+    return b'{"_meta":{', meta, b"}," if params else b"}", rest
 
 
 def joined(first: bytes, second: bytes) -> bytes:

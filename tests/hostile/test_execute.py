@@ -91,14 +91,14 @@ def seen_beside(name: str, code: str) -> Seen:
             assert time.monotonic() < until, "the sandbox was not started"
             time.sleep(0.01)
         is_over = running.is_over if code is CALLS else lambda: True
-        beside = calls_until(is_over, 0.0 if code is CALLS else LASTS, door, lambda: neighbour(door))
+        beside, copy = calls_until(is_over, 0.0 if code is CALLS else LASTS, door, lambda: neighbour(door))
         if code is CALLS:
             assert "all were answered" in json.dumps(running.answer), running.answer
         else:
             assert not running.is_over(), "it runs still"
         grown = door.attacked.peak() - held
         end(door)
-    return Seen(calm, beside, grown)
+    return Seen(calm, beside, grown, copy)
 
 
 def warm_up(door: Door) -> None:

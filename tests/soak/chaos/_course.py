@@ -26,6 +26,7 @@ from ._server_file import TOOLS, ServerFile
 from ._world import World
 
 _GONE_WITHIN: Final = 20.0  # seconds from the gateway's end to that of everything it started
+_GUARDED_WITHIN: Final = 20.0  # seconds from the end of a guard to the next one, on a busy machine
 _MOST_OPEN: Final = 400  # requests; beyond that the client waits for answers before it asks for more
 _LOOK_EVERY: Final = 1.0
 _LOG_COMES_WITHIN: Final = 0.5  # seconds; an answer is quicker
@@ -214,9 +215,7 @@ class _Life:
         """End it during the chaos. Raises `Contradiction` when something is left, or it took too long."""
         self.loop.forget_alarms()  # stopped processes stay stopped; only the gateway and its client run
         self.gateway.process.send_signal(signal.SIGCONT)
-        guard = look.guard_of(self.gateway.pid)
-        if guard is not None:
-            os.kill(guard, signal.SIGCONT)
+        self._wake_guard()
         self.gateway.listen()
         polite = ending is Ending.TERM
         if polite:
@@ -230,6 +229,19 @@ class _Life:
         if polite:
             self._expect_answers()
         self._check_records()
+
+    def _wake_guard(self) -> None:
+        """A guard that was stopped goes on. One that was killed just now is first replaced: whoever kills the gateway
+        together with its guard ends both that know of its servers, and no chaos of ours asks for that."""
+
+        def there() -> bool:
+            return look.guard_of(self.gateway.pid) is not None or not look.marked(self.server_file.token)
+
+        if not self.loop.run_until(there, _GUARDED_WITHIN):
+            raise Contradiction(f"its servers run, and {_GUARDED_WITHIN}s later there is still no guard")
+        guard = look.guard_of(self.gateway.pid)
+        if guard is not None:
+            os.kill(guard, signal.SIGCONT)
 
     def _settle_accounts(self) -> None:
         """Send nothing more, and wait for one last ping: all earlier requests have been read when it is answered."""
