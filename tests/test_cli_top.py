@@ -221,11 +221,12 @@ def test_each_key_is_what_it_sends(typed: bytes | None, key: str, monkeypatch: p
 
     def ready(reads: list[int], _writes: Any, _errors: Any, seconds: float) -> Any:
         waited.append(seconds)
-        return ([] if typed is None else reads), [], []
+        assert reads == [0, 9]
+        return ([] if typed is None else [0]), [], []
 
     monkeypatch.setattr(select, "select", ready)
     monkeypatch.setattr(_top, "os", SimpleNamespace(read=lambda _fd, _most: typed))
-    assert _top.Keyboard().within(0.7) == key
+    assert _top.Keyboard(9).within(0.7) == key
     assert waited == [0.7]
 
 
@@ -313,6 +314,29 @@ def test_the_screen_goes_on_with_another_gateway_and_leaves_no_connection(
         None,
         "No gateway runs for this configuration; waiting for one.",
     )
+
+
+def test_a_signal_that_comes_just_before_a_wait_ends_it() -> None:
+    silent, typist = os.pipe()
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    ours = os.dup(0)
+    try:
+        os.dup2(silent, 0)
+        with _top._bell() as bell:
+            keys = _top.Keyboard(bell)
+            signal.raise_signal(signal.SIGUSR1)  # its handler has run
+            assert keys.within(PATIENCE) == ""
+            assert keys.within(0.0) == "", "the bell has been read"
+            os.write(typist, b"j")
+            signal.raise_signal(signal.SIGUSR1)
+            assert keys.within(PATIENCE) == "j", "a key is not lost by a signal"
+            assert select.select([bell], [], [], 0)[0] == []
+    finally:
+        os.dup2(ours, 0)
+        signal.signal(signal.SIGUSR1, before)
+        for descriptor in (silent, typist, ours):
+            os.close(descriptor)
+    assert signal.set_wakeup_fd(-1) == -1
 
 
 @pytest.mark.parametrize("how", ["it ends", "SIGTERM"])

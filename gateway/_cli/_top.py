@@ -226,15 +226,21 @@ class NoKeyboard:
 
 
 class Keyboard:
-    """Standard input, where keys come one by one."""
+    """Standard input, where keys come one by one. A signal ends a wait, also when it came just before: then `bell` can be
+    read, and its handler has run when the wait is over."""
 
     can_type = True
+
+    def __init__(self, bell: int) -> None:
+        self._bell = bell
 
     def within(self, seconds: float) -> str:
         import select
 
-        ready, _, _ = select.select([0], [], [], seconds)
-        if not ready:
+        ready, _, _ = select.select([0, self._bell], [], [], seconds)
+        if self._bell in ready:
+            os.read(self._bell, 64)
+        if 0 not in ready:
             return ""
         said = os.read(0, 64).decode("utf-8", "replace") or "q"  # its end is an end
         if said[:2] in ("\x1b[", "\x1bO"):
@@ -260,10 +266,29 @@ def _terminal() -> Generator[Keys]:
         yield NoKeyboard()
         return
     before = termios.tcgetattr(0)
-    handler = signal.signal(signal.SIGTERM, ended)
+    with _bell() as bell:
+        handler = signal.signal(signal.SIGTERM, ended)
+        try:
+            tty.setcbreak(0)
+            yield Keyboard(bell)
+        finally:
+            termios.tcsetattr(0, termios.TCSAFLUSH, before)
+            signal.signal(signal.SIGTERM, handler)
+
+
+@contextmanager
+def _bell() -> Generator[int]:
+    """A descriptor that can be read when a signal has come. Without it, one that comes in the moment before a wait begins
+    is not seen before the wait is over."""
+    bell, rope = os.pipe()
     try:
-        tty.setcbreak(0)
-        yield Keyboard()
+        os.set_blocking(bell, False)
+        os.set_blocking(rope, False)
+        before = signal.set_wakeup_fd(rope, warn_on_full_buffer=False)
+        try:
+            yield bell
+        finally:
+            signal.set_wakeup_fd(before)
     finally:
-        termios.tcsetattr(0, termios.TCSAFLUSH, before)
-        signal.signal(signal.SIGTERM, handler)
+        os.close(bell)
+        os.close(rope)
