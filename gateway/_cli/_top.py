@@ -226,8 +226,8 @@ class NoKeyboard:
 
 
 class Keyboard:
-    """Standard input, where keys come one by one. A signal ends a wait, also when it came just before: then `bell` can be
-    read, and its handler has run when the wait is over."""
+    """Standard input, where keys come one by one. A signal ends a wait, also when it came just before: `bell` can be
+    read then, and its handler has run when the wait is over."""
 
     can_type = True
 
@@ -278,7 +278,7 @@ def _terminal() -> Generator[Keys]:
 
 @contextmanager
 def _bell() -> Generator[int]:
-    """A descriptor that can be read when a signal has come. Without it, one that comes in the moment before a wait begins
+    """A descriptor that can be read when a signal has come. Without it, one that comes just before a wait begins
     is not seen before the wait is over."""
     bell, rope = os.pipe()
     try:
