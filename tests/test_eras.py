@@ -221,6 +221,8 @@ for line in sys.stdin:
         send(method="notifications/cancelled", params={"requestId": "q"})
         send(id=asking, result=said("decided without you"))
         send(id=number, result=said("withdrawn"))
+    elif number is not None:
+        send(id=number, error={"code": -32601, "message": "Method not found"})
 """
 
 

@@ -302,6 +302,64 @@ def test_no_orphan_comes_to_a_later_test(tmp_path: Path) -> None:
     assert "2 passed" in done.stdout, done.stdout
 
 
+@needs_proc
+def test_a_test_that_leaves_something_or_unbalanced_books_fails_and_the_next_one_starts_clean(
+    tmp_path: Path,
+) -> None:
+    inner = tmp_path / "test_inner.py"
+    inner.write_text(LEAVERS)
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"]
+    plugins = ["-p", "tests.support.leaks", "-p", "tests.support.books", "-p", "tests.support.seeds"]
+    done = subprocess.run([*command, *plugins, os.fspath(inner)], cwd=ROOT, capture_output=True, text=True)
+    failed = [line.partition(" - ")[0] for line in done.stdout.splitlines() if line.startswith("ERROR ")]
+    assert [line.rpartition("::")[2] for line in failed] == ["test_leaves", "test_both", "test_closes"]
+    assert "test_leaves left behind: descriptor" in done.stdout
+    assert "AssertionError: its own teardown" in done.stdout
+    assert "test_both left behind: descriptor" in done.stdout
+    assert "not everything was let go of: bytes queued: 7" in done.stdout
+    assert "6 passed" in done.stdout, done.stdout
+
+
+LEAVERS = """
+import os, random
+from types import SimpleNamespace
+import pytest
+from greenroom.supervisor._runtime import Runtime
+from tests.support import books
+
+drawn = []
+
+def test_leaves():
+    os.dup(0)
+
+def test_is_clean():
+    drawn.append(random.random())
+
+@pytest.fixture
+def fails():
+    yield
+    raise AssertionError("its own teardown")
+
+def test_both(fails):
+    os.dup(0)
+
+def _close(monkeypatch):
+    monkeypatch.setattr(books, "_close", lambda self: None)
+    monkeypatch.setattr(books, "_not_at_nothing", lambda self: ["bytes queued: 7"])
+    Runtime._close(SimpleNamespace(is_running=True))
+
+def test_closes(monkeypatch):
+    _close(monkeypatch)
+
+@pytest.mark.changes_the_books
+def test_may(monkeypatch):
+    _close(monkeypatch)
+
+def test_is_clean_again():
+    assert random.random() not in drawn
+"""
+
+
 ORPHANS = """
 import ctypes
 from greenroom.actors import want_orphans

@@ -34,7 +34,7 @@ for _ in range({ROUNDS}):
 'all were answered'
 """
 LOOP = "while True: pass"
-LASTS = 2.0  # seconds that the neighbours call while code is in an endless loop
+LASTS = 1.0  # seconds that the neighbours call while code is in an endless loop
 
 
 class Code:

@@ -8,7 +8,7 @@ its name any more). It costs two milliseconds for each test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import wraps
 from typing import Any
 
@@ -23,42 +23,57 @@ _MOST_LOOKED_AT = 2  # sessions of one test; each takes some milliseconds
 _TURNS = 5
 
 
+_wrong: list[str] = []  # of the test that runs
+_looked = 0
+
+_close, _end_session = Runtime._close, Runtime.end_session
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "changes_the_books: it changes numbers of a room itself")
+    setattr(Runtime, "_close", _closing)  # noqa: B010 (a type checker sees through the other way to say it)
+    setattr(Runtime, "end_session", _ending)  # noqa: B010
 
 
-@pytest.fixture(autouse=True)
-def balanced_books(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    wrong: list[str] = []
-    looked = 0
+def pytest_unconfigure() -> None:
+    setattr(Runtime, "_close", _close)  # noqa: B010
+    setattr(Runtime, "end_session", _end_session)  # noqa: B010
 
-    close, end_session = Runtime._close, Runtime.end_session
 
-    @wraps(close)
-    def closing(self: Runtime) -> None:
-        was_running = self.is_running
-        close(self)
-        if was_running:
-            wrong.extend(_not_at_nothing(self))
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    global _looked
+    _wrong.clear()
+    _looked = 0
 
-    @wraps(end_session)
-    async def ending(self: Runtime, name: str) -> None:
-        nonlocal looked
-        await end_session(self, name)
-        looked += 1
-        with anyio.CancelScope(shield=True):
-            for _ in range(_TURNS):  # what was cancelled has to notice it
-                await anyio.lowlevel.checkpoint()
-        if self.is_running and looked <= _MOST_LOOKED_AT and name not in self.sessions._open:
-            wrong.extend(
-                f"session {name!r} has ended, and is in {path}" for path in _ways_to_session(self, name)
-            )
 
-    monkeypatch.setattr(Runtime, "_close", closing)
-    monkeypatch.setattr(Runtime, "end_session", ending)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     yield
-    if wrong and request.node.get_closest_marker("changes_the_books") is None:
-        pytest.fail("not everything was let go of: " + "; ".join(dict.fromkeys(wrong)), pytrace=False)
+    if _wrong and item.get_closest_marker("changes_the_books") is None:
+        pytest.fail("not everything was let go of: " + "; ".join(dict.fromkeys(_wrong)), pytrace=False)
+
+
+@wraps(_close)
+def _closing(self: Runtime) -> None:
+    was_running = self.is_running
+    _close(self)
+    if was_running:
+        _wrong.extend(_not_at_nothing(self))
+
+
+@wraps(_end_session)
+async def _ending(self: Runtime, name: str) -> None:
+    global _looked
+    await _end_session(self, name)
+    _looked += 1
+    with anyio.CancelScope(shield=True):
+        for _ in range(_TURNS):  # what was cancelled has to notice it
+            await anyio.lowlevel.checkpoint()
+    if self.is_running and _looked <= _MOST_LOOKED_AT and name not in self.sessions._open:
+        _wrong.extend(
+            f"session {name!r} has ended, and is in {path}" for path in _ways_to_session(self, name)
+        )
 
 
 def _not_at_nothing(runtime: Any) -> Iterator[str]:

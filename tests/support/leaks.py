@@ -27,7 +27,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -67,18 +67,38 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(partial(shutil.rmtree, own, ignore_errors=True))
 
 
-@pytest.fixture(autouse=True)
-def nothing_left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Fails a test that leaves processes or descriptors behind, and ends them."""
-    if sys.platform != "linux":
-        yield
-        return
-    before = snapshot(tmp_path_factory.getbasetemp())
+_BEFORE = pytest.StashKey[Snapshot]()
+
+
+# These are hooks and no fixture, here and in the other checks of every test: a fixture that every test has costs more
+# than many a test.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    if sys.platform == "linux":
+        temporary = getattr(item.config, "_tmp_path_factory")  # noqa: B009 (of no public name)
+        item.stash[_BEFORE] = snapshot(temporary.getbasetemp())
     yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Fails a test that leaves processes or descriptors behind, and ends them."""
+    try:
+        yield
+    except BaseException as error:
+        if left := _ended_leaks(item):
+            error.add_note(left)
+        raise
+    if left := _ended_leaks(item):
+        pytest.fail(left, pytrace=False)
+
+
+def _ended_leaks(item: pytest.Item) -> str:
+    if sys.platform != "linux":
+        return ""
     _adopt_no_orphans()
-    left = leaks_since(before)
-    if left:
-        pytest.fail(f"{request.node.name} left behind: " + "; ".join(left), pytrace=False)
+    left = leaks_since(item.stash[_BEFORE])
+    return f"{item.name} left behind: {'; '.join(left)}" if left else ""
 
 
 def _adopt_no_orphans() -> None:

@@ -37,12 +37,9 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"schedules: {VARIABLE}={config.stash[SEED]}"
 
 
-@pytest.fixture(autouse=True)
-def schedule_seed(request: pytest.FixtureRequest) -> int:
-    """The seed of this test's schedule; it has already been set."""
-    seed = request.config.stash[SEED] ^ zlib.crc32(request.node.nodeid.encode())
-    seed_schedule(seed)
-    return seed
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    seed_schedule(item.config.stash[SEED] ^ zlib.crc32(item.nodeid.encode()))
 
 
 @pytest.hookimpl(wrapper=True)
