@@ -34,10 +34,11 @@ from ..protocol.address import Address
 from ..protocol.approval import ApprovalRequest, Verdict, asks_about, grant, hints_of, question
 from ..protocol.bounds import APPROVALS_REMEMBERED, APPROVALS_WAITING
 from ..protocol.config import Approve, Config
-from ..protocol.errors import ApprovalDenied, ApprovalNeeded, CallError, RoomClosed
+from ..protocol.errors import ApprovalDenied, ApprovalNeeded, Bug, CallError, RoomClosed
 from ..protocol.events import ApprovalDecision, ApprovalMove
 from ..protocol.index import Target
 from ..protocol.jsonrpc import RpcFault, WireFault, encode_json, read_parts, read_value
+from ..protocol.secrets import in_words
 from ._approval_desk import Desk
 from ._approvers import Approvers, nobody
 from ._directory import Directory
@@ -253,6 +254,11 @@ class Approvals:
         except CallError as refusal:  # counted where it was refused
             call.waiter = waiter
             self._finish(held, refusal)
+        except Exception as bug:  # of ours; every call ends, whatever happens here
+            self._approvers.note_own_bug(held.address, bug)
+            call.waiter = waiter
+            text = f"Handing over the allowed call failed in Greenroom itself: {in_words(bug)}"
+            self._finish(held, Bug(text, server=held.address.server))
         else:
             call.waiter = waiter
             if call.ended and waiter is not None:

@@ -76,6 +76,11 @@ class Approvers:
         words = f"a callback failed while a call waited for approval\n{text}"
         self._context.events.emit(Note, address, code=NoteCode.CALLBACK, words=words)
 
+    def note_own_bug(self, address: Address, error: Exception) -> None:
+        """Handing over an allowed call failed because of us."""
+        words = "".join(traceback.format_exception(error))
+        self._context.events.emit(Note, address, code=NoteCode.BUG, words=words)
+
     def _hooks(self, session: str | None) -> list[OnApproval]:
         approvers = self._sessions.approvers
         asked = (session, None) if session is not None else (None,)

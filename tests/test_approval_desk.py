@@ -30,8 +30,12 @@ from greenroom import (
     ApprovalMove,
     ApprovalNeeded,
     ApprovalRequest,
+    Bug,
     CallError,
     Greenroom,
+    Note,
+    NoteCode,
+    Reach,
     RoomClosed,
     UsageError,
     Verdict,
@@ -40,6 +44,7 @@ from greenroom.gateway._approving import approval_methods
 from greenroom.gateway._serve import allowing, commands
 from greenroom.protocol.bounds import APPROVALS_ENDED, APPROVALS_LISTED, APPROVALS_WAITING
 from greenroom.supervisor._approval_desk import LONGEST_LOOK, Desk, Question
+from greenroom.supervisor._root import Root
 from greenroom.testing._fake import FakeServer
 
 ALLOWED, DENIED, ASKED = ApprovalMove.ALLOWED, ApprovalMove.DENIED, ApprovalMove.ASKED
@@ -422,6 +427,39 @@ def test_an_answer_for_a_server_that_was_taken_down_meanwhile_starts_nothing(bac
             assert isinstance(one.outcome, CallError)
             assert "drained" in str(one.outcome)
         assert server.starts == 0
+
+    run_virtual(backend, body)
+
+
+def test_a_call_whose_handing_over_fails_because_of_us_has_an_outcome_too(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with open_room(FakeServer()) as room:
+            await teach(room, "a")
+            notes = record_events(room, Note)
+            room.approvals.watch(60)
+            async with Outcomes() as calls:
+                one = calls.start(room, "a_echo", {"x": 1})
+                await settle()
+
+                def fails(_root: Root, *_: Any) -> Any:
+                    raise KeyError("lost")
+
+                with monkeypatch.context() as patch:
+                    patch.setattr(Root, "actor_for", fails)
+                    room.approvals.answer(only(room).number, Verdict.ONCE)
+                await settle()
+                assert isinstance(one.outcome, Bug)
+                assert "failed in Greenroom itself: KeyError: 'lost'" in str(one.outcome)
+                assert one.outcome.reach is Reach.NOT_SENT
+                assert one.outcome.server == "a"
+                again = calls.start(room, "a_echo", {"x": 2})
+                await settle()
+                room.approvals.answer(only(room).number, Verdict.ONCE)
+            assert json.loads(str(again.outcome)) == {"x": 2}
+            assert [note.code for note in notes] == [NoteCode.BUG]
+            assert "KeyError: 'lost'" in notes[0].words
 
     run_virtual(backend, body)
 
