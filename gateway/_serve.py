@@ -35,7 +35,7 @@ from ..supervisor.catalogue_keys import pins_file
 from . import _control as control
 from ._approving import approval_methods
 from ._control_place import identity, socket_path
-from ._control_request import number_in, object_in, text_in, texts_in
+from ._control_request import number_in, object_in, text_in, texts_in, whole_in
 from ._conversations import Conversations
 from ._endpoint import ClientSession
 from ._event_log import TOLD, Hear, Log, follow, to_log
@@ -247,6 +247,14 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         said = await in_turns(status_view(reader, room))
         return {**said, "waitingForApproval": len(room.approvals)}
 
+    async def explain(params: Mapping[str, Any]) -> Any:
+        from ._setup._why import Commands, explained
+
+        view = await in_turns(status_view(reader, room))
+        pid = None if params.get("pid") is None else whole_in(params, "pid")
+        typed = Commands(text_in(params, "config"), pid)
+        return explained(view, room.config, text_in(params, "server") or "", typed, runs=True)
+
     async def tools(params: Mapping[str, Any]) -> Any:
         return await in_turns(tools_view(reader, room, text_in(params, "server")))
 
@@ -282,6 +290,7 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
     return {
         "hello": hello,
         "status": status,
+        "explain": explain,
         "tools": tools,
         "mcp": mcp,
         "reconnect": reconnect,

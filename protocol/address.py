@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import attrs
 
 SHARED = "shared"
+VISIT = "call:catalogue"  # the scope of a child that is only asked for its lists
 DEPTH_KEY = "GREENROOM_DEPTH"  # in a child's environment: how many rooms are above it in the process tree
 
 

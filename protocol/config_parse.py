@@ -50,6 +50,7 @@ __all__ = [
     "merge",
     "parse_config",
     "pin_key",
+    "place",
     "policy_only_change",
     "redacted",
     "secrets_of",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..actors import ServerActor
-from ..protocol.address import SHARED, Address
+from ..protocol.address import SHARED, VISIT, Address
 from ..protocol.config import Lifecycle
 from ..protocol.interpolate import session_variables
 from ..protocol.lifecycle import Cause, Ending, Reason, State
@@ -21,8 +21,6 @@ from ._directory import Directory
 from ._records import ServerRecord, record_of
 from ._starter import Starter
 
-_VISIT = "catalogue"
-_SCOPE = Address.of_call("", _VISIT).scope
 VISIT_IDLE = 10.0  # seconds that a visited server stays when nobody calls it
 
 
@@ -64,7 +62,7 @@ class Visiting:
         refusal = self._directory.closing or record.refusal or record.gatekeeper.refuses_start()
         if refusal is not None:
             raise refusal.copy()
-        return self._directory.actor_at(Address.of_call(server, _VISIT, session))
+        return self._directory.actor_at(Address(server, VISIT, session))
 
     def is_first_start(self, actor: ServerActor) -> bool:
         """Whether the server is being installed or visited. Its lists are not known yet, so nothing should
@@ -77,7 +75,7 @@ class Visiting:
         server = record_of(actor).server
         if server.visit is not None:
             self._end(server, actor)
-        if actor.address.scope == _SCOPE:
+        if actor.address.scope == VISIT:
             actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.VISIT_OVER), 0)
 
     def tried(self, actor: ServerActor, *, is_over: bool) -> None:
@@ -91,7 +89,7 @@ class Visiting:
 
     def _visitor(self, server: str) -> ServerActor:
         has_shared = self._directory.has_standing_address(server, None)
-        return self._directory.actor(server, SHARED if has_shared else _SCOPE)
+        return self._directory.actor(server, SHARED if has_shared else VISIT)
 
     def _end(self, record: ServerRecord, actor: ServerActor) -> None:
         """What the server has is known now: a visit that has not begun need not begin."""

@@ -347,7 +347,7 @@ def test_an_address_that_was_made_for_a_visit_is_stopped_when_the_lists_are_know
     visiting: Any = object.__new__(Visiting)
     record = SimpleNamespace(server=SimpleNamespace(visit=None))
     monkeypatch.setattr(_visiting, "record_of", lambda _actor: record)
-    scope = _visiting._SCOPE if of_visit else "session:x"
+    scope = "call:catalogue" if of_visit else "session:x"
     visiting.learned(
         SimpleNamespace(
             address=Address("a", scope),

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+import attrs
 import click
 
 from ...protocol.errors import UsageError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .._background_place import RoomPlace
     from .._mcp_tool import CatalogueReader
     from .._offline import OfflineCatalogue
+    from .._setup._why import Commands
 
 _TOLD: Final = (
     10  # warnings that one command says; a client's own file may have dozens of keys without effect
@@ -117,7 +119,8 @@ def check_profile(config: Config, profile: str | None) -> None:
 
 def no_such_server(config: Config, server: str) -> UsageError:
     """The error for the name of a server that the configuration does not have."""
-    there = f"There are: {', '.join(config.servers)}." if config.servers else "There are none."
+    names = ", ".join((*config.servers, *config.broken))
+    there = f"There are: {names}." if names else "There are none."
     return UsageError(f'There is no server "{server}" in this configuration. {there}', server=server)
 
 
@@ -146,6 +149,10 @@ class Source(Protocol):
 
     def status(self) -> dict[str, Any]: ...
 
+    def explain(self, server: str, commands: Commands) -> dict[str, Any]:
+        """What `explained` says of it."""
+        ...
+
     def tools(self, server: str | None) -> dict[str, Any]: ...
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,6 +167,9 @@ class FromGateway:
 
     def status(self) -> dict[str, Any]:
         return self._gateway.ask("status", quickly=True)
+
+    def explain(self, server: str, commands: Commands) -> dict[str, Any]:
+        return self._gateway.ask("explain", quickly=True, server=server, **attrs.asdict(commands))
 
     def tools(self, server: str | None) -> dict[str, Any]:
         return self._gateway.ask("tools", quickly=True, server=server)
@@ -179,6 +189,11 @@ class FromCache:
 
         return finish(status_view(self._reader, self._catalogue))
 
+    def explain(self, server: str, commands: Commands) -> dict[str, Any]:
+        from .._setup._why import explained
+
+        return explained(self.status(), self._catalogue.config, server, commands, runs=False)
+
     def tools(self, server: str | None) -> dict[str, Any]:
         from .._views import tools_view
 
@@ -190,9 +205,10 @@ class FromCache:
         return self._reader.answer(parse_request(arguments)).as_result()
 
 
-def open_source(path: Path | None, pid: int | None) -> Source:
-    """The running gateway of this configuration, or else the cache; then a line on stderr says so."""
-    config = read_config(path)
+def open_source(path: Path | None, pid: int | None, config: Config | None = None) -> Source:
+    """The running gateway of this configuration, or else the cache; then a line on stderr says so. `config`: if it has
+    been read already."""
+    config = config or read_config(path)
     gateway = running_gateway(config, pid)
     if gateway is not None:
         return FromGateway(gateway)

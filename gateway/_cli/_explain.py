@@ -1,7 +1,8 @@
 """`greenroom explain`: why one server is as it is. It starts nothing.
 
-`_why` puts into words what the status, its entry and the settings say; `_checks` finds what is wrong around it; and its
-entry is shown with the place of each key, because what surprises is often in another file.
+`_why` puts into words what the status, its entry and the settings say: in the running gateway, if there is one.
+`_checks` finds what is wrong around it. Its entry is shown with the place of each key, because what surprises is often
+in another file.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
 
 from ...protocol.errors import UsageError
@@ -24,7 +24,6 @@ from ._doctor import MARKS
 if TYPE_CHECKING:
     from ...protocol.config import Config
     from .._setup._finding import Finding
-    from .._setup._why import Reason
 
 
 @click.command("explain")
@@ -37,64 +36,56 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     about it, and its entry with the file of each key. What somebody has to do comes as a command.
     """
     from ...protocol.config_parse import redacted
-    from ...protocol.status import status_from
-    from .._setup._why import of_sessions, reasons
+    from .._setup._why import Commands
 
     config = load(config_path)
     if server not in config.servers and server not in config.broken:
         raise no_such_server(config, server)
-    source = open_source(config_path, pid)
-    status = source.status()
-    row = next((row for row in status["servers"] if row["name"] == server), None)
-    if row is None:
+    source = open_source(config_path, pid, config)
+    typed = Commands(None if config_path is None else os.fspath(config_path), pid)
+    found = source.explain(server, typed)
+    if "status" not in found:
         text = f'The running gateway does not know the server "{server}" yet. Try again in a moment.'
-        raise UsageError(text, server=server)
-    definition = config.servers.get(server)
-    runs = source.origin["source"] == "gateway"
-    found = reasons(status_from(row), definition, config.settings, runs=runs)
-    others = [one for one in status.get("addresses", ()) if one["name"] == server]
-    found += of_sessions(map(status_from, others))
-    findings = _findings(config, config_path, server)
+        step = f"If it still does not: {typed.about('doctor')}"
+        raise UsageError(f"{text} {step}", server=server)
+    if server in config.broken and found["status"]["status"] != "broken":
+        what = f"As read here its entry cannot be used: {config.broken[server]}. The gateway has read it otherwise."
+        found["reasons"].insert(0, {"what": what, "step": None})
+    findings: list[Finding] = []
+    if server in config.servers:
+        findings = _findings(config, config_path, server, found["status"])
     said = redacted(config)
     entry, places = said["mcpServers"].get(server, {}), said["sources"]["mcpServers"].get(server, {})
     details: dict[str, Any] = {
         "server": server,
-        "reasons": [attrs.asdict(one) for one in found],
+        **found,
         "findings": [one.as_dict() for one in findings],
         "entry": entry,
         "sources": places,
-        "status": row,
-        "addresses": others,
         **source.origin,
     }
-    show("\n".join(_lines(server, found, findings, entry, places)), details, as_json)
+    show("\n".join(_lines(server, found["reasons"], findings, entry, places)), details, as_json)
 
 
-def _findings(config: Config, path: Path | None, server: str) -> list[Finding]:
-    """What `greenroom doctor` finds about this server."""
-    from .._setup._checks import examine
+def _findings(config: Config, path: Path | None, server: str, row: Mapping[str, Any]) -> list[Finding]:
+    from .._setup._checks import examine_one
     from .._setup._finding import Setup
 
-    if server not in config.servers:
-        return []  # why it is broken is said already
-    only = attrs.evolve(config, servers={server: config.servers[server]}, broken={})
-    key = f": mcpServers.{server}"
-    found = examine(Setup(only, path, os.environ))
-    return [one for one in found if one.about == server or one.about.endswith(key) or f"{key}." in one.about]
+    return examine_one(Setup(config, path, os.environ), server, row)
 
 
 def _lines(
     server: str,
-    reasons: Sequence[Reason],
+    reasons: Sequence[Mapping[str, Any]],
     findings: Sequence[Finding],
     entry: Mapping[str, Any],
     places: Mapping[str, str],
 ) -> Iterator[str]:
     yield server
     for reason in reasons:
-        yield f"  {one_line(reason.what)}"
-        if reason.step is not None:
-            yield f"    → {reason.step}"
+        yield f"  {one_line(reason['what'])}"
+        if reason["step"] is not None:
+            yield f"    → {one_line(reason['step'])}"
     for one in findings:
         place = "" if one.about == server else f"{one.about}: "
         yield f"{MARKS[one.severity.value]} {one_line(place + one.what)}"

@@ -12,18 +12,20 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from ...protocol.config_parse import secrets_of
+import attrs
+
+from ...protocol.config_parse import place, secrets_of
 from ...protocol.errors import NO_EFFECT_HERE, UNTRUSTED, GreenroomError
 from ...protocol.interpolate import session_variables
 from ...protocol.pinning import command
 from ._finding import Finding, Setup, Severity
-from ._running import DIALS_FOR, gateways, sockets
+from ._running import DIALS_FOR, gateways, of_start, sockets
 
 _BEFORE_A_NAME: Final = "mcp__greenroom__"  # what many clients put before a name
 _COMES_WITH: Final = {
@@ -44,7 +46,26 @@ _Check = Callable[[Setup], Iterable[Finding]]
 
 def examine(setup: Setup) -> list[Finding]:
     """All findings, the worst first."""
-    found = [finding for check in CHECKS for finding in check(setup)]
+    return _worst_first(finding for check in CHECKS for finding in check(setup))
+
+
+def examine_one(setup: Setup, server: str, row: Mapping[str, Any]) -> list[Finding]:
+    """What is found about this server and the files of its entry, the worst first. `row`: what is known of it, as in
+    the status; no gateway is asked."""
+    definition = setup.config.servers[server]
+    setup.config = attrs.evolve(setup.config, servers={server: definition}, broken={})
+    files = {definition.env_file, *definition.sources.values()}
+    key = place("", "mcpServers", server)
+
+    def is_about(where: str) -> bool:
+        _, colon, at = where.partition(f": {key}")
+        return where == server or where in files or (colon != "" and at[:1] in ("", ".", "["))
+
+    found = (finding for check in _OF_SERVERS for finding in check(setup) if is_about(finding.about))
+    return _worst_first((*found, *of_start(setup, server, row)))
+
+
+def _worst_first(found: Iterable[Finding]) -> list[Finding]:
     return sorted(found, key=lambda finding: list(Severity).index(finding.severity))
 
 
@@ -224,16 +245,13 @@ def _listens(host: str, port: int) -> bool:
     return True
 
 
-CHECKS: Final[tuple[_Check, ...]] = (
+_OF_SERVERS: Final[tuple[_Check, ...]] = (
     _files,
-    _broken,
-    _nothing,
     _rights,
     _programs,
     _env_files,
     _ports,
     _logins,
     _names,
-    gateways,
-    sockets,
 )
+CHECKS: Final = (_broken, _nothing, *_OF_SERVERS, gateways, sockets)

@@ -55,14 +55,15 @@ def gateways(setup: Setup) -> Iterator[Finding]:
         mend = f"greenroom stop, or restart the client that started process {gateway.pid}"
         yield Finding(Severity.WARNING, "gateway", f"process {gateway.pid}", what, mend)
     for row in rows:
-        yield from _of_server(setup, str(row["name"]), row)
+        name = str(row["name"])
+        if row["status"] == "needs-auth":
+            what = "it refuses requests until somebody logs in"
+            yield Finding(Severity.WARNING, "login", name, what, f"greenroom auth {shlex.quote(name)}")
+        yield from of_start(setup, name, row)
 
 
-def _of_server(setup: Setup, name: str, row: Mapping[str, Any]) -> Iterator[Finding]:
-    """What a running gateway knows of a server."""
-    if row["status"] == "needs-auth":
-        what = "it refuses requests until somebody logs in"
-        yield Finding(Severity.WARNING, "login", name, what, f"greenroom auth {shlex.quote(name)}")
+def of_start(setup: Setup, name: str, row: Mapping[str, Any]) -> Iterator[Finding]:
+    """What a running gateway has seen of a server's start."""
     took, words = row.get("startTook"), row.get("odd")
     if took is not None:
         setup.seen_starting.add(name)

@@ -1,35 +1,40 @@
 """Why a server is as it is, in sentences: what it does now, why, and what happens next (`greenroom explain`).
 
-Pure: a row of the status, the definition and the settings in, reasons out. The row says what is the case, and the two
-others what comes next. If somebody has to do something before the server can be used, the reason comes with a command.
+Pure: rows of the status and a configuration in, reasons out. The rows say what is the case, and the configuration what
+comes next. If somebody has to do something before the server can be used, the reason comes with a step.
 
+* *The gateway explains its own servers* (`explained`, over the control socket). What is read where the command runs may
+  be another configuration: its settings were given as options, its variables by the client that started it. Without a
+  gateway nothing runs. Then the row is the cache's, which knows the tools and nothing else.
 * *What is wrong* with the set-up is not said here: `_checks` finds that, and the command shows it below.
 * *The order* is that of the questions: what does it do, since when and until when; what went wrong last; when is it
-  tried again; what is known of its tools.
-* Without a gateway nothing runs. Then the row is the cache's, which knows the tools and nothing else.
+  tried again; what is known of its tools. No two reasons contradict each other: when a start waits, or calls are
+  refused, the first one only says that it does not run.
+* *Steps* are commands for this configuration (`Commands`), or a few words.
 """
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import attrs
 
-from ...protocol.config import Isolation, Lifecycle, RestartPolicy, ServerDefinition, Settings
+from ...protocol.address import VISIT
+from ...protocol.config import Config, Isolation, Lifecycle, RestartPolicy, ServerDefinition, Settings
 from ...protocol.effective import idle_time, restart_policy
 from ...protocol.lifecycle import State
 from ...protocol.start import Place
-from ...protocol.status import ServerStatus
+from ...protocol.status import ServerStatus, status_from
 
+_SIZES: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 _AFTER_A_LOSS: Final = {
-    RestartPolicy.NEVER: "If its process is lost it stays down until somebody connects it (restartPolicy).",
-    RestartPolicy.ON_DEMAND: "If its process is lost the next call starts it again (restartPolicy).",
-    RestartPolicy.ALWAYS: "If its process is lost it is started again at once (restartPolicy).",
+    RestartPolicy.NEVER: "it stays down until somebody connects it (restartPolicy).",
+    RestartPolicy.ON_DEMAND: "the next call starts it again (restartPolicy).",
+    RestartPolicy.ALWAYS: "it is started again by itself (restartPolicy).",
 }
-_NO_GATEWAY: Final = "greenroom serve, or greenroom init CLIENT and a start of that client"
 
 
 @attrs.frozen
@@ -40,109 +45,175 @@ class Reason:
     step: str | None = None
 
 
+@attrs.frozen
+class Commands:
+    """Our commands as they are typed for this configuration. `config`: the file that was named; `pid`: the gateway."""
+
+    config: str | None = None
+    pid: int | None = None
+
+    def about(self, verb: str, server: str | None = None) -> str:
+        """A command that reads or changes the configuration."""
+        return self._typed(verb, server, [])
+
+    def live(self, verb: str, server: str) -> str:
+        """A command that asks the running gateway."""
+        return self._typed(verb, server, [] if self.pid is None else ["--pid", str(self.pid)])
+
+    def _typed(self, verb: str, server: str | None, more: list[str]) -> str:
+        of_config = [] if self.config is None else ["--config", self.config]
+        name = [] if server is None else ["--", server] if server.startswith("-") else [server]
+        return shlex.join(["greenroom", verb, *of_config, *more, *name])
+
+
+@attrs.frozen
+class _Of:
+    """What the reasons are made of. `is_visit`: the row shows a visit, which only asks for its lists."""
+
+    row: ServerStatus
+    definition: ServerDefinition
+    settings: Settings
+    commands: Commands
+    is_visit: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.row.server
+
+    @property
+    def process(self) -> str:
+        return f", process {self.row.pid}" if self.row.pid is not None else ""
+
+    @property
+    def thing(self) -> str:
+        """What it has while it is connected."""
+        return "process" if self.definition.command is not None else "connection"
+
+
+def explained(
+    view: Mapping[str, Any], config: Config, server: str, commands: Commands, *, runs: bool
+) -> dict[str, Any]:
+    """Why this server of a status (`status_view`) is as it is, as plain JSON. `runs`: whether a gateway does. Without
+    a row the status does not know the server."""
+    row = next((row for row in view["servers"] if row["name"] == server), None)
+    if row is None:
+        return {"reasons": []}
+    others = [one for one in view.get("addresses", ()) if one["name"] == server]
+    found = reasons(
+        status_from(row),
+        config.servers.get(server),
+        config.settings,
+        commands,
+        runs=runs,
+        others=[status_from(one) for one in others],
+    )
+    return {"reasons": [attrs.asdict(one) for one in found], "status": row, "addresses": others}
+
+
 def reasons(
-    row: ServerStatus, definition: ServerDefinition | None, settings: Settings, *, runs: bool
+    row: ServerStatus,
+    definition: ServerDefinition | None,
+    settings: Settings,
+    commands: Commands,
+    *,
+    runs: bool,
+    others: Iterable[ServerStatus] = (),
 ) -> list[Reason]:
-    """Why the server of this row is as it is. `definition`: None when it cannot be used. `runs`: whether a gateway
-    does; else nothing can run."""
-    name = shlex.quote(row.server)
+    """Why the server of this row is as it is. `definition`: None when it cannot be used. `others`: the rows of its
+    further addresses, one for each session or call. `runs`: whether a gateway does; else nothing can run."""
+    name = row.server
     if row.untrusted:
-        return [Reason("Its file belongs to this project, and nobody has trusted it yet.", "greenroom trust")]
+        what = "Its file belongs to this project, and nobody has trusted it yet."
+        return [Reason(what, commands.about("trust"))]
     if row.broken is not None or definition is None:
-        return [
-            Reason(f"It cannot be used: {row.broken}", f"correct its entry, or: greenroom disable {name}")
-        ]
+        what = f"It cannot be used: {row.broken or 'its entry is not valid.'}"
+        return [Reason(what, f"correct its entry, or: {commands.about('disable', name)}")]
     if row.disabled:
         where = f" in {source}" if (source := definition.sources.get("disabled")) else ""
-        return [Reason(f"It is disabled{where}.", f"greenroom enable {name}")]
+        return [Reason(f"It is disabled{where}.", commands.about("enable", name))]
+    others = list(others)
+    of = _Of(row, definition, settings, commands, is_visit=any(one.scope == VISIT for one in others))
     if not runs:
-        said = [Reason("It does not run: there is no gateway of this configuration.", _NO_GATEWAY)]
-        return [*said, *_of_tools(row, name)]
-    return [
-        *_of_state(row, definition, settings),
-        *_of_wait(row, settings),
-        *_of_trouble(row, name),
-        *_of_tools(row, name),
-    ]
+        step = f"{commands.about('serve')}, or greenroom init CLIENT and a start of that client"
+        said = [Reason("It does not run: there is no gateway of this configuration.", step)]
+        return [*said, *_of_tools(of)]
+    sessions = [one for other in others if other.scope != VISIT for one in _of_session(of, other)]
+    return [*_of_state(of), *_of_wait(row, settings), *_of_trouble(of), *sessions, *_of_tools(of)]
 
 
-def of_sessions(rows: Iterable[ServerStatus]) -> Iterator[Reason]:
-    """What its further addresses do: one for each session, or for each call."""
-    for row in rows:
-        pid = f", process {row.pid}" if row.pid is not None else ""
-        yield Reason(f"For {row.scope} it is {row.state.value}{pid}; {_calls(row)}.")
+def _of_session(of: _Of, row: ServerStatus) -> Iterator[Reason]:
+    """What one of its further addresses does, waits for and failed with."""
+    theirs = attrs.evolve(of, row=row)
+    before = f"For {row.scope}: "
+    yield Reason(f"For {row.scope} it is {row.state.value}{theirs.process}; {_calls(row)}.")
+    for one in (*_of_wait(row, of.settings), *_of_trouble(theirs)):
+        yield Reason(before + one.what, one.step)
 
 
 # ---- what it does ----------------------------------------------------------------------------------------------------
 
 
-def _of_state(row: ServerStatus, definition: ServerDefinition, settings: Settings) -> Iterator[Reason]:
-    match row.state:
+def _of_state(of: _Of) -> Iterator[Reason]:
+    match of.row.state:
+        case State.CONNECTED if of.is_visit:
+            yield Reason(f"It is asked for its lists now{of.process}, and is stopped after that.")
         case State.CONNECTED:
-            pid = f", process {row.pid}" if row.pid is not None else ""
-            yield Reason(f"It is connected{pid}; {_calls(row)}.")
-            yield Reason(f"{_until(definition, settings)} {_AFTER_A_LOSS[_policy(definition, settings)]}")
+            policy = restart_policy(of.definition, of.settings.restart_policy)
+            yield Reason(f"It is connected{of.process}; {_calls(of.row)}.")
+            yield Reason(f"{_until(of)} If its {of.thing} is lost, {_AFTER_A_LOSS[policy]}")
         case State.CONNECTING:
-            yield _connecting(row, definition, settings)
+            yield _connecting(of)
         case State.DRAINING:
-            yield Reason(
-                f"It is being stopped: its calls in flight ({row.in_flight}) may finish. Then its process is ended."
-            )
+            may = f"its calls in flight ({of.row.in_flight}) may finish (drainTimeoutMs)"
+            yield Reason(f"It is being stopped: {may}. Then its {of.thing} is ended.")
         case State.IDLE | State.CLOSED:
-            yield _resting(row, definition, settings)
+            yield _resting(of)
 
 
-def _connecting(row: ServerStatus, definition: ServerDefinition, settings: Settings) -> Reason:
+def _connecting(of: _Of) -> Reason:
+    row = of.row
     since = "" if row.waiting is None else f" for {row.waiting:.0f} s"
     line = f" Its last line: {row.last_line}" if row.last_line else ""
     if row.waiting_for == "install":
-        most = definition.install_timeout or settings.install_timeout
-        return Reason(f"Its program is being installed{since}, at most {most:g} s (installTimeoutMs).{line}")
-    most = definition.connect_timeout or settings.connect_timeout
-    return Reason(f"It has been connecting{since}, at most {most:g} s (connectTimeoutMs).{line}")
+        most = _span(of.definition.install_timeout or of.settings.install_timeout)
+        return Reason(f"Its program is being installed{since}, at most {most} (installTimeoutMs).{line}")
+    most = _span(of.definition.connect_timeout or of.settings.connect_timeout)
+    return Reason(f"It has been connecting{since}, at most {most} (connectTimeoutMs).{line}")
 
 
-def _resting(row: ServerStatus, definition: ServerDefinition, settings: Settings) -> Reason:
-    name = shlex.quote(row.server)
-    if row.down is not None:
-        return Reason(f"It is down: {row.down}", f"greenroom reconnect {name}")
+def _resting(of: _Of) -> Reason:
+    row, definition = of.row, of.definition
     if row.needs_auth:
-        return Reason("It refuses every request until somebody logs in.", f"greenroom auth {name}")
+        what = "It refuses every request until somebody logs in."
+        return Reason(what, of.commands.about("auth", of.name))
+    if row.down is not None:
+        return Reason(f"It is down: {row.down}", of.commands.live("reconnect", of.name))
     if row.session_variables:
         names = ", ".join(row.session_variables)
         return Reason(f"It runs only for sessions that give it what its entry asks for: {names}.")
-    own = definition.isolation or settings.isolation or Isolation.PERSISTENT
+    own = definition.isolation or of.settings.isolation or Isolation.PERSISTENT
     if own is Isolation.PER_SESSION:
-        return Reason("It does not run for everybody: each session has its own process (isolation).")
+        return Reason(f"It does not run for everybody: each session has its own {of.thing} (isolation).")
     if own is Isolation.PER_CALL:
-        return Reason("It does not run between calls: each call has its own process (isolation).")
+        return Reason(f"It does not run between calls: each call has its own {of.thing} (isolation).")
+    if row.waiting_for is not None or row.retry_in is not None:
+        return Reason("It does not run.")
     if definition.lifecycle is Lifecycle.LAZY:
-        idle = idle_time(definition, settings)
-        rest = (
-            ""
-            if idle == math.inf
-            else f" It is stopped when nobody has called it for {_time(idle)} (idleTimeout)."
-        )
-        return Reason(
-            f"It does not run, because it is lazy: the next call of one of its tools starts it.{rest}"
-        )
+        until = "" if idle_time(definition, of.settings) == math.inf else f" {_until(of)}"
+        what = "It does not run, because it is lazy: the next call of one of its tools starts it (lifecycle)."
+        return Reason(f"{what}{until}")
     word = definition.lifecycle.value
-    return Reason(
-        f"It does not run now, although its lifecycle is {word}. The next call starts it at the latest."
-    )
+    what = f"It does not run now, although its lifecycle is {word}. The next call starts it at the latest."
+    return Reason(what)
 
 
-def _until(definition: ServerDefinition, settings: Settings) -> str:
-    if definition.lifecycle is Lifecycle.KEEP_ALIVE:
+def _until(of: _Of) -> str:
+    if of.definition.lifecycle is Lifecycle.KEEP_ALIVE:
         return "It is kept alive: it is never stopped because nobody calls it (lifecycle)."
-    idle = idle_time(definition, settings)
+    idle = idle_time(of.definition, of.settings)
     if idle == math.inf:
         return "It is never stopped because nobody calls it (idleTimeout)."
-    return f"It is stopped when nobody has called it for {_time(idle)} (idleTimeout)."
-
-
-def _policy(definition: ServerDefinition, settings: Settings) -> RestartPolicy:
-    return restart_policy(definition, settings.restart_policy)
+    return f"It is stopped when nobody has called it for {_span(idle)} (idleTimeout)."
 
 
 # ---- what it waits for, and what went wrong --------------------------------------------------------------------------
@@ -159,32 +230,36 @@ def _of_wait(row: ServerStatus, settings: Settings) -> Iterator[Reason]:
         case Place.PERMIT.value:
             most = settings.start_permits
             yield Reason(f"A start waits for its turn: {most} servers start at a time (startPermits).{since}")
-        case Place.INSTALL_TURN.value | Place.TURN.value:
+        case Place.TURN.value:
+            what = f"A look at its tools waits until fewer servers start (startPermits: {settings.start_permits})."
+            yield Reason(f"{what}{since}")
+        case Place.INSTALL_TURN.value:
             most = settings.install_turns
-            yield Reason(
-                f"Its first start waits for its turn: {most} may install at a time (installTurns).{since}"
-            )
+            what = f"Its first start waits for its turn: {most} may install at a time (installTurns)."
+            yield Reason(f"{what}{since}")
         case Place.GATE.value:
             yield Reason(f"A start waits until its gate opens.{since}")
         case _:  # for nothing, or for its install, which is said above
             pass
 
 
-def _of_trouble(row: ServerStatus, name: str) -> Iterator[Reason]:
+def _of_trouble(of: _Of) -> Iterator[Reason]:
+    row = of.row
     if row.failure is not None:
-        ago = "" if row.failed_ago is None else f" {_time(row.failed_ago)} ago"
+        ago = "" if row.failed_ago is None else f" {_about(row.failed_ago)} ago"
         yield Reason(f"It last failed{ago}: {row.failure}")
     if row.retry_in is not None:
-        what = f"Its gate is shut after that: calls are refused for {math.ceil(row.retry_in)} s more."
-        yield Reason(what, f"wait, or try it now: greenroom reconnect {name}")
+        shut = f"Its gate is shut: calls are refused for {math.ceil(row.retry_in)} s more"
+        step = f"wait, or try it now: {of.commands.live('reconnect', of.name)}"
+        yield Reason(f"{shut} (restartBackoff, cooldownMs).", step)
 
 
-def _of_tools(row: ServerStatus, name: str) -> Iterator[Reason]:
+def _of_tools(of: _Of) -> Iterator[Reason]:
+    row = of.row
     if row.tool_count is None:
-        is_on_its_way = row.waiting is not None
-        yield Reason(
-            "Nothing is known of its tools yet.", None if is_on_its_way else f"greenroom refresh {name}"
-        )
+        has_other_step = row.needs_auth or row.down is not None or row.retry_in is not None
+        step = None if row.waiting is not None or has_other_step else of.commands.live("refresh", of.name)
+        yield Reason("Nothing is known of its tools yet.", step)
     else:
         are = "1 tool is" if row.tool_count == 1 else f"{row.tool_count} tools are"
         yield Reason(f"{are} known.")
@@ -196,9 +271,17 @@ def _calls(row: ServerStatus) -> str:
     return f"calls: {row.in_flight} in flight, {row.queued} queued"
 
 
-def _time(seconds: float) -> str:
-    """A span of time in the largest unit in which it is two or more."""
-    for size, unit in ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min")):
+def _span(seconds: float) -> str:
+    """A time that somebody has set, exactly: in the largest unit of which it is two or more whole ones."""
+    for size, unit in _SIZES:
+        if seconds >= 2 * size and seconds % size == 0:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.12g} s"
+
+
+def _about(seconds: float) -> str:
+    """A time that has passed, in the largest unit of which it is two or more."""
+    for size, unit in _SIZES:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
