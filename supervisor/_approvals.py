@@ -258,7 +258,9 @@ class Approvals:
             self._approvers.note_own_bug(held.address, bug)
             call.waiter = waiter
             text = f"Handing over the allowed call failed in Greenroom itself: {in_words(bug)}"
-            self._finish(held, Bug(text, server=held.address.server))
+            error = Bug(text, server=held.address.server)
+            self._context.tally.refuse(error)
+            self._finish(held, error)
         else:
             call.waiter = waiter
             if call.ended and waiter is not None:
@@ -291,8 +293,7 @@ class Approvals:
     def _finish(self, held: HeldCall, error: CallError | None) -> None:
         """End a call that no actor has accepted. So none of the drain report's numbers counts it."""
         call = held.call
-        call.finish(Tally(), error=error)
-        if call.on_end is not None:
+        if call.finish(Tally(), error=error) and call.on_end is not None:
             try:
                 call.on_end(call)
             except Exception as problem:

@@ -460,6 +460,9 @@ def test_a_call_whose_handing_over_fails_because_of_us_has_an_outcome_too(
             assert json.loads(str(again.outcome)) == {"x": 2}
             assert [note.code for note in notes] == [NoteCode.BUG]
             assert "KeyError: 'lost'" in notes[0].words
+        assert room.drain_report is not None
+        assert room.drain_report.adds_up
+        assert (room.drain_report.refused, room.refusals) == (1, {"bug": 1})
 
     run_virtual(backend, body)
 

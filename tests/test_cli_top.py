@@ -331,6 +331,10 @@ def test_a_signal_that_comes_just_before_a_wait_ends_it() -> None:
             signal.raise_signal(signal.SIGUSR1)
             assert keys.within(PATIENCE) == "j", "a key is not lost by a signal"
             assert select.select([bell], [], [], 0)[0] == []
+            signal.raise_signal(signal.SIGUSR1)
+            assert _top.NoKeyboard(bell).within(PATIENCE) == ""
+            assert _top.NoKeyboard(bell).within(0.0) == ""
+            assert select.select([bell], [], [], 0)[0] == []
     finally:
         os.dup2(ours, 0)
         signal.signal(signal.SIGUSR1, before)
@@ -364,4 +368,8 @@ def test_the_terminal_is_put_back_and_so_is_what_a_signal_does(
     monkeypatch.setattr(_top.os, "isatty", lambda _: False)
     with _top._terminal() as keys:
         assert not keys.can_type
+    with pytest.raises(SystemExit) as caught, _top._terminal():
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is handler
     assert len(did) == 3

@@ -316,6 +316,7 @@ def test_a_test_that_leaves_something_or_unbalanced_books_fails_and_the_next_one
     assert "test_leaves left behind: descriptor" in done.stdout
     assert "AssertionError: its own teardown" in done.stdout
     assert "test_both left behind: descriptor" in done.stdout
+    assert "test_closes left behind: descriptor" in done.stdout
     assert "not everything was let go of: bytes queued: 7" in done.stdout
     assert "6 passed" in done.stdout, done.stdout
 
@@ -350,6 +351,7 @@ def _close(monkeypatch):
 
 def test_closes(monkeypatch):
     _close(monkeypatch)
+    os.dup(0)
 
 @pytest.mark.changes_the_books
 def test_may(monkeypatch):

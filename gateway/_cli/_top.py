@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -218,16 +217,18 @@ def _screen(
 class NoKeyboard:
     can_type = False
 
+    def __init__(self, bell: int) -> None:
+        self._bell = bell
+
     def within(self, seconds: float) -> str:
-        time.sleep(seconds)
+        _wait(seconds, self._bell)
         return ""
 
     def forget(self) -> None: ...
 
 
 class Keyboard:
-    """Standard input, where keys come one by one. A signal ends a wait, also when it came just before: `bell` can be
-    read then, and its handler has run when the wait is over."""
+    """Standard input, where keys come one by one."""
 
     can_type = True
 
@@ -235,12 +236,7 @@ class Keyboard:
         self._bell = bell
 
     def within(self, seconds: float) -> str:
-        import select
-
-        ready, _, _ = select.select([0, self._bell], [], [], seconds)
-        if self._bell in ready:
-            os.read(self._bell, 64)
-        if 0 not in ready:
+        if not _wait(seconds, self._bell, 0):
             return ""
         said = os.read(0, 64).decode("utf-8", "replace") or "q"  # its end is an end
         if said[:2] in ("\x1b[", "\x1bO"):
@@ -253,27 +249,47 @@ class Keyboard:
         termios.tcflush(0, termios.TCIFLUSH)
 
 
+def _wait(seconds: float, bell: int, *keys: int) -> bool:
+    """Wait for a key or a signal. True: there is a key. A signal ends the wait, also when it came just before: `bell`
+    can be read then, and its handler has run when the wait is over."""
+    import select
+
+    ready, _, _ = select.select([*keys, bell], [], [], seconds)
+    if bell in ready:
+        os.read(bell, 64)
+    return any(key in ready for key in keys)
+
+
 @contextmanager
 def _terminal() -> Generator[Keys]:
     """Keys come one by one and are not shown. The terminal is put back at the end, also after a SIGTERM."""
     import termios
     import tty
 
-    def ended(*_: object) -> None:
-        sys.exit(128 + signal.SIGTERM)
-
-    if not os.isatty(0):
-        yield NoKeyboard()
-        return
-    before = termios.tcgetattr(0)
-    with _bell() as bell:
-        handler = signal.signal(signal.SIGTERM, ended)
+    with _bell() as bell, _ended_by_sigterm():
+        if not os.isatty(0):
+            yield NoKeyboard(bell)
+            return
+        before = termios.tcgetattr(0)
         try:
             tty.setcbreak(0)
             yield Keyboard(bell)
         finally:
             termios.tcsetattr(0, termios.TCSAFLUSH, before)
-            signal.signal(signal.SIGTERM, handler)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Generator[None]:
+    """Whatever is open is closed after a SIGTERM, too."""
+
+    def ended(*_: object) -> None:
+        sys.exit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, ended)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -49,9 +49,21 @@ def pytest_runtest_setup() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    yield
-    if _wrong and item.get_closest_marker("changes_the_books") is None:
-        pytest.fail("not everything was let go of: " + "; ".join(dict.fromkeys(_wrong)), pytrace=False)
+    is_wrong = item.get_closest_marker("changes_the_books") is None
+    try:
+        yield
+    except BaseException as error:
+        if _wrong and is_wrong:
+            if isinstance(error, pytest.fail.Exception):  # it may be shown without its notes
+                pytest.fail(f"{error.msg}; {_unbalanced()}", pytrace=False)
+            error.add_note(_unbalanced())
+        raise
+    if _wrong and is_wrong:
+        pytest.fail(_unbalanced(), pytrace=False)
+
+
+def _unbalanced() -> str:
+    return "not everything was let go of: " + "; ".join(dict.fromkeys(_wrong))
 
 
 @wraps(_close)

@@ -87,6 +87,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
         yield
     except BaseException as error:
         if left := _ended_leaks(item):
+            if isinstance(error, pytest.fail.Exception):  # it may be shown without its notes
+                pytest.fail(f"{error.msg}; {left}", pytrace=False)
             error.add_note(left)
         raise
     if left := _ended_leaks(item):
@@ -97,7 +99,8 @@ def _ended_leaks(item: pytest.Item) -> str:
     if sys.platform != "linux":
         return ""
     _adopt_no_orphans()
-    left = leaks_since(item.stash[_BEFORE])
+    before = item.stash.get(_BEFORE, None)  # None: the look before the test failed
+    left = leaks_since(before) if before is not None else []
     return f"{item.name} left behind: {'; '.join(left)}" if left else ""
 
 

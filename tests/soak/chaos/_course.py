@@ -215,8 +215,8 @@ class _Life:
         """End it during the chaos. Raises `Contradiction` when something is left, or it took too long."""
         self.loop.forget_alarms()  # stopped processes stay stopped; only the gateway and its client run
         self.gateway.process.send_signal(signal.SIGCONT)
-        self._wake_guard()
         self.gateway.listen()
+        self._wake_guard()
         polite = ending is Ending.TERM
         if polite:
             self._settle_accounts()
@@ -235,10 +235,13 @@ class _Life:
         together with its guard ends both that know of its servers, and no chaos of ours asks for that."""
 
         def there() -> bool:
-            return look.guard_of(self.gateway.pid) is not None or not look.marked(self.server_file.token)
+            found = look.guard_of(self.gateway.pid) is not None or not look.marked(self.server_file.token)
+            return found or self.gateway.ended()
 
         if not self.loop.run_until(there, _GUARDED_WITHIN):
             raise Contradiction(f"its servers run, and {_GUARDED_WITHIN}s later there is still no guard")
+        if self.gateway.ended():
+            raise Contradiction(f"the gateway ended by itself, with {self.gateway.process.returncode}")
         guard = look.guard_of(self.gateway.pid)
         if guard is not None:
             os.kill(guard, signal.SIGCONT)
