@@ -101,6 +101,21 @@ def test_a_caller_keeps_its_meta_but_cannot_speak_for_us() -> None:
     assert meta["io.modelcontextprotocol/clientInfo"] == {"name": "us"}
 
 
+@pytest.mark.parametrize(("stamp", "progress"), [(MODERN, False), (MODERN, True), (Stamp(), True)])
+@pytest.mark.parametrize("own", [None, 5, [["a", 1]]])
+@pytest.mark.parametrize("more", [{}, {"a": 1}], ids=["alone", "with more"])
+def test_a_callers_meta_that_is_no_object_does_not_hide_ours(
+    stamp: Stamp, progress: bool, own: Any, more: dict[str, Any]
+) -> None:
+    line = encode_request(7, "x", {"_meta": own, **more}, stamp, progress=progress)
+    assert line.count(b'"_meta":') == 1  # of two, most servers take the last
+    said = json.loads(line)["params"]
+    meta = said.pop("_meta")
+    assert said == more
+    assert meta.get("progressToken") == (7 if progress else None)
+    assert ("io.modelcontextprotocol/protocolVersion" in meta) == bool(stamp.meta)
+
+
 def test_the_handshake_era_is_not_stamped() -> None:
     assert Stamp.of("2025-11-25", {"name": "us"}, {}).meta == b""
     assert encode_request(1, "ping", None) == b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'

@@ -46,12 +46,16 @@ NO_STAMP = Stamp()
 
 def with_meta(params: Mapping[str, Any], meta: bytes) -> tuple[bytes | memoryview, ...]:
     """The params with our part of `_meta` added, in pieces: they may be megabytes, and a join copies them only once.
-    The caller's own keys stay, except those that only we may set."""
-    own = params.get("_meta")
-    if isinstance(own, Mapping):
-        theirs = {key: value for key, value in cast("Mapping[str, Any]", own).items() if not _is_ours(key)}
+    The caller's own keys stay, except those that only we may set. A `_meta` that is no object is left out: of two
+    keys of one name, most servers take the last, and would lose ours."""
+    if "_meta" in params:
+        own = params["_meta"]
         params = {key: value for key, value in params.items() if key != "_meta"}
-        meta = joined(_inside(encode_json(theirs)), meta)
+        if isinstance(own, Mapping):
+            theirs = {
+                key: value for key, value in cast("Mapping[str, Any]", own).items() if not _is_ours(key)
+            }
+            meta = joined(_inside(encode_json(theirs)), meta)
     encoded = encode_json(params)
     rest = encoded[1:] if len(encoded) < _LONG else memoryview(encoded)[1:]  # a view takes longer to make
     return b'{"_meta":{', meta, b"}," if params else b"}", rest
