@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from .._first_use import first_use
 
 if TYPE_CHECKING:
+    from ._audit_file import AuditFile
     from ._backend import AGAIN, Backend, More, Waiter, current_backend
     from ._call import Call, Tally
     from ._catalogue_file import CatalogueFile, default_cache_path
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from ._values import Values
 
 _HOMES = {
+    "._audit_file": ("AuditFile",),
     "._backend": ("AGAIN", "Backend", "More", "Waiter", "current_backend",),
     "._call": ("Call", "Tally",),
     "._catalogue_file": ("CatalogueFile", "default_cache_path",),
@@ -96,6 +98,7 @@ __all__ = [
     "ASKED_FOR",
     "LINES_A_TURN",
     "UPDATED",
+    "AuditFile",
     "AuthFor",
     "Backend",
     "Call",

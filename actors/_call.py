@@ -84,6 +84,7 @@ class Call(Exchange):
     lost_before: bool = False
     is_probe: bool = False
     client: str | None = None  # the session it came from
+    approval: str | None = None  # what was decided, if somebody had to allow it
     # Its call table writes these when it accepts it.
     owner: Table | None = None  # that table
     number: int = 0

@@ -280,6 +280,7 @@ class Doorway:
                 variables=hello.variables,
                 profile=hello.profile or self.profile,
                 expose=hello.expose,
+                door="attach",
             )
             async with opening as talk:
                 client.in_flight = lambda: talk.in_flight

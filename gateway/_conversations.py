@@ -76,22 +76,27 @@ class Conversations:
         variables: Mapping[str, str] = _NOTHING,
         profile: str | None = None,
         expose: str | None = None,
+        door: str = "gateway",
+        subject: str | None = None,
     ) -> AsyncGenerator[ClientSession]:
         """The conversation of one client, as long as the context is open. At its end the client's requests are
         cancelled, and then its session ends, with all that belonged to it.
 
         `name` is the name of its session; no two open sessions have the same. `variables` are the values that the
         client brings for `${session.NAME}`. `profile`: the name of the profile that it sees; None: everything.
-        `expose`: what it is shown, instead of what its profile or this gateway says. `spawn` runs a coroutine
+        `expose`: what it is shown, instead of what its profile or this gateway says. `door` and `subject`, who is
+        known to be behind it, are for an audit. `spawn` runs a coroutine
         function in a task group that outlives the conversation. Raises `UsageError` for a name that is taken, a
         value that cannot be used, an unknown profile or exposure.
         """
         session = self._room.session(name, variables=variables, profile=profile)
         said = session.view.profile.expose if session.view is not None else None
         expose = _checked(expose or said or self._expose)
+        session.came_by(door, subject)
         async with session:
             exposure = self._exposure(expose, InSession(self._room, session), session.view)
             client = Endpoint(exposure, self._version, note=self._note).open(outlet, spawn)
+            client.on_introduced = session.introduced
             self._clients[client] = None
             if expose != "direct":
                 self._prepare_search(spawn, session.view)

@@ -53,6 +53,10 @@ def _no_note(_text: str) -> None:
     pass
 
 
+def _nobody_asks(_client: object) -> None:
+    pass
+
+
 @attrs.frozen(eq=False)
 class Endpoint:
     """What all client sessions of a gateway share.
@@ -96,6 +100,7 @@ class ClientSession:
         }
         self.ask = self._client_requests.ask
         self.capabilities: Mapping[str, Any] = {}
+        self.on_introduced: Callable[[object], object] = _nobody_asks
         self._introduced = False
         self.modern = False
         self.greeted = False
@@ -230,7 +235,7 @@ class ClientSession:
         asked = params.get("protocolVersion")
         if not isinstance(asked, str):
             raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: initialize needs protocolVersion, a string.")
-        self._learn(params.get("capabilities"), modern=False)
+        self._learn(params.get("capabilities"), params.get("clientInfo"), modern=False)
         return {
             "protocolVersion": asked if asked in rpc.HANDSHAKE_VERSIONS else rpc.HANDSHAKE_VERSIONS[-1],
             "capabilities": self._exposure.capabilities(),
@@ -319,17 +324,18 @@ class ClientSession:
             return False
         capabilities = said.get(rpc.CAPABILITIES_KEY)
         if not (self.modern and self._introduced and capabilities == self.capabilities):
-            self._learn(capabilities, modern=True)
+            self._learn(capabilities, said.get(rpc.CLIENT_INFO_KEY), modern=True)
         return True
 
-    def _learn(self, capabilities: object, *, modern: bool) -> None:
-        """Learn what the client can answer. From 2026-07-28 on, every request of a client says so, and nearly
-        always the same."""
+    def _learn(self, capabilities: object, info: object, *, modern: bool) -> None:
+        """Learn who the client is and what it can answer. From 2026-07-28 on, every request of a client says so, and
+        nearly always the same."""
         self.modern = modern
         said = cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
         if said != self.capabilities or not self._introduced:
             self._introduced = True
             self.capabilities = said
+            self.on_introduced(info)
             self._exposure.came(self)
 
     # ---- outgoing -------------------------------------------------------------------------------------------------

@@ -40,9 +40,11 @@ class InSession:
         self.helper = session.helper
         self.is_stateless = session.is_stateless
         self.locate = session.locate
+        self.noting = session.noting
         self.scrubber = session.scrubber
         self.start_call = session.start_call
         self.start_request = session.start_request
+        self.turned_away = session.turned_away
         self.unwatch_resource = session.unwatch_resource
         self.watch_resource = session.watch_resource
         # What the client can answer and wants to hear.

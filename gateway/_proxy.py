@@ -79,7 +79,7 @@ class Proxy:
         arguments = params.arguments or {}
         if params.name != NAME:
             if not self._beside.shows(params.name):
-                self._tool.refuse(params.name, job)
+                self._tool.refuse(params.name, job, arguments)
                 return
             arguments = {"tool": params.name, "args": arguments}
         if not self._continues(job):

@@ -11,10 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from ..actors import Connector, Host
+    from ..protocol.audit import Asked
     from ..protocol.catalogue import ServerEntry
     from ..protocol.config import Config, Scrub
-    from ..protocol.errors import CallError
+    from ..protocol.errors import CallError, GreenroomError
     from ..protocol.index import Index, Place, Target
     from ..protocol.result import ToolResult
     from ..protocol.slices import Slices
@@ -91,6 +94,14 @@ class Room(Catalogue, Protocol):
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> CallLike: ...
+
+    def noting(self, asked: Asked) -> AbstractContextManager[None]:
+        """What a door puts around its own search for the server of a request, for an audit."""
+        ...
+
+    def turned_away(self, asked: Asked, why: GreenroomError | str) -> None:
+        """The door answers a request by itself, with this error or code. For an audit."""
+        ...
 
     def scrubber(self, server: str, door: Scrub, /) -> Scrubber | None:
         """What removes credentials from the server's results at this door."""

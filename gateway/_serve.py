@@ -148,6 +148,7 @@ async def _serve_room(
             name=_CLIENT_SESSION,
             variables=_of_client(os.environ),
             profile=options.profile,
+            door="stdio",
         ) as client:
             try:
                 await _until_asked(room, conversations, client, options, door, outer, leaving, log)
@@ -245,7 +246,7 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
 
     async def status(_params: Mapping[str, Any]) -> Any:
         said = await in_turns(status_view(reader, room))
-        return {**said, "waitingForApproval": len(room.approvals)}
+        return {**said, "waitingForApproval": len(room.approvals), **_audit_view(room)}
 
     async def explain(params: Mapping[str, Any]) -> Any:
         from ._setup._why import Commands, explained
@@ -264,6 +265,7 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         allow = allowing if params.get("allowed") is True else None
         name = f"command-{next(numbers)}"
         async with room.session(name, on_approval=allow) as session:
+            session.came_by("command line")
             with room.approvals.asked_elsewhere(name):
                 return await ask(
                     McpTool(InSession(room, session), hints=FOR_PEOPLE), object_in(params, "arguments")
@@ -299,6 +301,14 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         **approval_methods(room),
         "vitals": vitals,
     }
+
+
+def _audit_view(room: Any) -> dict[str, Any]:
+    """The audit file, if there is one."""
+    file = room.audit
+    if file is None:
+        return {}
+    return {"audit": {"file": str(file.path), "failing": file.failing, "missed": file.missed}}
 
 
 async def allowing(_request: object) -> Verdict:

@@ -300,6 +300,7 @@ class NoteCode(enum.Enum):
     CONFIGURATION = "configuration"
     CATALOGUE_FILE = "catalogue file"
     GUARD = "guard"
+    AUDIT = "audit"  # the audit file cannot be written, or can be again
     CALLBACK = "callback"  # a callback of the embedding program raised
     READER = "reader"  # a reader of events raised; it gets no more events
     BUG = "bug"

@@ -104,7 +104,7 @@ class Approvals:
         raw = encode_json(params.get("arguments") or {})
         key = caller.session, grant(server, original, raw)
         name = call.tool or original
-        told = partial(self._tell, record.address, name, caller.session)
+        told = partial(self._tell, record.address, call, name, caller.session)
         if self._passes(key, call, told):
             return False
         secrets = self._context.secrets.of(record.address)
@@ -332,12 +332,14 @@ class Approvals:
     def _tell(
         self,
         address: Address,
+        call: Call,
         tool: str,
         client: str | None,
         move: ApprovalMove,
         *,
         at_terminal: bool = False,
     ) -> None:
+        call.approval = f"{move.value}{' at a terminal' if at_terminal else ''}"
         emit = self._context.events.emit
         emit(ApprovalDecision, address, move=move, tool=tool, client=client, at_terminal=at_terminal)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -17,8 +17,17 @@ import anyio
 import anyio.lowlevel
 
 from ..actors import Call, ServerActor, Sync, doing
+from ..protocol.audit import Asked
 from ..protocol.config import Scrub
-from ..protocol.errors import CallError, CallTimeout, ProtocolFault, Reach, RoomClosed, UsageError
+from ..protocol.errors import (
+    CallError,
+    CallTimeout,
+    GreenroomError,
+    ProtocolFault,
+    Reach,
+    RoomClosed,
+    UsageError,
+)
 from ..protocol.index import Index
 from ..protocol.jsonrpc import WireFault, decode_result
 from ..protocol.large_json import LARGE
@@ -29,7 +38,14 @@ from ._scrubber import Scrubber, scrubber_of
 
 
 class Caller:
-    """`session` is None for the room itself. `view`: what it sees of the room; None: everything."""
+    """`session` is None for the room itself. `view`: what it sees of the room; None: everything.
+
+    For an audit (`_audited`), a door says how requests come here (`door`), for whom (`subject`), and what the client
+    says about itself."""
+
+    door = "embedded"
+    subject: str | None = None
+    client_said: object = None
 
     def __init__(self, runtime: Runtime, session: str | None = None, view: ProfileView | None = None) -> None:
         self.runtime = runtime
@@ -114,19 +130,30 @@ class Caller:
             text = f'Server "{server}" answered {call.method} with what cannot be read: {error}.'
             raise ProtocolFault(text, server=server, reach=Reach.ANSWERED) from None
 
-    def refused(self, error: CallError) -> CallError:
-        """Count a request that ends before an actor has accepted or refused it, for the drain report."""
+    def refused(self, error: CallError, asked: Asked | None = None) -> CallError:
+        """Count a request that ends before an actor has accepted or refused it, for the drain report. `asked`: what
+        it was, if it is no call yet."""
         self.live.context.tally.refuse(error)
         return error
 
     @contextmanager
-    def counting_refusals(self) -> Generator[None]:
-        """Put this around the search for the server of a request."""
+    def counting_refusals(self, asked: Asked | None = None) -> Generator[None]:
+        """Put this around the search for the server of a request. `asked`: what it is, for an audit."""
         try:
             yield
         except CallError as error:
             self.refused(error)
             raise
+
+    # ---- for an audit -----------------------------------------------------------------------------------------------
+
+    def noting(self, asked: Asked) -> AbstractContextManager[None]:
+        """What a door puts around its own search for the server of a request. It tells an audit how that failed."""
+        return nullcontext()
+
+    def turned_away(self, asked: Asked, why: GreenroomError | str) -> None:
+        """A door answers a request by itself, with this error or code, because no server can be asked. Tells an
+        audit, unless it was told of this very error before."""
 
     # ---- waiting for a connection -----------------------------------------------------------------------------------
 

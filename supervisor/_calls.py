@@ -1,14 +1,12 @@
 """The requests to servers in one scope: the public methods that a room and a session have in common.
 
-These methods make a `Call` of the request and hand it to the `Caller` of the room or session, which knows the
-scope. Names are looked up in `_names`; subscriptions are in `_updates`. Every request is an ordinary call of
-the server's actor: it connects, waits, times out and is counted like one. The result is the server's own
-object.
+These methods make a `Call` of the request and hand it to the `Caller` of the room or session, which knows the scope.
+Names are looked up in `_names`; subscriptions are in `_updates`. Every request is an ordinary call of the server's
+actor: it connects, waits, times out and is counted like one. The result is the server's own object.
 
-A room and a session each hold a `Caller` for their own scope. This class, from which both inherit, has the
-public methods that make requests through it. Rejected: an object for these methods too, held by both. Then
-both would have to repeat all twenty public methods only to pass them on. In return, nothing that belongs to
-the room may be added here: only `Greenroom` has that.
+A room and a session each hold a `Caller` for their own scope. This class, from which both inherit, has the public
+methods that make requests through it. Rejected: an object for these methods too, held by both. Then both would have to
+repeat all twenty public methods only to pass them on. In return, nothing may be here that only a room has.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from typing import Any, Final
 import anyio.lowlevel
 
 from ..actors import Call, Host
+from ..protocol.audit import Asked
 from ..protocol.config import Isolation, Scrub
 from ..protocol.errors import CallError, UsageError
 from ..protocol.index import Index, Place, Target
@@ -51,6 +50,8 @@ class Calls:
         self._caller = caller
         self._names = Names(caller)
         self.scrubber = caller.scrubber  # doors, which are given bytes, scrub by themselves
+        self.noting = caller.noting  # and refuse some requests by themselves
+        self.turned_away = caller.turned_away
 
     @property
     def index(self) -> Index:
@@ -81,7 +82,7 @@ class Calls:
         try:
             if target is None:
                 wait_by, leases = self._caller.wait_by(), ExitStack()
-                with self._caller.counting_refusals():
+                with self._caller.counting_refusals(Asked("tools/call", tool, server, arguments)):
                     target = await self._names.find(tool, server, leases, wait_by)
             try:
                 call = self.start_call(
@@ -129,14 +130,15 @@ class Calls:
         given: type[object] = type(arguments)
         if given not in _PLAIN and not isinstance(arguments, Mapping):
             text = f"The arguments of {target.name} must be an object of named values, got {given.__name__}."
-            raise self._caller.refused(UsageError(text, code="invalid_args", server=target.server))
+            error = UsageError(text, code="invalid_args", server=target.server)
+            raise self._caller.refused(error, Asked.of(target, arguments))
         if not target.may_be_called:
-            raise self._caller.refused(target.refusal())
+            raise self._caller.refused(target.refusal(), Asked.of(target, arguments))
         if target.kind == "resource":
             call = Call("resources/read", {"uri": target.original}, replayable=True)
         else:
             if target.override is not None:
-                with self._caller.counting_refusals():
+                with self._caller.counting_refusals(Asked.of(target, arguments)):
                     arguments = target.override.own(arguments, target.server)
             params = {"name": target.original, "arguments": arguments or {}}
             call = Call("tools/call", params, replayable=target.is_harmless)
@@ -192,7 +194,7 @@ class Calls:
         `timeout`: seconds after the request is sent. Raises `CallError`s, `UnknownResource`, `AmbiguousTool`,
         `UnknownServer`.
         """
-        with self._caller.counting_refusals():
+        with self._caller.counting_refusals(Asked("resources/read", uri, server)):
             place = self.locate(uri, server)
         raw = await self.request(
             place.server, "resources/read", {"uri": place.original}, timeout=timeout, on_progress=on_progress
@@ -214,7 +216,7 @@ class Calls:
         `timeout`: seconds after the request is sent. Raises `CallError`s, `UnknownPrompt`, `AmbiguousTool`,
         `UnknownServer`.
         """
-        with self._caller.counting_refusals():
+        with self._caller.counting_refusals(Asked("prompts/get", name, server, arguments)):
             target = await self.find_prompt(name, server)
         params: dict[str, Any] = {"name": target.original}
         if arguments is not None:

@@ -18,6 +18,7 @@ import anyio
 import sniffio
 
 from ..protocol.errors import UsageError
+from ._auditing import auditing
 from ._failures import sole
 from ._runtime import Runtime
 
@@ -100,7 +101,8 @@ class Owner:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_when_cancelled)
-                await self._runtime.run(task_status=task_status)
+                with auditing(self._runtime):
+                    await self._runtime.run(task_status=task_status)
                 tasks.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise sole(group) from None

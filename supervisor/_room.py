@@ -33,8 +33,8 @@ from ..protocol.status import ServerStatus
 from ..protocol.version import VERSION
 from ._accepting import accept
 from ._approval_desk import Desk
+from ._auditing import audit_file, caller_of
 from ._callbacks import Answer, Callbacks, OnApproval, OnLog, OnNotification, Roots
-from ._caller import Caller
 from ._calls import Calls
 from ._drain_report import DrainReport
 from ._files import open_config, open_store, with_objects
@@ -56,7 +56,8 @@ class Greenroom(Calls):
     """A room of supervised MCP servers. Make it with `Greenroom.open`, enter it with `async with`."""
 
     def __init__(self, config: Config, runtime: Runtime) -> None:
-        super().__init__(Caller(runtime))
+        super().__init__(caller_of(runtime))
+        self.audit = runtime.audit  # the file that `audit` names; None: there is none
         self.config = config
         self._in_process: dict[str, Any] = {}
         self._runtime = runtime
@@ -79,6 +80,7 @@ class Greenroom(Calls):
         on_notification: OnNotification | None = None,
         on_approval: OnApproval | None = None,
         capabilities: Mapping[str, Any] | None = None,
+        audit: str | os.PathLike[str] | None = None,
     ) -> Greenroom:
         """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is
         entered.
@@ -98,7 +100,8 @@ class Greenroom(Calls):
         `on_notification(address, method, params)` gets every notification except progress.
 
         `on_approval` (`async (ApprovalRequest) -> Verdict | None`) decides about the calls that somebody has to allow
-        (`approve`), before anybody else is asked; None leaves it to them. If it raises, the answer is no.
+        (`approve`), before anybody else is asked; None leaves it to them. If it raises, the answer is no. `audit`: a
+        file that gets a line for each call; entering the room raises `UsageError` if it cannot be written.
         """
         loaded = with_objects(open_config(config), in_process or {})
         runtime = Runtime(
@@ -113,6 +116,7 @@ class Greenroom(Calls):
             ),
         )
         runtime.sessions.approve_with(on_approval)
+        runtime.audit = audit_file(audit)
         room = cls(loaded, runtime)
         room._in_process = dict(in_process or {})
         return room

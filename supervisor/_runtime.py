@@ -69,7 +69,7 @@ from ._stores import CatalogueStore, own_folder
 from ._visits import Visits
 
 if TYPE_CHECKING:
-    from ..actors import AuthFor
+    from ..actors import AuditFile, AuthFor
 
 FLUSH_TIME = 2.0
 
@@ -83,6 +83,7 @@ class Runtime:
     writer: CatalogueWriter
     connectors: Connectors
     room_host: RoomHost
+    audit: AuditFile | None = None
 
     def __init__(
         self,

@@ -20,8 +20,8 @@ from typing import Final
 import anyio
 
 from ..actors import Connector, Host
+from ._auditing import caller_of
 from ._callbacks import OnApproval
-from ._caller import Caller
 from ._calls import Calls
 from ._profile_view import ProfileView
 from ._runtime import Runtime
@@ -41,7 +41,7 @@ class Session(Calls):
         view: ProfileView | None = None,
         on_approval: OnApproval | None = None,
     ) -> None:
-        super().__init__(Caller(runtime, name, view))
+        super().__init__(caller_of(runtime, name, view))
         self.name = name
         self._variables = variables  # until it is opened
         self._host = host
@@ -54,6 +54,14 @@ class Session(Calls):
     def view(self) -> ProfileView | None:
         """What its profile shows; None: it has none, and sees everything."""
         return self._caller.view
+
+    def came_by(self, door: str, subject: str | None = None) -> None:
+        """A door says for an audit that it is the door of this session, and who is behind it, if it knows."""
+        self._caller.door, self._caller.subject = door, subject
+
+    def introduced(self, client: object) -> None:
+        """What the client of this session says about itself, for an audit."""
+        self._caller.client_said = client
 
     async def connect(self, server: str) -> None:
         """Connect the child that calls of this session go to. Raises as `Greenroom.connect` does."""

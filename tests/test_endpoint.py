@@ -2098,7 +2098,8 @@ def test_a_session_of_a_profile_sees_its_part_of_the_room() -> None:
 
 _USED = (
     *("call", "connect", "find", "find_prompt", "find_reference", "helper", "is_stateless", "locate"),
-    *("scrubber", "start_call", "start_request", "unwatch_resource", "watch_resource", "answer_with"),
+    *("noting", "scrubber", "start_call", "start_request", "turned_away", "unwatch_resource"),
+    *("watch_resource", "answer_with"),
     *("restart_outdated", "roots_changed", "set_log_level", "catalogued", "settled"),
 )
 

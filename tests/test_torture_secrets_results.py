@@ -49,7 +49,8 @@ def test_t40_no_secret_in_what_a_server_says_leaves_a_gateway(tmp_path: Path, do
     said, events = tmp_path / "said.json", tmp_path / "events.jsonl"
     entry = {**leaker(os.fspath(said)), "env": {"API_TOKEN": KNOWN}, "scrub": "all"}
     numbers = itertools.count()
-    options = ["--expose", door, "--events", os.fspath(events)]
+    audited = tmp_path / "audit.jsonl"
+    options = ["--expose", door, "--events", os.fspath(events), "--audit", os.fspath(audited)]
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": os.fspath(tmp_path),
@@ -100,6 +101,8 @@ def test_t40_no_secret_in_what_a_server_says_leaves_a_gateway(tmp_path: Path, do
         assert gateway.end() == 0
     assert_clean("log", (tmp_path / "stderr.txt").read_text())
     assert_clean("events", events.read_text())
+    assert_clean("audit", audited.read_text())
+    assert audited.read_text().count("\n") > len(TOOLS)
     assert_clean("trace", greenroom(environment, tmp_path, "trace", os.fspath(events)))
     for file in (tmp_path / "cache").rglob("*"):
         if file.is_file():

@@ -105,6 +105,8 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
     yield f"{details['connectedCount']} of {enabled} connected, {details['totalTools']} tools"
     if waiting := details.get("waitingForApproval"):
         yield calls_wait(waiting)
+    if details.get("audit", {}).get("failing"):
+        yield f"The audit file {details['audit']['file']} cannot be written: the gateway's log says why."
     if "background" in details:
         yield from _attached_lines(details["background"])
 

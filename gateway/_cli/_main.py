@@ -57,6 +57,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "doctor": ("_doctor", "doctor_command", "Say what is wrong with the set-up, and what mends it."),
     "explain": ("_explain", "explain_command", "Say why a server is as it is, and what happens next."),
     "bench": ("_bench", "bench_command", "Measure a server: what connecting it over and over costs."),
+    "audit": ("_audit", "audit_command", "Check an audit file, or show its last lines."),
     "trace": ("_trace", "trace_command", "Turn an event log into a timeline."),
     "completion": ("_completion", "completion_command", "Let bash, zsh or fish complete our commands."),
 }

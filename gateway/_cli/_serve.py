@@ -41,6 +41,11 @@ _TURN = 0.001  # seconds for which a thread may keep the interpreter from the lo
 @click.option(
     "--events", type=click.Path(path_type=Path), help="Append every event to this file, as JSON lines."
 )
+@click.option(
+    "--audit",
+    type=click.Path(path_type=Path),
+    help="Append a line for each call to this file, in a chain of hashes.",
+)
 @click.option("--max-connections", type=click.IntRange(1), metavar="N", help="Run at most N servers at once.")
 @click.option(
     "--idle-timeout",
@@ -73,6 +78,7 @@ def serve_command(
     expose: str,
     profile: str | None,
     events: Path | None,
+    audit: Path | None,
     http: str | None,
     token_file: Path | None,
     tls_cert: Path | None,
@@ -135,6 +141,7 @@ def serve_command(
     from ... import Greenroom, __version__
     from .._serve import Options, serve
 
+    open_room = Greenroom.open if audit is None else partial(Greenroom.open, audit=audit)
     options = Options(
         expose=expose,
         profile=profile,
@@ -151,17 +158,17 @@ def serve_command(
         for name in (*(token.profile for token in tokens), *(oauth.profiles.values() if oauth else ())):
             check_profile(config, name)
         listen = HttpOptions(*where, tokens=tokens, oauth=oauth, profile=profile, cert=tls_cert, key=tls_key)
-        _run(partial(serve_http, config, Greenroom.open, options, listen))
+        _run(partial(serve_http, config, open_room, options, listen))
         return
     if as_room is None or ready is None or lock is None:
-        _run(partial(serve, config, Greenroom.open, options))
+        _run(partial(serve, config, open_room, options))
         return
     from .._background_place import place_named
     from .._background_room import serve_background
     from .._background_start import say_ready
 
     place, on_ready = place_named(as_room), partial(say_ready, ready, lock)
-    _run(partial(serve_background, config, Greenroom.open, options, place, on_ready))
+    _run(partial(serve_background, config, open_room, options, place, on_ready))
 
 
 def _words(context: click.Context) -> list[str]:

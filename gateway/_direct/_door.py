@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
+from ...protocol.audit import AUDITED, Asked
 from ...protocol.config import Scrub
 from ...protocol.errors import AmbiguousTool, GreenroomError, UnknownTool
 from ...protocol.index import Ambiguous, Missing, Target
@@ -135,7 +136,7 @@ class Direct:
         try:
             begin(job)
         except GreenroomError as error:
-            answers.refuse(job, error)
+            _refuse(self._room, job, error)
         return True
 
     def _call(self, job: Job) -> None:
@@ -164,9 +165,11 @@ class Direct:
 
     async def _find_and_call(self, name: str, job: Job) -> None:
         try:
-            self._start_found(name, await self._room.find(name), job)
+            with self._room.noting(_asked(job)):
+                found = await self._room.find(name)
+            self._start_found(name, found, job)
         except GreenroomError as error:
-            answers.refuse(job, error)
+            _refuse(self._room, job, error)
 
     def _read(self, job: Job) -> None:
         place = self._direct_client(job).locate(answers.text_of(job, "uri"))
@@ -182,9 +185,11 @@ class Direct:
 
     async def _find_prompt(self, name: str, job: Job) -> None:
         try:
-            self._calls.start_prompt(job, await self._room.find_prompt(name))
+            with self._room.noting(_asked(job)):
+                found = await self._room.find_prompt(name)
+            self._calls.start_prompt(job, found)
         except GreenroomError as error:
-            answers.refuse(job, error)
+            _refuse(self._room, job, error)
 
     def _complete(self, job: Job) -> None:
         ref = rpc.read_value(job.params.get("ref"))
@@ -214,3 +219,18 @@ class Direct:
     def _set_level(self, job: Job) -> None:
         self._room.set_log_level(answers.text_of(job, "level"))
         job.answer({})
+
+
+def _refuse(room: DirectRoom, job: Job, error: GreenroomError) -> None:
+    if job.method in AUDITED:
+        room.turned_away(_asked(job), error)
+    answers.refuse(job, error)
+
+
+def _asked(job: Job) -> Asked:
+    """What was asked for, before there is a call of it."""
+    plain = job.plain
+    if plain is not None:
+        return Asked(job.method, plain.name, None, plain.arguments)
+    name = rpc.read_value(job.params.get("uri" if job.method == "resources/read" else "name"))
+    return Asked(job.method, str(name), None, job.params.get("arguments"))

@@ -174,6 +174,8 @@ class Sessions:
             name=name,
             variables=member.variables,
             profile=member.profile,
+            door="http",
+            subject=member.caller.name,
         ) as client:
             member.client = client
             member.variables = _NOTHING

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ...actors import in_turns
+from ...protocol.audit import Asked
 from ...protocol.config import Scrub
 from ...protocol.errors import (
     AmbiguousTool,
@@ -109,9 +110,11 @@ class McpTool:
         answer = yield from self._reader.answering(request)
         return Answer((*answer.content, *Answer.of(more).content), answer.details)
 
-    def refuse(self, name: str, job: Job) -> None:
+    def refuse(self, name: str, job: Job, arguments: object = None) -> None:
         """Answer a call of another tool than ours."""
-        self._answers.reply(refusals.other_tool(name, self._hints), job)
+        answer = refusals.other_tool(name, self._hints)
+        self._turned_away(name, None, arguments, answer)
+        self._answers.reply(answer, job)
 
     def tell(self, result: Mapping[str, Any], job: Job, **details: Any) -> None:
         """Answer with a result that is none of a server, within the bounds."""
@@ -130,7 +133,10 @@ class McpTool:
         found = None
         if isinstance(name, str) and (not server or isinstance(server, str)):
             found = yield from self._resolving_again(Request(Mode.CALL, name, server or None))
-        return refusals.refused_request("call", error, found if isinstance(found, Target) else None)
+        answer = refusals.refused_request("call", error, found if isinstance(found, Target) else None)
+        named = server if isinstance(server, str) and server else None
+        self._turned_away(str(name), named, arguments.get("args"), answer)
+        return answer
 
     def _promoting(self, request: Request) -> Slices[Answer]:
         """List a tool from now on as one of its own, if the client can be told of it."""
@@ -177,6 +183,16 @@ class McpTool:
 
     def _call_as_said(self, request: Request, job: Job) -> Slices[Answer | None]:
         """Handle a name that is not in the index in this spelling, in slices. None: the tool is called."""
+        answer = yield from self._calling_as_said(request, job)
+        if answer is not None:
+            self._turned_away(request.subject, request.server, request.args, answer)
+        return answer
+
+    def _turned_away(self, name: str, server: str | None, arguments: object, answer: Answer) -> None:
+        """An audit hears of a call that ends here with this answer."""
+        self._room.turned_away(Asked("tools/call", name, server, arguments), answer.details["error"])
+
+    def _calling_as_said(self, request: Request, job: Job) -> Slices[Answer | None]:
         index = self._room.index
         yield from index.preparing_names()
         found = index.resolve(request.subject, request.server)

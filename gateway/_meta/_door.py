@@ -53,7 +53,7 @@ class Meta(Proxy):
             self._tool.misread(error, arguments, job)
             return
         if request is None:
-            self._tool.refuse(params.name, job)
+            self._tool.refuse(params.name, job, arguments)
         elif self._continues(job):
             pass
         elif isinstance(request, Execute):

@@ -27,6 +27,7 @@ import anyio.abc
 import msgspec
 
 from ...actors import Exchange, in_turns
+from ...protocol.audit import Asked
 from ...protocol.bounds import (
     EXECUTE_IN_FLIGHT,
     EXECUTE_MEMORY,
@@ -176,7 +177,8 @@ class Execution:
             answer(raw, None)
 
     async def _called(self, tool: str, server: str | None, args: Mapping[str, Any]) -> bytes:
-        target = await self._room.find(tool, server)
+        with self._room.noting(Asked("tools/call", tool, server, args)):
+            target = await self._room.find(tool, server)
         call = self._room.start_call(target, args, None)
         self.calls.add(call)
         try:

@@ -53,6 +53,7 @@ from ._payload import (
 from ._terms import (
     CANCELLED,
     CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
     HANDSHAKE_VERSIONS,
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -77,6 +78,7 @@ __all__ = [
     "ABSENT",
     "CANCELLED",
     "CAPABILITIES_KEY",
+    "CLIENT_INFO_KEY",
     "HANDSHAKE_VERSIONS",
     "HEAD",
     "INTERNAL_ERROR",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -69,7 +69,10 @@ class FakeCall:
 class FakeRoom:
     """Servers `github` (known, issues and a resource), `clock` (known), `fresh` (unknown), `off`, `bad`."""
 
+    audit = None
+
     def __init__(self, **settings: Any) -> None:
+        self.turned: list[tuple[Any, str]] = []
         names = ("github", "clock", "fresh", "off")
         servers = {name: ServerDefinition(name, command="x", disabled=name == "off") for name in names}
         broken = {"bad": Problem("mcp.json: mcpServers.bad", 'needs "command" or "url"')}
@@ -169,6 +172,12 @@ class FakeRoom:
     async def reconnect(self, server: str | None = None) -> list[tuple[str, Exception | None]]:
         await self.connect(server or "clock")
         return [(server or "clock", None)]
+
+    def noting(self, asked: Any) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def turned_away(self, asked: Any, why: Any) -> None:
+        self.turned.append((asked, why if isinstance(why, str) else why.code))
 
     def answer_with(self, host: Any) -> None:
         self.host = host

@@ -1,0 +1,225 @@
+"""The audit file of a room: one line for each call that was asked for, in a chain (`protocol.audit`).
+
+* *When it writes.* At once, in the step that ends the call, before its caller is told. So a gateway that is killed has
+  written the line of every answer that it gave. The write goes to the system's memory and takes microseconds. Only
+  the end and a new file are flushed to the disk (fsync): after a power failure the last seconds may be missing.
+  Rejected: a thread that writes, or lines kept back as in the events file. Both would lose the last calls to a kill.
+* *When it cannot.* Calls go on. Whoever wants them to end instead has to watch the log: a disk that is full must not
+  take every tool away. The log and the status say so once; up to `KEPT` lines are kept and written when it works again;
+  how many more there were is a line of its own (`gap`). What was written of a line is taken back at once.
+* *Whose it is.* One room writes it, under a lock beside it (`FILE.lock`), which the system frees when the room's
+  process ends. Another room is refused when it is opened. Others may not write to the file; a new one is 0600.
+* *A new file.* When the file is moved away while the room runs, a new one begins in its place, and the chain goes on in
+  it. It is looked for at each line, which costs a microsecond.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from .._own_files import open_own
+from ..protocol import audit
+from ..protocol.errors import UsageError
+from ..protocol.version import VERSION
+from ._part import Part, in_words
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+KEPT: Final = 4_096  # lines that could not be written yet
+_TAIL: Final = 4 * audit.LONGEST_LINE  # bytes at the end of a file that are read when it is opened
+_HOW: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT
+
+
+class AuditFile:
+    """The file at `path`. `clock` gives seconds since 1970."""
+
+    def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
+        self.path = Path(path)
+        self.missed = 0  # lines that are lost and not told in the file yet
+        self.last_hash = audit.GENESIS
+        self._clock = clock
+        self._fd: int | None = None
+        self._lock: BaseFileLock | None = None
+        self._part: Part | None = None
+        self._seq = 0
+        self._size = 0
+        self._torn = False  # a part of a line is behind `_size`
+        self._pid = 0
+        self._kept: deque[Mapping[str, Any]] = deque()
+
+    @property
+    def failing(self) -> bool:
+        """Whether lines wait that could not be written."""
+        return bool(self._kept or self.missed)
+
+    def open(self, tell: Callable[[str], object], now: Callable[[], float]) -> None:
+        """Begin to write. `tell` gets what belongs into the log; `now` is the room's clock. Raises `UsageError` when
+        another room writes this file, when it cannot be written, and when it does not end as an audit file does."""
+        self._pid = os.getpid()
+        self._part = Part(f"the audit file {self.path}", tell, "Calls go on without it.", now)
+        try:
+            self._take_lock()
+            self._fd = open_own(self.path, _HOW)
+            tail, is_all = self._tail()
+            self._begin(audit.end_of(tail, is_all=is_all))
+        except audit.BadLine as bad:
+            self._release()
+            text = f"does not end as an audit file: {bad}. Look at it with `greenroom audit verify`, and move it away"
+            raise UsageError(f"The audit file {self.path} {text}.") from None
+        except OSError as error:
+            self._release()
+            text = f"{in_words(error)}. Name a file of yours that can be written."
+            raise UsageError(f"The audit file {self.path}: {text}") from None
+        except BaseException:
+            self._release()
+            raise
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Add a line of the kind `call`. Never waits, never raises."""
+        part = self._part
+        if (
+            part is None or os.getpid() != self._pid
+        ):  # in a fork of the room's process the room is only a copy
+            return
+        said = {"time": self._stamp(), "kind": audit.CALL, **record}
+        if len(self._kept) < KEPT:
+            self._kept.append(said)
+        else:
+            self.missed += 1
+        if part.is_due:
+            self._write_kept(part)
+
+    def close(self) -> None:
+        """Write what is left, and say that the room has ended in order."""
+        part, self._part = self._part, None
+        if part is None or os.getpid() != self._pid:
+            return
+        self._write_kept(part)
+        if not self.failing:
+            self._try(part, {"time": self._stamp(), "kind": audit.CLOSED})
+        with suppress(OSError):
+            if self._fd is not None:
+                os.fsync(self._fd)
+        self._release()
+
+    # ---- to the file ------------------------------------------------------------------------------------------------
+
+    def _write_kept(self, part: Part) -> None:
+        """Write all lines that are waiting, as far as it works."""
+        while self._kept:
+            if not self._try(part, self._kept[0]):
+                return
+            self._kept.popleft()
+        if self.missed and self._try(part, {"time": self._stamp(), "kind": audit.GAP, "missed": self.missed}):
+            self.missed = 0
+
+    def _try(self, part: Part, record: Mapping[str, Any]) -> bool:
+        try:
+            self._follow_moves()
+            self._append(record)
+        except OSError as error:
+            part.failed(error)
+            return False
+        part.works()
+        return True
+
+    def _append(self, record: Mapping[str, Any], before: bytes = b"") -> None:
+        """Write one line; all of it, or nothing. Raises `OSError`."""
+        assert self._fd is not None
+        if self._torn:
+            self._take_back(self._fd)
+        line, own = audit.line_of(record, self._seq + 1, self.last_hash)
+        data = before + line
+        if os.write(self._fd, data) < len(data):
+            self._torn = True
+            with suppress(OSError):
+                self._take_back(self._fd)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._size += len(data)
+        self._seq, self.last_hash = self._seq + 1, own
+
+    def _take_back(self, fd: int) -> None:
+        os.ftruncate(fd, self._size)
+        self._torn = False
+
+    def _begin(self, end: audit.End) -> None:
+        """Say that a room begins to write, behind what is there already."""
+        self._seq, self.last_hash = end.seq, end.hash
+        record: dict[str, Any] = {
+            "time": self._stamp(),
+            "kind": audit.OPENED,
+            "version": VERSION,
+            "pid": os.getpid(),
+        }
+        if end.part:
+            record["torn"] = audit.torn_as(end.part)
+        self._append(record, b"\n" if end.part or end.lacks_end else b"")
+
+    def _follow_moves(self) -> None:
+        """If the file is no longer at its path, go on in a new one there. Raises `OSError`."""
+        if self._fd is not None:
+            try:
+                at_path, ours = os.stat(self.path), os.fstat(self._fd)
+                if (at_path.st_ino, at_path.st_dev) == (ours.st_ino, ours.st_dev):
+                    self._size = self._size if self._torn else ours.st_size  # somebody may have emptied it
+                    return
+            except FileNotFoundError:
+                pass
+            fd, self._fd = self._fd, None
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        fd = open_own(self.path, _HOW)
+        self._size = os.fstat(fd).st_size
+        if self._size:
+            os.close(fd)
+            raise FileExistsError(
+                errno.EEXIST, "another file was put in its place; move that away", os.fspath(self.path)
+            )
+        self._fd = fd
+        self._begin(audit.End(self._seq, self.last_hash))
+
+    def _tail(self) -> tuple[bytes, bool]:
+        """The last bytes of the file, and whether these are all. Raises `OSError`."""
+        assert self._fd is not None
+        self._size = os.fstat(self._fd).st_size
+        start = max(0, self._size - _TAIL)
+        os.lseek(self._fd, start, os.SEEK_SET)
+        return os.read(self._fd, _TAIL), start == 0
+
+    def _stamp(self) -> str:
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    # ---- the lock ---------------------------------------------------------------------------------------------------
+
+    def _take_lock(self) -> None:
+        from filelock import FileLock, Timeout
+
+        place = self.path.with_name(self.path.name + ".lock")
+        os.close(open_own(place, os.O_RDWR | os.O_CREAT))  # no link, no pipe, nobody else's
+        lock = FileLock(place, timeout=0, mode=0o600, thread_local=False)
+        try:
+            lock.acquire()
+        except Timeout:
+            text = "is written by another gateway now. Each needs a file of its own: name another one"
+            raise UsageError(f"The audit file {self.path} {text}, or end that gateway.") from None
+        self._lock = lock
+
+    def _release(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

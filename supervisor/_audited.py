@@ -1,0 +1,199 @@
+"""The caller of requests in a room that keeps an audit file: it tells each request that was asked for, once.
+
+A room without an audit file has a plain `Caller`, so a call there takes no step more. With one, room and sessions have
+this class in its place. It stands where every request to a server passes, before the gates and the approvals, and
+hears of the end by the call's own `on_end`, which is called exactly once. A refusal is told where it is raised.
+
+A refusal may happen before there is a call: a name that no server has, arguments that do not fit. Calls of the
+embedding program meet it here (`noting`). A door that looks names up by itself tells us (`turned_away`). A door may
+show us an error that it got from here: that one was told already, so the last one told is remembered.
+
+Rejected: to read the event stream. Its events know no arguments and no refusals, and a field for each would be made for
+every reader. Rejected: a hook in the call table. It would be looked at by every call of every room.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import anyio
+import attrs
+import msgspec
+
+from ..actors import AuditFile, Call
+from ..protocol import audit
+from ..protocol.address import Address
+from ..protocol.audit import AUDITED, Asked
+from ..protocol.errors import CallError, GreenroomError, Reach, UsageError
+from ..protocol.jsonrpc import RpcFault, WireFault, encode_json, read_parts, read_value
+from ._caller import Caller
+from ._profile_view import ProfileView
+from ._runtime import Runtime
+
+LOOKED_INTO = 1 << 20  # bytes of a result that is looked into for whether the tool calls it an error
+_NAMES = {"resources/read": "uri"}  # where params have the name of what is asked for; else in `name`
+
+
+@attrs.define(eq=False)
+class _Entry:
+    """What is known of a request before it has ended."""
+
+    asked: Asked
+    original: str | None
+    since: float
+    digest: str | None
+    size: int
+    on_end: Callable[[Call], None] | None = None
+    is_told: bool = False
+
+
+class AuditedCaller(Caller):
+    """A `Caller` whose requests are told to an audit file."""
+
+    def __init__(
+        self, file: AuditFile, runtime: Runtime, session: str | None = None, view: ProfileView | None = None
+    ) -> None:
+        super().__init__(runtime, session, view)
+        self._file = file
+        self._last: Callable[[], object] = _nobody  # the error that was told last
+
+    # ---- requests that became calls ---------------------------------------------------------------------------------
+
+    def submit(self, server: str, call: Call, *, allowed: bool = False) -> None:
+        if allowed or call.method not in AUDITED:
+            super().submit(server, call, allowed=allowed)
+            return
+        params = call.params or {}
+        original = str(params.get(_NAMES.get(call.method, "name"), ""))
+        asked = Asked(call.method, call.tool or original, server, params.get("arguments"))
+        entry = self._entry(asked, original)
+        entry.on_end = call.on_end
+        if call.on_end is None and self.runtime.is_built:
+            call.waiter = (
+                self.runtime.context.backend.waiter()
+            )  # as its table would, for a call without a callback
+        call.on_end = partial(self._ended, entry)
+        try:
+            super().submit(server, call)
+        except BaseException as error:
+            self._raised(entry, error)
+            raise
+
+    def _ended(self, entry: _Entry, call: Call) -> None:
+        more: dict[str, Any] = {"call": call.number} if call.number else {}
+        if call.result is not None and _is_error(call.result):
+            more["isError"] = True
+        if call.approval is not None:
+            more["approval"] = call.approval
+        self._tell(entry, call.outcome, call.reach, more)
+        if call.error is not None:
+            self._remember(call.error)
+        if entry.on_end is not None:
+            entry.on_end(call)
+
+    # ---- requests that did not --------------------------------------------------------------------------------------
+
+    def refused(self, error: CallError, asked: Asked | None = None) -> CallError:
+        super().refused(error)
+        if asked is not None:
+            self.turned_away(asked, error)
+        return error
+
+    @contextmanager
+    def counting_refusals(self, asked: Asked | None = None) -> Generator[None]:
+        with self.noting(asked) if asked is not None else nullcontext(), super().counting_refusals():
+            yield
+
+    @contextmanager
+    def noting(self, asked: Asked) -> Generator[None]:
+        entry = self._entry(asked, None)
+        try:
+            yield
+        except BaseException as error:
+            if error is not self._last():
+                self._raised(entry, error)
+            raise
+
+    def turned_away(self, asked: Asked, why: GreenroomError | str) -> None:
+        if isinstance(why, str):
+            self._tell(self._entry(asked, None), why, Reach.NOT_SENT, {})
+        elif why is not self._last():
+            self._raised(self._entry(asked, None), why)
+
+    def _raised(self, entry: _Entry, error: BaseException) -> None:
+        if isinstance(error, CallError):
+            self._tell(entry, error.code, error.reach, {})
+        elif isinstance(error, GreenroomError):
+            self._tell(entry, error.code, Reach.NOT_SENT, {})
+        else:
+            cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+            self._tell(entry, "cancelled" if cancelled else "bug", Reach.NOT_SENT, {})
+        self._remember(error)
+
+    def _remember(self, error: BaseException) -> None:
+        self._last = weakref.ref(error) if isinstance(error, GreenroomError) else _nobody
+
+    # ---- lines ------------------------------------------------------------------------------------------------------
+
+    def _entry(self, asked: Asked, original: str | None) -> _Entry:
+        digest, size = _digest(asked.arguments)
+        return _Entry(asked, original, self.runtime.events.backend.now(), digest, size)
+
+    def _tell(self, entry: _Entry, outcome: str, reach: Reach, more: Mapping[str, Any]) -> None:
+        if entry.is_told:
+            return
+        entry.is_told = True
+        asked, server = entry.asked, entry.asked.server
+        hide = partial(self.runtime.events.hide, _address(server, self.session))
+        record: dict[str, Any] = {"door": self.door}
+        if self.session is not None:
+            record["session"] = self.session
+        if self.client_said is not None:
+            record["client"] = audit.client_of(self.client_said, hide)
+        if self.subject is not None:
+            record["subject"] = audit.shown(self.subject, hide)
+        if server is not None:
+            record["server"] = audit.shown(server, hide)
+        record |= {"method": asked.method, "tool": audit.shown(asked.name, hide)}
+        if entry.original is not None:
+            record["original"] = audit.shown(entry.original, hide)
+        if asked.method != "resources/read":
+            record |= {"arguments": entry.digest, "bytes": entry.size}
+        record |= {"outcome": outcome, "reach": reach.value}
+        record["ms"] = round((self.runtime.events.backend.now() - entry.since) * 1000, 1)
+        self._file.write({**record, **more})
+
+
+def _address(server: str | None, session: str | None) -> Address | None:
+    if server is None or session is None:
+        return None if server is None else Address(server)
+    return Address.of_session(server, session)
+
+
+def _digest(arguments: object) -> tuple[str | None, int]:
+    if arguments is None:
+        return audit.digest_of(b"")
+    if isinstance(arguments, msgspec.Raw | bytes):
+        return audit.digest_of(bytes(arguments))
+    try:
+        return audit.digest_of(encode_json(arguments))
+    except UsageError:  # they cannot be written as JSON, and the call will be refused for it
+        return None, 0
+
+
+def _is_error(result: bytes) -> bool:
+    """Whether the tool itself calls its result an error."""
+    if len(result) > LOOKED_INTO or result.find(b'"isError"') < 0:
+        return False
+    try:
+        return read_value(read_parts(msgspec.Raw(result)).get("isError")) is True
+    except (RpcFault, WireFault):
+        return False
+
+
+def _nobody() -> None:
+    return None
