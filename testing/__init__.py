@@ -3,6 +3,7 @@
 * Fake servers with faults: `FakeServer` in memory, `ScriptedServer` as a real process. Both play a `FaultScript`.
 * Assertions that hold after any room has closed: `assert_no_orphans`, `assert_one_outcome_each`.
 * Virtual time for a synchronous test: `VirtualRun`. `seed_schedule` fixes the order of tasks by one number.
+* `explore`: a small scenario under every order of its tasks, within bounds.
 * `World`: a whole room in virtual time, and everything that can be done to it.
 * With Hypothesis (`pip install 'greenroom[testing]'`): `RoomMachine`, which searches a `World`, and the strategies in
   `greenroom.testing.strategies`.
@@ -18,6 +19,9 @@ from .._first_use import first_use
 
 if TYPE_CHECKING:
     from ._asserts import assert_no_orphans, assert_one_outcome_each
+    from ._choices import exploring
+    from ._explore import explore
+    from ._explore_tree import Explored, NotRepeatableError
     from ._fake import HANG, FakeServer, fake_connectors, tool
     from ._faults import Fault, FaultScript
     from ._machine import RoomMachine
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "._asserts": ("assert_no_orphans", "assert_one_outcome_each"),
+    "._choices": ("exploring",),
+    "._explore": ("explore",),
+    "._explore_tree": ("Explored", "NotRepeatableError"),
     "._fake": ("HANG", "FakeServer", "fake_connectors", "tool"),
     "._faults": ("Fault", "FaultScript"),
     "._machine": ("RoomMachine",),
@@ -39,9 +46,11 @@ _HOMES = {
 
 __all__ = [
     "HANG",
+    "Explored",
     "FakeServer",
     "Fault",
     "FaultScript",
+    "NotRepeatableError",
     "RoomMachine",
     "ScheduleError",
     "ScriptedServer",
@@ -50,6 +59,8 @@ __all__ = [
     "World",
     "assert_no_orphans",
     "assert_one_outcome_each",
+    "explore",
+    "exploring",
     "fake_connectors",
     "seed_schedule",
     "tool",
