@@ -37,10 +37,11 @@ def caller_of(runtime: Runtime, session: str | None = None, view: ProfileView | 
 @contextmanager
 def auditing(runtime: Runtime) -> Generator[None]:
     """Keep the room's audit file open, if it has one. Raises `UsageError` as `AuditFile.open` does."""
-    file, events = runtime.audit, runtime.events
+    file = runtime.audit
     if file is None:
         yield
         return
+    events = runtime.events
     file.open(lambda text: events.emit(Note, code=NoteCode.AUDIT, words=text), events.backend.now)
     try:
         yield

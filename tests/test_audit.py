@@ -229,13 +229,12 @@ def test_what_a_client_says_about_itself_is_bounded() -> None:
 
 def test_the_numbers_of_the_file() -> None:
     how = os.O_RDWR | os.O_APPEND | os.O_CREAT
-    found = numbers_of("actors/_audit_file", "gateway/_cli/_audit", "supervisor/_audited")
+    found = numbers_of("actors/_audit_file", "gateway/_cli/_audit")
     assert found == {
         "_audit_file.KEPT": 4096,
         "_audit_file._TAIL": 65_536,
         "_audit_file._HOW": how,
         "_cli._audit._SHOWN": 20,
-        "_audited.LOOKED_INTO": 1 << 20,
     }
 
 

@@ -279,7 +279,7 @@ def test_the_parts_of_a_gateway_get_what_was_asked_for_and_end_in_order(
     door, more = given["client"]
     variables = more.pop("variables")
     assert isinstance(door, Door)
-    assert more == {"name": "stdio", "profile": "work"}
+    assert more == {"name": "stdio", "profile": "work", "door": "stdio"}
     assert variables["SOME_VALUE"] == "of the client"
     assert "NO-NAME" not in variables
     assert given["attend"] == (options, log, ("commands", "9.9"))

@@ -1464,6 +1464,8 @@ def test_each_request_that_is_refused_is_counted_once_by_its_code_and_gives_othe
 class NotedRuntime:
     """Stands for a runtime: what it was asked, and the end that it comes to."""
 
+    audit = None
+
     def __init__(self, failure: BaseException | None = None) -> None:
         self.asked: list[float | None] = []
         self.is_copy = False

@@ -2192,6 +2192,7 @@ def test_changed_roots_are_told_to_who_was_told_of_roots_and_is_there(
 def test_the_numbers_are_those_that_were_decided() -> None:
     assert numbers_of("supervisor/*") == {
         "_approval_desk.LONGEST_LOOK": 90.0,
+        "_audited.LOOKED_INTO": 1_048_576,
         "_closing.IMPATIENT": 0.8,
         "_core_supervision.LIMIT": 3,
         "_core_supervision.PERIOD": 60.0,

@@ -173,6 +173,12 @@ class FakeRoom:
         await self.connect(server or "clock")
         return [(server or "clock", None)]
 
+    def came_by(self, door: str, subject: str | None = None) -> None:
+        pass
+
+    def introduced(self, client: object) -> None:
+        pass
+
     def noting(self, asked: Any) -> AbstractContextManager[None]:
         return nullcontext()
 
