@@ -8,7 +8,7 @@ SEARCHED := $(addprefix tests/test_, fuzz_wire.py fuzz_files.py gate.py restart.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world bench bench-smoke bench-readme bench-pictures clean
+.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world bench bench-smoke bench-readme bench-pictures site clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
@@ -17,12 +17,13 @@ help:
 	@echo "make hostile hostile servers, clients, files and neighbours at every door, each alone (some minutes; DOORS=one: at one door)"
 	@echo "make chaos   real chaos, for a minute (GREENROOM_CHAOS_SECONDS=n; GREENROOM_SEED=n brings one back)"
 	@echo "make mutants change the policies, by hand and by machine, and the runtime: a test, or the search, goes red"
-	@echo "make check   format, lint, types, import arrows, docs"
+	@echo "make check   format, lint, types, import arrows, docs and their site"
 	@echo "make conformance   the official MCP conformance suite against our client (ARGS='--leg 0.2-modern')"
 	@echo "make conformance-server   the same suite against our HTTP door (ARGS='--leg 0.2-modern')"
 	@echo "make older-sdk     what we use of the MCP SDK, with its 1.x, in an environment of its own"
 	@echo "make world   real servers and real clients, installed from the package indexes (ARGS=--core: what CI plays)"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
+	@echo "make site    the docs as a web site, in .build/site"
 	@echo "make clean   remove what the others made"
 
 demo: .venv/.installed
@@ -60,6 +61,12 @@ check: .venv/.benched
 	$(BIN)/pyright
 	$(BIN)/python tools/arrows.py
 	$(BIN)/python tools/docs.py
+	$(BIN)/mkdocs build
+
+# Into .build/site: static files, which load nothing from elsewhere.
+site: .venv/.developed
+	$(BIN)/mkdocs build
+	@echo "the site of the docs: .build/site/readme.html"
 
 conformance: .venv/.developed
 	@$(BIN)/python tools/conformance.py $(ARGS)
