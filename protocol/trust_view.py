@@ -4,6 +4,9 @@ Secrets are hidden as in the printed configuration (`_config_redact`), with some
 about what runs and what is sent. So the command that gives a value is shown, and so are variables that decide what a
 program runs (`PATH`, `LD_PRELOAD`, `NODE_OPTIONS`), and arguments that a shell could run, wherever they stand. And what
 is hidden keeps the names of the variables that are in it.
+
+A key whose form we know is read in that form. In another form nobody reads it, so nothing says which part of it is
+secret, and all of it is hidden. A number is hidden where a text would be: it may be somebody's PIN.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ._config_dialects import ALIASES
-from ._config_keys import SERVER_KEY
+from ._config_keys import SERVER_KEY, SETTING_KEY
 from ._secret_places import Hider
 from .asked import BEARER, command_in
 from .config_readers import is_array, is_object
@@ -23,6 +26,7 @@ from .secrets import REDACTED, SECRET_WORD
 _VALUES: Final = frozenset({"env", "headers", "http_headers"})
 _PATHS: Final = frozenset({"cwd", "socket", "envFile", "bearerTokenEnv", "bearer_token_env_var"})
 _NAMED: Final = frozenset({"auth", "oauth", "requestHeadersCommand"})  # objects with keys of known meaning
+_LOGINS: Final = frozenset({"oauth", "bearer"})  # the words of `auth`
 _TEXTS: Final = _VALUES | _PATHS | {"args", "command", "url"}
 _PLAIN: Final = frozenset({"type", "transport", "transportType", "enabled", *SERVER_KEY}) - _TEXTS
 _SECRET_PARTS: Final = frozenset({"authorizationParams", "env_http_headers"})
@@ -60,11 +64,15 @@ def _of_key(key: str, value: Any) -> Any:
         return _with_names(value, Hider().url(value))
     if (key == "command" or key in _PATHS) and isinstance(value, str):
         return _with_names(value, Hider().text(value))
-    if key in _NAMED:
+    if key in _NAMED and is_object(value):
         return _by_name("", value)
-    if key in _TEXTS:  # in a form that nobody reads
+    if key == "auth" and isinstance(value, str) and value.lower() in _LOGINS:
+        return value
+    if key in _NAMED | _TEXTS:  # in a form that nobody reads
         return _by_name("", value, is_secret=True)
-    return value if key in _PLAIN or isinstance(value, bool | int | float | None) else REDACTED
+    if key in _PLAIN:
+        return value
+    return _by_name(key, value) if isinstance(value, bool | int | float | None) else REDACTED
 
 
 def _value(name: str, value: Any) -> Any:
@@ -83,7 +91,7 @@ def _value(name: str, value: Any) -> Any:
 def _arguments(value: Any) -> list[Any]:
     """A list for a program. What is no text is shown as it is, and a command is shown as a line, also where a secret
     is expected: no key has such characters, and a program could run it."""
-    texts = [each if isinstance(each, str) else "" for each in value]
+    texts = [each if isinstance(each, str) else str(each) if _is_number(each) else "" for each in value]
     hidden = [
         Hider().line(text) if shown == REDACTED and _RUNS.search(text) else shown
         for text, shown in zip(texts, Hider().arguments(texts), strict=True)
@@ -91,7 +99,7 @@ def _arguments(value: Any) -> list[Any]:
     shown: list[Any] = []
     for each, text in zip(value, hidden, strict=True):
         if not isinstance(each, str):
-            shown.append(_by_name("", each))
+            shown.append(REDACTED if text == REDACTED else _by_name("", each))
         else:
             shown.append(_with_names(each, text) if command_in(each) is None else _value("", each))
     return shown
@@ -99,20 +107,25 @@ def _arguments(value: Any) -> list[Any]:
 
 def _by_name(name: str, value: Any, *, is_secret: bool = False) -> Any:
     """A value of which nothing but its name says whether it is secret."""
+    if is_object(value) and name in _VALUES:
+        return _of_key(name, value)
+    if name in _VALUES or (name == "args" and not is_array(value)):
+        name, is_secret = "", True  # in a form that nobody reads
+    is_plain = not is_secret and name in SETTING_KEY  # as `secretTimeoutMs`, a number
     is_secret = is_secret or name in _SECRET_PARTS or SECRET_WORD.search(name) is not None
     if is_object(value):
-        if name in _VALUES:
-            return _of_key(name, value)
         return {str(key): _by_name(str(key), each, is_secret=is_secret) for key, each in value.items()}
     if is_array(value):
-        return (
-            _arguments(value)
-            if name == "args"
-            else [_by_name(name, each, is_secret=is_secret) for each in value]
-        )
+        if name in ("args", "command") and not is_secret:
+            return _arguments(value)
+        return [_by_name(name, each, is_secret=is_secret) for each in value]
     if not isinstance(value, str):
-        return value
+        return REDACTED if is_secret and not is_plain and _is_number(value) else value
     return _value(name, value) if is_secret else _with_names(value, Hider().line(value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _with_names(text: str, shown: str) -> str:

@@ -81,6 +81,32 @@ SHOWN: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"env": f"TOKEN={SECRET}", "headers": f"X: {SECRET}"}, {"env": "***", "headers": "***"}),
     ({"args": f"--token {SECRET}"}, {"args": "***"}),
     ({"url": [f"https://u:{SECRET}@h"], "cwd": {"a": SECRET}}, {"url": ["***"], "cwd": {"a": "***"}}),
+    (
+        {"requestHeadersCommand": {"command": ["sign", "--key", SECRET], "args": SECRET, "env": [f"A={SECRET}"]}},
+        {"requestHeadersCommand": {"command": ["sign", "--key", "***"], "args": "***", "env": ["***"]}},
+    ),
+    (
+        {"requestHeadersCommand": {"env": f"A={SECRET}", "args": {"a": SECRET}}, "env": {"A": {"args": [SECRET]}}},
+        {"requestHeadersCommand": {"env": "***", "args": {"a": "***"}}, "env": {"A": {"args": ["***"]}}},
+    ),
+    ({"requestHeadersCommand": ["sign", SECRET]}, {"requestHeadersCommand": ["***", "***"]}),
+    ({"requestHeadersCommand": SECRET}, {"requestHeadersCommand": "***"}),
+    ({"oauth": SECRET, "auth": [SECRET]}, {"oauth": "***", "auth": ["***"]}),
+    ({"oauth": [{"a": SECRET}], "auth": SECRET}, {"oauth": [{"a": "***"}], "auth": "***"}),
+    ({"oauth": 4711, "auth": f"${{A}}{SECRET}"}, {"oauth": "***", "auth": "*** (with ${A})"}),
+    ({"oauth": False, "auth": "oauth"}, {"oauth": False, "auth": "oauth"}),
+    ({"oauth": True, "auth": "OAuth"}, {"oauth": True, "auth": "OAuth"}),
+    ({"oauth": None, "auth": "bearer"}, {"oauth": None, "auth": "bearer"}),
+    ({"auth": False}, {"auth": False}),
+    # A number can be a secret, too.
+    (
+        {"env": {"PIN": 4711, "RATIO": 0.5, "ON": True, "OFF": None, "L": [4711, False]}},
+        {"env": {"PIN": "***", "RATIO": "***", "ON": True, "OFF": None, "L": ["***", False]}},
+    ),
+    ({"headers": {"X": 4711}, "bearerToken": 4711}, {"headers": {"X": "***"}, "bearerToken": "***"}),
+    ({"oauth": {"clientSecret": 4711, "n": 5}}, {"oauth": {"clientSecret": "***", "n": 5}}),
+    ({"apiKey": 4711, "url": 4711}, {"apiKey": "***", "url": "***"}),
+    ({"args": ["--token", 4711, "--port", 80, "-n", True]}, {"args": ["--token", "***", "--port", 80, "-n", True]}),
 ]  # fmt: skip
 
 
@@ -96,7 +122,7 @@ def test_what_is_shown_of_the_rest_of_a_file() -> None:
         {
             "mcpServers": {"s": "odd"},
             "imports": ["pi"],
-            "settings": {"http": {"tokens": {"ann": SECRET}}, "idleTimeout": 5, "registry": f"https://u:{SECRET}@r"},
+            "settings": {"http": {"tokens": {"ann": SECRET}}, "secretTimeoutMs": 5, "registry": f"https://u:{SECRET}@r"},
             "adapter": {
                 "mcpBearerToken": SECRET,
                 "env": {"A": SECRET},
@@ -110,13 +136,13 @@ def test_what_is_shown_of_the_rest_of_a_file() -> None:
     assert said == {
         "mcpServers": {"s": "odd"},
         "imports": ["pi"],
-        "settings": {"http": {"tokens": {"ann": "***"}}, "idleTimeout": 5, "registry": "https://***@r"},
+        "settings": {"http": {"tokens": {"ann": "***"}}, "secretTimeoutMs": 5, "registry": "https://***@r"},
         "adapter": {
             "mcpBearerToken": "***",
             "env": {"A": "***"},
             "args": ["--token", "***"],
             "list": ["a", "x --password ***"],
-            "mySecret": {"deep": ["***", 5, True]},
+            "mySecret": {"deep": ["***", "***", True]},
         },
         "profiles": {"w": {"tools": ["a"]}},
     }
