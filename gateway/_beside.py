@@ -12,12 +12,13 @@ A call of any of them is a call through the `mcp` tool: it is bounded, transform
 announced to a client of the handshake era, and to one of 2026-07-28 that listens for it.
 
 What is the same for all clients with one profile is in `Beside`. The direct door's lists are used for it, and loaded
-only when there is something to show.
+only when there is something to show. Changes are found by comparing with what was listed before: if a client was told
+that nothing is chosen before they were loaded, with nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
@@ -60,6 +61,7 @@ class Beside:
         self._config: Config | None = None
         self._has_chosen = False
         self._shown: Shown | None = None
+        self._listed_none = False
 
     @property
     def has_chosen(self) -> bool:
@@ -76,8 +78,16 @@ class Beside:
         if self._shown is None:
             from ._direct import Shown
 
-            self._shown = Shown(self.room, beside=True)
+            self._shown = Shown(self.room, beside=True, listed_none=self._listed_none)
         return self._shown
+
+    def listing(self) -> Sequence[Mapping[str, Any]]:
+        """The tools that a client is told of."""
+        if not self.has_chosen:
+            self._listed_none = True
+            return ()
+        lists = self.shown().listing("tools/list", modern=True) or {"tools": ()}
+        return lists["tools"]
 
     @property
     def may_change(self) -> bool:
@@ -112,9 +122,7 @@ class BesideClient:
 
     def listed(self) -> Iterator[Mapping[str, Any]]:
         """The tools, as they are listed after the `mcp` tool."""
-        if self._beside.has_chosen:
-            chosen = self._beside.shown().listing("tools/list", modern=True) or {}
-            yield from (tool for tool in chosen["tools"] if tool["name"] != NAME)
+        yield from (tool for tool in self._beside.listing() if tool["name"] != NAME)
         self._renew()
         yield from (record for record in self._promoted.values() if record is not None)
 

@@ -125,6 +125,55 @@ def test_a_real_change_of_the_chosen_tools_is_announced_once_and_no_other(backen
     run_virtual(backend, body)
 
 
+def test_the_first_tools_that_a_reload_chooses_are_announced_to_those_that_saw_none(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room, talking(room, "proxy") as talk:
+            await teach(room, "a", [tool("one")])
+
+            async def choose(*chosen: str) -> None:
+                await room.reload({"mcpServers": {"a": {"command": "fake", "directTools": chosen}}})
+                await settle()
+
+            async with talk("ann") as ann, talk("ben") as ben:
+                assert await names(ann) == ["mcp"]
+                assert await names(ben) == ["mcp"]
+                await teach(room, "a", [tool("one"), tool("two")])
+                for chosen, told in (((), 0), (("one",), 1), (("one",), 1), ((), 2), (("two",), 3)):
+                    await choose(*chosen)
+                    for person in (ann, ben):
+                        assert person.methods().count(CHANGED) == told, chosen
+                        assert await names(person) == ["mcp", *(f"a_{name}" for name in chosen)]
+
+    run_virtual(backend, body)
+
+
+def test_who_saw_no_chosen_tools_is_told_also_if_another_asks_right_after_the_reload(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room, talking(room, "proxy") as talk:
+            await teach(room, "a", [tool("one")])
+            async with talk("ann") as ann, talk("ben") as ben:
+                assert await names(ann) == ["mcp"]
+                await room.reload({"mcpServers": {"a": {"command": "fake", "directTools": True}}})
+                assert await names(ben) == ["mcp", "a_one"]
+                await settle()
+                assert ann.methods().count(CHANGED) == 1
+
+    run_virtual(backend, body)
+
+
+def test_nobody_is_told_of_tools_that_were_chosen_before_the_first_list(backend: str) -> None:
+    async def body() -> None:
+        async with open_room({"a": FakeServer()}) as room, talking(room, "proxy") as talk:
+            await teach(room, "a", [tool("one")])
+            async with talk("ann") as ann:
+                await room.reload({"mcpServers": {"a": {"command": "fake", "directTools": True}}})
+                await settle()
+                assert CHANGED not in ann.methods()
+                assert await names(ann) == ["mcp", "a_one"]
+
+    run_virtual(backend, body)
+
+
 def test_a_promoted_tool_is_listed_for_its_session_alone(backend: str) -> None:
     async def body() -> None:
         server = FakeServer([tool("echo", "changed"), tool("zed")])
@@ -258,7 +307,8 @@ def test_a_chosen_tool_with_the_name_of_ours_is_not_listed_twice() -> None:
     beside: Any = SimpleNamespace(
         has_chosen=True,
         clients={},
-        shown=lambda: SimpleNamespace(listing=lambda *_, **__: listed, tool=lambda _name: object()),
+        listing=lambda: listed["tools"],
+        shown=lambda: SimpleNamespace(tool=lambda _name: object()),
     )
     client = BesideClient(beside)
     assert [tool["name"] for tool in client.listed()] == ["other"]

@@ -330,6 +330,27 @@ def test_a_reload_that_changes_what_is_shown_is_announced_to_those_that_see_it(b
     run_virtual(backend, body)
 
 
+def test_the_first_tools_chosen_beside_the_mcp_tool_are_announced_where_they_can_be_seen(
+    backend: str,
+) -> None:
+    async def body() -> None:
+        servers = {"notes": _shown(), SECRET: _hidden()}
+        async with room_with(servers) as room, talking(room, "proxy") as talk:
+            await learn_all(room, *servers)
+            async with talk("ann", profile="work") as ann, talk("ben") as ben:
+                people, listed = (ann, ben), list[list[int]]()
+                for chosen in ({}, {SECRET: True}, {SECRET: True, "notes": ["echo"]}, {}):
+                    entries = {name: {"command": "x", "directTools": chosen.get(name)} for name in servers}
+                    await room.reload({"mcpServers": entries, "profiles": {"work": {"servers": ["notes"]}}})
+                    await anyio.sleep(5.0)
+                    heard = [one.methods().count("notifications/tools/list_changed") for one in people]
+                    tools = [(await one.ask("tools/list"))["result"]["tools"] for one in people]
+                    listed.append([*heard, *(len(each) for each in tools)])
+                assert listed == [[0, 0, 1, 1], [0, 1, 1, 2], [1, 2, 2, 3], [2, 3, 1, 1]]
+
+    run_virtual(backend, body)
+
+
 def test_a_path_and_a_token_choose_the_profile_over_http() -> None:
     async def body() -> None:
         tokens = (

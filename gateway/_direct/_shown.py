@@ -33,6 +33,7 @@ LISTS: Final = {
     "prompts/list": "prompts",
 }
 _DIGESTED: Final = 500  # items at a time
+_NOTHING: Final = hashlib.sha256().digest()  # of an empty list
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 # What is announced -> the lists it is about.
 CHANGES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -59,16 +60,19 @@ class _Made:
 
 
 class Shown:
-    """`beside`: only what is shown beside the `mcp` tool: tools, and only those that were chosen for that."""
+    """`beside`: only what is shown beside the `mcp` tool: tools, and only those that were chosen for that.
+    `listed_none`: until now, clients were told that there is nothing. Otherwise they were told nothing yet, or what is
+    shown now."""
 
-    def __init__(self, room: Indexed, *, beside: bool = False) -> None:
+    def __init__(self, room: Indexed, *, beside: bool = False, listed_none: bool = False) -> None:
         self._room = room
         self._beside = beside
         self._made: _Made | None = None
         self._digests: dict[str, bytes] = {}
         self._index: Index | None = None
         self._found: dict[str, Target] = {}  # tools of this index that were called, and are shown
-        finish(self.changing())
+        if not listed_none:
+            finish(self.changing())
 
     def listing(self, method: str, *, modern: bool) -> Mapping[str, Any] | None:
         made = self._now()
@@ -92,7 +96,9 @@ class Shown:
     def changing(self) -> Slices[list[str]]:
         """The notifications that became due since the last look, found in slices."""
         before, self._digests = self._digests, (yield from self._digesting())
-        changed = {method for method, digest in self._digests.items() if before.get(method) != digest}
+        changed = {
+            method for method, digest in self._digests.items() if before.get(method, _NOTHING) != digest
+        }
         return [change for change, lists in CHANGES.items() if not changed.isdisjoint(lists)]
 
     def as_listed(self, index: Index, target: Target) -> Mapping[str, Any] | None:
