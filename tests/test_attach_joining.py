@@ -560,9 +560,9 @@ class _Talks:
         self.receiving = None
 
     @asynccontextmanager
-    async def open(self, door: AttachedDoor, spawn: Any, **more: Any) -> AsyncGenerator[_Talks]:
+    async def open(self, outlet: AttachedDoor, spawn: Any, **more: Any) -> AsyncGenerator[_Talks]:
         self.opened.append(more)
-        self.door = door
+        self.door = outlet
         yield self
         self.did.append("its session has ended")
 
@@ -640,6 +640,7 @@ def test_a_client_brings_what_it_is_and_each_of_its_ends_is_told(
                     "variables": {"A": "1"},
                     "profile": profile or "work",
                     "expose": "direct",
+                    "door": "attach",
                 }
             ]
             assert isinstance(talks.jobs, RecordedJobs)

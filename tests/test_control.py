@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -216,8 +216,19 @@ def test_malformed_parameters_of_a_refresh_are_the_commands_fault(backend: str) 
     run(backend, body)
 
 
+class NamedSession(str):
+    """A session that is only its name, and says by which door it came."""
+
+    doors: Final = list[str]()
+
+    def came_by(self, door: str) -> None:
+        self.doors.append(door)
+
+
 class Asked:
     """A room that notes what commands ask of it."""
+
+    audit: Any = None
 
     def __init__(self) -> None:
         self.did: list[Any] = []
@@ -232,9 +243,9 @@ class Asked:
         yield
 
     @asynccontextmanager
-    async def session(self, name: str, *, on_approval: Any) -> AsyncGenerator[str]:
+    async def session(self, name: str, *, on_approval: Any) -> AsyncGenerator[NamedSession]:
         self.did.append((name, on_approval))
-        yield f"session {name}"
+        yield NamedSession(f"session {name}")
         self.did.append(("ended", name))
 
     async def reconnect(self, server: str | None) -> Any:
@@ -279,6 +290,9 @@ def test_each_method_asks_the_room_for_what_the_command_wants(
         methods = commands(room, "9.9")
         assert await methods["hello"]({}) == {"pid": os.getpid(), "version": "9.9"}
         assert await methods["status"]({}) == {"seen": room, "waitingForApproval": 3}
+        room.audit = SimpleNamespace(path=Path("a"), failing=True, missed=2)
+        failing = {"audit": {"file": "a", "failing": True, "missed": 2}}
+        assert await methods["status"]({}) == {"seen": room, "waitingForApproval": 3, **failing}
         assert await methods["tools"]({"server": "s"}) == {"seen": "s"}
         assert await methods["tools"]({}) == {"seen": None}
         assert given[0][0][:2] == ("reader", True)
@@ -299,6 +313,8 @@ def test_each_method_asks_the_room_for_what_the_command_wants(
             assert (told[0], arguments) == (f"session {name}", {"tool": "t"})
             assert people in told[1]
             assert room.did == [(name, on_approval), ("asked elsewhere", name), "asked", ("ended", name)]
+        assert NamedSession.doors == ["command line"] * 2
+        NamedSession.doors.clear()
         vitals = await methods["vitals"]({})
         assert vitals["pid"] == os.getpid()
         assert (vitals["tasks"] > 0, vitals["threads"] > 0) == (True, True)

@@ -650,13 +650,17 @@ def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room(
     its_own = {
         "aclose",
         "answer_with",
+        "came_by",
         "connect",
         "helper",
+        "introduced",
         "name",
+        "noting",
         "restart_outdated",
         "roots_changed",
         "scrubber",
         "set_log_level",
+        "turned_away",
         "view",
     }
     what_it_subscribes_to = {"is_stateless", "subscribe", "unwatch_resource", "watch_resource"}
