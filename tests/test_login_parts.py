@@ -72,9 +72,11 @@ def test_the_numbers_are_those_that_were_decided() -> None:
     assert numbers_of("actors/login/*") == {
         "login._device._SLOWER": 5.0,
         "login._endpoint._MOST": 1 << 20,
-        "login._endpoint._WITHIN": 20.0,
+        "login._endpoint.WITHIN": 20.0,
         "login._pi._MOST_PIECES": 100,
         "login._requests._BEFORE_END": 30.0,
+        "login._requests._PATIENCE": 2.0,
+        "login._requests._PAUSE": 5.0,
         "login._sdk._OBTAIN_WITHIN": 30.0,
         "login._sdk._CONNECT_WITHIN": 15.0,
         "login._store._LOCK_WITHIN": 60.0,
@@ -651,6 +653,101 @@ def test_a_token_is_renewed_shortly_before_its_end_and_used_up_to_it(
         assert len(endpoint.asked) == asked
 
     run(backend, main)
+
+
+class Ending:
+    """A connection whose token ends 100 virtual seconds after the start, and a renewal that takes `takes`
+    seconds. `begun`: when it was asked to renew."""
+
+    def __init__(self, store: LoginStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.takes = 0.0
+        self.begun: list[float] = []
+        monkeypatch.setattr(_requests, "apart", self._apart)
+        monkeypatch.setattr(_requests, "time", SimpleNamespace(time=anyio.current_time))
+        put(store, attrs.evolve(OURS, expires_at=100.0))
+        self._requests = Requests(store)
+
+    async def _apart(self, work: Callable[[], Any]) -> Any:
+        self.begun.append(anyio.current_time())
+        await anyio.sleep(self.takes)
+        return work()
+
+    async def ask_at(self, when: float, *statuses: int) -> tuple[float, list[str | None]]:
+        """When the request was answered, and with which tokens it was sent."""
+        await anyio.sleep(when - anyio.current_time())
+        said = await self._requests.ask(*statuses)
+        return anyio.current_time(), said
+
+
+def test_a_token_that_is_valid_waits_for_no_authorization_server_that_hangs(
+    backend: str, store: LoginStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Endpoint(monkeypatch, Unreachable("it hangs"))
+    old = ["Bearer access"]
+
+    async def main() -> None:
+        ending = Ending(store, monkeypatch)
+        assert await ending.ask_at(1.0, 200) == (1.0, old)
+        ending.takes = 20.0
+        ending.begun.clear()
+        answers: list[Any] = []
+
+        async def ask(when: float) -> None:
+            answers.append(await ending.ask_at(when, 200))
+
+        async with anyio.create_task_group() as tasks:
+            for when in (75.0, 75.0, 75.0, 76.0, 78.0, 96.0):
+                tasks.start_soon(ask, when)
+        assert answers == [(77.0, old)] * 4 + [(78.0, old), (96.0, old)]
+        assert ending.begun == [75.0], "one asks, and it is not asked again while it may still work on that"
+        assert await ending.ask_at(98.0, 200) == (99.0, old), (
+            "half of the time that the token has is spent on it"
+        )
+        assert await ending.ask_at(99.5, 200) == (99.5, old)
+        with pytest.raises(httpx2.TransportError, match="it hangs"):
+            await ending.ask_at(100.0, 200)
+        assert anyio.current_time() == 120.0
+        assert ending.begun == [75.0, 98.0, 100.0]
+
+    run_virtual(backend, main)
+
+
+def test_a_renewal_that_failed_is_tried_again_after_a_pause_or_when_the_token_is_refused(
+    backend: str, store: LoginStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down = Unreachable("it is down")
+    endpoint = Endpoint(monkeypatch, down, down, down, (200, {**TOKENS, "expires_in": 1000}))
+    old = ["Bearer access"]
+
+    async def main() -> None:
+        ending = Ending(store, monkeypatch)
+        for when, asked in ((1.0, 0), (71.0, 1), (72.0, 1), (75.5, 1), (76.0, 2), (77.0, 2)):
+            assert await ending.ask_at(when, 200) == (when, old)
+            assert len(endpoint.asked) == asked
+        with pytest.raises(httpx2.TransportError, match="it is down"):
+            await ending.ask_at(80.0, 401)
+        assert await ending.ask_at(84.0, 200) == (84.0, old), "that was a try, too"
+        assert len(endpoint.asked) == 3
+        assert await ending.ask_at(84.5, 401, 200) == (84.5, [*old, "Bearer new"])
+        assert await ending.ask_at(101.0, 200) == (101.0, ["Bearer new"])
+        assert len(endpoint.asked) == 4
+
+    run_virtual(backend, main)
+
+
+def test_a_renewal_that_takes_its_time_is_waited_for(
+    backend: str, store: LoginStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Endpoint(monkeypatch, (200, {**TOKENS, "expires_in": 1000}))
+
+    async def main() -> None:
+        ending = Ending(store, monkeypatch)
+        assert await ending.ask_at(1.0, 200) == (1.0, ["Bearer access"])
+        ending.takes = 1.9
+        assert await ending.ask_at(80.0, 200) == (81.9, ["Bearer new"])
+        assert await ending.ask_at(82.0, 200) == (82.0, ["Bearer new"])
+
+    run_virtual(backend, main)
 
 
 def test_of_many_requests_that_are_refused_one_renews(

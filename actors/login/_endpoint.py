@@ -19,7 +19,7 @@ from .._certificates import trusted_certificates
 from ._record import Login, LoginFailed, Unreachable, from_json
 
 _MOST: Final = 1 << 20  # bytes of an answer
-_WITHIN: Final = 20.0  # seconds
+WITHIN: Final = 20.0  # seconds for each step of a request
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _KEPT_BACK: Final = frozenset({"authorization", "cookie", "proxy-authorization", "host", "content-type"})
 
@@ -53,7 +53,7 @@ def post(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple
     try:
         with (
             httpx2.Client(
-                timeout=_WITHIN, headers={**said, **headers}, verify=trusted_certificates()
+                timeout=WITHIN, headers={**said, **headers}, verify=trusted_certificates()
             ) as client,
             client.stream("POST", url, data=dict(form), follow_redirects=False) as response,
         ):

@@ -4,6 +4,10 @@ The token in memory is used as long as it is valid. Shortly before its end it is
 all the same (401), it is replaced once: by what another process has stored meanwhile, or by a renewed one. A second
 401 is the answer, and parks the server. Nobody is asked anything here.
 
+A token that is still valid does not have to wait for its renewal: after a while it is used as it is. A renewal that
+failed is not tried again at once, and one that nobody waited for is given its time first: it goes on in its thread and
+stores what it gets, and a second one would only stand behind it. A request whose token is over, or refused, waits.
+
 A 401 means that the request did not run, so it is sent again with the other token: a token that ends in the middle of
 a session costs no call.
 """
@@ -19,11 +23,14 @@ import httpx2
 
 from ...protocol.secrets import Hidden
 from ..apart import apart
+from ._endpoint import WITHIN
 from ._record import Login, Unreachable
 from ._renewal import renew
 from ._store import LoginStore
 
 _BEFORE_END: Final = 30.0  # seconds
+_PATIENCE: Final = 2.0  # seconds for the renewal of a token that is valid, at most half of what it has left
+_PAUSE: Final = 5.0  # seconds after a renewal that failed
 
 
 class StoredLogin(httpx2.Auth):
@@ -45,6 +52,7 @@ class StoredLogin(httpx2.Auth):
         self._login: Login | None = None
         self._is_loaded = False
         self._turn = anyio.Lock()
+        self._again_at = float("-inf")  # in the loop's time: until then, no valid token is renewed
 
     async def async_auth_flow(
         self, request: httpx2.Request
@@ -69,23 +77,41 @@ class StoredLogin(httpx2.Auth):
         login = self._login
         if login is None:
             return await self._in_place_of(None) if self._obtain is not None else None
-        if login.expires_at is None or time.time() < login.expires_at - _BEFORE_END:
+        if login.expires_at is None:
+            return login
+        left = login.expires_at - time.time()
+        if left > _BEFORE_END:
+            return login
+        return await (self._in_place_of(login) if left <= 0 else self._while_valid(login, left))
+
+    async def _while_valid(self, login: Login, left: float) -> Login | None:
+        """What takes the place of a login that is valid for `left` seconds, or that login."""
+        if self._pauses():
             return login
         try:
-            return await self._in_place_of(login)
+            with anyio.fail_after(min(_PATIENCE, left / 2)):
+                return await self._in_place_of(login, is_needed=False)
+        except TimeoutError:
+            self._again_at = anyio.current_time() + WITHIN
         except httpx2.TransportError:
-            if time.time() < login.expires_at:
-                return login
-            raise
+            pass
+        return login
 
-    async def _in_place_of(self, login: Login | None) -> Login | None:
-        """Another login than this one, or None. Raises an HTTP error when it cannot be had at the moment."""
+    def _pauses(self) -> bool:
+        return anyio.current_time() < self._again_at
+
+    async def _in_place_of(self, login: Login | None, *, is_needed: bool = True) -> Login | None:
+        """Another login than this one, or None. `is_needed`: this one cannot be used. Raises an HTTP error when another
+        cannot be had at the moment."""
         async with self._turn:
-            if self._login is not login:  # somebody else's request has done it
+            if self._login is not login or (
+                self._pauses() and not is_needed
+            ):  # somebody else's request has tried it
                 return self._login
             try:
                 self._take(await apart(lambda: self._other(login)))
             except Unreachable as error:
+                self._again_at = anyio.current_time() + _PAUSE
                 raise httpx2.TransportError(str(error)) from None
             return self._login
 
