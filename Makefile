@@ -4,7 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEARCHED := $(addprefix tests/test_, fuzz_wire.py fuzz_files.py gate.py restart.py pool.py health.py \
-  reload_plan.py lifecycle.py names.py index.py large.py lifecycle_search.py)
+  reload_plan.py lifecycle.py names.py index.py large.py lifecycle_search.py \
+  explored_rooms.py)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help

@@ -19,8 +19,11 @@ Rejected:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar, overload
+
+import sniffio
 
 from ..protocol.errors import UsageError
 from ._explore_tree import Explored, Search
@@ -81,13 +84,15 @@ def explore(
     error is raised here, with the schedule in its notes; with `raises=False` it is only in the result.
 
     Raises `UsageError` for a schedule that this scenario does not have and for a task that it does not have;
-    `NotRepeatableError` when the scenario is not the same in each run.
+    `NotRepeatableError` when the scenario is not the same in each run; `ScheduleError` when the order of the installed
+    trio or asyncio cannot be decided.
     """
     scenarios: dict[str | None, Body] = (
         {None: scenario}
         if faults is None
         else {name: partial(scenario, value) for name, value in faults.items()}
     )
+    _refuse_a_loop()
     wanted = [cancel] if isinstance(cancel, str) else list(cancel)
     _refuse_odd(*(name for name in scenarios if name is not None), *wanted)
     search = Search(scenarios, wanted, runs, choices)
@@ -96,6 +101,14 @@ def explore(
     if raises and explored.failure is not None:
         raise explored.failure.error
     return explored
+
+
+def _refuse_a_loop() -> None:
+    with suppress(sniffio.AsyncLibraryNotFoundError):
+        running = sniffio.current_async_library()
+        raise UsageError(
+            f"Each run has a loop of its own, and {running} runs already: call explore from a plain function."
+        )
 
 
 def _refuse_odd(*names: str) -> None:

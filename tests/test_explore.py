@@ -433,8 +433,14 @@ def test_a_schedule_of_something_else_is_refused(replay: str, said: str) -> None
 
 
 def test_what_cannot_be_meant_is_refused() -> None:
+    async def inside() -> None:
+        explore(two_withdrawals)
+
     with pytest.raises(UsageError, match=r"No task is called 'teller'; there are: .*withdraw"):
         explore(two_withdrawals, cancel="teller")
+    for backend in ("trio", "asyncio"):
+        with pytest.raises(UsageError, match=f"{backend} runs already: call explore from a plain function"):
+            run_virtual(backend, inside)
     with pytest.raises(UsageError, match="cannot be part of a schedule"):
         explore(two_withdrawals, cancel="a/b")
     with pytest.raises(UsageError, match="is no backend"):

@@ -5,7 +5,7 @@ outcome, the drain report adds up and agrees with the events, no server is left 
 back at nothing.
 
 `make test` makes one deviation from the default order, and cancels in the default order; `make soak` makes two, and
-cancels in each of them. That the scenarios can fail is shown at the end: with a fault put into the room, in memory,
+cancels with one. That the scenarios can fail is shown at the end: with a fault put into the room, in memory,
 they do, and chance does not find it.
 """
 
@@ -182,22 +182,6 @@ async def a_call_while_the_room_closes() -> None:
         await together(caller, close)
 
 
-async def a_call_while_its_server_crashes() -> None:
-    """Whoever calls afterwards is served."""
-    async with small({"a": FakeServer()}, backoffInitialMs=1) as it:
-        await it.room.connect("a")
-
-        async def caller() -> None:
-            await it.call("a")
-
-        async def crash() -> None:
-            it.servers["a"].crash()
-
-        await together(caller, crash)
-        await anyio.sleep(60)
-        await it.is_served("a")
-
-
 async def a_probe_at_a_gate() -> None:
     """A server that failed before may be tried by one call. If that one leaves, another one may."""
     async with small({"a": FakeServer()}, failureThreshold=1, cooldownMs=1_000) as it:
@@ -273,7 +257,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_drain_while_it_connects,
     a_drain_while_calls_wait,
     a_call_while_the_room_closes,
-    a_call_while_its_server_crashes,
     a_probe_at_a_gate,
     one_place_for_two_calls,
     one_permit_for_two_servers,
@@ -296,10 +279,47 @@ def test_it_holds_in_every_order(backend: str, scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=named)
 def test_it_holds_whenever_a_caller_leaves(backend: str, scenario: Scenario) -> None:
-    cancel, deviations = caller_of(scenario), 2 if IS_DEEP else 0
+    cancel, deviations = caller_of(scenario), 1 if IS_DEEP else 0
     explored = explore(scenario, backend=backend, cancel=cancel, deviations=deviations, runs=100_000)
     assert explored.exhausted
     assert explored.runs > 1
+
+
+async def a_call_while_its_server_crashes(turns: int) -> None:
+    """It crashes once, so many turns after the call was made. The call ends once, the server has heard it once at most,
+    and whoever calls afterwards is served."""
+    async with small({"a": FakeServer()}, backoffInitialMs=1) as it:
+        await retire(it.room, "a")
+
+        async def caller() -> None:
+            await it.call("a")
+
+        async def crash() -> None:
+            for _ in range(turns):
+                await checkpoint()
+            it.servers["a"].crash()
+
+        it.servers["a"].call_latency = 1
+        await together(caller, crash)
+        await anyio.sleep(60)
+        assert len(it.outcomes) == 1
+        assert len(it.servers["a"].calls) <= 1
+        await it.is_served("a")
+
+
+def test_a_call_is_cancelled_at_every_moment_while_its_server_crashes_at_every_other(backend: str) -> None:
+    crashes = {f"after {turns} turns": turns for turns in range(12)}
+    deviations = 1 if IS_DEEP else 0
+    explored = explore(
+        a_call_while_its_server_crashes,
+        faults=crashes,
+        cancel="caller",
+        backend=backend,
+        deviations=deviations,
+        runs=100_000,
+    )
+    assert explored.exhausted
+    assert explored.runs > len(crashes) * 3
 
 
 # ---- they can fail -------------------------------------------------------------------------------------------------
