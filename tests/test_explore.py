@@ -29,6 +29,7 @@ from greenroom.testing import (
     exploring,
     seed_schedule,
 )
+from greenroom.testing._choices import Choices
 from greenroom.testing._plan import Cancel, Plan, parse_plan
 
 checkpoint = anyio.lowlevel.checkpoint
@@ -228,6 +229,23 @@ def test_each_moment_of_a_task_is_cancelled(backend: str) -> None:
     assert reached == ["-abc", "-", "-a", "-ab"]
 
 
+def test_nothing_happens_between_two_moments_of_waiting(backend: str) -> None:
+    """While time passes and no task goes on, there is one moment to be cancelled, and not one for each turn."""
+    reached: list[float] = []
+
+    async def scenario() -> None:
+        async def worker() -> None:
+            with anyio.move_on_after(50):
+                await anyio.sleep(100)
+            await anyio.sleep(100)
+
+        await together(worker)
+        reached.append(anyio.current_time())
+
+    explore(scenario, backend=backend, cancel="worker", deviations=0)
+    assert reached == [150.0, 0.0, 50.0]
+
+
 def test_two_tasks_of_one_name_are_cancelled_each_alone(backend: str) -> None:
     ended: list[list[str]] = []
 
@@ -361,6 +379,20 @@ def test_tasks_without_end_are_found(backend: str, monkeypatch: pytest.MonkeyPat
         explore(spin, backend=backend)
 
 
+def test_what_cannot_be_ended_is_an_error_and_no_hang(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenroom.testing._one_run.STUCK", 0.02)
+    monkeypatch.setattr("greenroom.testing._virtual_loop.STUCK", 0.02)
+
+    async def stubborn() -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep_forever()
+
+    with pytest.raises((StuckError, trio.TrioInternalError), match=r"cannot be cancelled|internal error"):
+        explore(stubborn, backend=backend)
+    monkeypatch.setattr("sys.unraisablehook", lambda *_: None)  # what is left of the loop complains
+    gc.collect()
+
+
 def test_a_task_that_outlives_its_scenario_is_found() -> None:
     async def scenario() -> None:
         asyncio.create_task(asyncio.sleep(60), name="left")  # noqa: RUF006
@@ -386,14 +418,16 @@ def test_pytests_own_outcomes_are_failures_and_an_interrupt_is_not(backend: str)
     async def fails() -> None:
         pytest.fail("no")
 
-    async def interrupted() -> None:
-        raise KeyboardInterrupt
+    async def ends(error: type[BaseException]) -> None:
+        raise error
 
     with pytest.raises(pytest.fail.Exception) as caught:
         explore(fails, backend=backend)
     assert caught.value.__notes__
-    with pytest.raises(KeyboardInterrupt):
-        explore(interrupted, backend=backend)
+    for error in (KeyboardInterrupt, SystemExit):
+        with pytest.raises(error) as ended:
+            explore(partial(ends, error), backend=backend)
+        assert not hasattr(ended.value, "__notes__")
 
 
 def test_a_scenario_that_is_not_the_same_each_time_is_an_error(backend: str) -> None:
@@ -404,12 +438,20 @@ def test_a_scenario_that_is_not_the_same_each_time_is_an_error(backend: str) -> 
 
         await together(*[work] * (3 + next(runs) % 2))
 
+    async def swaps() -> None:
+        names = ["ab", "ba"] if next(runs) % 2 else ["ba", "ab"]
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(checkpoint, name=name)
+
     async def fails_once() -> None:
         await together(checkpoint, checkpoint)
         assert next(runs) != 2
 
     with pytest.raises(NotRepeatableError, match=r"did not repeat what .* had done before"):
         explore(grows, backend=backend)
+    with pytest.raises(NotRepeatableError, match="did not repeat"):
+        explore(swaps, backend=backend)
     runs = itertools.count()
     with pytest.raises(NotRepeatableError, match="when it was run again"):
         explore(fails_once, backend=backend)
@@ -461,6 +503,27 @@ def test_a_schedule_is_its_text(text: str) -> None:
     assert str(parse_plan(text)) == text
 
 
+@pytest.mark.parametrize(
+    ("picks", "order"),
+    [
+        ((), "abcd"),
+        (((1, 1),), "bcda"),
+        (((1, 3),), "dabc"),
+        (((1, 1), (2, 2)), "bacd"),
+        (((0, 1),), "bcd"),
+        (((0, 4),), "abc"),
+        (((0, 4), (1, 1)), "bc"),
+        (((0, 1), (1, 0), (2, 2)), "dbc"),
+    ],
+)
+def test_what_a_choice_means(picks: tuple[tuple[int, int], ...], order: str) -> None:
+    choices = Choices(Plan("trio", picks), [], 100)
+    assert "".join(choices.order("abcd", "abcd")) == order
+    assert len(choices.told) == sum(pick > 0 for _, pick in picks)
+    left = [name for name in "abcd" if name not in order]
+    assert choices.order(left, left) == left, "nobody else is left, so it goes on"
+
+
 def test_what_a_text_means() -> None:
     plan = Plan("trio", ((3, 1), (12, 2)), Cancel("worker", 5), "dies")
     assert parse_plan("trio:3=1,12=2/cancel=worker@5/fault=dies") == plan
@@ -483,10 +546,13 @@ def test_chance_is_the_same_in_each_run(backend: str) -> None:
     drawn: set[float] = set()
 
     async def scenario() -> None:
+        assert not gc.isenabled(), "what it collects may call back, at any moment"
         drawn.add(random.random())
         await together(checkpoint, checkpoint)
 
-    explore(scenario, backend=backend)
+    for seed in (1, 2):
+        random.seed(seed)
+        explore(scenario, backend=backend)
     assert len(drawn) == 1
 
 
@@ -523,7 +589,13 @@ def test_callbacks_of_asyncio_keep_their_places() -> None:
 
 
 def test_numbers() -> None:
-    modules = ("testing/_choices", "testing/_explore", "testing/_one_run", "testing/_virtual_loop")
+    modules = (
+        "testing/_choices",
+        "testing/_explore*",
+        "testing/_plan",
+        "testing/_one_run",
+        "testing/_virtual_loop",
+    )
     assert numbers_of(*modules) == {
         "_choices.LONGEST": 100,
         "_explore.RUNS": 10_000,
