@@ -48,7 +48,6 @@ class _Entry:
     digest: str | None
     size: int
     on_end: Callable[[Call], None] | None = None
-    is_told: bool = False
 
 
 class AuditedCaller(Caller):
@@ -84,16 +83,18 @@ class AuditedCaller(Caller):
             raise
 
     def _ended(self, entry: _Entry, call: Call) -> None:
-        more: dict[str, Any] = {"call": call.number} if call.number else {}
-        if call.result is not None and _is_error(call.result):
-            more["isError"] = True
-        if call.approval is not None:
-            more["approval"] = call.approval
-        self._tell(entry, call.outcome, call.reach, more)
-        if call.error is not None:
-            self._remember(call.error)
-        if entry.on_end is not None:
-            entry.on_end(call)
+        try:
+            more: dict[str, Any] = {"call": call.number} if call.number else {}
+            if call.result is not None and _is_error(call.result):
+                more["isError"] = True
+            if call.approval is not None:
+                more["approval"] = call.approval
+            self._tell(entry, call.outcome, call.reach, more)
+            if call.error is not None:
+                self._remember(call.error)
+        finally:  # whatever happens here, the call has ended
+            if entry.on_end is not None:
+                entry.on_end(call)
 
     # ---- requests that did not --------------------------------------------------------------------------------------
 
@@ -114,8 +115,7 @@ class AuditedCaller(Caller):
         try:
             yield
         except BaseException as error:
-            if error is not self._last():
-                self._raised(entry, error)
+            self._raised(entry, error)
             raise
 
     def turned_away(self, asked: Asked, why: GreenroomError | str) -> None:
@@ -144,9 +144,6 @@ class AuditedCaller(Caller):
         return _Entry(asked, original, self.runtime.events.backend.now(), digest, size)
 
     def _tell(self, entry: _Entry, outcome: str, reach: Reach, more: Mapping[str, Any]) -> None:
-        if entry.is_told:
-            return
-        entry.is_told = True
         asked, server = entry.asked, entry.asked.server
         hide = partial(self.runtime.events.hide, _address(server, self.session))
         record: dict[str, Any] = {"door": self.door}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import stat
@@ -45,7 +46,7 @@ def whole(count: int = 5) -> list[bytes]:
 
 
 def bad_line(lines: list[bytes], **how: Any) -> int | None:
-    found = audit.check(b"".join(lines).splitlines(keepends=True), **how).bad
+    found = audit.check(io.BytesIO(b"".join(lines)), **how).bad
     return None if found is None else found.line
 
 
@@ -134,7 +135,7 @@ def test_a_torn_line_is_told_and_the_next_start_goes_on_after_it(
 ) -> None:
     text = b"".join(lines)
     left = text[: data.draw(st.integers(0, len(text)))]
-    report = audit.check(left.splitlines(keepends=True))
+    report = audit.check(io.BytesIO(left))
     part = left.rpartition(b"\n")[2]
     if part:
         assert report.bad is not None
@@ -145,7 +146,7 @@ def test_a_torn_line_is_told_and_the_next_start_goes_on_after_it(
         record["torn"] = audit.torn_as(end.part)
     line, _ = audit.line_of(record, end.seq + 1, end.hash)
     resumed = left + (b"\n" if part else b"") + line
-    report = audit.check(resumed.splitlines(keepends=True))
+    report = audit.check(io.BytesIO(resumed))
     assert report.bad is None
     torn = [remark for remark in report.remarks if "torn" in remark]
     assert len(torn) == bool(end.part)
@@ -176,6 +177,21 @@ def test_what_is_wrong_is_said(lines: list[bytes], how: dict[str, Any], line: in
     assert bad is not None
     assert (bad.line, bad.torn) == (line, False)
     assert why in bad.why
+
+
+def test_the_end_of_a_file_is_read_only_where_it_is_one() -> None:
+    lines = whole()
+    end = audit.end_of(b"".join(lines)[50:], is_all=False)
+    assert (end.seq, end.hash, end.part, end.lacks_end) == (5, last_hash(lines), b"", False)
+    for tail, is_all in (
+        (lines[0][:20], False),
+        (lines[0][20:], False),
+        (lines[0][20:], True),
+        (b"\n", True),
+    ):
+        with pytest.raises(audit.BadLine):
+            audit.end_of(tail, is_all=is_all)
+    assert audit.end_of(b"", is_all=True) == audit.End()
 
 
 def test_a_file_that_goes_on_from_another_is_whole_after_its_last_hash() -> None:

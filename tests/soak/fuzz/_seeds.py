@@ -38,6 +38,12 @@ _CONFIG: Final = (
     b'{"servers":{"a":{"type":"stdio","command":"${input:x}"}} /* no */ }',
 )
 
+_AUDIT: Final = (
+    b'{"v":1,"seq":1,"kind":"opened","prev":"0000000000000000000000000000000000000000000000000000000000000'
+    b'000","hash":"0e5838f8b19c75ac1769c41ead7f1b31eca53be3d41681f0bc9e1dcb2913c29a"}'
+    b"\n"
+)
+
 SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
     "envelope": (*_MESSAGES, *_JSON),
     "large": (*_MESSAGES, *_JSON, b'{"id":1, "result":{"a":"' + b"x" * 40 + b'","b":[' + b" " * 60 + b'1]}} '),
@@ -57,6 +63,7 @@ SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
         *_JSON,
     ),
     "items": (b'{"tools":[{"name":"a"},{"name":"b","x":[[{}]]},7,{"n":1}],"nextCursor":"c","_meta":{}}', *_JSON),
+    "audit_lines": (_AUDIT, _AUDIT + _AUDIT[:20], _AUDIT[:-1], *_JSON),
     "text": (b"\x1b[31mred\x1b[0m \xc2\x9b2J \x1b]0;t\x07 \xe2\x80\xae\r\n\xe2\x80\xa8x",),
     "body": (b"\0\1\2\3\4" + gzip.compress(b"x" * 100), b"\1\1\2\3\4" + zlib.compress(b"x" * 100)),
     "request_headers": (b'{"Authorization":"Bearer x","X-Signed":"a"}', b'{"Host":"x"}', b'{"a b":"\\ud83d"}', *_JSON),

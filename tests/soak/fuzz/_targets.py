@@ -7,6 +7,7 @@ each target checks what its reader says of itself. A target is bounded by whoeve
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import re
 from base64 import urlsafe_b64encode
@@ -39,7 +40,7 @@ from greenroom.gateway._jobs import RpcFault
 from greenroom.gateway._mcp_tool import Spill
 from greenroom.gateway._mcp_tool._definition import parse_request as parse_mcp
 from greenroom.protocol import _uris as uris
-from greenroom.protocol import halves, large_json, large_message, lenient
+from greenroom.protocol import audit, halves, large_json, large_message, lenient
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol import jsonrpc as wire
 from greenroom.protocol._fit import fit
@@ -628,3 +629,17 @@ def agreements(data: bytes) -> None:
         assert file.allows(one)
         assert "/a/.mcp.json" in file.forget("/a")
         assert not file.allows(one)
+
+
+@_target
+def audit_lines(data: bytes) -> None:
+    """An audit file: checked, and gone on with if it may be. What was bad before is bad after."""
+    report = audit.check(io.BytesIO(data))
+    assert report.bad is None or report.bad.why
+    with suppress(audit.BadLine):
+        end = audit.end_of(data, is_all=True)
+        torn = {"torn": audit.torn_as(end.part)} if end.part else {}
+        line, _ = audit.line_of({"kind": audit.OPENED, **torn}, end.seq + 1, end.hash)
+        again = audit.check(io.BytesIO(data + (b"\n" if end.part or end.lacks_end else b"") + line))
+        assert again.bad is not None or report.bad is None or report.bad.torn
+    audit.digest_of(data)
