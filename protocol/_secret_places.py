@@ -3,6 +3,10 @@
 A reference to the environment is shown: people want to check it, and it reveals nothing. Its default is hidden, for
 that may be the secret. Arguments are read as the program will read them: `--token x`, `--api-key=x`, `-kx`, a header,
 a URL, or a shell line with any of these in it. A `Hider` remembers what it has hidden.
+
+An address needs no `http://` to have a query: all that follows `?` is hidden where a host or a path stands before it,
+as long as it is no pattern for names of files. In a line, `&` ends a word, unless it stands in such a query and a
+further `name=value` follows. (A bare word after it may be what a shell runs, which people have to see.)
 """
 
 from __future__ import annotations
@@ -27,6 +31,16 @@ _SHORT: Final = re.compile(r"-([A-Za-z])(?==?(.{4,}))=?")
 _TAKES_SECRET: Final = frozenset("kKpPtTuU")  # of short options: key, password, token, user:password
 _PLAIN: Final = re.compile(r"[a-z][a-z-]*|[\d:.,]+|[./~@].*")
 _TAKES_LOGIN: Final = frozenset({"-u", "-U", "--user", "--proxy-user"})
+# What stands before the query of an address.
+_LEADS: Final = re.compile(r"[/.]|:\d|^localhost$")
+_LEADS_NOWHERE: Final = re.compile(r"[*\\^=]|://")
+_HOST: Final = re.compile(
+    r"(?:[^/@]*@)?(?:(?:localhost|(?:[\w-]+\.)+[A-Za-z][\w-]+)(?::\d+)?/.*|[^/]+:\d+(?:/.*)?)"
+)
+_PAIRS: Final = re.compile(r"[\w%$][^=]*=.*", re.DOTALL)
+# A query without `=`, and not the end of a file's name.
+_BARE: Final = re.compile(r"(?!.*\.[A-Za-z]\w{0,4}\Z)[\w%][^*?\\^\[\]{}]*")
+_LONG: Final = 6  # characters of such a query that is one even if no host stands before it
 _BETWEEN: Final = re.compile(r"(\s+|['\"`;|&()<>]+)")  # the words of a line for a shell
 
 
@@ -81,14 +95,16 @@ class Hider:
         head, colon, rest = arg.partition(":")
         if colon and not rest.startswith("//") and not _BETWEEN.search(head) and SECRET_WORD.search(head):
             return f"{head}: {self.value(rest, head)}"  # a header
-        return self.line(arg) if _BETWEEN.search(arg) else self._word(arg)
+        return self.line(arg) if len(_words(arg)) > 1 else self._word(arg)
 
     def _word(self, word: str) -> str:
+        if not word.startswith("-") and _is_address(word):
+            return self._address(word)
         name, equals, value = word.partition("=")
         if equals and "://" not in name:
             if SECRET_WORD.search(name):
                 return f"{name}={self.value(value, name)}"
-            if "=" in value or "://" in value:  # --env=TOKEN=x, --proxy=http://…
+            if "=" in value or "://" in value or _is_address(value):  # --env=TOKEN=x, --proxy=http://…
                 return f"{name}={self._word(value)}"
         if "://" in word:
             return self.url(word)
@@ -97,11 +113,19 @@ class Hider:
             return f"{short[0]}{self.value(short[2], 'key')}"
         return without_logins(self.text(word))
 
+    def _address(self, word: str) -> str:
+        """An address without a scheme, but with a query."""
+        head, _, query = word.partition("?")
+        query, _, fragment = query.partition("#")
+        host, *path = head.split("/")
+        place = without_logins(self.text("/".join((host, *(self._path_part(part) for part in path)))))
+        return f"{place}?{self._query(query)}" + (f"#{self._hide(fragment, 'fragment')}" if fragment else "")
+
     def line(self, text: str) -> str:
         """A line for a shell, or anything of more than one word."""
         shown: list[str] = []
         before, expects = "", ""
-        for place, part in enumerate(_BETWEEN.split(text)):
+        for place, part in enumerate(_words(text)):
             if place % 2 or not part:
                 shown.append(part)
                 continue
@@ -145,3 +169,34 @@ class Hider:
         if text != REDACTED:
             self.found.append(Hidden(name, text))
         return REDACTED
+
+
+def _words(line: str) -> list[str]:
+    """The words of a line, and between each two what separates them."""
+    parts = _BETWEEN.split(line)
+    words = [parts[:1]]
+    has_query: bool | None = None  # the last word; None: nobody has looked
+    for between, word in zip(parts[1::2], parts[2::2], strict=True):
+        if between == "&" and "=" in word:
+            has_query = _has_query(words[-1][0]) if has_query is None else has_query
+            if has_query:
+                words[-1] += between, word
+                continue
+        words += [between], [word]
+        has_query = None
+    return ["".join(each) for each in words]
+
+
+def _has_query(word: str) -> bool:
+    return "?" in word and ("://" in word or _is_address(word) or _is_address(word.partition("=")[2]))
+
+
+def _is_address(word: str) -> bool:
+    """Whether it reads as an address that has a query but no scheme."""
+    head, _, query = word.partition("?")
+    if not query or _LEADS_NOWHERE.search(head) or not _LEADS.search(head):
+        return False
+    if "=" in query:
+        return _PAIRS.fullmatch(query) is not None
+    is_long = len(query) >= _LONG or _HOST.fullmatch(head) is not None
+    return is_long and _BARE.fullmatch(query) is not None

@@ -43,6 +43,7 @@ NUMBERS = {
     "_ranking._TOP_BIT": 15,
     "_ranking._TOP": 32_767,
     "_ranking.EXACT": 32_767,
+    "_secret_places._LONG": 6,
     "_search_words._LEAST": 3,
     "_search_words._REMEMBERED": 65_536,
     "approval.SHOWN": 2000,

@@ -133,7 +133,7 @@ def test_a_line_is_read_as_a_shell_will(line: str, shown: str, found: list[str])
         (["--header=Authorization: Bearer x"], ["--header=Authorization: ***"]),
         (["--url=https://u:p@h?q=1"], ["--url=https://***@h?q=***"]),
         (["https://u:p@h", "http://x?token=y"], ["https://***@h", "http://x?token=***"]),
-        (["h.example/p?api_key=x", "h/p?a=1&token=x"], ["h.example/p?api_key=***", "h/p?a=1&token=***"]),
+        (["h.example/p?api_key=x", "h/p?a=1&token=x"], ["h.example/p?api_key=***", "h/p?a=***&token=***"]),
         (["a b --token c"], ["a b --token ***"]),
         (["-kabcD1", "-k", "abcD1"], ["-k***", "-k", "abcD1"]),
         (["-kabc"], ["-kabc"]),
@@ -143,3 +143,57 @@ def test_a_line_is_read_as_a_shell_will(line: str, shown: str, found: list[str])
 )
 def test_arguments_are_read_as_their_program_will(args: list[str], shown: list[str]) -> None:
     assert Hider().arguments(args) == shown
+
+
+@pytest.mark.parametrize(
+    ("arg", "shown"),
+    [
+        ("example.com/mcp?sig=x", "example.com/mcp?sig=***"),
+        ("example.com/mcp?abc123secret", "example.com/mcp?***"),
+        ("example.com/mcp?abc", "example.com/mcp?***"),
+        ("localhost?sig=x", "localhost?sig=***"),
+        ("h:80/?sig=x", "h:80/?sig=***"),
+        ("h:80?abc", "h:80?***"),
+        ("/p?x=1#f", "/p?x=***#***"),
+        ("/mcp?abc123secret", "/mcp?***"),
+        ("h/p?a=1&sig=x&c=${D}", "h/p?a=***&sig=***&c=${D}"),
+        ("http://h/p?a=1&sig=x&c=${D}", "http://h/p?a=***&sig=***&c=${D}"),
+        ("h/p?next=http://x/y&b=c", "h/p?next=***&b=***"),
+        ("--url=http://h/?a=1&b=2#f", "--url=http://h/?a=***&b=***#***"),
+        ("--url=h.io/?sig=x", "--url=h.io/?sig=***"),
+        ("--url=h.io/mcp?abc123secret", "--url=h.io/mcp?***"),
+        ("--url=h.io/mcp?a=1&sig=x", "--url=h.io/mcp?a=***&sig=***"),
+        ("${HOST}/mcp?sig=x", "${HOST}/mcp?sig=***"),
+        (f"server-01.example-company.com/{SHAPED}/x?a=b", "server-01.example-company.com/***/x?a=***"),
+        ("u.io/glpat-abcdefgh?a=b", "u.io/***?a=***"),
+        ("curl h/p?a=1&b=2 -s", "curl h/p?a=***&b=*** -s"),
+        # As a shell will read it.
+        ("curl h/p?a=1& run x", "curl h/p?a=***& run x"),
+        ("curl h/p?a=1&run-this", "curl h/p?a=***&run-this"),
+        ("curl h/p?a=1&&b=c x", "curl h/p?a=***&&b=c x"),
+        ("x&a=b", "x&a=b"),
+    ],
+)
+def test_an_address_without_a_scheme_has_a_query_too(arg: str, shown: str) -> None:
+    assert Hider().arguments([arg]) == [shown]
+
+
+@pytest.mark.parametrize(
+    "arg",
+    [
+        *("what?", "why?not=this", "*.p?", "*.p?t", "a.b?", "./a?b", "src/file?.txt", "src/mod?le_test.py"),
+        *(
+            "a/b*?x=y",
+            "/users?/[0-9]+",
+            "colou?r",
+            "report-202?.csv",
+            "\\d+.?x=1",
+            "x.y?.z=1",
+            "h/p?",
+            "h/p?=x",
+        ),
+        *("-Dx.y=a?b", "C:\\x?a=b", "h.io/p?${Q}", "A=b/c?d", "file.t?xt"),
+    ],
+)
+def test_a_word_that_is_no_address_with_a_query_is_shown(arg: str) -> None:
+    assert Hider().arguments([arg]) == [arg]
