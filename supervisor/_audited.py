@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import attrs
@@ -34,8 +34,9 @@ from ._caller import Caller
 from ._profile_view import ProfileView
 from ._runtime import Runtime
 
-LOOKED_INTO = 1 << 20  # bytes of a result that is looked into for whether the tool calls it an error
-_NAMES = {"resources/read": "uri"}  # where params have the name of what is asked for; else in `name`
+LOOKED_INTO: Final = 1 << 20  # bytes of a result that is looked into for whether the tool calls it an error
+_NOTHING: Final[Mapping[str, Any]] = {}
+_NAMES: Final = {"resources/read": "uri"}  # where params have the name of what is asked for; else in `name`
 
 
 @attrs.define(eq=False)
@@ -71,24 +72,22 @@ class AuditedCaller(Caller):
         asked = Asked(call.method, call.tool or original, server, params.get("arguments"))
         entry = self._entry(asked, original)
         entry.on_end = call.on_end
-        if call.on_end is None and self.runtime.is_built:
-            call.waiter = (
-                self.runtime.context.backend.waiter()
-            )  # as its table would, for a call without a callback
+        if call.on_end is None and self.runtime.is_built:  # as its table would, for a call without a callback
+            call.waiter = self.runtime.context.backend.waiter()
         call.on_end = partial(self._ended, entry)
         try:
             super().submit(server, call)
         except BaseException as error:
-            self._raised(entry, error)
+            self._raised(entry, error, _decided(call))
             raise
 
     def _ended(self, entry: _Entry, call: Call) -> None:
         try:
-            more: dict[str, Any] = {"call": call.number} if call.number else {}
+            more = _decided(call)
+            if call.number:
+                more["call"] = call.number
             if call.result is not None and _is_error(call.result):
                 more["isError"] = True
-            if call.approval is not None:
-                more["approval"] = call.approval
             self._tell(entry, call.outcome, call.reach, more)
             if call.error is not None:
                 self._remember(call.error)
@@ -124,14 +123,14 @@ class AuditedCaller(Caller):
         elif why is not self._last():
             self._raised(self._entry(asked, None), why)
 
-    def _raised(self, entry: _Entry, error: BaseException) -> None:
+    def _raised(self, entry: _Entry, error: BaseException, more: Mapping[str, Any] = _NOTHING) -> None:
         if isinstance(error, CallError):
-            self._tell(entry, error.code, error.reach, {})
+            self._tell(entry, error.code, error.reach, more)
         elif isinstance(error, GreenroomError):
-            self._tell(entry, error.code, Reach.NOT_SENT, {})
+            self._tell(entry, error.code, Reach.NOT_SENT, more)
         else:
             cancelled = isinstance(error, anyio.get_cancelled_exc_class())
-            self._tell(entry, "cancelled" if cancelled else "bug", Reach.NOT_SENT, {})
+            self._tell(entry, "cancelled" if cancelled else "bug", Reach.NOT_SENT, more)
         self._remember(error)
 
     def _remember(self, error: BaseException) -> None:
@@ -148,7 +147,7 @@ class AuditedCaller(Caller):
         hide = partial(self.runtime.events.hide, _address(server, self.session))
         record: dict[str, Any] = {"door": self.door}
         if self.session is not None:
-            record["session"] = self.session
+            record["session"] = audit.shown(self.session, hide)
         if self.client_said is not None:
             record["client"] = audit.client_of(self.client_said, hide)
         if self.subject is not None:
@@ -169,6 +168,11 @@ def _address(server: str | None, session: str | None) -> Address | None:
     if server is None or session is None:
         return None if server is None else Address(server)
     return Address.of_session(server, session)
+
+
+def _decided(call: Call) -> dict[str, Any]:
+    """What somebody decided about it, if somebody had to."""
+    return {} if call.approval is None else {"approval": call.approval}
 
 
 def _digest(arguments: object) -> tuple[str | None, int]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.support import run, run_virtual
-from tests.support.rooms import Outcomes, settle, teach
+from tests.support.rooms import Outcomes, Running, settle, teach
 from tests.test_conversations import Person, begin, call, talking
 
 from greenroom import (
@@ -29,6 +33,7 @@ from greenroom import (
 )
 from greenroom.actors import AuditFile, Call
 from greenroom.protocol import audit
+from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.supervisor._caller import Caller
 from greenroom.testing._fake import HANG, FakeServer, fake_connectors, tool
 
@@ -214,6 +219,88 @@ def test_a_call_is_told_once_however_it_ends_while_it_waits(backend: str, audite
     run_virtual(backend, body)
 
 
+STEPS = st.tuples(
+    st.sampled_from(["a_echo", "a_echo", "a_other", "b_echo", "b_other", "none", "call", "crash", "restart"]),
+    st.sampled_from([None, None, 0.0, 0.1, 1.0, 3.0]),  # when its caller leaves
+    st.sampled_from([0.0, 0.0, 0.1, 0.5, 2.0]),  # until the next
+)
+
+
+@pytest.mark.parametrize("loop", ["trio", "asyncio"])
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(STEPS, min_size=1, max_size=12),
+    start=st.sampled_from([0.0, 0.5]),
+    patience=st.sampled_from([0, 2]),
+)
+def test_whatever_happens_each_call_has_one_line_and_it_says_how_it_ended(
+    loop: str, steps: list[tuple[str, float | None, float]], start: float, patience: float
+) -> None:
+    async def body(folder: Path) -> None:
+        audited = Audited(folder)
+        servers = {
+            "a": FakeServer(start_latency=start, call_latency=0.3),
+            "b": FakeServer(start_latency=start),
+        }
+        servers["b"].call_latency = 1.5
+        entries = {"a": {"callTimeoutMs": 1000, "maxInFlight": 2}, "b": {"callTimeoutMs": 1000}}
+        asked: dict[str | None, Running] = {}
+        calls = Outcomes()
+        async with calls, audited.room(servers, entries) as room:
+            for number, (name, leaves, pause) in enumerate(steps):
+                if name == "crash":
+                    servers["a"].crash()
+                elif name == "restart":
+                    room._runtime.root.take_down("a", Ending(Cause.RESTART))
+                else:
+                    arguments = {"number": number}
+                    running = calls.start(room, name, [arguments] if name == "call" else arguments)
+                    text = json.dumps([arguments] if name == "call" else arguments)
+                    asked[audit.digest_of(text.encode())[0]] = running
+                    if leaves is not None:
+                        running.scope.deadline = anyio.current_time() + leaves
+                await anyio.sleep(pause)
+            await room.aclose(patience)
+        told = {record["arguments"]: record for record in audited.calls}
+        assert len(audited.calls) == len(told), "no call has two"
+        for digest, running in asked.items():
+            if isinstance(running.outcome, CallError):
+                assert (told[digest]["outcome"], told[digest]["reach"]) == (
+                    running.outcome.code,
+                    running.outcome.reach,
+                )
+            elif running.outcome == "cancelled":
+                pass  # its caller left before it began, or in the moment in which it ended
+            else:
+                assert told[digest]["outcome"] == "result"
+        report = room.drain_report
+        assert report is not None
+        ends = Counter(record["outcome"] for record in audited.calls if "call" in record)
+        assert (ends["result"], ends["cancelled"]) == (report.completed, report.cancelled)
+        assert ends.total() == report.accepted
+
+    with TemporaryDirectory() as folder:
+        run_virtual(loop, body, Path(folder))
+
+
+def test_the_longest_line_is_one_that_can_be_read(backend: str, audited: Audited) -> None:
+    async def body() -> None:
+        long = "\U0001f600" * 9999
+        async with audited.room({"a": FakeServer()}) as room, room.session(long) as session:
+            session.came_by("http", long)
+            session.introduced({"name": long, "version": '"' * 9999})
+            for ask in (
+                lambda: session.call(long, server=long),
+                lambda: session.request("a", "tools/call", {"name": long, "arguments": {}}),
+            ):
+                with suppress(CallError):
+                    await ask()
+        assert len(audited.calls) == 2
+        assert max(map(len, audited.path.read_bytes().splitlines())) > audit.LONGEST_LINE // 2
+
+    run_virtual(backend, body)
+
+
 def test_what_was_decided_about_a_call_is_on_its_line(backend: str, audited: Audited) -> None:
     async def body() -> None:
         answers = [Verdict.ONCE, Verdict.SESSION, Verdict.DENY, None]
@@ -234,7 +321,10 @@ def test_what_was_decided_about_a_call_is_on_its_line(backend: str, audited: Aud
                 await settle()
                 held.cancel()
             room._runtime.sessions.approve_with(decide)
-            server.start_error = OSError("no")
+        async with audited.room({"a": server}, {"a": {"approve": "all"}}) as room:
+            await teach(room, "a")
+            with suppress(CallError):
+                await room.call("a_echo")  # there is nobody to ask
         assert audited.told("outcome", "reach", "approval") == [
             ("result", "answered", "allowed"),
             ("result", "answered", "allowed for the session"),
@@ -242,6 +332,7 @@ def test_what_was_decided_about_a_call_is_on_its_line(backend: str, audited: Aud
             ("approval_denied", "not_sent", "denied"),
             ("approval_required", "not_sent", "unanswered"),
             ("cancelled", "not_sent", "left"),
+            ("approval_required", "not_sent", "unanswered"),
         ]
 
     run_virtual(backend, body)
