@@ -96,14 +96,16 @@ class Choices:
     def _hold(self, names: Sequence[str]) -> int:
         hold = self._pick("hold", len(names) + 1, names)
         if hold:
-            self.told.append(f"{self._orders - 1}: {_short(names[hold - 1])} is held until the others wait")
+            self.told.append(
+                f"{self._orders - 1}: {short_name(names[hold - 1])} is held until the others wait"
+            )
         return hold
 
     def _put_off(self, names: Sequence[str]) -> int:
         pick = self._pick("order", len(names), names)
         if pick:
-            put_off = " and ".join(map(_short, names[:pick]))
-            self.told.append(f"{self._orders - 1}: {_short(names[pick])} before {put_off}")
+            put_off = " and ".join(map(short_name, names[:pick]))
+            self.told.append(f"{self._orders - 1}: {short_name(names[pick])} before {put_off}")
         return pick
 
     def _pick(self, kind: str, width: int, names: Sequence[str]) -> int:
@@ -144,12 +146,12 @@ class Choices:
 
     def may_cancel(self, name: str) -> bool:
         """Whether a task of this name may be cancelled: by its full name, or by what is after its last dot."""
-        self.names |= {name, _short(_plain(name))}
-        return name in self._wanted or _short(name) in self._wanted
+        self.names |= {name, short_name(_plain(name))}
+        return name in self._wanted or short_name(name) in self._wanted
 
     async def cancellable(self, body: Coroutine[Any, Any, T], name: str) -> T | None:
         """Await `body` where it can be cancelled. The second task of a name is called `name#2`."""
-        name = _short(name)
+        name = short_name(name)
         self._begun[name] += 1
         label = name if self._begun[name] == 1 else f"{name}#{self._begun[name]}"
         with anyio.CancelScope() as scope:
@@ -218,5 +220,6 @@ def _plain(name: str) -> str:
     return _COUNTED.sub("task", name)
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """The name of a function without where it is."""
     return name.rpartition(".")[2]

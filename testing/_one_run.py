@@ -19,7 +19,7 @@ import asyncio
 import gc
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Final, cast
 
 import anyio
@@ -27,7 +27,7 @@ import attrs
 import trio
 from trio.testing import MockClock
 
-from ._choices import Choices, deciding
+from ._choices import Choices, deciding, short_name
 from ._plan import Plan
 from ._schedule import ScheduleError, ordered_by
 from ._virtual_loop import STUCK, JumpingSelector
@@ -35,6 +35,7 @@ from ._virtual_run import TOO_LONG, StuckError
 
 Body = Callable[[], Awaitable[object]]
 
+_OURS: Final = {"_main", "main"}
 _PAUSE: Final = 0.001  # real seconds between two looks whether a thread has brought something
 
 
@@ -122,8 +123,10 @@ class _OneRun:
         if self._scope is not None:
             self._scope.cancel()
 
-    def is_stuck(self) -> None:
-        self._end("every task waits, and no deadline is set")
+    def is_stuck(self, waiting: Iterable[str]) -> None:
+        """`waiting`: the names of all tasks. Those of the loop, and the one that awaits the scenario, are not told."""
+        names = sorted({short_name(name) for name in waiting} - _OURS)
+        self._end(f"every task waits, and no deadline is set: {', '.join(names) or 'the scenario'}")
 
 
 class _Watch(trio.abc.Instrument):
@@ -141,7 +144,8 @@ class _Watch(trio.abc.Instrument):
                 self._idle_since = time.monotonic()
             elif time.monotonic() - self._idle_since > STUCK:
                 self._idle_since = None
-                self._run.is_stuck()
+                root = trio.lowlevel.current_root_task()
+                self._run.is_stuck(_names_below(root) if root is not None else ())
             time.sleep(_PAUSE)
             return
         self._idle_since = None
@@ -157,9 +161,19 @@ class _Watch(trio.abc.Instrument):
             task.coro = self._run.choices.cancellable(task.coro, task.name)
 
 
+def _names_below(task: trio.lowlevel.Task) -> Iterator[str]:
+    if not task.name.startswith("<"):
+        yield task.name
+    for nursery in task.child_nurseries:
+        for child in nursery.child_tasks:
+            yield from _names_below(child)
+
+
 class _Loop(asyncio.SelectorEventLoop):
     def __init__(self, run: _OneRun) -> None:
-        self._jumping = JumpingSelector(run.is_stuck)
+        self._jumping = JumpingSelector(
+            lambda: run.is_stuck(task.get_name() for task in asyncio.all_tasks(self))
+        )
         super().__init__(self._jumping)
         self._run = run
         self._ages: dict[asyncio.Task[Any], int] = {}

@@ -150,7 +150,7 @@ def test_tasks_that_wait_for_each_other(backend: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr("greenroom.testing._virtual_loop.STUCK", 0.05)
     by_chance(two_locks)
     found(two_locks, backend)
-    with pytest.raises(StuckError, match="every task waits, and no deadline is set"):
+    with pytest.raises(StuckError, match="every task waits, and no deadline is set: backwards, forwards"):
         explore(two_locks, backend=backend)
 
 
