@@ -415,6 +415,7 @@ def put_in(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
 FOUND: dict[str, tuple[Scenario, dict[str, Any]]] = {
     "a permit is kept when its holder leaves": (a_drain_while_it_connects, {"cancel": "connect"}),
     "the half-open flag sticks when the probe leaves": (a_probe_at_a_gate, {"cancel": "caller"}),
+    "a caller that leaves is not told to the server": (one_place_for_two_calls, {"cancel": "caller"}),
     "a queued call whose caller left stays queued": (one_place_for_two_calls, {"cancel": "caller"}),
     "queued calls are forgotten when their server has closed": (a_call_that_comes_later, {}),
 }
