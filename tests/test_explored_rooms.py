@@ -377,6 +377,16 @@ def test_a_call_is_cancelled_at_every_moment_while_its_server_crashes_at_every_o
 # ---- they can fail -------------------------------------------------------------------------------------------------
 
 
+def mutants(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(TOOLS)
+    return importlib.import_module("search_mutants").MUTANTS
+
+
+def test_every_fault_of_the_list_can_still_be_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {it.file: (TOOLS.parent / it.file).read_text(encoding="utf-8") for it in mutants(monkeypatch)}
+    assert [it.fault for it in mutants(monkeypatch) if texts[it.file].count(it.old) != 1] == []
+
+
 def codes_in(code: CodeType) -> Iterator[CodeType]:
     for const in code.co_consts:
         if isinstance(const, CodeType):
@@ -395,8 +405,7 @@ def functions_in(module: Any) -> Iterator[FunctionType]:
 
 def put_in(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     """Break the room in one place, as `tools/search_mutants.py` does in a copy of the tree: only in memory."""
-    monkeypatch.syspath_prepend(TOOLS)
-    (mutant,) = (it for it in importlib.import_module("search_mutants").MUTANTS if it.fault == fault)
+    (mutant,) = (it for it in mutants(monkeypatch) if it.fault == fault)
     module: Any = importlib.import_module("greenroom." + mutant.file.removesuffix(".py").replace("/", "."))
     source = Path(module.__file__).read_text(encoding="utf-8")
     assert source.count(mutant.old) == 1

@@ -150,7 +150,7 @@ MUTANTS = (
     Mutant("the idle time runs while calls are in flight", _IDLING, "if not actor.is_idle or now < self.until:", "if not actor.is_connected or now < self.until:"),
     Mutant("the idle time is not started by the last call", _IDLING, "self.since = actor.context.backend.now() if since is None else since", "self.since = self.since if since is None else since"),
     Mutant("a server that was taken down is brought back by a call", "supervisor/_endings.py", "        record.available = record.available.unless_defined(_down(actor, ending))\n", "        record.available = type(record.available)(type(record.available.use).USABLE)\n"),
-    Mutant("what is kept alive stays down after a loss", _RESTART, "RestartPolicy.ALWAYS if keep else", "RestartPolicy.ON_DEMAND if keep else"),
+    Mutant("what is kept alive stays down after a loss", "protocol/effective.py", "RestartPolicy.ALWAYS if keep else", "RestartPolicy.ON_DEMAND if keep else"),
     Mutant("an older list of tools replaces a newer one", "actors/_router.py", "if known is not None and entry.revision < known.revision:", "if False:"),
     Mutant("sessions share a child", _ROOT, "return Address.of_session(server, session)", "return Address.of_session(server, \"all\")"),
     Mutant("a session that ends leaves its children", _ROOT, "            actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.SESSION_OVER), 0)\n", "            pass\n"),
