@@ -20,7 +20,6 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Final
 
-import anyio
 import attrs
 import msgspec
 
@@ -128,9 +127,10 @@ class AuditedCaller(Caller):
             self._tell(entry, error.code, error.reach, more)
         elif isinstance(error, GreenroomError):
             self._tell(entry, error.code, Reach.NOT_SENT, more)
-        else:
-            cancelled = isinstance(error, anyio.get_cancelled_exc_class())
-            self._tell(entry, "cancelled" if cancelled else "bug", Reach.NOT_SENT, more)
+        elif not isinstance(
+            error, GeneratorExit
+        ):  # what is thrown away after the loop's end has no clock any more
+            self._tell(entry, "bug" if isinstance(error, Exception) else "cancelled", Reach.NOT_SENT, more)
         self._remember(error)
 
     def _remember(self, error: BaseException) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 from collections import Counter
@@ -503,6 +504,18 @@ def test_a_room_that_is_torn_down_still_tells_its_calls(audited: Audited) -> Non
     run("asyncio", body)
     assert audited.told(*WHAT) == [("a_echo", "cancelled", "sent")]
     assert audit.check(audited.path.read_bytes().splitlines(keepends=True)).ended
+
+
+def test_a_search_that_is_thrown_away_unended_is_silent(backend: str, audited: Audited) -> None:
+    async def body() -> None:
+        async with audited.room({"a": FakeServer()}) as room:
+            looking = room._caller.noting(audit.Asked("tools/call", "a_echo"))
+            looking.__enter__()
+            del looking  # as after the end of a loop: then there is no clock either
+            gc.collect()
+        assert audited.calls == []
+
+    run_virtual(backend, body)
 
 
 def test_without_an_audit_file_a_call_passes_no_step_of_it(backend: str) -> None:

@@ -761,7 +761,7 @@ def shown_status(**more: Any) -> list[str]:
         "queued": 0, "waitingFor": None, "lastLine": "", "faults": (), "retryIn": None,
     }  # fmt: skip
     details = {"disabledCount": 0, "connectedCount": 0, "totalTools": 1}
-    rest = {name: more.pop(name) for name in ("background", "waitingForApproval") if name in more}
+    rest = {name: more.pop(name) for name in ("background", "waitingForApproval", "audit") if name in more}
     return list(_status_lines({**details, "servers": [{**server, **more}], **rest}))
 
 
@@ -808,6 +808,9 @@ def test_who_is_attached_to_the_background_room_is_told() -> None:
     for count, words in ((1, "1 call waits for approval"), (2, "2 calls wait for approval")):
         assert shown_status(waitingForApproval=count)[-1].startswith(words)
     assert "approval" not in shown_status(waitingForApproval=0)[-1]
+    kept = {"file": "calls.jsonl", "failing": True, "missed": 0}
+    assert shown_status(audit=kept)[-1].startswith("The audit file calls.jsonl cannot be written:")
+    assert "audit" not in shown_status(audit={**kept, "failing": False})[-1]
 
 
 def test_what_a_list_lacks_is_told_below_it(
