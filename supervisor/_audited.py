@@ -88,8 +88,6 @@ class AuditedCaller(Caller):
             if call.result is not None and _is_error(call.result):
                 more["isError"] = True
             self._tell(entry, call.outcome, call.reach, more)
-            if call.error is not None:
-                self._remember(call.error)
         finally:  # whatever happens here, the call has ended
             if entry.on_end is not None:
                 entry.on_end(call)
@@ -127,9 +125,8 @@ class AuditedCaller(Caller):
             self._tell(entry, error.code, error.reach, more)
         elif isinstance(error, GreenroomError):
             self._tell(entry, error.code, Reach.NOT_SENT, more)
-        elif not isinstance(
-            error, GeneratorExit
-        ):  # what is thrown away after the loop's end has no clock any more
+        # One that is thrown away unended says nothing: perhaps the loop has ended, and there is no clock.
+        elif not isinstance(error, GeneratorExit):
             self._tell(entry, "bug" if isinstance(error, Exception) else "cancelled", Reach.NOT_SENT, more)
         self._remember(error)
 

@@ -484,7 +484,7 @@ def test_the_command_says_whether_a_file_is_whole(tmp_path: Path, capsys: pytest
     assert "The expected hash is that of line 4 of 4." in capsys.readouterr().out
     assert command_line([*verify, "--expect", NOWHERE, "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
-    assert (said["whole"], said["bad"]["line"], said["last_hash"]) == (False, 5, last)
+    assert (said["whole"], said["bad"]["line"], said["lastHash"]) == (False, 5, last)
     assert command_line([*verify, "--expect", "abc"]) == 2
     assert "--expect abc is no hash" in capsys.readouterr().err
     lines = path.read_bytes().splitlines(keepends=True)

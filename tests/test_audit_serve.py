@@ -76,8 +76,8 @@ def test_a_killed_gateway_has_told_every_answer_and_the_next_goes_on(tmp_path: P
         assert second.returncode == 2
         assert "is written by another gateway now. Each needs a file of its own" in second.stderr
         assert gateway.end() == 0
-    report = verify(path, "--expect", killed["last_hash"])
-    assert (report["whole"], report["calls"], report["ended"], report["expected_at"]) == (True, 5, True, 5)
+    report = verify(path, "--expect", killed["lastHash"])
+    assert (report["whole"], report["calls"], report["ended"], report["expectedAt"]) == (True, 5, True, 5)
     assert len(report["remarks"]) == 1
     assert report["remarks"][0].startswith("Line 6 is torn")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -62,7 +62,7 @@ def verify_command(file: Path, expect: str | None, after: str | None, as_json: b
     """
     report = audit.check(_lines(file), after=after, expect=expect)
     if as_json:
-        show_json({"file": str(file), "whole": report.bad is None, **attrs.asdict(report)})
+        show_json({"file": str(file), "whole": report.bad is None, **_details(report)})
     else:
         click.echo("\n".join(_words(file, report)))
     return OK if report.bad is None else FAILED
@@ -95,6 +95,12 @@ def _lines(file: Path) -> Iterator[bytes]:
     with file.open("rb") as opened:
         while line := opened.readline(audit.LONGEST_LINE + 2):
             yield line
+
+
+def _details(report: audit.Report) -> dict[str, Any]:
+    """The report with the names that JSON has."""
+    found = attrs.asdict(report)
+    return {"".join((name[0], name.title().replace("_", "")[1:])): value for name, value in found.items()}
 
 
 def _words(file: Path, report: audit.Report) -> Iterator[str]:
