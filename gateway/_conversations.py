@@ -26,6 +26,7 @@ from ..actors import in_turns
 from ..protocol.config import EXPOSURES
 from ..protocol.errors import UsageError
 from ..protocol.events import Kind
+from ._asked import tell_unbegun
 from ._beside import Beside
 from ._endpoint import ClientSession, Endpoint, Outlet
 from ._exposure import Exposure
@@ -97,6 +98,7 @@ class Conversations:
             exposure = self._exposure(expose, InSession(self._room, session), session.view)
             client = Endpoint(exposure, self._version, note=self._note).open(outlet, spawn)
             client.on_introduced = session.introduced
+            client.on_refused = partial(tell_unbegun, session, expose == "direct")
             self._clients[client] = None
             if expose != "direct":
                 self._prepare_search(spawn, session.view)

@@ -53,7 +53,7 @@ def _no_note(_text: str) -> None:
     pass
 
 
-def _nobody_asks(_client: object) -> None:
+def _nobody_asks(*_what: object, **_how: object) -> None:
     pass
 
 
@@ -101,6 +101,7 @@ class ClientSession:
         self.ask = self._client_requests.ask
         self.capabilities: Mapping[str, Any] = {}
         self.on_introduced: Callable[[object], object] = _nobody_asks
+        self.on_refused: Callable[..., object] = _nobody_asks
         self._introduced = False
         self.modern = False
         self.greeted = False
@@ -294,6 +295,7 @@ class ClientSession:
             self._look_into(job, parts)
         jobs = self._open
         if jobs.closing or key in jobs or len(jobs) >= jobs.limit:
+            self.on_refused(job, closing=jobs.closing, doubled=key in jobs)
             jobs.check(key)  # raises
         jobs[key] = job
         try:

@@ -409,6 +409,40 @@ def test_a_door_tells_each_request_once_also_what_it_refuses_itself(
     run_virtual(backend, body)
 
 
+@pytest.mark.parametrize("expose", ["proxy", "direct", "meta"])
+def test_what_is_refused_unread_because_too_much_is_open_or_the_gateway_ends_is_told(
+    backend: str, audited: Audited, expose: str
+) -> None:
+    name = {"proxy": "mcp", "meta": "mcp_call"}.get(expose, "a_echo")
+    arguments: dict[str, Any] = {"n": 1}
+    if expose != "direct":
+        arguments = {"tool": "a_echo", "server": "a", "args": arguments}
+
+    async def body() -> None:
+        server = FakeServer(call_latency=1.0, handler=_nothing)
+        async with audited.room({"a": server}) as room, talking(room, expose) as talk, talk("ann") as ann:
+            await teach(room, "a")
+            first = ann.begin("tools/call", {"name": name, "arguments": arguments})
+            ann.write({"id": first, "method": "tools/call", "params": {"name": name, "arguments": arguments}})
+            ann.session._open.limit = 1
+            await ann.ask("tools/call", {"name": name, "arguments": arguments, "_meta": {}})
+            talk.conversations.refuse_new()
+            await ann.ask("tools/call", {"name": name, "arguments": arguments})
+            await ann.ask("completion/complete", {})
+            if expose != "direct":
+                await ann.ask("tools/call", {"name": name, "arguments": {"search": "x"}})
+            await anyio.sleep(2)
+        assert audited.told("tool", "outcome") == [
+            ("a_echo", "invalid_request"),
+            ("a_echo", "server_busy"),
+            ("a_echo", "server_not_connected"),
+            ("a_echo", "result"),
+        ]
+        assert {record["arguments"] for record in audited.calls} == {audit.digest_of(b'{"n":1}')[0]}
+
+    run_virtual(backend, body)
+
+
 @pytest.mark.parametrize("expose", ["proxy", "direct"])
 def test_a_request_that_its_client_takes_back_is_told_as_cancelled(
     backend: str, audited: Audited, expose: str

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
-from ...protocol.audit import AUDITED, Asked
+from ...protocol.audit import AUDITED
 from ...protocol.config import Scrub
 from ...protocol.errors import AmbiguousTool, GreenroomError, UnknownTool
 from ...protocol.index import Ambiguous, Missing, Target
 from ...protocol.jsonrpc import RpcFault
 from ...protocol.plain_text import unhidden
+from .._asked import asked_in
 from .._client_host import ClientHost
 from .._exposure import Client, left_out
 from .._extensions import extensions_of_all
@@ -165,7 +166,7 @@ class Direct:
 
     async def _find_and_call(self, name: str, job: Job) -> None:
         try:
-            with self._room.noting(_asked(job)):
+            with self._room.noting(asked_in(job)):
                 found = await self._room.find(name)
             self._start_found(name, found, job)
         except GreenroomError as error:
@@ -185,7 +186,7 @@ class Direct:
 
     async def _find_prompt(self, name: str, job: Job) -> None:
         try:
-            with self._room.noting(_asked(job)):
+            with self._room.noting(asked_in(job)):
                 found = await self._room.find_prompt(name)
             self._calls.start_prompt(job, found)
         except GreenroomError as error:
@@ -223,14 +224,5 @@ class Direct:
 
 def _refuse(room: DirectRoom, job: Job, error: GreenroomError) -> None:
     if job.method in AUDITED:
-        room.turned_away(_asked(job), error)
+        room.turned_away(asked_in(job), error)
     answers.refuse(job, error)
-
-
-def _asked(job: Job) -> Asked:
-    """What was asked for, before there is a call of it."""
-    plain = job.plain
-    if plain is not None:
-        return Asked(job.method, plain.name, None, plain.arguments)
-    name = rpc.read_value(job.params.get("uri" if job.method == "resources/read" else "name"))
-    return Asked(job.method, str(name), None, job.params.get("arguments"))
