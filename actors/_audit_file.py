@@ -6,9 +6,11 @@
   Rejected: a thread that writes, or lines kept back as in the events file. Both would lose the last calls to a kill.
 * *When it cannot.* Calls go on. Whoever wants them to end instead has to watch the log: a disk that is full must not
   take every tool away. The log and the status say so once; up to `KEPT` lines are kept and written when it works again;
-  how many more there were is a line of its own (`gap`). What was written of a line is taken back at once.
-* *Whose it is.* One room writes it, under a lock beside it (`FILE.lock`), which the system frees when the room's
-  process ends. Another room is refused when it is opened. Others may not write to the file; a new one is 0600.
+  how many more there were is a line of its own (`gap`). They are written with the calls that come then, some with
+  each, because nobody may wait for thousands of lines. What was written of a line is taken back at once.
+* *Whose it is.* One room writes it, under a lock beside it (`FILE.lock`) and one on the file itself, which the system
+  frees when the room's process ends. Another room is refused when it is opened. A file that others may write is
+  refused, too; a new one is 0600.
 * *A new file.* When the file is moved away while the room runs, a new one begins in its place, and the chain goes on in
   it. It is looked for at each line, which costs a microsecond.
 """
@@ -17,6 +19,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 KEPT: Final = 4_096  # lines that could not be written yet
+AT_ONCE: Final = 50  # of them, with one call
 _TAIL: Final = 4 * audit.LONGEST_LINE  # bytes at the end of a file that are read when it is opened
 _HOW: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT
 
@@ -43,7 +48,7 @@ class AuditFile:
     """The file at `path`. `clock` gives seconds since 1970."""
 
     def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
-        self.path = Path(path)
+        self.path = Path(os.path.abspath(path))  # the program may change its working directory
         self.missed = 0  # lines that are lost and not told in the file yet
         self.last_hash = audit.GENESIS
         self._clock = clock
@@ -68,7 +73,7 @@ class AuditFile:
         self._part = Part(f"the audit file {self.path}", tell, "Calls go on without it.", now)
         try:
             self._take_lock()
-            self._fd = open_own(self.path, _HOW)
+            self._fd = self._opened()
             tail, is_all = self._tail()
             self._begin(audit.end_of(tail, is_all=is_all))
         except audit.BadLine as bad:
@@ -90,43 +95,66 @@ class AuditFile:
             part is None or os.getpid() != self._pid
         ):  # in a fork of the room's process the room is only a copy
             return
-        said = {"time": self._stamp(), "kind": audit.CALL, **record}
-        if len(self._kept) < KEPT:
-            self._kept.append(said)
-        else:
-            self.missed += 1
-        if part.is_due:
-            self._write_kept(part)
+        try:
+            said = {"time": self._stamp(), "kind": audit.CALL, **record}
+            if len(self._kept) < KEPT:
+                self._kept.append(said)
+            else:
+                self.missed += 1
+            if part.is_due:
+                self._write_kept(part, AT_ONCE)
+        except Exception as error:  # the call has ended all the same
+            self.failed(error)
+
+    def failed(self, error: Exception) -> None:
+        """A line could not even be made. Counts it as lost, and says so in the log."""
+        self.missed += 1
+        if self._part is not None:
+            self._part.failed(error)
 
     def close(self) -> None:
         """Write what is left, and say that the room has ended in order."""
         part, self._part = self._part, None
         if part is None or os.getpid() != self._pid:
             return
-        self._write_kept(part)
-        if not self.failing:
-            self._try(part, {"time": self._stamp(), "kind": audit.CLOSED})
-        with suppress(OSError):
-            if self._fd is not None:
-                os.fsync(self._fd)
-        self._release()
+        try:
+            self._write_kept(part, KEPT)
+            if not self.failing:
+                self._try(part, {"time": self._stamp(), "kind": audit.CLOSED})
+            elif lost := len(self._kept) + self.missed:
+                part.tell(
+                    f"{lost} lines of the audit file {self.path} are lost: it could not be written until the end"
+                )
+            with suppress(OSError):
+                if self._fd is not None:
+                    os.fsync(self._fd)
+        finally:
+            self._release()
 
     # ---- to the file ------------------------------------------------------------------------------------------------
 
-    def _write_kept(self, part: Part) -> None:
-        """Write all lines that are waiting, as far as it works."""
-        while self._kept:
-            if not self._try(part, self._kept[0]):
-                return
+    def _write_kept(self, part: Part, most: int) -> None:
+        """Write the lines that are waiting, so many of them, as far as it works."""
+        for _ in range(min(most, len(self._kept))):
+            try:
+                if not self._try(part, self._kept[0]):
+                    return
+            except Exception:
+                self._kept.popleft()  # no line can be made of it
+                raise
             self._kept.popleft()
-        if self.missed and self._try(part, {"time": self._stamp(), "kind": audit.GAP, "missed": self.missed}):
+        if (
+            self.missed
+            and not self._kept
+            and self._try(part, {"time": self._stamp(), "kind": audit.GAP, "missed": self.missed})
+        ):
             self.missed = 0
 
     def _try(self, part: Part, record: Mapping[str, Any]) -> bool:
         try:
             self._follow_moves()
             self._append(record)
-        except OSError as error:
+        except (OSError, UsageError) as error:
             part.failed(error)
             return False
         part.works()
@@ -148,7 +176,7 @@ class AuditFile:
         self._seq, self.last_hash = self._seq + 1, own
 
     def _take_back(self, fd: int) -> None:
-        os.ftruncate(fd, self._size)
+        os.ftruncate(fd, min(self._size, os.fstat(fd).st_size))  # somebody may have emptied it
         self._torn = False
 
     def _begin(self, end: audit.End) -> None:
@@ -179,7 +207,7 @@ class AuditFile:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-        fd = open_own(self.path, _HOW)
+        fd = self._opened()
         self._size = os.fstat(fd).st_size
         if self._size:
             os.close(fd)
@@ -188,6 +216,29 @@ class AuditFile:
             )
         self._fd = fd
         self._begin(audit.End(self._seq, self.last_hash))
+
+    def _opened(self) -> int:
+        """A descriptor of the file, locked. Raises `OSError`, and `UsageError` when another room has it."""
+        fd = open_own(self.path, _HOW)
+        try:
+            if os.fstat(fd).st_mode & 0o022:
+                text = f"may be written by others. Run: chmod go-w {shlex.quote(os.fspath(self.path))}"
+                raise UsageError(f"The audit file {self.path} {text}")
+            if sys.platform != "win32":
+                import fcntl
+
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise self._is_taken() from None
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _is_taken(self) -> UsageError:
+        text = "is written by another gateway now. Each needs a file of its own: name another one"
+        return UsageError(f"The audit file {self.path} {text}, or end that gateway.")
 
     def _tail(self) -> tuple[bytes, bool]:
         """The last bytes of the file, and whether these are all. Raises `OSError`."""
@@ -212,14 +263,16 @@ class AuditFile:
         try:
             lock.acquire()
         except Timeout:
-            text = "is written by another gateway now. Each needs a file of its own: name another one"
-            raise UsageError(f"The audit file {self.path} {text}, or end that gateway.") from None
+            raise self._is_taken() from None
         self._lock = lock
 
     def _release(self) -> None:
         fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        lock, self._lock = self._lock, None
+        try:
+            if fd is not None:
+                with suppress(OSError):  # a late error of the disk; there is nothing left to do about it
+                    os.close(fd)
+        finally:
+            if lock is not None:
+                lock.release()

@@ -22,7 +22,7 @@ def asked_in(job: Job) -> Asked:
     if plain is not None:
         return Asked(job.method, plain.name, None, plain.arguments)
     name = rpc.read_value(job.params.get("uri" if job.method == "resources/read" else "name"))
-    return Asked(job.method, str(name), None, job.params.get("arguments"))
+    return Asked(job.method, name if isinstance(name, str) else "", None, job.params.get("arguments"))
 
 
 def tell_unbegun(session: Session, is_direct: bool, job: Job, *, closing: bool, doubled: bool) -> None:

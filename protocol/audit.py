@@ -109,7 +109,7 @@ def client_of(said: object, hide: Callable[[str], str] = str) -> dict[str, str]:
 
 def shown(text: str, hide: Callable[[str], str]) -> str:
     """A name from outside, as an audit file shows it: without secrets, on one line."""
-    return one_line(hide(text[: 8 * LONGEST_TEXT]), LONGEST_TEXT)
+    return one_line(hide(str(text)[: 8 * LONGEST_TEXT]), LONGEST_TEXT)  # a program may give what is no text
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -204,7 +204,9 @@ class Report:
     first_time: str | None = None
     last_time: str | None = None
     last_hash: str = GENESIS
-    expected_at: int | None = None  # the line with the hash that was noted elsewhere
+    expected_at: int | None = (
+        None  # the line with the hash that was noted elsewhere; 0: the last one of the file before
+    )
     ended: bool = False  # the last gateway ended in order
     remarks: list[str] = attrs.field(factory=list[str])
     bad: Bad | None = None
@@ -235,6 +237,8 @@ class _Chain:
 
     def __init__(self, prev: str, *, goes_on: bool, expect: str | None) -> None:
         self._report = Report(last_hash=prev)
+        if goes_on and expect == prev:
+            self._report.expected_at = 0
         self._goes_on = goes_on
         self._expect = expect
         self._seq: int | None = None if goes_on else 0
@@ -259,6 +263,8 @@ class _Chain:
             self._suspect = suspect
             return False
         why = self._break_in(found)
+        if not why and suspect is None and found.record.get("kind") == OPENED and "torn" in found.record:
+            why = "the torn part before it, which it vouches for, was taken out"
         if why:
             self._report.bad = Bad(self._number, why)
             return False
@@ -308,6 +314,11 @@ class _Chain:
             torn = suspect.is_part and len(suspect.text) <= LONGEST_LINE
             why = "it is torn: the gateway was killed while it wrote, or the file was cut there"
             report.bad = Bad(suspect.number, why if torn else suspect.why, torn)
+        elif report.bad is None and not report.lines:
+            report.bad = Bad(
+                1,
+                "it is not there: the file is empty, and each begins with a line of the gateway that made it",
+            )
         elif report.bad is None and self._expect is not None and report.expected_at is None:
             why = "no line has the hash that was expected: the file was cut before it, or written anew"
             report.bad = Bad(self._number + 1, why)

@@ -140,6 +140,19 @@ class AuditedCaller(Caller):
         return _Entry(asked, original, self.runtime.events.backend.now(), digest, size)
 
     def _tell(self, entry: _Entry, outcome: str, reach: Reach, more: Mapping[str, Any]) -> None:
+        """Add the line. What goes wrong with it changes nothing for the caller."""
+        try:
+            self._file.write(
+                {**self._record(entry), "outcome": outcome, "reach": reach.value, **self._took(entry), **more}
+            )
+        except Exception as error:
+            self._file.failed(error)
+
+    def _took(self, entry: _Entry) -> dict[str, Any]:
+        return {"ms": round((self.runtime.events.backend.now() - entry.since) * 1000, 1)}
+
+    def _record(self, entry: _Entry) -> dict[str, Any]:
+        """Who asked for what."""
         asked, server = entry.asked, entry.asked.server
         hide = partial(self.runtime.events.hide, _address(server, self.session))
         record: dict[str, Any] = {"door": self.door}
@@ -156,9 +169,7 @@ class AuditedCaller(Caller):
             record["original"] = audit.shown(entry.original, hide)
         if asked.method != "resources/read":
             record |= {"arguments": entry.digest, "bytes": entry.size}
-        record |= {"outcome": outcome, "reach": reach.value}
-        record["ms"] = round((self.runtime.events.backend.now() - entry.since) * 1000, 1)
-        self._file.write({**record, **more})
+        return record
 
 
 def _address(server: str | None, session: str | None) -> Address | None:

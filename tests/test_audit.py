@@ -72,7 +72,10 @@ def test_a_whole_file_is_counted() -> None:
     assert (report.first_time, report.last_time, report.last_hash) == ("t1", "t5", last_hash(lines))
     assert (report.expected_at, report.ended, report.remarks) == (3, True, [])
     assert audit.check(lines[:4]).ended is False
-    assert audit.check([]).bad is None
+    empty = audit.check([])
+    assert empty.bad is not None
+    assert empty.bad.line == 1
+    assert "the file is empty" in empty.bad.why
 
 
 FILES = st.integers(2, 8).map(whole)
@@ -248,9 +251,12 @@ def test_the_numbers_of_the_file() -> None:
     found = numbers_of("actors/_audit_file", "gateway/_cli/_audit")
     assert found == {
         "_audit_file.KEPT": 4096,
+        "_audit_file.AT_ONCE": 50,
         "_audit_file._TAIL": 65_536,
         "_audit_file._HOW": how,
         "_cli._audit._SHOWN": 20,
+        "_cli._audit._MOST_SHOWN": 100_000,
+        "_cli._audit._REMARKS": 10,
     }
 
 
@@ -367,6 +373,122 @@ def test_a_torn_line_of_a_killed_gateway_stays_and_is_vouched_for(tmp_path: Path
             if left != text[:-1]
             else not report.remarks
         )
+
+
+def test_a_torn_part_that_is_taken_out_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    with Opened(path) as opened:
+        opened.write(1)
+    path.write_bytes(path.read_bytes()[:-30])
+    with Opened(path):
+        pass
+    lines = path.read_bytes().splitlines(keepends=True)
+    torn = next(number for number, line in enumerate(lines, 1) if b'"torn"' in line)
+    found = audit.check([*lines[: torn - 2], *lines[torn - 1 :]], expect=last_hash(lines)).bad
+    assert found is not None
+    assert (found.line, "torn part before it" in found.why) == (torn - 1, True)
+
+
+def test_a_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Opened(Path("audit.jsonl")) as opened:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        opened.write(1)
+    assert check(tmp_path / "audit.jsonl").calls == 1
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+
+
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    for mode in (0o620, 0o602):
+        path.touch()
+        path.chmod(mode)
+        with pytest.raises(UsageError, match=r"may be written by others\. Run: chmod go-w /"):
+            Opened(path).__enter__()
+    path.chmod(0o640)
+    with Opened(path):
+        pass
+
+
+def test_nobody_else_writes_it_under_another_name_or_without_the_lock_beside_it(tmp_path: Path) -> None:
+    path, other = tmp_path / "audit.jsonl", tmp_path / "other.jsonl"
+    with Opened(path) as opened:
+        os.link(path, other)
+        (tmp_path / "audit.jsonl.lock").unlink()
+        for name in (path, other):
+            with pytest.raises(UsageError, match="is written by another gateway now"):
+                Opened(name).__enter__()
+        opened.write(1)
+        path.unlink()
+        opened.write(2)  # in a new file
+        with pytest.raises(UsageError, match="is written by another gateway now"):
+            Opened(path).__enter__()
+    assert check(other).calls == 1
+
+
+def test_an_error_at_the_end_is_no_error_of_the_room_and_keeps_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    close = os.close
+
+    def closes(fd: int) -> None:
+        close(fd)
+        if fd == ours:
+            raise OSError(errno.EIO, "Input/output error")
+
+    ours = -1
+    with Opened(path) as opened:
+        assert opened.file._fd is not None
+        ours = opened.file._fd
+        monkeypatch.setattr(module.os, "close", closes)
+    monkeypatch.undo()
+    with Opened(path):
+        pass
+    assert check(path).bad is None
+
+
+def test_what_is_lost_at_the_end_is_told_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "audit.jsonl"
+
+    def refuse(_fd: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Opened(path) as opened:
+        monkeypatch.setattr(module, "KEPT", 2)
+        monkeypatch.setattr(module.os, "write", refuse)
+        opened.write(1, 2, 3)
+    assert opened.told[1:] == [
+        f"3 lines of the audit file {path} are lost: it could not be written until the end"
+    ]
+
+
+def test_one_call_writes_so_many_of_the_lines_that_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    monkeypatch.setattr(module, "AT_ONCE", 4)
+    with Opened(path) as opened:
+        with monkeypatch.context() as patch:
+            patch.setattr(module.os, "write", lambda _fd, _data: 0)
+            opened.write(*range(10))
+        opened.now = 1.0
+        opened.write(10)
+        assert opened.written() == ["opened", 0, 1, 2, 3]
+        opened.write(11)
+        assert opened.written() == ["opened", *range(8)]
+    assert check(path).calls == 12, "at the end, all of them"
+
+
+def test_a_line_that_cannot_be_made_is_counted_and_told_and_stands_in_nobodys_way(tmp_path: Path) -> None:
+    with Opened(tmp_path / "audit.jsonl") as opened:
+        opened.file.write({"n": object()})
+        assert opened.file.missed == 1
+        assert len(opened.told) == 1
+        opened.now = 1.0
+        opened.write(1)
+        assert opened.written() == ["opened", 1, "gap"]
 
 
 def test_a_full_disk_ends_no_call_and_is_told_once_and_made_good(
@@ -499,6 +621,41 @@ def test_the_command_says_whether_a_file_is_whole(tmp_path: Path, capsys: pytest
     path.write_bytes(lines[0])
     assert command_line([*verify]) == 0
     assert "Only a noted hash tells (--expect)." in capsys.readouterr().out
+
+
+def test_the_command_prints_nothing_that_a_terminal_obeys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a\x1b[31m.jsonl"
+    path.write_bytes(
+        b"".join(chain({"kind": "opened", "time": "\x1b]0;PWNED\x07"}, {"kind": "closed", "time": "\x1b[2J"}))
+    )
+    for words in (["verify"], ["show"]):
+        assert command_line(["audit", *words, os.fspath(path)]) == 0
+        said = capsys.readouterr()
+        assert "\x1b" not in said.out + said.err
+        assert "\x07" not in said.out
+
+
+def test_the_command_reads_files_alone_and_shows_so_many_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["verify", "/dev/null"], ["show", "/dev/zero"]):
+        assert command_line(["audit", *words]) == 2
+        assert "is no regular file" in capsys.readouterr().err
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(b"".join(whole()))
+    assert command_line(["audit", "show", "-n", "99999999999999999999", os.fspath(path)]) == 2
+    assert "is not in the range 1<=x<=100000" in capsys.readouterr().err
+    path.write_bytes(b"".join(chain(*[{"kind": "opened"}] * 14)))
+    assert command_line(["audit", "verify", os.fspath(path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "3 remarks more; --json has all."
+    assert sum("did not end in order" in line for line in said) == 10
+    noted = last_hash(whole())
+    path.write_bytes(b"".join(chain({"kind": "opened"}, seq=5, prev=noted)))
+    assert command_line(["audit", "verify", "--after", noted, "--expect", noted, os.fspath(path)]) == 0
+    assert "that of the last line of the file before" in capsys.readouterr().out
 
 
 def test_the_command_shows_the_last_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,6 +117,11 @@ def test_a_background_room_keeps_one_for_all_that_attach(tmp_path: Path) -> None
     with background(tmp_path, {"s": faulty(tmp_path, "s")}) as room:
         started = room.command("serve", "--background", "--audit", os.fspath(path), "--expose", "direct")
         assert started.returncode == 0, started.stderr
+        again = room.command("serve", "--background", "--audit", os.fspath(path), "--expose", "direct")
+        assert again.returncode == 0, again.stderr
+        other = room.command("serve", "--background", "--audit", os.fspath(tmp_path / "other.jsonl"))
+        assert other.returncode == 2
+        assert "does not keep the audit file" in other.stderr
         with room.attach() as client:
             client.greet()
             client.answer(client.send("tools/call", {"name": "s_echo", "arguments": {}}))

@@ -6,7 +6,9 @@ Both only read the file, also while a gateway writes it. Whoever checks it need 
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +21,12 @@ from ...protocol import audit
 from ...protocol.errors import UsageError
 from ...protocol.plain_text import one_line
 from ._codes import FAILED, OK
-from ._common import show_json
+from ._common import show, show_json
 
 _HASH: Final = re.compile("[0-9a-f]{64}")
 _SHOWN: Final = 20  # lines
+_MOST_SHOWN: Final = 100_000
+_REMARKS: Final = 10
 
 
 def _a_hash(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -64,14 +68,19 @@ def verify_command(file: Path, expect: str | None, after: str | None, as_json: b
     if as_json:
         show_json({"file": str(file), "whole": report.bad is None, **_details(report)})
     else:
-        click.echo("\n".join(_words(file, report)))
+        show("\n".join(map(one_line, _words(file, report))), {}, False)
     return OK if report.bad is None else FAILED
 
 
 @audit_command.command("show")
 @_file
 @click.option(
-    "-n", "count", type=click.IntRange(1), default=_SHOWN, show_default=True, help="How many lines."
+    "-n",
+    "count",
+    type=click.IntRange(1, _MOST_SHOWN),
+    default=_SHOWN,
+    show_default=True,
+    help="How many lines.",
 )
 @_as_json
 def show_command(file: Path, count: int, as_json: bool) -> int:
@@ -93,6 +102,8 @@ def show_command(file: Path, count: int, as_json: bool) -> int:
 def _lines(file: Path) -> Iterator[bytes]:
     """The lines, each with its end. Of one that is too long, more than it may have."""
     with file.open("rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise UsageError(f"{file} is no regular file, so it is no audit file.")
         while line := opened.readline(audit.LONGEST_LINE + 2):
             yield line
 
@@ -104,7 +115,9 @@ def _details(report: audit.Report) -> dict[str, Any]:
 
 
 def _words(file: Path, report: audit.Report) -> Iterator[str]:
-    yield from report.remarks
+    if (more := len(report.remarks) - _REMARKS) > 0:
+        yield f"{more} remarks more; --json has all."
+    yield from report.remarks[-_REMARKS:]
     if report.bad is not None:
         yield f"{file} is broken. Line {report.bad.line}: {report.bad.why}."
         yield f"Before it: {_count(report)}. The last hash there: {report.last_hash}"
@@ -112,7 +125,9 @@ def _words(file: Path, report: audit.Report) -> Iterator[str]:
             yield "If the gateway was killed, its next start goes on after this line, and the file is whole again."
         return
     yield f"{file} is whole: {_count(report)}."
-    if report.expected_at is not None:
+    if report.expected_at == 0:
+        yield "The expected hash is that of the last line of the file before."
+    elif report.expected_at is not None:
         yield f"The expected hash is that of line {report.expected_at} of {report.lines}."
     if not report.ended:
         yield "A gateway still writes it, or was killed, or the end was cut off. Only a noted hash tells (--expect)."

@@ -7,22 +7,35 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...protocol.errors import UsageError
 from .._attach import Starting
 from .._background_place import environment
-from ._common import room_of, say, say_whose
+from ._common import room_of, running_gateway, say, say_whose
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
 
 
-def start_in_background(config: Config, path: Path | None, words: Sequence[str]) -> None:
-    """`greenroom serve --background`: returns when clients can come. Raises `NoRoom`."""
+def start_in_background(
+    config: Config, path: Path | None, words: Sequence[str], audit: Path | None = None
+) -> None:
+    """`greenroom serve --background`: returns when clients can come. Raises `NoRoom`, and `UsageError` when the room
+    runs already and does not keep the `audit` file that was asked for."""
     there = starting(config, path, words)
     started = there.start()
+    if not started and audit is not None and _audit_of(config) != os.path.abspath(audit):
+        text = f"The background room runs already, and does not keep the audit file {audit}."
+        raise UsageError(f"{text} Run greenroom stop first, then this again.")
     say(
         f"the background room {'is ready' if started else 'runs already'}. Clients join it with greenroom attach, and "
         f"greenroom stop ends it. Its log: {there.place.log}"
     )
+
+
+def _audit_of(config: Config) -> str | None:
+    gateway = running_gateway(config, None)
+    status = {} if gateway is None else gateway.ask("status", quickly=True)
+    return status.get("audit", {}).get("file")
 
 
 def starting(config: Config, path: Path | None, words: Sequence[str] = ()) -> Starting:

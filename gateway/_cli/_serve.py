@@ -127,7 +127,7 @@ def serve_command(
     if background:
         from ._background import start_in_background
 
-        start_in_background(config, config_path, _words(click.get_current_context()))
+        start_in_background(config, config_path, _words(click.get_current_context()), audit)
         return
     check_profile(config, profile)
     told = say_whose(config, config_path)
