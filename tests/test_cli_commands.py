@@ -1150,7 +1150,8 @@ def test_a_background_room_gets_the_same_options_wherever_it_works(
     config = profiled(home)
     words = ["--expose", "meta", "--idle-timeout", "0", "--events", "log", "--profile", "work"]
     assert run(["serve", "--config", config, "--background", *words]) == 0
-    ((_, path, told),) = started
+    ((_, path, told, audit),) = started
+    assert audit is None
     assert path == Path(config)
     pairs = dict(zip(told[::2], told[1::2], strict=True))
     assert pairs == {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import UsageError
 from .._attach import Starting
@@ -34,7 +34,7 @@ def start_in_background(
 
 def _audit_of(config: Config) -> str | None:
     gateway = running_gateway(config, None)
-    status = {} if gateway is None else gateway.ask("status", quickly=True)
+    status: dict[str, Any] = {} if gateway is None else gateway.ask("status", quickly=True)
     return status.get("audit", {}).get("file")
 
 
