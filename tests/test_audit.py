@@ -640,7 +640,8 @@ def test_the_command_prints_nothing_that_a_terminal_obeys(
 def test_the_command_reads_files_alone_and_shows_so_many_lines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words in (["verify", "/dev/null"], ["show", "/dev/zero"]):
+    os.mkfifo(tmp_path / "pipe")
+    for words in (["verify", "/dev/null"], ["show", "/dev/zero"], ["verify", os.fspath(tmp_path / "pipe")]):
         assert command_line(["audit", *words]) == 2
         assert "is no regular file" in capsys.readouterr().err
     path = tmp_path / "audit.jsonl"

@@ -19,7 +19,7 @@ from tests.support.homes import own_config
 from tests.support.raw_http import Handler, Seen, raw_http
 
 from greenroom.gateway._cli._main import run
-from greenroom.gateway._setup._why import Commands, reasons
+from greenroom.gateway._why import Commands, reasons
 from greenroom.protocol.config import Isolation, Lifecycle, RestartPolicy, ServerDefinition, Settings
 from greenroom.protocol.effective import idle_time
 from greenroom.protocol.lifecycle import State

@@ -6,9 +6,7 @@ Both only read the file, also while a gateway writes it. Whoever checks it need 
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,9 +99,9 @@ def show_command(file: Path, count: int, as_json: bool) -> int:
 
 def _lines(file: Path) -> Iterator[bytes]:
     """The lines, each with its end. Of one that is too long, more than it may have."""
+    if not file.is_file():  # to open a pipe is to wait for who writes it
+        raise UsageError(f"{file} is no regular file, so it is no audit file. Name the one of serve --audit.")
     with file.open("rb") as opened:
-        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-            raise UsageError(f"{file} is no regular file, so it is no audit file.")
         while line := opened.readline(audit.LONGEST_LINE + 2):
             yield line
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .._background_place import RoomPlace
     from .._mcp_tool import CatalogueReader
     from .._offline import OfflineCatalogue
-    from .._setup._why import Commands
+    from .._why import Commands
 
 _TOLD: Final = (
     10  # warnings that one command says; a client's own file may have dozens of keys without effect
@@ -190,7 +190,7 @@ class FromCache:
         return finish(status_view(self._reader, self._catalogue))
 
     def explain(self, server: str, commands: Commands) -> dict[str, Any]:
-        from .._setup._why import explained
+        from .._why import explained
 
         return explained(self.status(), self._catalogue.config, server, commands, runs=False)
 

@@ -36,7 +36,7 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     about it, and its entry with the file of each key. What somebody has to do comes as a command.
     """
     from ...protocol.config_parse import redacted
-    from .._setup._why import Commands
+    from .._why import Commands
 
     config = load(config_path)
     if server not in config.servers and server not in config.broken:

@@ -53,7 +53,7 @@ def examine_one(setup: Setup, server: str, row: Mapping[str, Any]) -> list[Findi
     """What is found about this server and the files of its entry, the worst first. `row`: what is known of it, as in
     the status; no gateway is asked."""
     definition = setup.config.servers[server]
-    setup.config = attrs.evolve(setup.config, servers={server: definition}, broken={})
+    only = attrs.evolve(setup, config=attrs.evolve(setup.config, servers={server: definition}, broken={}))
     files = {definition.env_file, *definition.sources.values()}
     key = place("", "mcpServers", server)
 
@@ -61,8 +61,8 @@ def examine_one(setup: Setup, server: str, row: Mapping[str, Any]) -> list[Findi
         _, colon, at = where.partition(f": {key}")
         return where == server or where in files or (colon != "" and at[:1] in ("", ".", "["))
 
-    found = (finding for check in _OF_SERVERS for finding in check(setup) if is_about(finding.about))
-    return _worst_first((*found, *of_start(setup, server, row)))
+    found = (finding for check in _OF_SERVERS for finding in check(only) if is_about(finding.about))
+    return _worst_first((*found, *of_start(only, server, row)))
 
 
 def _worst_first(found: Iterable[Finding]) -> list[Finding]:

@@ -22,12 +22,12 @@ from typing import Any, Final
 
 import attrs
 
-from ...protocol.address import VISIT
-from ...protocol.config import Config, Isolation, Lifecycle, RestartPolicy, ServerDefinition, Settings
-from ...protocol.effective import idle_time, restart_policy
-from ...protocol.lifecycle import State
-from ...protocol.start import Place
-from ...protocol.status import ServerStatus, status_from
+from ..protocol.address import VISIT
+from ..protocol.config import Config, Isolation, Lifecycle, RestartPolicy, ServerDefinition, Settings
+from ..protocol.effective import idle_time, restart_policy
+from ..protocol.lifecycle import State
+from ..protocol.start import Place
+from ..protocol.status import ServerStatus, status_from
 
 _SIZES: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 _AFTER_A_LOSS: Final = {
