@@ -85,10 +85,10 @@ class Conversations:
 
         `name` is the name of its session; no two open sessions have the same. `variables` are the values that the
         client brings for `${session.NAME}`. `profile`: the name of the profile that it sees; None: everything.
-        `expose`: what it is shown, instead of what its profile or this gateway says. `door` and `subject`, who is
-        known to be behind it, are for an audit. `spawn` runs a coroutine
-        function in a task group that outlives the conversation. Raises `UsageError` for a name that is taken, a
-        value that cannot be used, an unknown profile or exposure.
+        `expose`: what it is shown, instead of what its profile or this gateway says. For an audit, `door` says how it
+        came, and `subject` who is known to be behind it. `spawn` runs a coroutine function in a task group that
+        outlives the conversation. Raises `UsageError` for a name that is taken, a value that cannot be used, an
+        unknown profile or exposure.
         """
         session = self._room.session(name, variables=variables, profile=profile)
         said = session.view.profile.expose if session.view is not None else None
