@@ -2,8 +2,9 @@
 
 The hash is the key of a catalogue entry. So it covers what decides which tools there are, with references
 expanded: the same file with another token is another account with other tools. It covers the absolute directory
-that a program runs in, since `server.py` and `.` mean other things in another project. Policy is left out, or a
-new idle timeout would forget every tool. Secrets go into the digest and nowhere else.
+that a program runs in where the definition resolves against it (`_config_folder`), since `server.py` and `.` mean other
+things in another project. Policy is left out, or a new idle timeout would forget every tool. Secrets go into the digest
+and nowhere else.
 
 Isolation and era are special. They change no tool, so they are not hashed. But they say who shares a process and
 how it is greeted, so they cannot be applied to a live process.
@@ -21,6 +22,7 @@ from pathlib import PurePath
 from posixpath import normpath
 from typing import Any, Final
 
+from ._config_folder import Exists, resolves_in_folder
 from .config import ServerDefinition, Settings
 from .config_readers import is_object
 from .errors import ConfigError
@@ -48,11 +50,16 @@ _VERSION: Final = 2  # of this normal form; another version gives other hashes
 
 
 def definition_hash(
-    definition: ServerDefinition, environ: Mapping[str, str], directory: str, settings: Settings | None = None
+    definition: ServerDefinition,
+    environ: Mapping[str, str],
+    directory: str,
+    settings: Settings | None = None,
+    exists: Exists = lambda _: False,
 ) -> str:
     """SHA-256 (hex) of the normalised definition. The same server has the same hash in every process.
 
     `directory` is the working directory of the process that would start it; relative paths are relative to it.
+    `exists` says whether such a path exists in it.
     `settings` fill in what the definition leaves open (`with_settings`). Nothing is copied, for there may be
     thousands of definitions. Never raises: a URL whose variables are not set is hashed as written, and no expanded
     URL is equal to that.
@@ -62,8 +69,16 @@ def definition_hash(
         values |= expanded_fields(definition, environ)
     if settings is not None and values["inherit_env"] is None:
         values["inherit_env"] = settings.inherit_env
-    if values["command"] is not None:
-        values["cwd"] = _under(directory, values["cwd"] or "")
+    command, cwd = values["command"], values["cwd"]
+    if command is not None and (
+        cwd is not None or resolves_in_folder(command, values["args"], values["env"], exists)
+    ):
+        values["cwd"] = _under(directory, cwd or "")
+    prints_headers = values["request_headers_command"]
+    if prints_headers is not None and resolves_in_folder(
+        prints_headers["command"], prints_headers["args"], prints_headers["env"], exists
+    ):
+        values["request_headers_command"] = {**prints_headers, "cwd": directory}
     for late in ("env_file", "request_headers_command"):
         if values[late] is None:
             del values[late]  # most have none, and keep the hash they had before there were any

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import attrs
 
@@ -27,6 +28,7 @@ class Recalled:
     pin_keys: Mapping[str, str]
     pins: Mapping[str, ServerPins]
     warnings: Sequence[str]
+    hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None  # of these servers; it may block
 
 
 def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
@@ -36,7 +38,14 @@ def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
     pinned, warning = pins.load(keys)
     # Everything that this run reads from a server is newer than what an earlier run wrote.
     current = {name: attrs.evolve(entry, revision=0) for name, entry in entries.items()}
-    return Recalled(hashes, current, keys, pinned, [*warnings, *([warning] if warning else [])])
+    return Recalled(
+        hashes,
+        current,
+        keys,
+        pinned,
+        [*warnings, *([warning] if warning else [])],
+        partial(catalogue_keys, config),
+    )
 
 
 def entry_of(

@@ -11,7 +11,7 @@ room may have known better, or the owner may have accepted a tool.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -42,6 +42,7 @@ class Pins:
         self.keys: Mapping[str, str] = {}
         self.blocks = catalogue.blocks
         self._catalogue = catalogue
+        self._hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None
         self._pins: dict[str, ServerPins] = {}
         self._since: dict[str, float] = {}  # when a server was first in this room
 
@@ -54,6 +55,7 @@ class Pins:
         self._since = {name: self._since[name] if name in same else now for name in recalled.pin_keys}
         self._pins = {name: self._pins[name] for name in same if name in self._pins}
         self.keys = recalled.pin_keys
+        self._hashes_now = recalled.hashes_now
         self._adopt(recalled.pins)
 
     def marked(self, entry: ServerEntry) -> ServerEntry:
@@ -85,10 +87,18 @@ class Pins:
 
     def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
         """Write the entries, and what is new of their pins. May run in a thread."""
-        problem = self._catalogue.save(entries)
+        problem = self._catalogue.save(self._still_valid(entries))
         stored, warning = self._save_pins(entries)
         self.stored = {**self.stored, **stored}
         return problem or warning
+
+    def _still_valid(self, entries: Mapping[str, ServerEntry]) -> Mapping[str, ServerEntry]:
+        """Without those whose definition means something else by now: a file that has appeared in the working directory
+        may have made the server list what is true only there."""
+        if self._hashes_now is None or not self._catalogue.blocks:
+            return entries
+        now = self._hashes_now(entries)
+        return {name: one for name, one in entries.items() if now.get(name) in (one.definition_hash, None)}
 
     def _save_pins(self, entries: Mapping[str, ServerEntry]) -> tuple[Mapping[str, ServerPins], str | None]:
         keys = self.keys

@@ -7,6 +7,8 @@ command pays for nothing else.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 from ..actors import PinsFile
@@ -14,13 +16,16 @@ from ..protocol.config import Config
 from ..protocol.config_parse import definition_hash, pin_key
 
 
-def catalogue_keys(config: Config) -> dict[str, str]:
-    """The definition hash of every server, for the present working directory and environment."""
+def catalogue_keys(config: Config, servers: Iterable[str] | None = None) -> dict[str, str]:
+    """The definition hash of these servers (None: of all), for the present working directory and environment. It looks
+    which files are there, so it may block."""
     directory = _directory()
     environ = dict(os.environ)  # read thousands of times, and `os.environ` decodes each time
+    exists = _in_folder(directory)
+    names = config.servers if servers is None else config.servers.keys() & servers
     return {
-        name: definition_hash(definition, environ, directory, config.settings)
-        for name, definition in config.servers.items()
+        name: definition_hash(config.servers[name], environ, directory, config.settings, exists)
+        for name in names
     }
 
 
@@ -40,3 +45,21 @@ def _directory() -> str:
         return os.getcwd()
     except OSError:  # the directory was removed, so relative paths lead nowhere
         return ""
+
+
+def _in_folder(directory: str) -> Callable[[str], bool]:
+    """Whether a path exists in the folder. The folder is listed once, for nearly nothing that is asked for is there."""
+
+    @cache
+    def names() -> frozenset[str] | None:
+        try:
+            return frozenset(name.casefold() for name in os.listdir(directory or "."))
+        except OSError:  # it may still be entered
+            return None
+
+    def exists(path: str) -> bool:
+        there = names()
+        first = path.replace("\\", "/").partition("/")[0].casefold()
+        return (there is None or first in there) and os.path.exists(os.path.join(directory, path))
+
+    return exists
