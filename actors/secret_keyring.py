@@ -55,7 +55,8 @@ def _read(service: str, name: str) -> tuple[str | None, str]:
             None,
             f"cannot be read ({type(error).__name__}): unlock the keyring, or write the value elsewhere",
         )
-    if value is None or "\0" in value:
+    if not value or "\0" in value:
         step = f"add it with `keyring set {service} {name}`"
-        return None, f"is not there: {step}" if value is None else f"holds a NUL: {step}"
+        what = "is not there" if value is None else "holds a NUL" if value else "is empty"
+        return None, f"{what}: {step}"
     return value, ""

@@ -96,7 +96,7 @@ class Doorway:
                 {
                     "pid": client.hello.pid,
                     "expose": client.hello.expose,
-                    "profile": client.hello.profile or self.profile,
+                    "profile": self._profile_of(client.hello),
                     "inFlight": client.in_flight(),
                     "seconds": round(now - client.since, 1),
                 }
@@ -119,6 +119,9 @@ class Doorway:
         self._closed.set()
         while self.clients:
             await self._changed.wait()
+
+    def _profile_of(self, hello: Hello) -> str | None:
+        return hello.profile if hello.profile is not None else self.profile
 
     def _tell(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
@@ -278,7 +281,7 @@ class Doorway:
                 tasks.start_soon,
                 name=client.name,
                 variables=hello.variables,
-                profile=hello.profile or self.profile,
+                profile=self._profile_of(hello),
                 expose=hello.expose,
                 door="attach",
             )

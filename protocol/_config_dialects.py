@@ -195,10 +195,7 @@ def _minutes(milliseconds: float) -> float:
 # ---- the adapter's file ------------------------------------------------------------------------------------
 
 _ADAPTER_SECONDS: Final = {"callTimeout": "requestTimeoutMs", "startupTimeout": "connectTimeoutMs"}
-_ADAPTER_INSTEAD: Final = {
-    "bind": "run `greenroom serve --http HOST:PORT`",
-    "mcpBearerToken": 'write the setting "http": {"tokens": {"NAME": "TOKEN"}}',
-}
+_ADAPTER_DOOR: Final = {"bind": "listen", "mcpBearerToken": "tokens"}  # in our `http`
 _ADAPTER_AS_IS: Final = {"restartPolicy": "restartPolicy", "restartBackoff": "restartBackoff"}
 
 
@@ -215,11 +212,27 @@ def adapter_settings(adapter: Mapping[Any, Any], source: str, note: Note) -> Giv
             _read_transforms(found, given, note)
         elif key in _ADAPTER_AS_IS:
             found[_ADAPTER_AS_IS[key]] = given
+        elif key in _ADAPTER_DOOR:
+            _read_door(found, given, note)
         else:
-            step = _ADAPTER_INSTEAD.get(str(key))
-            note(given.problem(f"has no effect here: {step}" if step else "has no effect here"))
+            note(given.problem("has no effect here"))
     found.setdefault("isolation", Given("per_session", source, ("adapter",)))
     return found
+
+
+def _read_door(found: Givens, given: Given, note: Note) -> None:
+    """`bind` and `mcpBearerToken` as parts of our setting `http`. An empty token means none there. It is refused here,
+    for a file that has the key wants one."""
+    part = _ADAPTER_DOOR[str(given.path[-1])]
+    if given.value is None:
+        return
+    if not isinstance(given.value, str) or not given.value.strip():
+        note(given.problem("must be a text that is not empty: correct it, or leave the key out", fatal=True))
+        return
+    said: Any = given.value.strip()
+    said = {"adapter": said} if part == "tokens" else said
+    door = found.setdefault("http", Given({}, given.source, given.path[:-1]))
+    found["http"] = attrs.evolve(door, value={**door.value, part: attrs.evolve(given, value=said)})
 
 
 def _read_transforms(found: Givens, given: Given, note: Note) -> None:

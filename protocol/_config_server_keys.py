@@ -63,7 +63,7 @@ SERVER_KEYS: Final = (
         True,
         "the setting `inheritEnv`",
     ),
-    Key("url", "url", TEXT, "The endpoint of an HTTP server. A missing variable is an error.", True),
+    Key("url", "url", TEXT, "The endpoint of an HTTP server. A missing or empty variable is an error.", True),
     Key("headers", "headers", VALUE_MAP, "HTTP headers to send. Variables are expanded.", True),
     Key(
         "httpTransport",

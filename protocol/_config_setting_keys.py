@@ -279,6 +279,13 @@ SETTING_KEYS: Final = (
         "The HTTP door, `serve --http` (docs/http.md).",
         parts=(
             Key(
+                "listen",
+                "http_listen",
+                TEXT,
+                "Where `serve --http` listens when it is given no address: `127.0.0.1:8000`.",
+                default="none",
+            ),
+            Key(
                 "tokens",
                 "http_tokens",
                 TEXT_MAP,

@@ -1,6 +1,7 @@
 """Turn the settings of one or several files into `Settings`.
 
-Settings are merged shallowly: a stronger file replaces single keys. A wrong value is fatal in a file that was
+Settings are merged shallowly: a stronger file replaces single keys. Only `http` is merged part by part, so that no file
+drops a token by saying something else of the door. A wrong value is fatal in a file that was
 named, and a warning in one that was found; the caller knows which it is. When limits contradict each other
 (`minConnections` not below `maxConnections`), both fall back to their defaults, for neither can be trusted alone.
 """
@@ -28,8 +29,31 @@ def merged_settings(layers: Iterable[tuple[str, Any]], note: Note) -> Givens:
     merged: Givens = {}
     for source, raw in layers:
         if is_object(raw):
-            merged |= _layer_settings(raw, source, note)
+            _lay(merged, _layer_settings(raw, source, note))
     return merged
+
+
+_BY_PART: Final = ("http", "oauth")  # and what is in it
+
+
+def _lay(lower: Givens, upper: Givens) -> None:
+    """Lay `upper` over `lower`."""
+    for name, given in upper.items():
+        below = lower.get(name)
+        if name not in _BY_PART or below is None or not is_object(below.value) or not is_object(given.value):
+            lower[name] = given
+            continue
+        parts = _parts_of(below)
+        _lay(parts, _parts_of(given))
+        lower[name] = attrs.evolve(given, value=parts)
+
+
+def _parts_of(given: Given) -> Givens:
+    """Each part of a group with its own place; the value of a group that was laid over another has them already."""
+    return {
+        str(name): value if isinstance(value, Given) else Given(value, given.source, (*given.path, str(name)))
+        for name, value in given.value.items()
+    }
 
 
 def _layer_settings(raw: Mapping[Any, Any], source: str, note: Note) -> Givens:
@@ -37,7 +61,7 @@ def _layer_settings(raw: Mapping[Any, Any], source: str, note: Note) -> Givens:
     for block in ("adapter", "settings"):
         said = raw.get(block)
         if is_object(said):
-            found |= _block(block, said, source, note)
+            _lay(found, _block(block, said, source, note))
         elif said is not None:
             note(Problem(place(source, block), f"must be an object, is {kind_of(said)}"))
     return found
@@ -90,12 +114,11 @@ def _read_parts(key: Key, given: Given, values: dict[str, Any], sources: dict[st
         note(given.problem(f"must be an object, is {kind_of(given.value)}", fatal=True))
         return
     parts = {part.name: part for part in key.parts}
-    for name, value in given.value.items():
-        inner = Given(value, given.source, (*given.path, str(name)))
+    for name, inner in _parts_of(given).items():
         if name in parts:
             _read_setting(parts[name], inner, values, sources, note)
         else:
-            note(inner.problem(unknown(str(name), parts, "it is ignored")))
+            note(inner.problem(unknown(name, parts, "it is ignored")))
 
 
 _RANGES: Final = (

@@ -226,6 +226,7 @@ class Settings:
     probe_timeout: float = 5.0
     cache_max_age: float = 7 * 86400.0
     # The HTTP door (`serve --http`).
+    http_listen: str | None = None  # where it is, for who does not say
     http_tokens: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
     http_token_profiles: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
     http_oauth_issuer: str | None = None

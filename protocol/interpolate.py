@@ -16,8 +16,9 @@ credential. A child is not started before its session gives all of them (`sessio
 
 Values that are asked for at the start (`asked`) stay as they are. `!!` begins a text with one `!`.
 
-An unset variable becomes the empty string and is reported. In a URL it is an error, which names all missing variables
-before any request is made, because half a URL leads to somebody else's endpoint.
+An unset variable becomes the empty string and is reported. In a URL it is an error, and so is an empty one: the error
+names all missing variables before any request is made, because half a URL leads to somebody else's endpoint. Who wants
+nothing there writes `${VAR:-}`.
 """
 
 from __future__ import annotations
@@ -87,13 +88,17 @@ def referred_to(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((_name(match), match["default"] or "") for match in _references(text))
 
 
-def missing_variables(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The names `text` refers to that are not set and have no default, in order, each once."""
+def missing_variables(text: str, environ: Mapping[str, str], *, may_be_empty: bool = True) -> tuple[str, ...]:
+    """The names `text` refers to that are not set and have no default, in order, each once. Unless they `may_be_empty`,
+    an empty one is missing, too."""
     if not _may_refer(text):
         return ()
     names = (_name(match) for match in _references(text) if match["default"] is None)
     return tuple(
-        dict.fromkeys(name for name in names if name not in environ and not name.startswith(SESSION))
+        name
+        for name in dict.fromkeys(names)
+        if not name.startswith(SESSION)
+        and (name not in environ if may_be_empty else not environ.get(name, "").strip())
     )
 
 
@@ -271,7 +276,7 @@ def header_problem(name: str, value: str) -> str | None:
 
 def _expand_url(definition: ServerDefinition, url: str, environ: Mapping[str, str]) -> str:
     where = _place(definition, "url")
-    if missing := missing_variables(url, environ):
+    if missing := missing_variables(url, environ, may_be_empty=False):
         raise ConfigError([Problem(where, _missing_in_url(missing))])
     expanded = expand(url, environ).strip()
     if (wrong := url_problem(expanded)) is not None:

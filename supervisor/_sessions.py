@@ -50,8 +50,10 @@ class Sessions:
         view: ProfileView | None = None,
         on_approval: OnApproval | None = None,
     ) -> None:
-        """Raises `UsageError` when a session of this name is open or still ending, or a variable has no usable name
-        or value."""
+        """Raises `UsageError` when the name is empty, a session of this name is open or still ending, or a variable has
+        no usable name or value."""
+        if not session.strip():
+            raise UsageError("A session needs a name, by which it is told from others. Give it one.")
         if session in self._open:
             raise UsageError(
                 f"A session {session!r} is already open, and a session has one caller. Choose another name."
@@ -147,9 +149,12 @@ class Sessions:
         return _NOTHING if session is None else self._open.get(session, _NOTHING)
 
     def missing(self, definition: ServerDefinition, session: str | None) -> tuple[str, ...]:
-        """The values that this session lacks, without which the server cannot be started for it."""
+        """The values that this session lacks, or has empty, without which the server cannot be started for it."""
         needed = session_variables(definition)
-        return tuple(sorted(needed - self.variables(session).keys())) if needed else ()
+        if not needed:
+            return ()
+        given = self.variables(session)
+        return tuple(sorted(name for name in needed if not given.get(name, "").strip()))
 
     def check(self, definition: ServerDefinition, session: str | None) -> None:
         """Raises `CredentialNeeded` when this session lacks a value."""

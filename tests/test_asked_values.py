@@ -222,6 +222,7 @@ def test_the_keyring_gives_values_and_nobody_else_sees_them(backend: str, ring: 
     ("service", "why"),
     [
         ("none", "is not there: add it with `keyring set none n`"),
+        ("empty", "is empty: add it with `keyring set empty n`"),
         ("locked", "cannot be read (RuntimeError): unlock the keyring"),
         ("nul", "holds a NUL"),
     ],
@@ -230,6 +231,7 @@ def test_an_entry_that_cannot_be_had_fails_the_start_with_the_next_step(
     backend: str, ring: Ring, service: str, why: str
 ) -> None:
     ring.set_password("nul", "n", "planted\0")
+    ring.set_password("empty", "n", "")
 
     async def main() -> None:
         with pytest.raises(ConnectFailed) as failed:
@@ -242,8 +244,8 @@ def test_an_entry_that_cannot_be_had_fails_the_start_with_the_next_step(
     run(backend, main)
 
 
-def test_each_entry_of_the_keyring_is_what_it_is_even_if_that_is_nothing(backend: str, ring: Ring) -> None:
-    entries = {("a", "b"): "one", ("b", "a"): "two", ("a", "c"): ""}
+def test_each_entry_of_the_keyring_is_what_it_is(backend: str, ring: Ring) -> None:
+    entries = {("a", "b"): "one", ("b", "a"): "two", ("a", "c"): " "}
     ring.entries.update(entries)
 
     async def main() -> None:

@@ -1099,6 +1099,42 @@ def test_serve_refuses_what_cannot_be_meant(
     assert served == []
 
 
+def test_serve_over_http_listens_where_the_configuration_says_unless_it_is_told(
+    home: Path, served: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = profiled(home, http={"listen": "127.0.0.1:8123"})
+    assert run(["serve", "--config", config, "--http"]) == 0
+    assert run(["serve", "--http", "--config", config]) == 0
+    assert run(["serve", "--config", config, "--http", ":1"]) == 0
+    assert [main.args[3].port for main in served] == [8123, 8123, 1]
+    assert run(["serve", "--http", "--config", profiled(home)]) == 2
+    assert "http.listen" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "http",
+    [
+        {"tokens": {"ann": 5}},
+        {"tokens": ["t"]},
+        {"token": {"ann": TOKEN}},
+        {"oauth": {"issuer": "https://i.example", "resource": "https://r.example/mcp", "profileClaim": ""}},
+        {"oauth": "https://i.example"},
+        "tokens",
+    ],
+    ids=str,
+)
+def test_t58_a_door_is_not_opened_while_what_guards_it_cannot_be_read(
+    http: Any, home: Path, served: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in a file that was found and not named, where what is wrong is otherwise a warning."""
+    (home / "greenroom").mkdir()
+    (home / "greenroom" / "mcp.json").write_text(json.dumps({"mcpServers": {}, "settings": {"http": http}}))
+    assert run(["serve", "--http", ":0"]) == 2
+    assert "The HTTP door is not opened" in capsys.readouterr().err
+    assert served == []
+    assert run(["serve"]) == 0, "nobody comes over HTTP"
+
+
 @pytest.mark.parametrize("words", [[], ["--http", ":0"], ["--background"]])
 @pytest.mark.parametrize(("above", "runs"), [("4", True), ("5", False)])
 def test_a_gateway_behind_too_many_gateways_is_refused_at_every_door(

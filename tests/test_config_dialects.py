@@ -18,7 +18,7 @@ from greenroom.protocol.config import (
     Settings,
 )
 from greenroom.protocol.config_parse import Layer, merge, parse_config
-from greenroom.protocol.errors import NO_EFFECT_HERE
+from greenroom.protocol.errors import NO_EFFECT_HERE, ConfigError
 
 
 def parse(**entry: Any) -> Config:
@@ -286,15 +286,44 @@ def test_our_settings_are_stronger_than_the_adapters_beside_them() -> None:
 
 
 def test_what_of_the_adapter_has_no_effect_is_said_with_the_next_step() -> None:
-    config = parse_config(
-        {"adapter": {"bind": "x", "mcpBearerToken": "t", "zebra": 1, "transforms": 5}}, strict=False
-    )
+    config = parse_config({"adapter": {"zebra": 1, "transforms": 5}}, strict=False)
     assert [str(problem) for problem in config.problems] == [
-        "config: adapter.bind: has no effect here: run `greenroom serve --http HOST:PORT`",
-        'config: adapter.mcpBearerToken: has no effect here: write the setting "http": {"tokens": {"NAME": "TOKEN"}}',
         "config: adapter.zebra: has no effect here",
         "config: adapter.transforms: has no effect here",
     ]
+
+
+def test_the_adapters_door_is_ours_and_its_token_stays_beside_what_else_is_said_of_the_door() -> None:
+    block = {"bind": "127.0.0.1:3000", "mcpBearerToken": " ${TOKEN} "}
+    for more in ({}, {"settings": {"http": {"metrics": True}}}):
+        config = parse_config({"adapter": block, **more})
+        assert config.problems == ()
+        settings = config.settings
+        assert (settings.http_listen, list(settings.http_tokens.values())) == ("127.0.0.1:3000", ["${TOKEN}"])
+        assert settings.http_metrics is bool(more)
+    ours = {"settings": {"http": {"listen": "127.0.0.1:1", "tokens": {"a": "b"}}}}
+    both = parse_config({"adapter": block, **ours}).settings
+    assert (both.http_listen, both.http_tokens) == ("127.0.0.1:1", {"a": "b"})
+
+
+@pytest.mark.parametrize("said", ["", "  ", 5, ["t"]])
+def test_t58_a_token_of_the_adapter_that_says_nothing_is_refused(said: Any) -> None:
+    with pytest.raises(ConfigError, match=r"adapter\.mcpBearerToken"):
+        parse_config({"adapter": {"mcpBearerToken": said}})
+
+
+def test_a_stronger_file_that_says_something_of_the_door_keeps_its_tokens() -> None:
+    weak = Layer(
+        "weak.json", {"settings": {"http": {"tokens": {"a": "t"}, "oauth": {"profileClaim": "team"}}}}
+    )
+    strong = Layer(
+        "strong.json", {"settings": {"http": {"metrics": True, "oauth": {"issuer": "i"}, "hosts": 5}}}
+    )
+    config = merge([strong, weak])
+    settings = config.settings
+    assert (settings.http_tokens, settings.http_oauth_profile_claim) == ({"a": "t"}, "team")
+    assert (settings.http_metrics, settings.http_oauth_issuer) == (True, "i")
+    assert [problem.where for problem in config.problems] == ["strong.json: settings.http.hosts"]
 
 
 def test_transforms_of_the_adapter_are_overrides() -> None:

@@ -123,7 +123,16 @@ def test_a_missing_variable_in_a_url_is_an_error_that_names_all_of_them() -> Non
     )
 
 
-@pytest.mark.parametrize("value", ["", "ftp://h", "http://[x", "http://u:secret@h:secret/"])
+@pytest.mark.parametrize("url", ["${U}", "http://h/${U}/mcp", "http://api.example${U}"])
+def test_t58_an_empty_variable_in_a_url_is_missing_unless_the_url_says_that_it_may_be(url: str) -> None:
+    for environ in ({"U": ""}, {"U": " "}, {}):
+        with pytest.raises(ConfigError, match="Missing environment variable"):
+            expand_definition(ServerDefinition("s", url=url), environ)
+    allowed = ServerDefinition("s", url="http://h/${U:-}/mcp")
+    assert expand_definition(allowed, {"U": ""}).definition.url == "http://h//mcp"
+
+
+@pytest.mark.parametrize("value", ["ftp://h", "http://[x", "http://u:secret@h:secret/"])
 def test_a_url_that_expands_to_nonsense_is_an_error_that_does_not_repeat_it(value: str) -> None:
     with pytest.raises(ConfigError, match="after environment interpolation it") as caught:
         expand_definition(ServerDefinition("s", url="${U}"), {"U": value})

@@ -101,6 +101,7 @@ OTHERS: list[tuple[str, Any, str, Any]] = [
     ("toolOverrides", {"t": {"hide": True}}, "tool_overrides", {"t": {"hide": True}}),
     ("approve", ["a*"], "approve", ("a*",)),
     ("bootstrap", False, "bootstrap", False),
+    ("http.listen", "127.0.0.1:1", "http_listen", "127.0.0.1:1"),
     ("http.tokens", {"ann": "${T}"}, "http_tokens", {"ann": "${T}"}),
     ("http.tokenProfiles", {"ann": "w"}, "http_token_profiles", {"ann": "w"}),
     ("http.oauth.issuer", "https://i.example", "http_oauth_issuer", "https://i.example"),

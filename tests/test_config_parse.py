@@ -186,9 +186,7 @@ def test_the_adapters_json_file_is_read_as_it_is() -> None:
     assert config.settings.isolation is Isolation.PER_CALL
     assert config.servers["a"].command == "x"
     assert "neither" in config.broken["b"].what
-    assert "config: adapter.bind: has no effect here: run `greenroom serve --http HOST:PORT`" in warnings(
-        config
-    )
+    assert config.settings.http_listen == "x"
 
 
 def test_both_spellings_of_the_section_are_read() -> None:

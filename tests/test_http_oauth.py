@@ -263,6 +263,25 @@ def test_a_token_has_the_profile_that_its_claim_or_scope_names() -> None:
     with_oauth(body, profile_claim="team", profiles={"mcp:work": "work", "mcp:home": "home"})
 
 
+def test_t58_who_brings_an_empty_claim_sees_nothing(tmp_path: Path) -> None:
+    resource = "https://gateway.example/mcp"
+    with auth_server(signs=True, keys=[KEY.public()]) as stage:
+        oauth = {"issuer": stage.base, "resource": resource, "profileClaim": "team"}
+        with served(tmp_path, {"one": faulty(tmp_path, "one")}, http={"oauth": oauth}) as one:
+
+            def of(**claims: Any) -> dict[str, str]:
+                return bearer(stage.signed(KEY, aud=resource, **claims))
+
+            hello = request("initialize", 0, {**HELLO, "capabilities": {}})
+            for claims in ({"team": ""}, {"team": "  "}, {"team": None}):
+                assert one.post(hello, **of(**claims)).status_code == 403
+                for page in ("status", "map", "events"):
+                    answer = one.http.get(one.url.replace("/mcp", f"/{page}"), headers=of(**claims))
+                    assert (answer.status_code, "one" in answer.text) == (403, False), page
+            assert one.post(hello, **of(team="work", sub="")).status_code == 401
+            assert one.post(hello, **of(team="work")).status_code == 404, "there is no such profile here"
+
+
 def test_a_claim_that_is_no_text_names_no_profile_and_some_issuers_name_the_program_otherwise() -> None:
     terms = Terms("https://i", "https://us/mcp", ("us",), profile_claim="team", profiles={"mcp:home": "home"})
     door = OAuth(terms, [].append)
@@ -708,7 +727,9 @@ def test_one_of_two_keys_with_the_same_id_is_not_guessed() -> None:
         ({"profiles": {"mcp:home": "home"}}, {"scope": "mcp"}, 403),
         ({"profile_claim": "team"}, {"team": "work"}, "work"),
         ({"profile_claim": "team"}, {}, 403),
-        ({"profile_claim": "team"}, {"team": ""}, ""),
+        ({"profile_claim": "team"}, {"team": ""}, 403),
+        ({"profile_claim": "team"}, {"team": " "}, 403),
+        ({"profile_claim": "team", "profiles": {"mcp": "home"}}, {"team": "", "scope": "mcp"}, "home"),
         ({"profiles": {"b": "first", "a": "second"}}, {"scope": "a b"}, "first"),
         ({"scopes": ("mcp",)}, {"scope": "other"}, 403),
         ({"scopes": ("mcp",)}, {"scope": 7}, 403),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -19,7 +20,8 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from tests.support.gateway import PATIENCE, faulty, gone_within, logged_pids, serve
+from tests.support.forked import GREENROOM
+from tests.support.gateway import PATIENCE, faulty, gone_within, logged_pids, serve, started
 from tests.support.http_door import ACCEPT, HELLO, NO_CERTIFICATES, request
 
 from greenroom.gateway import _serve_http
@@ -199,6 +201,39 @@ def test_tokens_come_from_the_settings_and_from_a_file(tmp_path: Path) -> None:
 
 
 GOOD = "0123456789abcdef"  # the shortest
+
+
+def test_the_adapters_file_opens_its_door_with_its_token_and_never_without(tmp_path: Path) -> None:
+    entry = faulty(tmp_path, "one")
+
+    def file(**adapter: str) -> Path:
+        path = tmp_path / "adapter.yaml"
+        path.write_text(json.dumps({"adapter": adapter, "servers": {"one": {"type": "stdio", **entry}}}))
+        return path
+
+    def serving(path: Path, **environ: str) -> Any:
+        places = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+        words = [*GREENROOM, "serve", "--http", "--expose", "direct", "--config", str(path)]
+        return started(
+            *words, env={"PATH": os.environ["PATH"], **places, **environ}, cwd=tmp_path, stderr=stderr
+        )
+
+    log = tmp_path / "stderr.txt"
+    good = file(bind="127.0.0.1:0", mcpBearerToken="${T}")
+    with log.open("wb") as stderr, serving(good, T=TOKEN) as gateway:
+        one = Served(gateway.process, log)
+        with one.http as http:
+            session = one.session()
+            assert "hi" in one.post(call("one_echo", text="hi"), **session).text
+            http.headers.pop("authorization")
+            assert one.post(request("initialize", 0, HELLO)).status_code == 401
+    for environ in ({}, {"T": ""}, {"T": "short"}):
+        with log.open("wb") as stderr, serving(good, **environ) as gateway:
+            assert gateway.process.wait(PATIENCE) == 2, environ
+    for wrong in ("", " "):
+        with log.open("wb") as stderr, serving(file(bind="127.0.0.1:0", mcpBearerToken=wrong)) as gateway:
+            assert gateway.process.wait(PATIENCE) == 2
+    gone_within(logged_pids(tmp_path))
 
 
 @pytest.mark.parametrize(

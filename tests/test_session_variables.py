@@ -135,6 +135,26 @@ def test_what_a_session_does_not_give_is_named_and_nothing_is_started(isolation:
     run_virtual(backend, main)
 
 
+@pytest.mark.parametrize("isolation", ["per_session", "per_call"])
+def test_t58_an_empty_value_of_a_session_is_none_and_nothing_is_started(isolation: str, backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        entry = {"isolation": isolation, "args": ["${session.TOKEN}"]}
+        async with open_room({"a": server}, entries={"a": entry}) as room:
+            for name, value in (("alice", ""), ("bob", " \n")):
+                async with room.session(name, variables={"TOKEN": value}) as session:
+                    with pytest.raises(CredentialNeeded) as said:
+                        await session.call("a_echo")
+                    assert said.value.variables == ("TOKEN",)
+            assert server.starts == 0
+            for name in ("", " "):
+                with pytest.raises(UsageError, match="needs a name"):
+                    async with room.session(name):
+                        pass
+
+    run_virtual(backend, main)
+
+
 def test_the_gate_does_not_count_a_missing_credential_and_who_has_them_is_served(backend: str) -> None:
     async def main() -> None:
         server = FakeServer()

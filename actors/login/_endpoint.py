@@ -79,7 +79,7 @@ def post(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple
 def as_client(login: Login, form: dict[str, str]) -> dict[str, str]:
     """Say in `form` which client asks. Returns the headers that it needs."""
     form["client_id"] = login.client_id
-    if login.client_secret is None or login.auth_method == "none":
+    if not login.client_secret or login.auth_method == "none":
         return {}
     if login.auth_method == "client_secret_basic":
         pair = f"{quote(login.client_id, safe='')}:{quote(login.client_secret, safe='')}"

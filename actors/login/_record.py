@@ -47,7 +47,7 @@ class Login:
 
     @property
     def can_be_renewed(self) -> bool:
-        return self.refresh_token is not None and self.token_endpoint is not None
+        return bool(self.refresh_token and self.token_endpoint)
 
     @property
     def is_of_client(self) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...protocol.config import Config
 
 
+_GUARDS = (": settings.http", ": adapter.mcpBearerToken")  # places of settings that say who may use the door
 _TURN = 0.001  # seconds for which a thread may keep the interpreter from the loop; a fifth of the default
 
 
@@ -67,7 +68,13 @@ _TURN = 0.001  # seconds for which a thread may keep the interpreter from the lo
     "--ready", type=int, hidden=True, metavar="FD", help="Tell this descriptor that clients can come."
 )
 @click.option("--lock", type=int, hidden=True, metavar="FD", help="Hold this descriptor until then.")
-@click.option("--http", metavar="HOST:PORT", help="Serve Streamable HTTP there, at /mcp, instead of stdio.")
+@click.option(
+    "--http",
+    is_flag=False,
+    flag_value="",
+    metavar="HOST:PORT",
+    help="Serve Streamable HTTP there, at /mcp, instead of stdio. Without a value: where http.listen says.",
+)
 @click.option(
     "--token-file", type=click.Path(path_type=Path), help="With --http: bearer tokens that are accepted."
 )
@@ -117,8 +124,8 @@ def serve_command(
         raise UsageError(f"{stray[0]} is for --http HOST:PORT. Add that, or leave it out.")
     if http is not None and (background or as_room is not None):
         raise UsageError("--background and --http do not go together. Leave one of them out.")
-    where = None if http is None else _address(http)
     read = read_config(config_path, most=None)
+    where = None if http is None else _address(http or _listen_in(read))
     if (
         where is not None and read.settings.isolation is None
     ):  # many clients: none of them shares a child by default
@@ -150,6 +157,7 @@ def serve_command(
         reread=reread,
     )
     if where is not None:
+        _check_door(config)
         from .._http_door import terms_in, tokens_in
         from .._serve_http import HttpOptions, serve_http
 
@@ -191,11 +199,28 @@ def check_start(command: str) -> None:
         raise UsageError(text)
 
 
+def _listen_in(config: Config) -> str:
+    """Where the configuration says that the door is. Raises `UsageError` when it says nothing."""
+    if config.settings.http_listen is None:
+        raise UsageError(
+            "--http needs HOST:PORT, such as 127.0.0.1:8000, or the setting http.listen. Give one."
+        )
+    return config.settings.http_listen
+
+
+def _check_door(config: Config) -> None:
+    """Raises `UsageError` for a door of which not everything that guards it could be read. A file that was found, and
+    not named, is used as far as possible. With less than it says, this door might be open to everybody."""
+    for problem in config.problems:
+        if any(part in problem.where for part in _GUARDS):
+            raise UsageError(f"The HTTP door is not opened, for it may lack a guard. {problem}. Correct it.")
+
+
 def _address(text: str) -> tuple[str, int]:
     """A host and a port. `[::1]:8000` and `:8000` (on 127.0.0.1) are fine; port 0 takes a free one."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise UsageError(f"--http {text} is no HOST:PORT. Write it like 127.0.0.1:8000.")
+        raise UsageError(f"{text} is no HOST:PORT for the HTTP door. Write it like 127.0.0.1:8000.")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 

@@ -67,8 +67,9 @@ def tokens_in(
     profile on each. Raises `UsageError` when one of them cannot be used."""
     found: list[Token] = []
     for name, text in settings.http_tokens.items():
-        if missing := missing_variables(text, environ):
-            raise UsageError(f"The token {name!r} needs the variable {missing[0]}, which is not set. Set it.")
+        if missing := missing_variables(text, environ, may_be_empty=False):
+            what = "is empty" if missing[0] in environ else "is not set"
+            raise UsageError(f"The token {name!r} needs the variable {missing[0]}, which {what}. Set it.")
         found.append(Token.of(name, expand(text, environ), settings.http_token_profiles.get(name, profile)))
     if file is not None:
         found += _in_file(file, profile)

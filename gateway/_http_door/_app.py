@@ -137,7 +137,7 @@ class HttpDoor:
         caller = await self._access.caller(request)
         page = self._pages.get(request.path)
         if page is not None:
-            await self._show(page, request, Caller(caller.name, caller.profile or self._profile))
+            await self._show(page, request, Caller(caller.name, self._bound(caller)))
             return
         found = _PATH.fullmatch(request.path)
         if found is None:
@@ -159,9 +159,13 @@ class HttpDoor:
             raise not_allowed("GET")
         await page(request, caller)
 
+    def _bound(self, caller: Caller) -> str | None:
+        """The profile that this caller is bound to; None: it sees everything."""
+        return caller.profile if caller.profile is not None else self._profile
+
     def _profile_of(self, caller: Caller, named: bytes | None) -> str | None:
         """What this caller sees. A caller that is bound to a profile can name no other one."""
-        bound = caller.profile or self._profile
+        bound = self._bound(caller)
         if named is None:
             return bound
         if bound is not None and named.decode() != bound:

@@ -69,6 +69,11 @@ def terms_in(settings: Settings) -> Terms | None:
     for name, url in (("issuer", issuer), ("resource", resource), ("jwksUrl", settings.http_oauth_jwks)):
         if url is not None and not _is_plain(url):
             raise UsageError(f"http.oauth.{name} must be an https URL without user, query or fragment.")
+    for name, texts in (("audiences", settings.http_oauth_audiences), ("scopes", settings.http_oauth_scopes)):
+        if not all(text.strip() for text in texts):
+            raise UsageError(
+                f"http.oauth.{name} holds an empty text. Write what a token must have, or take it out."
+            )
     return Terms(
         issuer=issuer,
         resource=resource,
@@ -187,14 +192,22 @@ class OAuth:
         terms = self._terms
         if not scopes.issuperset(terms.scopes):
             raise Refusal(403, "Forbidden: the token lacks a scope.", self.challenge("insufficient_scope"))
-        profile: Any = claims.get(terms.profile_claim) if terms.profile_claim is not None else None
-        if not isinstance(profile, str):
+        profile = _said_in(claims, terms.profile_claim) if terms.profile_claim is not None else None
+        if profile is None:
             profile = next((name for scope, name in terms.profiles.items() if scope in scopes), None)
         if profile is None and terms.binds:
             text = "Forbidden: the token belongs to no profile of this gateway."
             raise Refusal(403, text, self.challenge("insufficient_scope"))
-        client = claims.get("client_id", claims.get("azp"))
-        return Caller(f"{OAUTH}{claims['sub']}", profile, client if isinstance(client, str) else None)
+        subject = _said_in(claims, "sub")
+        if subject is None:
+            raise self._wrong("the token is nobody's")
+        return Caller(f"{OAUTH}{subject}", profile, _said_in(claims, "client_id") or _said_in(claims, "azp"))
+
+
+def _said_in(claims: Mapping[str, Any], name: str) -> str | None:
+    """What a claim says. None: it is not there, it is no text, or it is empty and so says nothing."""
+    said = claims.get(name)
+    return said if isinstance(said, str) and said.strip() else None
 
 
 def _scopes_in(claims: Mapping[str, Any]) -> frozenset[str]:
@@ -202,4 +215,5 @@ def _scopes_in(claims: Mapping[str, Any]) -> frozenset[str]:
     said: Any = claims.get("scope", claims.get("scp", ""))
     if isinstance(said, str):
         return frozenset(said.split())
-    return frozenset(map(str, cast("list[Any]", said))) if isinstance(said, list) else frozenset()
+    listed = map(str, cast("list[Any]", said)) if isinstance(said, list) else ()
+    return frozenset(scope for scope in listed if scope.strip())
