@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ._call import Call, Tally
     from ._catalogue_file import CatalogueFile, default_cache_path
     from ._catalogue_writer import CatalogueWriter, Flush, Save, Store
-    from ._condition import declared_to, doing, is_outdated, last_line, pid_of
+    from ._condition import declared_to, is_outdated, last_line, pid_of
     from ._connection import Connection, Connector, ConnectorFactory, Handshake, Listing
     from ._core import CoreActor
     from ._guard import Guard
@@ -61,7 +61,7 @@ _HOMES = {
     "._call": ("Call", "Tally",),
     "._catalogue_file": ("CatalogueFile", "default_cache_path",),
     "._catalogue_writer": ("CatalogueWriter", "Flush", "Save", "Store",),
-    "._condition": ("declared_to", "doing", "is_outdated", "last_line", "pid_of",),
+    "._condition": ("declared_to", "is_outdated", "last_line", "pid_of",),
     "._connection": ("Connection", "Connector", "ConnectorFactory", "Handshake", "Listing",),
     "._core": ("CoreActor",),
     "._guard": ("Guard",),
@@ -166,7 +166,6 @@ __all__ = [
     "current_backend",
     "declared_to",
     "default_cache_path",
-    "doing",
     "fetched",
     "in_turns",
     "is_outdated",

@@ -12,7 +12,6 @@ from ..protocol.errors import CallError, Reach
 from ..protocol.jsonrpc import RpcError
 from ..protocol.lifecycle import Means, Reason, State
 from . import _call_errors as errors
-from ._condition import is_asking
 from ._messages import login_needed
 from ._peer import LostReason
 
@@ -103,7 +102,7 @@ def expire_sent(table: CallTable, now: float) -> None:
 
 def _may_wait(table: CallTable, call: Call, now: float) -> bool:
     """While the server waits for its client, its calls do not time out: people take their time."""
-    if call.timeout is None or now >= call.total_deadline or not is_asking(table.actor):
+    if call.timeout is None or now >= call.total_deadline or not table.actor.is_asking:
         return False
     call.deadline = min(now + call.timeout, call.total_deadline)
     return True

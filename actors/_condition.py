@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..protocol.config import Era
 from ..protocol.jsonrpc import MODERN_VERSIONS
-from ..protocol.lifecycle import State
 from ._host import covers
 
 if TYPE_CHECKING:
@@ -25,23 +24,6 @@ def pid_of(actor: ServerActor) -> int | None:
 def last_line(actor: ServerActor) -> str:
     """The last lines of its stderr."""
     return actor.incarnation.last_line if actor.incarnation is not None else ""
-
-
-def is_asking(actor: ServerActor) -> bool:
-    """Whether the server waits for an answer from its client."""
-    return actor.incarnation is not None and len(actor.incarnation.questions) > 0
-
-
-def doing(actor: ServerActor) -> str:
-    """What a waiting call is waiting for, in words."""
-    if actor.life.state is State.IDLE:
-        return f"waiting for {actor.start.waiting_for or 'its start'}"
-    if actor.is_installing:
-        took = actor.context.backend.now() - actor.start.waits_since
-        wrote = last_line(actor)
-        return f"installing for {took:.0f} s, which goes on" + (f": {wrote}" if wrote else "")
-    tail = actor.incarnation.stderr_tail() if actor.incarnation is not None else ()
-    return f"still {actor.life.state.value}" + (f"; stderr: {' — '.join(tail)}" if tail else "")
 
 
 def declared_to(actor: ServerActor) -> Mapping[str, Any] | None:

@@ -135,6 +135,24 @@ class ServerActor:
         return connecting and self.incarnation is not None and self.incarnation.is_installing
 
     @property
+    def is_asking(self) -> bool:
+        """Whether the server waits for an answer from its client."""
+        return self.incarnation is not None and len(self.incarnation.questions) > 0
+
+    @property
+    def doing(self) -> str:
+        """What a waiting call is waiting for, in words."""
+        if self.life.state is State.IDLE:
+            return f"waiting for {self.start.waiting_for or 'its start'}"
+        incarnation = self.incarnation
+        if self.is_installing:
+            took = self.context.backend.now() - self.start.waits_since
+            wrote = incarnation.last_line if incarnation is not None else ""
+            return f"installing for {took:.0f} s, which goes on" + (f": {wrote}" if wrote else "")
+        tail = incarnation.stderr_tail() if incarnation is not None else ()
+        return f"still {self.life.state.value}" + (f"; stderr: {' — '.join(tail)}" if tail else "")
+
+    @property
     def is_awaited(self) -> bool:
         """Calls, waits or subscribed resources need a connection."""
         return bool(self.mailbox.user or self.subscriptions.uris or self.is_waited_for)

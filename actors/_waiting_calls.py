@@ -18,7 +18,6 @@ from ..protocol.errors import Busy, CallError
 from ..protocol.jsonrpc import weigh
 from ..protocol.lifecycle import State
 from . import _call_errors as errors
-from ._condition import doing
 
 if TYPE_CHECKING:
     from ._call import Call
@@ -132,7 +131,7 @@ class WaitingCalls:
         for call in expired:
             if call not in self.calls:
                 continue  # cancelled by the callback of an earlier one
-            what = doing(self._actor)
+            what = self._actor.doing
             self.remove(call)
             waited = self._context.settings.queue_timeout
             self._table.end(call, errors.not_ready(self._actor.address.server, waited, what))

@@ -26,10 +26,16 @@ from typing import Any, Final, Protocol
 
 import anyio
 
-from ..actors import Part
-
 LOOK_AGAIN: Final = 2.0  # seconds between two rings without the kernel's help
 _MOST_LINKS: Final = 40  # as many as the system itself follows
+
+
+class KernelWatch(Protocol):
+    """Hears whether the kernel reports changes."""
+
+    def works(self) -> object: ...
+
+    def failed(self, why: OSError, /) -> object: ...
 
 
 class Bell(Protocol):
@@ -39,9 +45,9 @@ class Bell(Protocol):
 
 
 @contextmanager
-def hung_at(paths: Collection[Path], part: Part) -> Generator[Bell]:
-    """A bell for these absolute paths. `part` is told whether the kernel reports changes, on systems where it
-    can. Raises nothing."""
+def hung_at(paths: Collection[Path], kernel_watch: KernelWatch) -> Generator[Bell]:
+    """A bell for these absolute paths. `kernel_watch` is told whether the kernel reports changes, on
+    systems where it can. Raises nothing."""
     bell: Bell = _Clock()
     with ExitStack() as stack:
         try:
@@ -49,9 +55,9 @@ def hung_at(paths: Collection[Path], part: Part) -> Generator[Bell]:
             if catalogue is not None:
                 kernel = stack.enter_context(catalogue.INotify(nonblocking=True))
                 bell = _KernelBell(kernel, catalogue, paths)
-                part.works()
+                kernel_watch.works()
         except OSError as error:  # too many instances, watches or descriptors
-            part.failed(error)
+            kernel_watch.failed(error)
         yield bell
 
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from ..protocol.config import Scrub
 from ..protocol.jsonrpc import decode_result, encode_json
-
-if TYPE_CHECKING:
-    from ._room import Room
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 _LONGEST: Final = 1 << 16  # bytes: looking through them takes some milliseconds
@@ -22,10 +19,24 @@ _INSTEAD: Final = "[REDACTED: too long to be looked through]"
 _WORDS: Final = ("message", "data", "logger")
 
 
-def scrubbed_params(room: Room, door: Scrub, server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+class Scrubber(Protocol):
+    def scrub(self, raw: bytes, /) -> bytes: ...
+
+
+class Scrubbing(Protocol):
+    """A room, or a session of it."""
+
+    def scrubber(self, server: str, door: Scrub, /) -> Scrubber | None:
+        """What scrubs a server's results at a door; None: nothing does."""
+        ...
+
+
+def scrubbed_params(
+    scrubbing: Scrubbing, door: Scrub, server: str, params: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """The params of a notification of `server` as this door may show them; the same object if there is nothing to
     remove."""
-    scrubber = room.scrubber(server, door)
+    scrubber = scrubbing.scrubber(server, door)
     if scrubber is None:
         return params
     raw = encode_json(params)
@@ -37,20 +48,22 @@ def scrubbed_params(room: Room, door: Scrub, server: str, params: Mapping[str, A
 
 
 def scrubbed_question(
-    room: Room, door: Scrub, server: str, method: str, params: Mapping[str, Any]
+    scrubbing: Scrubbing, door: Scrub, server: str, method: str, params: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """The params of a question of `server` as this door may show them. Only the sentence that a person reads is looked
     through: a form has members such as `password`, an address is opened as it is, and a model's messages are the
     server's own."""
     if method != "elicitation/create" or not isinstance(params.get("message"), str):
         return params
-    return {**params, **scrubbed_params(room, door, server, {"message": params["message"]})}
+    return {**params, **scrubbed_params(scrubbing, door, server, {"message": params["message"]})}
 
 
-def scrubbed_progress(room: Room, door: Scrub, server: str, progress: OnProgress) -> OnProgress:
+def scrubbed_progress(scrubbing: Scrubbing, door: Scrub, server: str, progress: OnProgress) -> OnProgress:
     """`progress` for a call of `server`, which is told without credentials."""
-    return partial(_told, room, door, server, progress)
+    return partial(_told, scrubbing, door, server, progress)
 
 
-def _told(room: Room, door: Scrub, server: str, progress: OnProgress, params: Mapping[str, Any]) -> None:
-    progress(scrubbed_params(room, door, server, params))
+def _told(
+    scrubbing: Scrubbing, door: Scrub, server: str, progress: OnProgress, params: Mapping[str, Any]
+) -> None:
+    progress(scrubbed_params(scrubbing, door, server, params))

@@ -23,10 +23,11 @@ from ._fit import fit
 from ._ranking import Document
 from ._sdk_types import sdk_types
 from .catalogue import Raw
-from .errors import CallError, TaskNeeded, ToolChanged
+from .errors import CallError, TaskNeeded
 from .mirrored import Path, mirrored_in
 from .names import Proposal, normal, settling
 from .overrides import ToolOverride
+from .pinning import tool_changed
 from .plain_text import unhidden
 from .slices import Pace, Slices, finish
 
@@ -62,6 +63,10 @@ class Target:
         """What the server itself calls it; a renamed tool's new name."""
         override = self.override
         return self.original if override is None or override.rename is None else override.rename
+
+    def in_caller_names(self, message: str) -> str:
+        """A message of its server, with the names under which its caller knows the tool and its parameters."""
+        return message if self.override is None else self.override.told(message, self.original)
 
     @cached_property
     def is_harmless(self) -> bool:
@@ -128,7 +133,7 @@ class Target:
     def refusal(self) -> CallError:
         """The error of a call to a tool that may not be called."""
         if self.changed is not None:
-            return ToolChanged.of(self.name, self.server, self.original, self.changed)
+            return tool_changed(self.name, self.server, self.original, self.changed)
         return TaskNeeded.of(self.name, self.server)
 
     @cached_property

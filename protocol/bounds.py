@@ -8,11 +8,9 @@ setting changes a bound, the number is that setting's default.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import attrs
-
-from .config import Settings
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -96,13 +94,9 @@ class Bound:
     most: int | None = None
     setting: str = ""
 
-    @property
-    def number(self) -> int:
-        """How many of `unit` there may be, unless a setting says otherwise."""
-        if self.most is not None:
-            return self.most
-        value: Any = getattr(Settings(), self.setting)
-        return int(value)
+    def value_in(self, settings: object) -> int:
+        """How many of `unit` there may be under these settings (`Settings` of a configuration)."""
+        return int(getattr(settings, self.setting)) if self.most is None else self.most
 
 
 BOUNDS: Final = (

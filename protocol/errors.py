@@ -27,8 +27,6 @@ from typing import Any, Final, cast
 
 import attrs
 
-from .pinning import changed_parts, next_step
-
 
 class Reach(enum.StrEnum):
     """How far a request got; it only moves forward. Each member is a string, also in JSON."""
@@ -353,11 +351,6 @@ class ToolChanged(CallError):
     """The tool's definition has changed, and its owner has not accepted that yet. Not sent."""
 
     code = "tool_changed"
-
-    @classmethod
-    def of(cls, tool: str, server: str, original: str, parts: Sequence[str]) -> ToolChanged:
-        text = f'Tool "{tool}" was not called: {changed_parts(parts)} changed since its owner last saw it.'
-        return cls(f"{text} {next_step(server, original)}", server=server, tool=tool)
 
 
 class Drained(CallError):

@@ -23,6 +23,7 @@ from typing import Any, Final
 import attrs
 
 from .catalogue import Pinned, Raw
+from .errors import ToolChanged
 from .plain_text import unhidden
 
 PARTS: Final = ("description", "input schema", "output schema", "annotations")
@@ -133,6 +134,12 @@ def changed_parts(parts: Sequence[str]) -> str:
 def next_step(server: str, tool: str = "") -> str:
     """How the owner of a changed tool looks at it, and allows it."""
     return f"To see and allow it, the owner runs: {command(server, tool)}"
+
+
+def tool_changed(tool: str, server: str, original: str, parts: Sequence[str]) -> ToolChanged:
+    """The refusal of a call to a tool of which these parts have changed. `original`: the server's own name for it."""
+    text = f'Tool "{tool}" was not called: {changed_parts(parts)} changed since its owner last saw it.'
+    return ToolChanged(f"{text} {next_step(server, original)}", server=server, tool=tool)
 
 
 def command(server: str, tool: str = "") -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult, GetPromptResult, ReadResourceResult
 
-    from ._namespace import Target
+    from .shown import Called
 
 
 @attrs.frozen(eq=False)
@@ -28,7 +28,7 @@ class ToolResult:
     """
 
     raw: dict[str, Any]
-    target: Target | None = None  # what was called
+    target: Called | None = None  # what was called
 
     @property
     def content(self) -> list[dict[str, Any]]:

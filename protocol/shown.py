@@ -5,9 +5,8 @@ error, also the parameters that it expects. The `mcp` tool and `ToolResult.for_m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from ._namespace import Target
 from .content import (
     MAX_BYTES,
     MAX_LINES,
@@ -25,9 +24,34 @@ from .slices import Slices
 _EXPECTED: Final = "\n\nExpected parameters:\n"
 
 
+class Called(Protocol):
+    """What was called: a tool, or a resource that is read as one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def server(self) -> str: ...
+
+    @property
+    def original(self) -> str:
+        """The server's own name for it; of a resource, its URI."""
+        ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def input_schema(self) -> Mapping[str, Any] | None: ...
+
+    def in_caller_names(self, message: str) -> str:
+        """The server's message, with the names under which its caller knows the tool and its parameters."""
+        ...
+
+
 def shown(
     result: Mapping[str, Any],
-    target: Target | None,
+    target: Called | None,
     *,
     max_bytes: int = MAX_BYTES,
     max_lines: int = MAX_LINES,
@@ -41,7 +65,7 @@ def shown(
 
 
 def showing(
-    result: Mapping[str, Any], target: Target | None, *, max_bytes: int, max_lines: int
+    result: Mapping[str, Any], target: Called | None, *, max_bytes: int, max_lines: int
 ) -> Slices[Guarded]:
     """`shown` of a large result, in slices."""
     blocks = yield from making_blocks(result, is_read=_is_read(target, result))
@@ -51,7 +75,7 @@ def showing(
     return (yield from guarding(blocks, max_bytes=max_bytes, max_lines=max_lines))
 
 
-def expected_parameters(target: Target | None, message: str = "") -> str:
+def expected_parameters(target: Called | None, message: str = "") -> str:
     """The parameters that the tool expects: the end of the text of every failed call. Empty if `message` has them
     already, as the error of a gateway behind this one does."""
     if target is None or _EXPECTED in message:
@@ -61,19 +85,19 @@ def expected_parameters(target: Target | None, message: str = "") -> str:
     return _EXPECTED + unhidden(parameters_text(target.input_schema))
 
 
-def _is_read(target: Target | None, result: Mapping[str, Any]) -> bool:
+def _is_read(target: Called | None, result: Mapping[str, Any]) -> bool:
     """Whether a resource was read as a tool. If the target is not known, the shape of the result tells."""
     return "contents" in result and "content" not in result if target is None else target.kind == "resource"
 
 
-def _as_error(blocks: Sequence[Mapping[str, Any]], target: Target | None) -> list[dict[str, Any]]:
+def _as_error(blocks: Sequence[Mapping[str, Any]], target: Called | None) -> list[dict[str, Any]]:
     """`Error: …` (said once) with the expected parameters, then everything else that the tool sent."""
     texts = [block["text"] for block in blocks if block.get("type") == "text"]
     message = "\n".join(texts).strip()
     if not message or message == "(empty result)":
         message = "Tool execution failed"
-    if target is not None and target.override is not None:
-        message = target.override.told(message, target.original)
+    if target is not None:
+        message = target.in_caller_names(message)
     said = message if message.startswith("Error:") else f"Error: {message}"
     text = said + expected_parameters(target, message)
     others = [dict(block) for block in blocks if block.get("type") != "text"]

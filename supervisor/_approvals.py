@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 from msgspec import Raw
@@ -33,15 +33,14 @@ from ..actors import Call, RoomContext, Tally
 from ..protocol.address import Address
 from ..protocol.approval import ApprovalRequest, Verdict, asks_about, grant, hints_of, question
 from ..protocol.bounds import APPROVALS_REMEMBERED, APPROVALS_WAITING
-from ..protocol.config import Approve, Config
+from ..protocol.config import Approve, Config, ServerDefinition
 from ..protocol.errors import ApprovalDenied, ApprovalNeeded, Bug, CallError, RoomClosed
 from ..protocol.events import ApprovalDecision, ApprovalMove
 from ..protocol.index import Target
 from ..protocol.jsonrpc import RpcFault, WireFault, encode_json, read_parts, read_value
 from ..protocol.secrets import in_words
 from ._approval_desk import Desk
-from ._approvers import Approvers, nobody
-from ._directory import Directory
+from ._approvers import Answerers, Approvers, nobody
 from ._held_call import Caller, HeldCall, Key, Told
 
 _MOVES: Final[Mapping[Verdict | None, ApprovalMove]] = {
@@ -52,13 +51,43 @@ _MOVES: Final[Mapping[Verdict | None, ApprovalMove]] = {
 _MORE: Final = frozenset({"inputResponses", "requestState"})  # a call that brings more input has one of these
 
 
+class Configured(Protocol):
+    """A server that is configured."""
+
+    @property
+    def address(self) -> Address: ...
+
+    @property
+    def definition(self) -> ServerDefinition: ...
+
+    @property
+    def refusal(self) -> CallError | None:
+        """Why it cannot be called at all."""
+        ...
+
+
+class Servers(Protocol):
+    """The servers of a room, and the sessions that can be asked about calls to them."""
+
+    @property
+    def records(self) -> Mapping[str, Configured]: ...
+
+    @property
+    def sessions(self) -> Answerers: ...
+
+    @property
+    def closing(self) -> CallError | None:
+        """Why nothing is accepted any more. None: the room is not closing."""
+        ...
+
+
 class Approvals:
-    def __init__(self, context: RoomContext, directory: Directory) -> None:
+    def __init__(self, context: RoomContext, servers: Servers) -> None:
         self.asks = False  # whether there are calls that somebody has to allow
         self._context = context
-        self._directory = directory
+        self._servers = servers
         self.desk = Desk(context.backend.now)
-        self._approvers = Approvers(context, directory.sessions, self.desk)
+        self._approvers = Approvers(context, servers.sessions, self.desk)
         self._held: dict[HeldCall, None] = {}
         self._asked: dict[Key, HeldCall] = {}  # about whom somebody is asked now
         self._allowed: dict[str | None, OrderedDict[bytes, str]] = {}  # for the session; each with its server
@@ -86,7 +115,7 @@ class Approvals:
     def holds(self, caller: Caller, server: str, call: Call) -> bool:
         """Whether the call has to wait for somebody's yes. It is held then, and ends later. Raises the `CallError` with
         which it is refused."""
-        record = self._directory.records.get(server)
+        record = self._servers.records.get(server)
         if record is None or (call.tool is None and call.method != "tools/call"):
             return False
         rule = record.definition.approve
@@ -98,7 +127,7 @@ class Approvals:
         target = _target(caller, server, call, original)
         if not asks_about(rule, server, original, target):
             return False
-        refusal = self._directory.closing or record.refusal
+        refusal = self._servers.closing or record.refusal
         if refusal is not None:
             raise refusal.copy()
         raw = encode_json(params.get("arguments") or {})

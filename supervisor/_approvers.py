@@ -11,7 +11,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ..actors import Call, Host, RoomContext, ServerRequest, lacking
 from ..protocol.address import Address
@@ -20,7 +20,6 @@ from ..protocol.errors import ApprovalNeeded, RpcRefusal
 from ..protocol.events import Note, NoteCode
 from ._approval_desk import Desk
 from ._callbacks import OnApproval
-from ._sessions import Sessions
 
 _ASK: Final = "elicitation/create"
 _HOW: Final = (
@@ -30,8 +29,23 @@ _HOW: Final = (
 )
 
 
+class Answerers(Protocol):
+    """Who can be asked, in a room and its sessions (None: the room itself)."""
+
+    @property
+    def approvers(self) -> Mapping[str | None, OnApproval]: ...
+
+    def answers_for(self, session: str | None) -> str | None:
+        """Whose client answers for this session."""
+        ...
+
+    def host(self, session: str | None) -> Host:
+        """Raises `KeyError`."""
+        ...
+
+
 class Approvers:
-    def __init__(self, context: RoomContext, sessions: Sessions, desk: Desk) -> None:
+    def __init__(self, context: RoomContext, sessions: Answerers, desk: Desk) -> None:
         self._context = context
         self._sessions = sessions
         self._desk = desk

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 
-from ..actors import Call, ServerActor, Sync, doing
+from ..actors import Call, ServerActor, Sync
 from ..protocol.audit import Asked
 from ..protocol.config import Scrub
 from ..protocol.errors import (
@@ -52,8 +51,11 @@ class Caller:
         self.session = session
         self.view = view
         self.is_over = False  # a session's end
-        # What scrubs a server's results at a door. It is asked about each result, so a call of ours is saved.
-        self.scrubber: Callable[[str, Scrub], Scrubber | None] = partial(scrubber_of, runtime, session)
+
+    def scrubber(self, server: str, door: Scrub) -> Scrubber | None:
+        """What scrubs a server's results at a door; None: nothing does."""
+        runtime = self.runtime
+        return scrubber_of(runtime.config, runtime.root.context.secrets, self.session, server, door)
 
     @property
     def live(self) -> Runtime:
@@ -237,7 +239,7 @@ class Caller:
 
 def _not_ready(actor: ServerActor, waited: float) -> CallTimeout:
     server = actor.address.server
-    text = f'Server "{server}" was not ready within {waited:.3g}s ({doing(actor)}); nothing was sent.'
+    text = f'Server "{server}" was not ready within {waited:.3g}s ({actor.doing}); nothing was sent.'
     return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
 
 

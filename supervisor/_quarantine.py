@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from ..actors import Call, ServerActor
 from ..protocol.errors import ToolChanged
-from ._records import ServerRecord, record_of
+from ..protocol.pinning import tool_changed
+from ._records import ServerRecord
 
 
 def quarantine(record: ServerRecord, tools: Mapping[str, tuple[str, ...]]) -> None:
@@ -17,10 +18,10 @@ def quarantine(record: ServerRecord, tools: Mapping[str, tuple[str, ...]]) -> No
 
 def in_quarantine(actor: ServerActor, call: Call) -> ToolChanged | None:
     """The refusal of a call to a tool in quarantine."""
-    tools, params = record_of(actor).quarantined, call.params
+    tools, params = actor.record.quarantined, call.params
     if not tools or call.method != "tools/call" or params is None:
         return None
     name = params.get("name")
     if not isinstance(name, str) or name not in tools:
         return None
-    return ToolChanged.of(call.tool or name, actor.address.server, name, tools[name])
+    return tool_changed(call.tool or name, actor.address.server, name, tools[name])

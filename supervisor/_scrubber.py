@@ -7,16 +7,12 @@ everywhere. It is asked at each result, so a reload counts at once. Removed are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 
-from ..protocol.config import Scrub
+from ..protocol.config import Config, Scrub
 from ..protocol.scrubbing import scrubbed, scrubbing
+from ..protocol.secrets import KnownSecrets
 from ..protocol.slices import Slices
-
-if TYPE_CHECKING:
-    from ._runtime import Runtime
 
 
 @attrs.frozen
@@ -34,11 +30,13 @@ class Scrubber:
         return scrubbing(raw, self.known)
 
 
-def scrubber_of(runtime: Runtime, session: str | None, server: str, door: Scrub) -> Scrubber | None:
-    """What scrubs results of the server at this door; None: nothing does. `door`: `MCP`, or `ALL` for any other."""
-    config = runtime.config
+def scrubber_of(
+    config: Config, known: KnownSecrets, session: str | None, server: str, door: Scrub
+) -> Scrubber | None:
+    """What scrubs results of the server at this door; None: nothing does. `known`: the secrets of all servers and
+    sessions. `door`: `MCP`, or `ALL` for any other."""
     definition = config.servers.get(server)
     rule = (definition.scrub if definition is not None else None) or config.settings.scrub
     if rule is Scrub.OFF or (rule is Scrub.MCP and door is not Scrub.MCP):
         return None
-    return Scrubber(runtime.root.context.secrets.of_server(server, session).in_json())
+    return Scrubber(known.of_server(server, session).in_json())

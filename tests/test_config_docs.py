@@ -30,8 +30,10 @@ def table(keys: tuple[Key, ...], model: type[Any]) -> str:
 
 def bounds_table() -> str:
     settable = {key.attribute: name for name, key in leaves(SETTING_KEYS)}
+    defaults = Settings()
     rows = [
-        f"| {b.what} | {b.number:,} {b.unit} | {b.over} | {f'`{settable[b.setting]}`' if b.setting else '–'} |"
+        f"| {b.what} | {b.value_in(defaults):,} {b.unit} | {b.over} | "
+        f"{f'`{settable[b.setting]}`' if b.setting else '–'} |"
         for b in BOUNDS
     ]
     return "\n".join(["| what | at most | over it | set by |", "|---|---|---|---|", *rows])

@@ -8,6 +8,7 @@ import pytest
 
 from greenroom.protocol import errors
 from greenroom.protocol.errors import CallError, GreenroomError, Problem, Reach, some_of
+from greenroom.protocol.pinning import tool_changed
 
 SENT, ANSWERED, NOT_SENT = Reach.SENT, Reach.ANSWERED, Reach.NOT_SENT
 PLAIN = {"server": "", "reach": "not_sent", "tool": None}
@@ -155,7 +156,7 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
         {**OF_A, "tool": "a_t", "reason": "expired", "question": "Allow?"},
     ),
     (
-        errors.ToolChanged.of("a_t", "a", "t", ("description",)),
+        tool_changed("a_t", "a", "t", ("description",)),
         "tool_changed",
         ('Tool "a_t" was not called: its description has changed since its owner last saw it. '
         "To see and allow it, the owner runs: greenroom accept a t"),

@@ -176,9 +176,7 @@ def failed_call(error: CallError, target: Target | None) -> Answer:
     details = _call_details(error, target)
     if error.code in _TOLD_AS_THEY_ARE:
         return Answer.of(error.message, **details)
-    said = error.message
-    if target is not None and target.override is not None:
-        said = target.override.told(said, target.original)
+    said = error.message if target is None else target.in_caller_names(error.message)
     message = said if said.startswith(_FAILED) else f"{_FAILED} {said}"
     return Answer.of(message + expected_parameters(target, message), **details)
 
