@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ._audit_file import AuditFile
     from ._backend import AGAIN, Backend, More, Waiter, current_backend
     from ._call import Call, Tally
-    from ._catalogue_file import CatalogueFile, default_cache_path
-    from ._catalogue_writer import CatalogueWriter, Flush, Save, Store
+    from ._catalogue_file import CatalogueFile, Loaded, default_cache_path
+    from ._catalogue_writer import CatalogueWriter, Flush, Save, SaveFailure, Store
     from ._condition import declared_to, is_outdated, last_line, pid_of
     from ._connection import Connection, Connector, ConnectorFactory, Handshake, Listing
     from ._core import CoreActor
@@ -59,8 +59,8 @@ _HOMES = {
     "._audit_file": ("AuditFile",),
     "._backend": ("AGAIN", "Backend", "More", "Waiter", "current_backend",),
     "._call": ("Call", "Tally",),
-    "._catalogue_file": ("CatalogueFile", "default_cache_path",),
-    "._catalogue_writer": ("CatalogueWriter", "Flush", "Save", "Store",),
+    "._catalogue_file": ("CatalogueFile", "Loaded", "default_cache_path",),
+    "._catalogue_writer": ("CatalogueWriter", "Flush", "Save", "SaveFailure", "Store",),
     "._condition": ("declared_to", "is_outdated", "last_line", "pid_of",),
     "._connection": ("Connection", "Connector", "ConnectorFactory", "Handshake", "Listing",),
     "._core": ("CoreActor",),
@@ -127,6 +127,7 @@ __all__ = [
     "LinesLeft",
     "Listing",
     "Load",
+    "Loaded",
     "LostReason",
     "Mailbox",
     "MailboxFull",
@@ -145,6 +146,7 @@ __all__ = [
     "RoomContext",
     "Router",
     "Save",
+    "SaveFailure",
     "ServerActor",
     "ServerRequest",
     "Spawner",

@@ -1,7 +1,8 @@
 """The catalogue on disk: what every server listed, so that no server has to run to be searched.
 
 There is one file for all projects of a user. An entry's key is (definition hash, server), so two projects that
-call different things `github` neither see nor prune each other's. Writing is read, merge, replace under a file lock
+call different things `github` neither see nor prune each other's. How a server last failed stands beside its entry,
+under the same key, until the server lists what it has again. Writing is read, merge, replace under a file lock
 (`_locked_file`), so no process loses another's entry; of two answers the one fetched later stays. Entries are removed
 when they are too old to be used.
 
@@ -19,14 +20,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Final, TypeVar
 
 import attrs
 import msgspec
 
 from .._own_files import make_folder
 from ..protocol import bounds, lenient
-from ..protocol.catalogue import Raw, ServerEntry
+from ..protocol.catalogue import Failures, LastFailure, Raw, ServerEntry
 from ..protocol.halves import whole, whole_value
 from ..protocol.jsonrpc import WireFault
 from ..protocol.slices import finish
@@ -49,12 +51,14 @@ def default_cache_path() -> Path:
 
 @attrs.frozen
 class Loaded:
-    """The fresh entries, by server, and what was wrong with the file, if anything."""
+    """The fresh entries and the last failures, by server, and what was wrong with the file, if anything."""
 
     entries: dict[str, ServerEntry]
     warning: str | None = None
+    failures: dict[str, LastFailure] = attrs.field(factory=dict[str, LastFailure])
 
 
+_T = TypeVar("_T")
 _EMPTY: Final = msgspec.Raw(b"{}")
 _DEEPEST: Final = bounds.DEPTH + 3  # an entry, its body, a list in it, an item of that
 
@@ -84,9 +88,27 @@ class _Kept(msgspec.Struct):
         return other is None or (self.fetched_at, self.revision) >= (other.fetched_at, other.revision)
 
 
+class _Failed(msgspec.Struct, omit_defaults=True):
+    """`LastFailure` in the file."""
+
+    at: float
+    why: str = ""
+    starts: int = 0
+    needs_login: bool = False
+
+
 class _File(msgspec.Struct):
     version: int
     entries: dict[str, msgspec.Raw]
+    failures: dict[str, msgspec.Raw] = {}
+
+
+@attrs.frozen
+class _Content:
+    """What is in a file, by key."""
+
+    entries: dict[str, _Kept] = attrs.field(factory=dict[str, _Kept])
+    failures: dict[str, _Failed] = attrs.field(factory=dict[str, _Failed])
 
 
 class _Version(msgspec.Struct):
@@ -97,6 +119,8 @@ _as_file: Final = msgspec.json.Decoder(_File)
 _as_version: Final = msgspec.json.Decoder(_Version)
 _as_kept: Final = msgspec.json.Decoder(_Kept)
 _as_body: Final = msgspec.json.Decoder(_Body)
+_as_failed: Final = msgspec.json.Decoder(_Failed)
+_NO_FAILURES: Final[Failures] = MappingProxyType({})
 
 
 class CatalogueFile(LockedFile):
@@ -110,25 +134,32 @@ class CatalogueFile(LockedFile):
         """What is known of the servers in `wanted` (name to definition hash) at `now`, epoch seconds.
 
         Left out are servers never connected, or with another definition then, or fetched too long ago or, by the
-        stamp, in the future. Never raises.
+        stamp, in the future; of failures the same, and those before the last success. Never raises.
         """
         try:
-            kept, warning = _parse(self.read()), None
+            content, warning = _parse(self.read()), None
         except OSError as error:
             return Loaded({}, f"The catalogue cache cannot be read: {error}. Servers are asked again.")
         except Broken:
-            kept, warning = self._mend()
+            content, warning = self._mend()
         found: dict[str, ServerEntry] = {}
+        failures: dict[str, LastFailure] = {}
         for server, definition_hash in wanted.items():
-            one = kept.get(_key(server, definition_hash))
-            if one is not None and self._fresh(one, now):
+            key = _key(server, definition_hash)
+            one, failed = content.entries.get(key), content.failures.get(key)
+            if one is not None and self._fresh(one.fetched_at, now):
                 entry = _entry(server, definition_hash, one)
                 if entry is not None:
                     found[server] = entry
-        return Loaded(found, warning)
+            if failed is not None and self._stands(failed, one, now):
+                failures[server] = LastFailure(failed.at, failed.why, failed.starts, failed.needs_login)
+        return Loaded(found, warning, failures)
 
-    def save(self, entries: Iterable[ServerEntry], now: float) -> str | None:
-        """Merge `entries` into the file and drop what is too old at `now`. Returns what went wrong, or None.
+    def save(
+        self, entries: Iterable[ServerEntry], now: float, failures: Failures = _NO_FAILURES
+    ) -> str | None:
+        """Merge `entries` and `failures` into the file and drop what is too old at `now`. Returns what went wrong, or
+        None.
 
         An entry replaces an older one of the same server and definition, never a newer one. Never raises.
         """
@@ -136,46 +167,70 @@ class CatalogueFile(LockedFile):
         try:
             make_folder(self.path.parent)
             with self.locked():
-                kept, broken = self._read_or_set_aside()
-                usable = {key: one for key, one in kept.items() if self._fresh(one, now)}
+                content, broken = self._read_or_set_aside()
+                usable = {
+                    key: one for key, one in content.entries.items() if self._fresh(one.fetched_at, now)
+                }
                 newer = {key: one for key, one in fresh.items() if one.newer(usable.get(key))}
-                self.replace(msgspec.json.encode(_File(VERSION, _that_fits({**usable, **newer}))))
+                merged = {**usable, **newer}
+                failed = self._merged(content.failures, failures, merged, now)
+                self.replace(msgspec.json.encode(_File(VERSION, _that_fits(merged), failed)))
         except OSError as error:
             return f"The catalogue cache was not written: {error}. Servers are asked again next time."
         return broken or warning
 
-    def _fresh(self, one: _Kept, now: float) -> bool:
+    def _merged(
+        self, known: Mapping[str, _Failed], news: Failures, entries: Mapping[str, _Kept], now: float
+    ) -> dict[str, msgspec.Raw]:
+        """The failures to write: the last of each server that has not worked since; the newest, if they are many."""
+        found: dict[str, _Failed | None] = dict(known)
+        for (server, definition_hash), one in news.items():
+            key = _key(server, definition_hash)
+            found[key] = None if one is None else _failed(one)
+        standing = ((key, one) for key, one in found.items() if one is not None)
+        left = [(key, one) for key, one in standing if self._stands(one, entries.get(key), now)]
+        newest = sorted(left, key=lambda item: item[1].at, reverse=True)[: bounds.FAILURES]
+        return {key: msgspec.Raw(msgspec.json.encode(one)) for key, one in newest}
+
+    def _stands(self, one: _Failed, entry: _Kept | None, now: float) -> bool:
+        """Whether the failure still counts: it is fresh, and the server has not listed what it has since then."""
+        return self._fresh(one.at, now) and (entry is None or entry.fetched_at <= one.at)
+
+    def _fresh(self, at: float, now: float) -> bool:
         """Young enough, and not from the future: such an entry would keep its place for ever."""
-        age = now - one.fetched_at
+        age = now - at
         return age >= -CLOCK_SLACK and (age <= self.max_age or self.max_age <= 0)
 
-    def _mend(self) -> tuple[dict[str, _Kept], str | None]:
+    def _mend(self) -> tuple[_Content, str | None]:
         """What a reader does about a broken file: wait for the writers, look again, set it aside."""
         try:
             with self.locked():
                 return self._read_or_set_aside()
         except OSError as error:
             return (
-                {},
+                _Content(),
                 f"The catalogue cache {self.path} is broken and stays: {error}. Remove it.",
             )
 
-    def _read_or_set_aside(self) -> tuple[dict[str, _Kept], str | None]:
-        """The file's entries; if it is broken, none, and a warning. Only under the lock."""
+    def _read_or_set_aside(self) -> tuple[_Content, str | None]:
+        """What is in the file; if it is broken, nothing, and a warning. Only under the lock."""
         try:
             return _parse(self.read()), None
         except Broken as broken:
-            return {}, f"The catalogue cache {self.path} {broken}; set aside as {self.set_aside()}, rebuilt."
+            return (
+                _Content(),
+                f"The catalogue cache {self.path} {broken}; set aside as {self.set_aside()}, rebuilt.",
+            )
 
 
 def _key(server: str, definition_hash: str) -> str:
     return f"{definition_hash} {whole(server)}"
 
 
-def _parse(data: bytes) -> dict[str, _Kept]:
-    """The entries of a file's content; nothing of an empty one. Raises `Broken`."""
+def _parse(data: bytes) -> _Content:
+    """What is in a file; nothing in an empty one. Raises `Broken`."""
     if not data:
-        return {}
+        return _Content()
     try:
         try:
             file = lenient.decode(_as_file, data)
@@ -185,16 +240,16 @@ def _parse(data: bytes) -> dict[str, _Kept]:
         raise Broken(_version_problem(data) or f"cannot be understood ({error})") from error
     if file.version != VERSION:
         raise Broken(_version_problem(data))
-    heads = {key: _head(raw) for key, raw in file.entries.items()}
-    return {key: one for key, one in heads.items() if one is not None}
+    return _Content(_each(_as_kept, file.entries), _each(_as_failed, file.failures))
 
 
-def _head(raw: msgspec.Raw) -> _Kept | None:
-    """An entry without its content; None when it is not an entry."""
-    try:
-        return _as_kept.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+def _each(decoder: msgspec.json.Decoder[_T], parts: Mapping[str, msgspec.Raw]) -> dict[str, _T]:
+    """Those of the parts that are what they should be; entries without their content."""
+    found: dict[str, _T] = {}
+    for key, raw in parts.items():
+        with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            found[key] = decoder.decode(raw)
+    return found
 
 
 def _without_deep_entries(data: bytes) -> bytes:
@@ -253,6 +308,10 @@ def _kept(entry: ServerEntry) -> _Kept:
         problems=[whole(problem) for problem in entry.problems],
     )
     return _Kept(entry.fetched_at, entry.revision, msgspec.Raw(msgspec.json.encode(body)))
+
+
+def _failed(one: LastFailure) -> _Failed:
+    return _Failed(one.at, whole(one.why)[: bounds.FAILURE], one.starts, one.needs_login)
 
 
 def _said(record: Raw) -> msgspec.Raw:

@@ -1,19 +1,20 @@
 """The catalogue writer: the one actor that writes the catalogue's file.
 
 The entries of one batch are one write. It runs in a worker thread, because it locks, reads, merges and writes a
-file. A write that fails costs nothing but the cache: it is noted, and the entries stay here for the next try.
+file. A write that fails costs nothing but the cache: it is noted, and the entries stay here for the next try. A server
+that fails again and again for the same reason is written once a minute, and at a flush.
 `Flush` is answered when everything sent before it has been written or has failed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import anyio.to_thread
 import attrs
 
-from ..protocol.catalogue import ServerEntry
+from ..protocol.catalogue import Failures, LastFailure, ServerEntry
 from ..protocol.events import Note, NoteCode
 from ._backend import Backend
 from ._core import CoreActor
@@ -21,21 +22,23 @@ from ._ref import Reply
 from ._stream import EventStream
 from .fork import inert_in_forks
 
+_AGAIN: Final = 60.0  # seconds until the same failure is written again
+
 
 class Store(Protocol):
     """Where entries are kept: the file of this user, or a test's memory."""
 
     blocks: bool  # its functions do I/O: call them in a thread
 
-    def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
-        """Merge `entries` (by server) into what is there; what went wrong, in words. Raises nothing."""
+    def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
+        """Merge `entries` (by server) and `failures` into what is there; what went wrong, in words. Raises nothing."""
         ...
 
 
 class _Nowhere:
     blocks = False
 
-    def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
+    def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
         return None
 
 
@@ -45,11 +48,20 @@ class Save:
 
 
 @attrs.frozen(eq=False)
+class SaveFailure:
+    """How a server has just failed; None: it works again."""
+
+    server: str
+    definition_hash: str
+    failure: LastFailure | None
+
+
+@attrs.frozen(eq=False)
 class Flush:
     reply: Reply[None]
 
 
-WriterMessage = Save | Flush
+WriterMessage = Save | SaveFailure | Flush
 
 
 class CatalogueWriter:
@@ -67,6 +79,8 @@ class CatalogueWriter:
         self._store: Store = store
         self._on_saved = on_saved
         self._pending: dict[str, ServerEntry] = {}
+        self._failures: dict[tuple[str, str], LastFailure | None] = {}
+        self._written: dict[tuple[str, str], LastFailure | None] = {}  # of those, what the file has
         self._waiting: list[Reply[None]] = []
         inert_in_forks(self)
 
@@ -78,15 +92,24 @@ class CatalogueWriter:
         match message:
             case Save(entry):
                 self._pending[entry.server] = entry
+            case SaveFailure(server, definition_hash, failure):
+                self._failures[server, definition_hash] = failure
             case Flush(reply):
                 self._waiting.append(reply)
 
     async def after_batch(self) -> None:
         pending, self._pending = self._pending, {}
-        problem = await self._write(pending) if pending else None
+        is_due = pending or any(self._is_news(of, one) for of, one in self._failures.items())
+        failures: Failures = {}
+        if is_due or self._waiting:
+            failures, self._failures = self._failures, {}
+        problem = await self._write(pending, failures) if pending or failures else None
         if problem is not None:
-            self._pending = pending  # for the next batch: no entry is taken while one is written
+            # For the next batch: no message is taken while one is written.
+            self._pending, self._failures = pending, dict(failures)
             self._events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=problem)
+        else:
+            self._written.update(failures)
         if pending:
             self._on_saved()
         waiting, self._waiting = self._waiting, []
@@ -97,7 +120,13 @@ class CatalogueWriter:
         for reply in self._waiting:
             reply.fail(error)
 
-    async def _write(self, pending: Mapping[str, ServerEntry]) -> str | None:
+    def _is_news(self, of: tuple[str, str], failure: LastFailure | None) -> bool:
+        known = self._written.get(of)
+        if failure is None or known is None:
+            return True
+        return failure.why != known.why or failure.at - known.at >= _AGAIN
+
+    async def _write(self, pending: Mapping[str, ServerEntry], failures: Failures) -> str | None:
         if self._store.blocks:
-            return await anyio.to_thread.run_sync(self._store.save, pending)
-        return self._store.save(pending)
+            return await anyio.to_thread.run_sync(self._store.save, pending, failures)
+        return self._store.save(pending, failures)

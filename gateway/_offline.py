@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -16,20 +17,28 @@ from ..protocol.status import ServerStatus
 from ..supervisor.catalogue_keys import catalogue_keys, pin_keys, pins_file
 
 if TYPE_CHECKING:
-    from ..protocol.catalogue import ServerEntry
+    from ..protocol.catalogue import LastFailure, ServerEntry
     from ..protocol.config import Config
+
+_NONE: Final[Mapping[str, LastFailure]] = MappingProxyType({})
 
 
 class OfflineCatalogue:
     """See `Catalogue`. Use `open_catalogue`."""
 
     def __init__(
-        self, config: Config, entries: Mapping[str, ServerEntry | None], *, warning: str | None = None
+        self,
+        config: Config,
+        entries: Mapping[str, ServerEntry | None],
+        *,
+        warning: str | None = None,
+        failures: Mapping[str, LastFailure] = _NONE,
     ) -> None:
         self.config = config
         self.warning = warning  # what was wrong with the catalogue's file, if anything
         self.index = Index.build(config.servers, entries, config.settings)
         self._entries = entries
+        self._failures = failures
 
     def entry(self, server: str) -> ServerEntry | None:
         return self._entries.get(server)
@@ -44,13 +53,18 @@ class OfflineCatalogue:
     def _row(self, name: str) -> ServerStatus:
         definition, entry = self.config.servers[name], self._entries.get(name)
         known = entry is not None and entry.known
-        counts = self.index.counts(name)
+        counts, last = self.index.counts(name), self._failures.get(name)
+        failed = last if last is not None and not last.needs_login else None
         return ServerStatus(
             name,
             lifecycle=definition.lifecycle.value,
             tool_count=len(self.index.tools(name)) if known else None,
             changed=counts.changed if counts is not None else (),
             problems=entry.problems if entry is not None else (),
+            failure=failed.why if failed is not None else None,
+            failed_ago=time.time() - failed.at if failed is not None else None,
+            failed_starts=failed.starts if failed is not None else 0,
+            needs_auth=last is not None and last.needs_login,
             disabled=definition.disabled,
             session_variables=tuple(sorted(session_variables(definition))),
             faults=self.index.faults(name),
@@ -67,4 +81,16 @@ def open_catalogue(config: Config) -> OfflineCatalogue:
         name: attrs.evolve(entry, pinned=pins[name].pinned) if name in pins else entry
         for name, entry in loaded.entries.items()
     }
-    return OfflineCatalogue(config, {**dict.fromkeys(wanted), **entries}, warning=loaded.warning or warning)
+    return OfflineCatalogue(
+        config,
+        {**dict.fromkeys(wanted), **entries},
+        warning=loaded.warning or warning,
+        failures=loaded.failures,
+    )
+
+
+def forget_failure(config: Config, server: str) -> None:
+    """What kept the server from working is mended: do not remember it as its last failure."""
+    path, key = default_cache_path(), catalogue_keys(config, [server]).get(server, "")
+    if server in CatalogueFile(path).load({server: key}, time.time()).failures:
+        CatalogueFile(path).save([], time.time(), {(server, key): None})

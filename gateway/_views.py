@@ -51,7 +51,7 @@ def tools_view(reader: CatalogueReader, catalogue: Catalogue, server: str | None
     unknown = yield from reader.unknown(server)
     if unknown:
         view["unknownServers"] = unknown_details(unknown)
-        view["message"] = f"{sentence(unknown)} {FOR_PEOPLE.learn}"
+        view["message"] = sentence(unknown, FOR_PEOPLE)
         if server is not None:
             view["error"] = "not_known_yet"
     return view

@@ -27,7 +27,7 @@ from ..protocol.config import Config, Isolation, Lifecycle, RestartPolicy, Serve
 from ..protocol.effective import idle_time, restart_policy
 from ..protocol.lifecycle import State
 from ..protocol.start import Place
-from ..protocol.status import ServerStatus, status_from
+from ..protocol.status import ServerStatus, about, status_from
 
 _SIZES: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 _AFTER_A_LOSS: Final = {
@@ -136,7 +136,8 @@ def reasons(
     if not runs:
         step = f"{commands.about('serve')}, or greenroom init CLIENT and a start of that client"
         said = [Reason("It does not run: there is no gateway of this configuration.", step)]
-        return [*said, *_of_tools(of)]
+        login = [_of_login(of)] if row.needs_auth else []
+        return [*said, *login, *_of_trouble(of), *_of_tools(of)]
     sessions = [one for other in others if other.scope != VISIT for one in _of_session(of, other)]
     return [*_of_state(of), *_of_wait(row, settings), *_of_trouble(of), *sessions, *_of_tools(of)]
 
@@ -184,8 +185,7 @@ def _connecting(of: _Of) -> Reason:
 def _resting(of: _Of) -> Reason:
     row, definition = of.row, of.definition
     if row.needs_auth:
-        what = "It refuses every request until somebody logs in."
-        return Reason(what, of.commands.about("auth", of.name))
+        return _of_login(of)
     if row.down is not None:
         return Reason(f"It is down: {row.down}", of.commands.live("reconnect", of.name))
     if row.session_variables:
@@ -205,6 +205,10 @@ def _resting(of: _Of) -> Reason:
     word = definition.lifecycle.value
     what = f"It does not run now, although its lifecycle is {word}. The next call starts it at the latest."
     return Reason(what)
+
+
+def _of_login(of: _Of) -> Reason:
+    return Reason("It refuses every request until somebody logs in.", of.commands.about("auth", of.name))
 
 
 def _until(of: _Of) -> str:
@@ -246,8 +250,9 @@ def _of_wait(row: ServerStatus, settings: Settings) -> Iterator[Reason]:
 def _of_trouble(of: _Of) -> Iterator[Reason]:
     row = of.row
     if row.failure is not None:
-        ago = "" if row.failed_ago is None else f" {_about(row.failed_ago)} ago"
-        yield Reason(f"It last failed{ago}: {row.failure}")
+        ago = "" if row.failed_ago is None else f" {about(row.failed_ago)} ago"
+        often = f" ({row.failed_starts} starts in a row)" if row.failed_starts > 1 else ""
+        yield Reason(f"It last failed{ago}{often}: {row.failure}")
     if row.retry_in is not None:
         shut = f"Its gate is shut: calls are refused for {math.ceil(row.retry_in)} s more"
         step = f"wait, or try it now: {of.commands.live('reconnect', of.name)}"
@@ -258,8 +263,11 @@ def _of_tools(of: _Of) -> Iterator[Reason]:
     row = of.row
     if row.tool_count is None:
         has_other_step = row.needs_auth or row.down is not None or row.retry_in is not None
-        step = None if row.waiting is not None or has_other_step else of.commands.live("refresh", of.name)
-        yield Reason("Nothing is known of its tools yet.", step)
+        refresh = of.commands.live("refresh", of.name)
+        yield Reason(
+            "Nothing is known of its tools yet.",
+            None if row.waiting is not None or has_other_step else refresh,
+        )
     else:
         are = "1 tool is" if row.tool_count == 1 else f"{row.tool_count} tools are"
         yield Reason(f"{are} known.")
@@ -277,11 +285,3 @@ def _span(seconds: float) -> str:
         if seconds >= 2 * size and seconds % size == 0:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.12g} s"
-
-
-def _about(seconds: float) -> str:
-    """A time that has passed, in the largest unit of which it is two or more."""
-    for size, unit in _SIZES:
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

@@ -60,3 +60,16 @@ class ServerEntry:
     @property
     def known(self) -> bool:
         return self.tools is not None
+
+
+@attrs.frozen
+class LastFailure:
+    """How a server last failed. It stands beside what is known of it, and is forgotten when the server connects."""
+
+    at: float  # wall clock, seconds since the epoch
+    why: str = ""  # with the last lines of its stderr, without secrets
+    starts: int = 0  # the starts that failed in a row; 0: it was lost while it ran
+    needs_login: bool = False
+
+
+Failures = Mapping[tuple[str, str], LastFailure | None]  # by server and definition hash; None: it works again

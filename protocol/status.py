@@ -43,8 +43,9 @@ class ServerStatus:
     tool_count: int | None = None  # None: its tools are unknown
     problems: tuple[str, ...] = ()  # what is missing from its lists and why: one that was cut, or failed
     pid: int | None = None
-    failure: str | None = None  # why it last failed; cleared when it connects
+    failure: str | None = None  # why it last failed, in this run or an earlier one; cleared when it connects
     failed_ago: float | None = None
+    failed_starts: int = 0  # starts that failed in a row; 0: it was lost while it ran
     start_took: float | None = None  # its last start, from opening the connection to knowing its tools
     odd: str | None = None  # the first odd thing that its latest incarnation did, such as to print to stdout
     retry_in: float | None = None  # until the gate lets a call pass; None when it is open
@@ -69,6 +70,17 @@ class ServerStatus:
     @property
     def connected(self) -> bool:
         return self.state is State.CONNECTED
+
+
+_UNITS: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
+
+
+def about(seconds: float) -> str:
+    """A time that has passed, in the largest unit of which it is two or more."""
+    for size, unit in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 # ---- as JSON ---------------------------------------------------------------------------------------------------------

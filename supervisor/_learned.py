@@ -10,7 +10,7 @@ import attrs
 
 from ..actors import Handshake, Listing, ServerActor
 from ..protocol.bounds import PROBLEMS
-from ..protocol.catalogue import Raw, ServerEntry
+from ..protocol.catalogue import LastFailure, Raw, ServerEntry
 from ..protocol.config import Config
 from ..protocol.pinning import ServerPins
 from ..protocol.plain_text import unhidden
@@ -25,6 +25,7 @@ class Recalled:
 
     hashes: Mapping[str, str]
     entries: Mapping[str, ServerEntry]
+    failures: Mapping[str, LastFailure]
     pin_keys: Mapping[str, str]
     pins: Mapping[str, ServerPins]
     warnings: Sequence[str]
@@ -34,17 +35,13 @@ class Recalled:
 def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
     """What the cache knows of the servers as this configuration defines them. May run in a thread."""
     hashes, keys = catalogue_keys(config), pin_keys(config)
-    entries, warnings = store.load(hashes)
+    loaded = store.load(hashes)
     pinned, warning = pins.load(keys)
     # Everything that this run reads from a server is newer than what an earlier run wrote.
-    current = {name: attrs.evolve(entry, revision=0) for name, entry in entries.items()}
+    current = {name: attrs.evolve(entry, revision=0) for name, entry in loaded.entries.items()}
+    warnings = [each for each in (loaded.warning, warning) if each is not None]
     return Recalled(
-        hashes,
-        current,
-        keys,
-        pinned,
-        [*warnings, *([warning] if warning else [])],
-        partial(catalogue_keys, config),
+        hashes, current, loaded.failures, keys, pinned, warnings, partial(catalogue_keys, config)
     )
 
 

@@ -19,7 +19,7 @@ import attrs
 
 from ..actors import EventStream
 from ..protocol.address import Address
-from ..protocol.catalogue import Pinned, ServerEntry
+from ..protocol.catalogue import Failures, Pinned, ServerEntry
 from ..protocol.config import Config, Pinning
 from ..protocol.events import Note, NoteCode
 from ..protocol.pinning import ServerPins, changed_in_words
@@ -85,9 +85,9 @@ class Pins:
 
     # ---- what is written --------------------------------------------------------------------------------------------
 
-    def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
-        """Write the entries, and what is new of their pins. May run in a thread."""
-        problem = self._catalogue.save(self._still_valid(entries))
+    def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
+        """Write the entries and failures, and what is new of their pins. May run in a thread."""
+        problem = self._catalogue.save(self._still_valid(entries), failures)
         stored, warning = self._save_pins(entries)
         self.stored = {**self.stored, **stored}
         return problem or warning

@@ -31,6 +31,7 @@ class ServerRecord(GuardedRecord):
     visit: ServerActor | None = None  # the actor that visits the server; None once its lists are known
     failure: str | None = None  # why it last failed (for a server: in any scope); cleared when it connects
     failed_at: float = -math.inf
+    failed_starts: int = 0  # in a row; 0: it was lost while it ran
     start_took: float | None = None  # seconds; for a server: of the last start in any scope
 
     @property
@@ -48,6 +49,13 @@ class ServerRecord(GuardedRecord):
     def refusal(self) -> CallError | None:
         """The error that refuses every call, because of the definition or because the server was taken down."""
         return self.available.refusal or (self.parent.available.refusal if self.parent is not None else None)
+
+    def note_failure(self, why: str, at: float, failed_starts: int) -> None:
+        """Keep how it failed, until it works."""
+        self.failure, self.failed_at, self.failed_starts = why, at, failed_starts
+
+    def note_success(self) -> None:
+        self.failure, self.failed_starts = None, 0
 
     def remark(self, words: str | None) -> None:
         super().remark(words)

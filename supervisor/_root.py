@@ -25,7 +25,7 @@ from ._log_levels import LogLevels
 from ._quarantine import quarantine
 from ._records import ServerRecord, record_of
 from ._sessions import Sessions
-from ._supervision import Learner, Supervision
+from ._supervision import Failing, Learner, Supervision
 
 _NOBODY: Final[dict[Address, ServerActor]] = {}
 _PERSISTENT: Final = Isolation.PERSISTENT  # named for every call, see `actors._peer`
@@ -33,7 +33,12 @@ _PERSISTENT: Final = Isolation.PERSISTENT  # named for every call, see `actors._
 
 class Root:
     def __init__(
-        self, context: RoomContext, learn: Learner, visited: Callable[[str], None], sessions: Sessions
+        self,
+        context: RoomContext,
+        learn: Learner,
+        visited: Callable[[str], None],
+        failing: Failing,
+        sessions: Sessions,
     ) -> None:
         self.context = context
         self.sessions = sessions
@@ -43,7 +48,7 @@ class Root:
             str, dict[Address, ServerActor]
         ] = {}  # the same: a reload asks for each of thousands
         self.closing: CallError | None = None
-        self.supervision = Supervision(context, self, learn, visited)
+        self.supervision = Supervision(context, self, learn, visited, failing)
         self.admission = self.supervision.starter.admission
         self.log_levels = LogLevels(self)
         self.approvals = Approvals(context, self)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ from ..actors import (
     RoomContext,
     Router,
     Save,
+    SaveFailure,
     ServerActor,
     Spawner,
     Sync,
@@ -43,7 +45,7 @@ from ..actors import (
     current_backend,
 )
 from ..actors.fork import inert_in_forks
-from ..protocol.catalogue import ServerEntry
+from ..protocol.catalogue import LastFailure, ServerEntry
 from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import RoomClosed
 from ..protocol.events import Note, NoteCode
@@ -59,6 +61,7 @@ from ._failures import note_callback, note_timer, sole
 from ._learned import Recalled, entry_of, recall
 from ._pins import Pins, heed_changes
 from ._profile_view import Profiles
+from ._records import ServerRecord
 from ._reload import ReloadPlan
 from ._room_host import RoomHost
 from ._root import Root, abort, forget_credentials
@@ -110,6 +113,7 @@ class Runtime:
         self._client_info = dict(client_info)
         self._closing = Closing()
         self._hashes: Mapping[str, str] = {}
+        self._failed: dict[str, LastFailure] = {}  # how servers last failed that have not worked since
         self.profiles = Profiles(lambda: self.config, lambda: self.router.index)
         self.sessions = Sessions(callbacks or Callbacks())
 
@@ -194,13 +198,14 @@ class Runtime:
             host=self.room_host,
             secrets=hidden,
         )
-        self.root = Root(self.context, self._learn, self._visits.tried, self.sessions)
+        self.root = Root(self.context, self._learn, self._visits.tried, self._failing, self.sessions)
         self.root.approvals.heed(self.config)
         entries = self._known = self._take(self.recall(self.config))
         for name, definition in self.config.servers.items():
             record = self.root.define(definition)
             known = entries.get(name)
             record.era_hint = known.protocol_version if known is not None else None
+            self._remind(record)
         for name, problem in self.config.broken.items():
             self.root.define(ServerDefinition(name), problem)
         for entry in entries.values():
@@ -213,7 +218,9 @@ class Runtime:
         return recall(config, self.store, self.pins.store)
 
     def _take(self, recalled: Recalled) -> dict[str, ServerEntry]:
-        self._hashes = recalled.hashes
+        same = {name for name, known in self._hashes.items() if recalled.hashes.get(name) == known}
+        here = {name: failure for name, failure in self._failed.items() if name in same}
+        self._hashes, self._failed = recalled.hashes, {**recalled.failures, **here}
         for warning in recalled.warnings:
             self.context.events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=warning)
         self.pins.take(recalled)
@@ -289,6 +296,8 @@ class Runtime:
         for name in plan.start:
             if name not in defined:
                 self.root.define(config.servers[name])
+        for name in (*plan.replace, *plan.start):
+            self._remind(self.root.record(name))
         for name, problem in config.broken.items():
             self.root.define(ServerDefinition(name), problem)
             for actor in self.root.actors_of(name):
@@ -335,6 +344,25 @@ class Runtime:
         self._heed(known, entry)
         self.router.ref.tell_system(Learn(entry))
         self._visits.tried(name)  # whatever led to this answer
+
+    def _remind(self, record: ServerRecord) -> None:
+        """Tell the record of a server that is defined anew how this definition failed in an earlier run, if it has not
+        worked since."""
+        record.note_success()
+        failure = self._failed.get(record.definition.name)
+        if failure is not None and not failure.needs_login:
+            ago = time.time() - failure.at
+            record.note_failure(failure.why, self.context.backend.now() - ago, failure.starts)
+
+    def _failing(self, server: str, failure: LastFailure | None) -> None:
+        if failure is None and server not in self._failed:
+            return
+        if failure is None:
+            del self._failed[server]
+        else:
+            self._failed[server] = failure
+        if server in self._hashes:
+            self.writer.ref.tell_system(SaveFailure(server, self._hashes[server], failure))
 
     def _remember(self, entry: ServerEntry) -> None:
         self.writer.ref.tell_system(Save(entry))

@@ -51,6 +51,7 @@ def status_row(directory: Directory, address: Address, now: float, counts: Count
         pid=pid_of(actor) if actor is not None else None,
         failure=record.failure,
         failed_ago=now - record.failed_at if record.failure is not None else None,
+        failed_starts=record.failed_starts,
         start_took=record.start_took,
         odd=record.odd,
         retry_in=gate.retry_in(now) if gate.shut_until > now else None,

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import attrs
 
-from ..actors import CatalogueFile, Store
-from ..protocol.catalogue import ServerEntry
+from ..actors import CatalogueFile, Loaded, Store
+from ..protocol.catalogue import Failures, LastFailure, ServerEntry
 from ..protocol.pinning import ServerPins
 from .catalogue_keys import pins_file
 
@@ -18,8 +18,8 @@ from .catalogue_keys import pins_file
 class CatalogueStore(Store, Protocol):
     """A store that can also be read, at boot."""
 
-    def load(self, wanted: Mapping[str, str]) -> tuple[dict[str, ServerEntry], list[str]]:
-        """Entries of the servers in `wanted` (name to definition hash) that are fresh, and warnings in words."""
+    def load(self, wanted: Mapping[str, str]) -> Loaded:
+        """What is fresh of the servers in `wanted` (name to definition hash)."""
         ...
 
 
@@ -27,12 +27,18 @@ class CatalogueStore(Store, Protocol):
 class MemoryStore:
     entries: dict[str, ServerEntry] = attrs.field(factory=dict[str, ServerEntry])
     blocks: bool = False
+    failures: dict[tuple[str, str], LastFailure | None] = attrs.field(
+        factory=dict[tuple[str, str], "LastFailure | None"]
+    )
 
-    def load(self, wanted: Mapping[str, str]) -> tuple[dict[str, ServerEntry], list[str]]:
-        return {name: e for name, e in self.entries.items() if wanted.get(name) == e.definition_hash}, []
+    def load(self, wanted: Mapping[str, str]) -> Loaded:
+        entries = {name: e for name, e in self.entries.items() if wanted.get(name) == e.definition_hash}
+        failures = {name: found for name in wanted if (found := self.failures.get((name, wanted[name])))}
+        return Loaded(entries, failures=failures)
 
-    def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
+    def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
         self.entries.update(entries)
+        self.failures.update(failures)
         return None
 
 
@@ -41,12 +47,11 @@ class FileStore:
     file: CatalogueFile
     blocks: bool = True
 
-    def load(self, wanted: Mapping[str, str]) -> tuple[dict[str, ServerEntry], list[str]]:
-        loaded = self.file.load(wanted, time.time())
-        return loaded.entries, [loaded.warning] if loaded.warning is not None else []
+    def load(self, wanted: Mapping[str, str]) -> Loaded:
+        return self.file.load(wanted, time.time())
 
-    def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
-        return self.file.save(entries.values(), time.time())
+    def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
+        return self.file.save(entries.values(), time.time(), failures)
 
 
 Change = Callable[[str, ServerPins | None], ServerPins | None]

@@ -10,10 +10,12 @@ whether a call may be accepted, the starter when an actor may start, and `_endin
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 from ..actors import Call, Decision, Handshake, Listing, Next, RoomContext, ServerActor
+from ..protocol.catalogue import LastFailure
 from ..protocol.config import Lifecycle
 from ..protocol.effective import idle_time
 from ..protocol.errors import CallError
@@ -37,15 +39,25 @@ class Learner(Protocol):
     def __call__(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None: ...
 
 
+# Called when a server has failed, and when it works (None).
+Failing = Callable[[str, LastFailure | None], None]
+
+
 class Supervision:
     def __init__(
-        self, context: RoomContext, directory: Directory, learn: Learner, visited: Callable[[str], None]
+        self,
+        context: RoomContext,
+        directory: Directory,
+        learn: Learner,
+        visited: Callable[[str], None],
+        failing: Failing,
     ) -> None:
         self.starter = Starter(context, directory)
         self.visiting = Visiting(directory, self.starter, visited)
         self._context = context
         self._directory = directory
         self._learn = learn
+        self._failing = failing
         self._on_closed: dict[ServerActor, list[Callable[[], None]]] = {}
         self.logins = LoginWatch(context, directory, self._logged_in)
 
@@ -112,7 +124,9 @@ class Supervision:
         actor.start.by_policy = False
         if handshake.is_its_choice:
             record.server.era_hint = handshake.protocol_version
-        record.failure = record.server.failure = None
+        self._failing(actor.address.server, None)
+        for one in (record, record.server):
+            one.note_success()
         record.gatekeeper.connected(actor)
         self._learn(actor, handshake, listing, revision)
         self.visiting.learned(actor)
@@ -152,8 +166,10 @@ class Supervision:
         record, now = record_of(actor), self._context.backend.now()
         if not actor.address.is_call:
             actor.start.after_failure = True
+        failed_starts = record.server.failed_starts + ending.cause.has(Means.NO_START)
         for one in (record, record.server):
-            one.failure, one.failed_at = ending.detail, now
+            one.note_failure(ending.detail, now, failed_starts)
+        self._failing(actor.address.server, LastFailure(time.time(), ending.detail, failed_starts))
         record.gatekeeper.failed(ending, actor.loss)
 
     def stopped_for_bug(self, actor: ServerActor, bug: CallError) -> None:
@@ -186,6 +202,7 @@ class Supervision:
         decision = what_follows(actor, ending, general, is_closing=is_closing)
         if record_of(actor).available.use is Use.NEEDS_LOGIN:
             self.logins.parked(actor.address.server)
+            self._failing(actor.address.server, LastFailure(time.time(), ending.detail, needs_login=True))
         if decision.then is Next.GONE and not is_closing:
             self._directory.forget(actor)
         actor.start.by_policy = decision.then is Next.CONNECT

@@ -13,7 +13,7 @@ from tests.support import run, run_virtual
 from greenroom import Kind
 from greenroom.actors import CatalogueWriter, EventStream, Flush, Save, current_backend
 from greenroom.actors._ref import Reply
-from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.catalogue import Failures, ServerEntry
 
 
 @attrs.define
@@ -25,7 +25,7 @@ class Store:
     saves: list[dict[str, int]] = attrs.field(factory=list[dict[str, int]])
     threads: set[int] = attrs.field(factory=set[int])
 
-    def save(self, entries: Mapping[str, ServerEntry]) -> str | None:
+    def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
         self.threads.add(threading.get_ident())
         self.saves.append({name: entry.revision for name, entry in entries.items()})
         return self.problem

@@ -1473,6 +1473,7 @@ def test_the_numbers_are_those_that_were_decided() -> None:
         "_mcp_tool._texts.SHOWN_QUERY": 200,
         "_mcp_tool._texts._SEEN": 200,
         "_mcp_tool._texts._A_PIECE": 40,
+        "_mcp_tool._unknown._SHORT": 160,
         "_mcp_tool._unknown._MOST": 20,
         "_mcp_tool._unknown._MOST_DETAILED": 500,
     }

@@ -118,10 +118,23 @@ def test_what_a_server_that_is_not_known_waits_for(facts: dict[str, Any], text: 
 
 def test_servers_that_are_not_known_are_named_up_to_a_number() -> None:
     rows = [ServerStatus(f"s{number}") for number in range(502)]
-    assert sentence([]) == ""
-    assert sentence(rows[:2]) == "Not known yet: s0 (not asked yet), s1 (not asked yet)."
-    assert sentence(rows[:20]).endswith("s19 (not asked yet).")
-    assert sentence(rows[:21]).endswith("s19 (not asked yet), and 1 more.")
+    hints = attrs.evolve(FOR_MODELS, learn="Ask.", mend="Mend {server}.", log_in="Log in at {server}.")
+    assert sentence([], hints) == ""
+    assert sentence(rows[:2], hints) == "Not known yet: s0 (not asked yet), s1 (not asked yet). Ask."
+    assert sentence(rows[:20], hints).endswith("s19 (not asked yet). Ask.")
+    assert sentence(rows[:21], hints).endswith("s19 (not asked yet), and 1 more. Ask.")
+    failed = [
+        _row(failed_ago=2.0, failure="no\ntoken"),
+        _row(needs_auth=True),
+        _row(failed_ago=3.0, failure="x" * 500),
+    ]
+    said = sentence(failed, hints)
+    assert said.startswith(
+        "Not known yet: s (failed 2 s ago: no token), s (needs a login), s (failed 3 s ago: xxx"
+    )
+    assert said.endswith("xxx…). Log in at s. Mend s."), "nobody is told to ask those that were asked"
+    assert len(said) < 400
+    assert sentence([*failed, rows[0]], hints).endswith("Log in at s. Mend s. Ask.")
     assert len(unknown_details(rows)) == 500
     assert unknown_details([_row(last_line="x"), _row()]) == [
         {"name": "s", "waitsFor": "not asked yet", "lastLine": "x"},

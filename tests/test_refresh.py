@@ -153,10 +153,11 @@ def test_the_mcp_tool_does_not_say_not_found_of_a_server_that_was_never_asked() 
 
 def test_so_many_servers_are_named_in_a_sentence_and_the_rest_counted() -> None:
     rows = [ServerStatus(f"s{number}") for number in range(22)]
-    assert sentence(rows[:0]) == ""
-    assert sentence(rows[:1]) == "Not known yet: s0 (not asked yet)."
-    assert sentence(rows[:20]).endswith(", s19 (not asked yet).")
-    assert sentence(rows).endswith(", s19 (not asked yet), and 2 more.")
+    hints = attrs.evolve(FOR_PEOPLE, learn="Ask.")
+    assert sentence(rows[:0], hints) == ""
+    assert sentence(rows[:1], hints) == "Not known yet: s0 (not asked yet). Ask."
+    assert sentence(rows[:20], hints).endswith(", s19 (not asked yet). Ask.")
+    assert sentence(rows, hints).endswith(", s19 (not asked yet), and 2 more. Ask.")
     known = [
         ServerStatus("a", tool_count=0),
         ServerStatus("a", disabled=True),

@@ -704,7 +704,7 @@ class SlowStore:
         self.begun = threading.Event()
         self.saved: list[str] = []
 
-    def save(self, entries: Any) -> str | None:
+    def save(self, entries: Any, failures: Any) -> str | None:
         self.begun.set()
         time.sleep(0.1)
         self.saved += entries

@@ -22,6 +22,7 @@ from greenroom.actors import (
     CatalogueFile,
     Greeting,
     InProcessConnector,
+    Loaded,
     Next,
     ServerRequest,
     UnixConnector,
@@ -84,7 +85,7 @@ from greenroom.supervisor._pool import Decision as PoolDecision
 from greenroom.supervisor._pool import PoolLimits
 from greenroom.supervisor._pool_view import PoolView
 from greenroom.supervisor._quarantine import quarantine
-from greenroom.supervisor._records import record_of
+from greenroom.supervisor._records import ServerRecord, record_of
 from greenroom.supervisor._root import abort
 from greenroom.supervisor._routing import Routing
 from greenroom.supervisor._sessions import Sessions
@@ -396,12 +397,11 @@ def test_only_a_server_that_keeps_nothing_of_us_gives_its_slot_back(
 ) -> None:
     """A process of 2026-07-28 has no session either, but it runs."""
     moved: list[Place] = []
-    record = SimpleNamespace(
-        definition=ServerDefinition("a", url=url),
-        server=SimpleNamespace(failure="old"),
-        failure="old",
-        gatekeeper=SimpleNamespace(connected=lambda _actor: None),
-    )
+    record = ServerRecord(ServerDefinition("a", url=url), parent=ServerRecord(ServerDefinition("a", url=url)))
+    record.gatekeeper = cast("Any", SimpleNamespace(connected=lambda _actor: None))
+    for one in (record, record.server):
+        one.note_failure("old", 1.0, 2)
+    told: list[Any] = []
     monkeypatch.setattr(_supervision, "record_of", lambda _actor: record)
     supervision: Any = object.__new__(Supervision)
     supervision.starter = SimpleNamespace(
@@ -409,11 +409,14 @@ def test_only_a_server_that_keeps_nothing_of_us_gives_its_slot_back(
     )
     supervision.visiting = SimpleNamespace(learned=lambda _actor: None)
     supervision._learn = lambda *_: None
-    actor: Any = SimpleNamespace(start=SimpleNamespace(by_policy=True, since=5.0), connected_at=7.0)
+    supervision._failing = lambda *said: told.append(said)
+    start = SimpleNamespace(by_policy=True, since=5.0)
+    actor: Any = SimpleNamespace(address=Address("a"), start=start, connected_at=7.0)
     hello = SimpleNamespace(is_stateless=is_stateless, is_its_choice=False)
     supervision.ready(actor, hello, None, 1)
     assert moved == [Place.OUT if is_stateless and url else Place.LIVE]
     assert (actor.start.by_policy, record.failure, record.server.failure) == (False, None, None)
+    assert (record.failed_starts, record.server.failed_starts, told) == (0, 0, [("a", None)])
     assert (record.start_took, record.server.start_took) == (2.0, 2.0)
 
 
@@ -670,8 +673,7 @@ def test_a_list_that_failed_is_unknown_and_one_of_a_server_without_it_is_empty(
 def test_what_two_files_have_to_say_is_both_told_and_older_than_what_is_learned_now() -> None:
     class Kept(MemoryStore):
         def load(self, wanted: Any) -> Any:
-            found, _ = super().load(wanted)
-            return found, ["of the catalogue"]
+            return attrs.evolve(super().load(wanted), warning="of the catalogue")
 
     class Pinned(MemoryPins):
         def load(self, wanted: Any) -> Any:
@@ -720,8 +722,8 @@ def test_a_store_is_a_file_of_the_user_or_one_that_is_named_or_memory(tmp_path: 
     assert isinstance(users, FileStore)
     assert users.file.path == default_cache_path()
     (tmp_path / "mine.json").write_text("{")
-    assert len(named.load({})[1]) == 1
-    assert FileStore(CatalogueFile(tmp_path / "none.json")).load({}) == ({}, [])
+    assert named.load({}).warning is not None
+    assert FileStore(CatalogueFile(tmp_path / "none.json")).load({}) == Loaded({})
 
 
 def test_a_server_that_is_given_in_code_is_broken_no_more() -> None:
@@ -1978,6 +1980,7 @@ def supervision_of(record: Any, monkeypatch: pytest.MonkeyPatch, **directory: An
         tried=lambda _actor, is_over: done.append(("tried", is_over)), learned=lambda _actor: None
     )
     supervision.logins = SimpleNamespace(parked=lambda server: done.append(("parked", server)))
+    supervision._failing = lambda *_: None
     supervision._on_closed = {}
     return supervision, done
 
@@ -1988,16 +1991,23 @@ def test_a_failure_is_remembered_of_the_child_and_its_server_and_counts_for_the_
     scope: str, cause: Cause, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[Any] = []
-    server = SimpleNamespace(failure=None, failed_at=-math.inf)
-    keeper = SimpleNamespace(failed=lambda ending, loss: counted.append((ending.cause, loss)))
-    record = SimpleNamespace(failure=None, failed_at=-math.inf, server=server, gatekeeper=keeper)
+    server = ServerRecord(ServerDefinition("a"))
+    record = ServerRecord(ServerDefinition("a"), parent=server)
+    record.gatekeeper = cast(
+        "Any", SimpleNamespace(failed=lambda ending, loss: counted.append((ending.cause, loss)))
+    )
     supervision, _ = supervision_of(record, monkeypatch)
+    told: list[Any] = []
+    supervision._failing = lambda name, failure: told.append((name, failure.why, failure.starts))
     start = SimpleNamespace(after_failure=False)
     actor: Any = SimpleNamespace(address=Address("a", scope), start=start, loss=Reason.DIED)
     supervision.failed(actor, Ending(cause, "why"))
     failed = cause in (Cause.CONNECT_FAILED, Cause.LOST)
     expected = ("why", 30.0) if failed else (None, -math.inf)
     assert (record.failure, record.failed_at) == (server.failure, server.failed_at) == expected
+    starts = int(cause is Cause.CONNECT_FAILED)
+    assert record.failed_starts == server.failed_starts == starts
+    assert told == ([("a", "why", starts)] if failed else [])
     assert counted == ([(cause, Reason.DIED)] if failed else [])
     assert start.after_failure is (failed and scope != "call:1")
 

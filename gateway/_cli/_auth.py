@@ -52,6 +52,7 @@ def auth_command(
     paste the address that it leads to.
     """
     from ...actors.login import LoginFailed
+    from .._offline import forget_failure
 
     config = read_config(config_path)
     if server is None:
@@ -61,7 +62,9 @@ def auth_command(
     try:
         if logout:
             return _log_out(_definition(config, server), as_json)
-        return _log_in(_definition(config, server), no_browser, device, scope, timeout, as_json)
+        code = _log_in(_definition(config, server), no_browser, device, scope, timeout, as_json)
+        forget_failure(config, server)
+        return code
     except LoginFailed as error:
         say(f"{server}: {error}. Nothing was changed.")
         return 1

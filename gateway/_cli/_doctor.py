@@ -25,8 +25,8 @@ MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
 def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int:
     """Say what is wrong with the set-up, and what mends it.
 
-    Nothing is started unless you say --start, and nothing is changed. What a running gateway knows of its servers'
-    starts is used. The exit code is 1 when there is an error.
+    Nothing is started unless you say --start, and nothing is changed. What a running gateway, or else the cache, knows
+    of its servers' starts and failures is used. The exit code is 1 when there is an error.
     """
     from .._setup._checks import examine
     from .._setup._finding import Setup, Severity
@@ -35,8 +35,10 @@ def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int
     setup = Setup(config, config_path, os.environ)
     found = examine(setup)
     if starts:
+        from .._setup._running import FAILED
         from .._setup._trial import try_servers
 
+        found = [one for one in found if one.check != FAILED]  # whether it still fails is seen now
         known = {one.about for one in found if one.severity is Severity.ERROR}
         found += run_to_end(lambda: try_servers(setup, known, say))
     counts = {each.value: sum(one.severity is each for one in found) for each in Severity}

@@ -103,6 +103,8 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     enabled = len(servers) - details["disabledCount"]
     yield f"{details['connectedCount']} of {enabled} connected, {details['totalTools']} tools"
+    if any(server["status"] == "failed" for server in servers):
+        yield "greenroom explain NAME says more of a server that failed, and what to do."
     if waiting := details.get("waitingForApproval"):
         yield calls_wait(waiting)
     if details.get("audit", {}).get("failing"):

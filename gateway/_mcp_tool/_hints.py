@@ -22,11 +22,19 @@ class Hints:
     connect: str
     instructions: str
     learn: str  # what to do about servers of which nothing is known
+    mend: str  # and about one that failed
+    log_in: str = "Use greenroom auth {server} to log in."
     call: str = 'mcp({{ tool: "{tool}" }})'
     page: str = 'mcp({{ output: "{output}", offset: {offset} }})'  # the next part of a long text
 
     def to_connect(self, server: str) -> str:
         return self.connect.format(server=server)
+
+    def to_mend(self, server: str) -> str:
+        return self.mend.format(server=server)
+
+    def to_log_in(self, server: str) -> str:
+        return self.log_in.format(server=server)
 
     def to_call(self, tool: str) -> str:
         return self.call.format(tool=tool)
@@ -42,6 +50,7 @@ FOR_MODELS: Final = Hints(
     connect='Use mcp({{ connect: "{server}" }}) or greenroom reconnect {server} to retry.',
     instructions='mcp({{ instructions: "{server}" }}) for all of them',
     learn='Use mcp({ connect: "name" }) to ask one what it has.',
+    mend='Use mcp({{ connect: "{server}" }}) to try again; greenroom explain {server} says more.',
 )
 
 FOR_META: Final = Hints(
@@ -51,6 +60,10 @@ FOR_META: Final = Hints(
     connect='Use mcp_provision({{ intent: "{server}", autoProvision: true }}) to retry.',
     instructions='mcp_discover({{ instructions: "{server}" }}) for all of them',
     learn='Use mcp_provision({ intent: "name", autoProvision: true }) to ask one what it has.',
+    mend=(
+        'Use mcp_provision({{ intent: "{server}", autoProvision: true }}) to try again; '
+        "greenroom explain {server} says more."
+    ),
     call='mcp_call({{ tool: "{tool}" }})',
     page='mcp_discover({{ output: "{output}", offset: {offset} }})',
 )
@@ -62,4 +75,5 @@ FOR_PEOPLE: Final = Hints(
     connect="Use greenroom reconnect {server} to connect it in a running gateway.",
     instructions='a client\'s mcp({{ instructions: "{server}" }}) has all of them',
     learn="Use greenroom refresh to start them once and read what they have.",
+    mend="Use greenroom explain {server} to see why, and greenroom refresh {server} to try again.",
 )

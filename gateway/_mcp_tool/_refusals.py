@@ -116,14 +116,14 @@ def unknown_tool(
         text += f" Did you mean: {', '.join(suggestions)}"
     if unknown:
         details["unknownServers"] = unknown_details(unknown)
-        text += f" {sentence(unknown)} {hints.learn}"
+        text += f" {sentence(unknown, hints)}"
     return Answer.of(text, **details)
 
 
 def not_known_yet(mode: str, tool: str, owners: Sequence[ServerStatus], hints: Hints) -> Answer:
     """A tool whose server was never asked, so nobody knows whether the tool exists."""
     servers = " and ".join(f'"{row.server}"' for row in owners)
-    text = f'Nothing is known of {servers} yet, nor whether it has "{tool}". {sentence(owners)} {hints.learn}'
+    text = f'Nothing is known of {servers} yet, nor whether it has "{tool}". {sentence(owners, hints)}'
     return Answer.of(
         text,
         mode=mode,

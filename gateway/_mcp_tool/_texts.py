@@ -17,6 +17,7 @@ from ...protocol.lifecycle import State
 from ...protocol.pinning import changed_in_words
 from ...protocol.schema_text import parameters_text
 from ...protocol.slices import Pace, Slices
+from ...protocol.status import about
 from ...protocol.unhiding import unhidden_value
 from ._answer import Answer
 from ._hints import Hints
@@ -69,10 +70,14 @@ def line_of(row: ServerStatus) -> Line:
         line = f": {row.last_line}" if row.last_line else ""
         return Line("not-connected", "○", f"not known yet, {waits(row)}{line}")
     if row.failed_ago is not None:
-        return Line("failed", "✗", f"failed {round(row.failed_ago)}s ago")
+        return Line("failed", "✗", f"failed {_ago(row.failed_ago)}")
     if row.cached:
         return Line("cached", "○", f"{_counted(row)}, cached")
     return Line("not-connected", "○", "not connected")
+
+
+def _ago(seconds: float) -> str:
+    return f"{round(seconds)}s ago" if seconds < 120 else f"{about(seconds)} ago"
 
 
 def status(
@@ -212,6 +217,8 @@ def server_list(
     if entry is not None and entry.known:
         return Answer.of(f'Server "{server}" has no cached tools (not connected).', **details)
     text = f'Server "{server}" is configured but not connected. {hints.to_connect(server)}'
+    if row.failure is not None or row.needs_auth:
+        text = f'Server "{server}" is configured but not connected. {sentence([row], hints)}'
     if row.waiting is not None:
         line = f" Its last line: {row.last_line}" if row.last_line else ""
         text = f'Server "{server}" is not known yet ({waits(row)}); retry in a moment.{line}'
@@ -282,7 +289,7 @@ def search(
     if not page.total:
         return Answer.of(_nothing(query, server, connecting, unknown, hints), **details)
     head = f'Found {_tools(page.total)} matching "{query}":' if query.strip() else f"{_tools(page.total)}:"
-    untold = ["", f"{sentence(unknown)} {hints.learn}"] if unknown else []
+    untold = ["", f"{sentence(unknown, hints)}"] if unknown else []
     text = [head, "", between.join(shown), *untold, *seen.footer(), *_still_connecting(connecting)]
     return Answer.of("\n".join(text), **details)
 
@@ -373,7 +380,7 @@ def _nothing(
     where = f' in "{server}"' if server else ""
     text = [f'No tools matching "{query}"{where}', *_still_connecting(connecting)]
     if unknown:
-        return f"{' '.join(text)}{'' if connecting else '.'} {sentence(unknown)} {hints.learn}"
+        return f"{' '.join(text)}{'' if connecting else '.'} {sentence(unknown, hints)}"
     return " ".join(text) if connecting else f"{text[0]}. {hints.see_servers}"
 
 

@@ -11,10 +11,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ...protocol.lifecycle import State
+from ...protocol.status import about
 
 if TYPE_CHECKING:
     from ...protocol.status import ServerStatus
+    from ._hints import Hints
 
+_SHORT: Final = 160  # characters of a failure in a sentence
 _MOST: Final = 20  # servers named in one sentence
 _MOST_DETAILED: Final = 500
 
@@ -35,7 +38,7 @@ def waits(row: ServerStatus) -> str:
         return "needs a login"
     if row.failed_ago is not None:
         again = f", tried again in {row.retry_in:.0f} s" if row.waiting_for and row.retry_in else ""
-        return f"failed {row.failed_ago:.0f} s ago{again}"
+        return f"failed {about(row.failed_ago)} ago{again}"
     if row.waiting_for is not None:
         return f"waiting for {row.waiting_for}{took}"
     if row.down is not None:
@@ -45,18 +48,40 @@ def waits(row: ServerStatus) -> str:
     return "not asked yet"
 
 
-def sentence(rows: Sequence[ServerStatus]) -> str:
-    """`Not known yet: context7 (installing for 12 s), time (not asked yet).` Empty for no rows."""
-    named = [f"{row.server} ({waits(row)})" for row in rows[:_MOST]]
+def sentence(rows: Sequence[ServerStatus], hints: Hints) -> str:
+    """`Not known yet: context7 (installing for 12 s), time (not asked yet).`, and what to do. Empty for no rows."""
+    if not rows:
+        return ""
+    named = [f"{row.server} ({waits(row)}{_why(row)})" for row in rows[:_MOST]]
     if len(rows) > _MOST:
         named.append(f"and {len(rows) - _MOST} more")
-    return f"Not known yet: {', '.join(named)}." if rows else ""
+    return f"Not known yet: {', '.join(named)}. {' '.join(_steps(rows, hints))}"
+
+
+def _why(row: ServerStatus) -> str:
+    """Why the server failed, shortly."""
+    if row.failed_ago is None or not row.failure or row.needs_auth:
+        return ""
+    why = " ".join(row.failure.split())
+    return f": {why if len(why) <= _SHORT else why[:_SHORT] + '…'}"
+
+
+def _steps(rows: Sequence[ServerStatus], hints: Hints) -> list[str]:
+    """What to do about these servers: to ask those that nobody has asked is another thing than to mend one."""
+    shut = next((row for row in rows if row.needs_auth), None)
+    failed = next((row for row in rows if row.failed_ago is not None and not row.needs_auth), None)
+    steps = [] if shut is None else [hints.to_log_in(shut.server)]
+    steps += [] if failed is None else [hints.to_mend(failed.server)]
+    asked = any(not row.needs_auth and row.failed_ago is None for row in rows)
+    return [*steps, hints.learn] if asked else steps
 
 
 def details(rows: Iterable[ServerStatus]) -> list[dict[str, Any]]:
     """The same for programs. Of thousands of servers only the first 500 are named, because more would not fit
     beside an answer."""
     return [
-        {"name": row.server, "waitsFor": waits(row)} | ({"lastLine": row.last_line} if row.last_line else {})
+        {"name": row.server, "waitsFor": waits(row)}
+        | ({"lastLine": row.last_line} if row.last_line else {})
+        | ({"failure": row.failure} if row.failure else {})
         for row in islice(rows, _MOST_DETAILED)
     ]

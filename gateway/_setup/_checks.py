@@ -25,7 +25,7 @@ from ...protocol.errors import NO_EFFECT_HERE, UNTRUSTED, GreenroomError
 from ...protocol.interpolate import session_variables
 from ...protocol.pinning import command
 from ._finding import Finding, Setup, Severity
-from ._running import DIALS_FOR, gateways, of_start, sockets
+from ._running import DIALS_FOR, FAILED, gateways, of_start, sockets
 
 _BEFORE_A_NAME: Final = "mcp__greenroom__"  # what many clients put before a name
 _COMES_WITH: Final = {
@@ -45,8 +45,10 @@ _Check = Callable[[Setup], Iterable[Finding]]
 
 
 def examine(setup: Setup) -> list[Finding]:
-    """All findings, the worst first."""
-    return _worst_first(finding for check in CHECKS for finding in check(setup))
+    """All findings, the worst first. What keeps a server from starting is said once."""
+    found = [finding for check in CHECKS for finding in check(setup)]
+    explained = {one.about for one in found if one.check != FAILED and one.severity is Severity.ERROR}
+    return _worst_first(one for one in found if one.check != FAILED or one.about not in explained)
 
 
 def examine_one(setup: Setup, server: str, row: Mapping[str, Any]) -> list[Finding]:

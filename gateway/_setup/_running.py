@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ..._own_files import NotOurs, socket_in
 from ...protocol.errors import GreenroomError
+from ...protocol.slices import finish
+from ...protocol.status import about
 from ...protocol.version import VERSION
 from .. import _control_client as control
 from .._control_place import control_directory, identity
+from .._why import Commands
 from ._finding import Finding, Setup, Severity
 
 DIALS_FOR: Final = 0.5  # seconds
+FAILED: Final = "failure"  # the check that tells of the last failures
 _SLOW: Final = 5.0  # seconds from the start of the program to its tools
 _ON_STDOUT: Final = "on stdout"  # how a note about its output begins or ends
 
@@ -39,10 +43,12 @@ def behaved_oddly(server: str, words: str) -> Finding:
 
 
 def gateways(setup: Setup) -> Iterator[Finding]:
-    """A gateway of this configuration that does not answer, or runs another version; what it knows of its servers."""
+    """A gateway of this configuration that does not answer, or runs another version; what it knows of its servers.
+    Without a gateway it is what the cache knows."""
     try:
         gateway = control.find_gateway(identity(setup.config.files))
         if gateway is None:
+            yield from _of_rows(setup, _cached_rows(setup))
             return
         with gateway:
             version: Any = gateway.ask("hello", quickly=True).get("version")
@@ -54,12 +60,42 @@ def gateways(setup: Setup) -> Iterator[Finding]:
         what = f"runs Greenroom {version}, and this command is {VERSION}"
         mend = f"greenroom stop, or restart the client that started process {gateway.pid}"
         yield Finding(Severity.WARNING, "gateway", f"process {gateway.pid}", what, mend)
+    yield from _of_rows(setup, rows)
+
+
+def _cached_rows(setup: Setup) -> Iterable[Mapping[str, Any]]:
+    from .._mcp_tool import CatalogueReader
+    from .._views import status_view
+
+    return finish(status_view(CatalogueReader(setup.catalogue), setup.catalogue))["servers"]
+
+
+def _of_rows(setup: Setup, rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     for row in rows:
         name = str(row["name"])
+        if row.get("disabled") or row.get("broken"):
+            continue  # said by the checks of the configuration
         if row["status"] == "needs-auth":
             what = "it refuses requests until somebody logs in"
             yield Finding(Severity.WARNING, "login", name, what, f"greenroom auth {shlex.quote(name)}")
+        if row.get("failure") is not None:
+            setup.seen_starting.add(name)
+            yield _last_failed(setup, name, row)
         yield from of_start(setup, name, row)
+
+
+def _last_failed(setup: Setup, name: str, row: Mapping[str, Any]) -> Finding:
+    """A failure that no success has followed: an error, unless a server that works was lost once."""
+    ago = f"{about(row['failedAgo'])} ago" if row.get("failedAgo") is not None else "last"
+    starts, quarantined = int(row.get("failedStarts") or 0), bool(row.get("quarantined"))
+    if starts:
+        what = f"did not start {ago}{f' ({starts} times in a row)' if starts > 1 else ''}: {row['failure']}"
+    else:
+        what = f"was lost {ago}: {row['failure']}"
+    works = not starts and not quarantined and row.get("cached")
+    commands = Commands(None if setup.path is None else str(setup.path))
+    mend = f"mend that, then: {commands.about('refresh', name)}. See also: {commands.about('explain', name)}"
+    return Finding(Severity.WARNING if works else Severity.ERROR, FAILED, name, what, mend)
 
 
 def of_start(setup: Setup, name: str, row: Mapping[str, Any]) -> Iterator[Finding]:
