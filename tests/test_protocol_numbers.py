@@ -76,6 +76,8 @@ NUMBERS = {
     "bounds.REPLIES": 1024,
     "bounds.NAME_CHARACTERS": 8192,
     "bounds.CACHE_BYTES": 268_435_456,
+    "bounds.FAILURE": 4_000,
+    "bounds.FAILURES": 2_000,
     "bounds.PROBLEMS": 20,
     "bounds.REASON_CHARACTERS": 2000,
     "bounds.OPEN_QUESTIONS": 64,
