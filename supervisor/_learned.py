@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import attrs
 
@@ -25,10 +26,10 @@ class Recalled:
 
     hashes: Mapping[str, str]
     entries: Mapping[str, ServerEntry]
-    failures: Mapping[str, LastFailure]
     pin_keys: Mapping[str, str]
     pins: Mapping[str, ServerPins]
     warnings: Sequence[str]
+    failures: Mapping[str, LastFailure] = MappingProxyType({})
     hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None  # of these servers; it may block
 
 
@@ -40,9 +41,8 @@ def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
     # Everything that this run reads from a server is newer than what an earlier run wrote.
     current = {name: attrs.evolve(entry, revision=0) for name, entry in loaded.entries.items()}
     warnings = [each for each in (loaded.warning, warning) if each is not None]
-    return Recalled(
-        hashes, current, loaded.failures, keys, pinned, warnings, partial(catalogue_keys, config)
-    )
+    now = partial(catalogue_keys, config)
+    return Recalled(hashes, current, keys, pinned, warnings, loaded.failures, now)
 
 
 def entry_of(

@@ -211,7 +211,7 @@ def test_what_the_file_says_late_does_not_undo_what_was_seen_meanwhile() -> None
     pins, definition = Pins(MemoryStore()), Recalled({}, {}, {"bank": "key"}, {}, ())
     pins.take(definition)
     first = pins.learned(ServerEntry("bank", "h", fetched_at=7.0), {"pay": "1" * 80})
-    assert pins.save({"bank": first}) is None
+    assert pins.save({"bank": first}, {}) is None
     assert pins.stored["bank"].seen == 7.0
     pins.take(definition)
     assert pins.learned(ServerEntry("bank", "h"), {"new": "1" * 80}).since == first.since, (
@@ -754,7 +754,7 @@ def test_what_is_written_of_a_server_is_when_it_was_seen_and_only_what_is_new(tm
     assert first.prints == {"pay": "1" * 80}
     gone = ServerEntry("gone", "h", prints={"pay": "1" * 80})
     assert pins.learned(gone, {"pay": "2" * 80}) is gone, "it is not configured any more"
-    assert pins.save({"bank": first, "gone": gone}) is None
+    assert pins.save({"bank": first, "gone": gone}, {}) is None
     assert [*pins.heeded()] == ["bank"]
     assert pins.heeded() == {}, "it is heeded once"
     assert pins.store.load({"bank": "key"})[0]["bank"].seen == 7.0
@@ -781,7 +781,7 @@ def test_pins_that_cannot_be_written_are_told_of_and_nothing_is_accepted() -> No
     pins.store = Full()
     pins.take(Recalled({}, {}, {"bank": "key"}, {}, ()))
     entry = pins.learned(ServerEntry("bank", "h"), {"pay": "1" * 80})
-    assert pins.save({"bank": entry}) == "the disk is full"
-    assert pins.save({}) is None
+    assert pins.save({"bank": entry}, {}) == "the disk is full"
+    assert pins.save({}, {}) is None
     with pytest.raises(OSError, match="the disk is full"):
         pins.accept("bank", None)
