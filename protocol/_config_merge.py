@@ -21,10 +21,9 @@ in a stronger file removes a field. A field that has the same value again change
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from ._config_dialects import Givens
+from ._config_dialects import Givens, Note
 from ._config_redact import hides
 from .errors import Problem
 
@@ -58,8 +57,6 @@ _STEERS: Final = (
     (("url", "httpTransport", "requestHeadersCommand"), WITH_URL - {"httpTransport"}),
 )
 _CREDENTIALS: Final = _STEERS[0][1] | _STEERS[1][1]
-
-Note = Callable[[Problem], object]
 
 
 def lay_over(lower: Givens, higher: Givens, note: Note | None = None) -> Givens:

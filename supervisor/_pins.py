@@ -24,7 +24,6 @@ from ..protocol.config import Config, Pinning
 from ..protocol.events import Note, NoteCode
 from ..protocol.pinning import ServerPins, changed_in_words
 from ._directory import Directory
-from ._learned import Recalled
 from ._quarantine import in_quarantine, quarantine
 from ._records import record_of
 from ._stores import CatalogueStore, pin_store
@@ -48,15 +47,20 @@ class Pins:
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 
-    def take(self, recalled: Recalled) -> None:
-        """The servers that are configured from now on, and what the store says of them."""
+    def take(
+        self,
+        keys: Mapping[str, str],
+        stored: Mapping[str, ServerPins],
+        hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None,
+    ) -> None:
+        """The servers that are configured from now on with their keys, and what the store says of them."""
         now = time.time()
-        same = {name for name, key in recalled.pin_keys.items() if self.keys.get(name) == key}
-        self._since = {name: self._since[name] if name in same else now for name in recalled.pin_keys}
+        same = {name for name, key in keys.items() if self.keys.get(name) == key}
+        self._since = {name: self._since[name] if name in same else now for name in keys}
         self._pins = {name: self._pins[name] for name in same if name in self._pins}
-        self.keys = recalled.pin_keys
-        self._hashes_now = recalled.hashes_now
-        self._adopt(recalled.pins)
+        self.keys = keys
+        self._hashes_now = hashes_now
+        self._adopt(stored)
 
     def marked(self, entry: ServerEntry) -> ServerEntry:
         """The entry with what is remembered of its server; the same object if it has that already."""

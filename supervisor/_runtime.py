@@ -223,7 +223,7 @@ class Runtime:
         self._hashes, self._failed = recalled.hashes, {**recalled.failures, **here}
         for warning in recalled.warnings:
             self.context.events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=warning)
-        self.pins.take(recalled)
+        self.pins.take(recalled.pin_keys, recalled.pins, recalled.hashes_now)
         return {name: self.pins.marked(entry) for name, entry in recalled.entries.items()}
 
     async def _start(self, tasks: anyio.abc.TaskGroup) -> None:

@@ -39,7 +39,6 @@ from greenroom.protocol.index import Index
 from greenroom.protocol.pinning import ServerPins, changes, command, fingerprint
 from greenroom.protocol.slices import finish
 from greenroom.supervisor._gate import GatePolicy
-from greenroom.supervisor._learned import Recalled
 from greenroom.supervisor._pins import Pins
 from greenroom.supervisor._quarantine import quarantine
 from greenroom.supervisor._stores import FileStore, MemoryPins, MemoryStore
@@ -208,12 +207,12 @@ def test_a_file_that_grows_too_large_loses_whom_nobody_has_seen_for_longest(
 
 def test_what_the_file_says_late_does_not_undo_what_was_seen_meanwhile() -> None:
     """Another room has written. What this room has seen since then counts all the same."""
-    pins, definition = Pins(MemoryStore()), Recalled({}, {}, {"bank": "key"}, {}, ())
-    pins.take(definition)
+    pins, keys = Pins(MemoryStore()), {"bank": "key"}
+    pins.take(keys, {})
     first = pins.learned(ServerEntry("bank", "h", fetched_at=7.0), {"pay": "1" * 80})
     assert pins.save({"bank": first}, {}) is None
     assert pins.stored["bank"].seen == 7.0
-    pins.take(definition)
+    pins.take(keys, {})
     assert pins.learned(ServerEntry("bank", "h"), {"new": "1" * 80}).since == first.since, (
         "a reload is no new start"
     )
@@ -749,7 +748,7 @@ def test_a_call_that_waits_for_a_server_whose_tool_has_changed_meanwhile_is_not_
 def test_what_is_written_of_a_server_is_when_it_was_seen_and_only_what_is_new(tmp_path: Path) -> None:
     store = FileStore(CatalogueFile(tmp_path / "catalogue.json"))
     pins = Pins(store)
-    pins.take(Recalled({}, {}, {"bank": "key"}, {}, ()))
+    pins.take({"bank": "key"}, {})
     first = pins.learned(ServerEntry("bank", "h", fetched_at=7.0), {"pay": "1" * 80})
     assert first.prints == {"pay": "1" * 80}
     gone = ServerEntry("gone", "h", prints={"pay": "1" * 80})
@@ -767,7 +766,7 @@ def test_what_is_written_of_a_server_is_when_it_was_seen_and_only_what_is_new(tm
     assert once_more.prints == {"pay": "2" * 80}, "it may have been accepted elsewhere: the store is asked"
     marked = pins.marked(attrs.evolve(ServerEntry("bank", "h"), prints={"x": "y"}))
     assert ([*marked.pinned.changed], marked.prints) == (["pay"], None)
-    pins.take(Recalled({}, {}, {"bank": "another"}, {}, ()))
+    pins.take({"bank": "another"}, {})
     assert not pins.marked(marked).pinned.changed, "another server has that name now"
 
 
@@ -779,7 +778,7 @@ def test_pins_that_cannot_be_written_are_told_of_and_nothing_is_accepted() -> No
 
     pins = Pins(MemoryStore())
     pins.store = Full()
-    pins.take(Recalled({}, {}, {"bank": "key"}, {}, ()))
+    pins.take({"bank": "key"}, {})
     entry = pins.learned(ServerEntry("bank", "h"), {"pay": "1" * 80})
     assert pins.save({"bank": entry}, {}) == "the disk is full"
     assert pins.save({}, {}) is None

@@ -40,20 +40,20 @@ SUBSCRIPTION_KEY: Final = f"{rpc.META}subscriptionId"
 _PROGRESS_TOKEN: Final = b"progressToken"
 
 
-class Kind(enum.Enum):
+class MessageKind(enum.Enum):
     ANSWER = enum.auto()
     QUESTION = enum.auto()  # a request of ours to the client
     NOTIFICATION = enum.auto()
 
 
-def kind_of(line: bytes) -> tuple[Kind, bytes, bytes]:
+def kind_of(line: bytes) -> tuple[MessageKind, bytes, bytes]:
     """What an outgoing line is, its id (empty: it has none), and its method (empty for an answer)."""
     head = _HEAD.match(line)
     assert head is not None, "every line of ours begins in this way"
     key, word, method = head.groups(b"")
     if word != b"method":
-        return Kind.ANSWER, key, b""
-    return (Kind.QUESTION if key else Kind.NOTIFICATION), key, method
+        return MessageKind.ANSWER, key, b""
+    return (MessageKind.QUESTION if key else MessageKind.NOTIFICATION), key, method
 
 
 Parts = Mapping[str, msgspec.Raw]

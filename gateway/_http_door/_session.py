@@ -29,7 +29,7 @@ from ._caller import Caller
 from ._refusals import JSON, REQUEST_CANCELLED, Refusal, too_many
 from ._reply import Reply
 from ._request import Request
-from ._routing import Kind, Read, cancelled_key, kind_of, params_of, progress_token, same_token
+from ._routing import MessageKind, Read, cancelled_key, kind_of, params_of, progress_token, same_token
 from ._rules import Rules
 from ._stream import Stream
 
@@ -180,18 +180,18 @@ class HttpSession:
 
     def send(self, line: bytes) -> bool:
         kind, key, method = kind_of(line)
-        if kind is Kind.ANSWER:
+        if kind is MessageKind.ANSWER:
             return self._send_answer(key, line)
         if method == _PROGRESS:
             return self._send_progress(line)
         stream = self._streams.get(0)
-        if kind is Kind.NOTIFICATION and (stream is not None and stream.has_reader):
+        if kind is MessageKind.NOTIFICATION and (stream is not None and stream.has_reader):
             return self._notify(stream, line)
         reply = self._latest()
         if reply is None:
             self._standalone().put(line)
             return True
-        if kind is Kind.NOTIFICATION:
+        if kind is MessageKind.NOTIFICATION:
             return self._notify(reply.become_stream(), line)
         reply.add(line)
         return True

@@ -23,7 +23,16 @@ from ._caller import Caller
 from ._refusals import JSON, STATUS_OF_ERROR, too_many
 from ._reply import Reply
 from ._request import Request
-from ._routing import SUBSCRIPTION_KEY, Kind, Stateless, answer_under, error_code, kind_of, params_of, with_id
+from ._routing import (
+    SUBSCRIPTION_KEY,
+    MessageKind,
+    Stateless,
+    answer_under,
+    error_code,
+    kind_of,
+    params_of,
+    with_id,
+)
 from ._rules import Rules
 from ._stream import Stream
 
@@ -106,12 +115,12 @@ class Visitor:
 
     def send(self, line: bytes) -> bool:
         kind, key, method = kind_of(line)
-        if kind is Kind.ANSWER:
+        if kind is MessageKind.ANSWER:
             reply = self._replies.pop(int(key), None) if key.isdigit() else None
             if reply is not None:
                 reply.finish(answer_under(reply.key, int(key), line))
             return True
-        if kind is Kind.QUESTION:
+        if kind is MessageKind.QUESTION:
             return False  # such a client is asked in another way
         return self._send_notification(method, line)
 
