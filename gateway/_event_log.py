@@ -1,9 +1,10 @@
 """The event stream as text: a line per event for people, and a JSON object per event for programs
 (`_events_file`).
 
-People are told of transitions, policy decisions and oddities, each once. An attempt to connect is one line,
-which says how it ended, and a decision that only follows from an ending is left out. Single calls, and the
-steps of connecting, are only in the JSON. The log goes to standard error, which many clients never read. A
+People are told of transitions, policy decisions and oddities, each once. A server that begins to fail is one line, and
+so is one whose gate trips, is quarantined, or opens again. An attempt that fails as the one before it did is no news
+(`Teller`). A decision that only follows from an ending is left out. Single calls, every attempt and the steps of
+connecting are only in the JSON. The log goes to standard error, which many clients never read. A
 full pipe there must not stop the gateway. So a line is written only if it fits without waiting, and the next
 line says how many were left out.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 import select
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -20,7 +22,7 @@ import anyio
 import attrs
 from anyio.abc import TaskStatus
 
-from ..protocol.events import EndDecision, Event, Eviction, GateDecision, Kind, Lagged, Transition
+from ..protocol.events import EndDecision, Event, Eviction, GateDecision, GateMove, Kind, Lagged, Transition
 from ..protocol.lifecycle import Cause, State
 from ..protocol.plain_text import one_line
 
@@ -102,10 +104,81 @@ def _plain(value: Any) -> Any:
 
 Hear = Callable[[Event | Lagged], None]
 
+_NUMBERS: Final = re.compile(r"\b(?=\w*\d)[0-9a-fA-F]+\b|\d+")  # process ids, times, addresses
+_NEW: Final = (Cause.RELOAD, Cause.REMOVED, Cause.RESTART)  # what failed before is another thing now
+
+
+@attrs.define
+class _Trouble:
+    """What has been told of a server since it last worked."""
+
+    words: str = ""  # why its last attempt failed, without numbers
+    attempts: int = 0
+    tripped: bool = False
+    quarantined: bool = False
+
+
+class Teller:
+    """Makes lines of events, without what was told before: of fifteen attempts that fail alike one is told."""
+
+    def __init__(self) -> None:
+        self._trouble: dict[str, _Trouble] = {}  # by server
+
+    def line(self, event: Event | Lagged) -> str | None:
+        server = event.server if isinstance(event, Event) else None
+        if server is not None and isinstance(event, Transition):
+            return self._transition(server, event)
+        if server is not None and isinstance(event, GateDecision):
+            return self._decision(server, event)
+        return line_of(event)
+
+    def _transition(self, server: str, event: Transition) -> str | None:
+        line = line_of(event)
+        if event.cause in _NEW:
+            self._trouble.pop(server, None)
+        elif event.after is State.CONNECTED:
+            trouble = self._trouble.get(server, _Trouble())
+            attempts, trouble.attempts, trouble.words = trouble.attempts, 0, ""
+            starts = "1 failed start" if attempts == 1 else f"{attempts} failed starts"
+            return f"{line}, after {starts}" if attempts else line
+        elif line is not None and event.cause is Cause.CONNECT_FAILED:
+            trouble, words = self._of(server), _NUMBERS.sub("0", event.detail)
+            is_known = trouble.attempts and trouble.words == words
+            trouble.attempts, trouble.words = trouble.attempts + 1, words
+            return None if is_known else line
+        return line
+
+    def _decision(self, server: str, event: GateDecision) -> str | None:
+        if not event.tripped:
+            was = self._trouble.get(server)
+            was_tripped = was is not None and was.tripped
+            if was is not None:
+                was.tripped = was.quarantined = False
+            return line_of(event) if was_tripped else None
+        trouble = self._of(server)
+        was_tripped, trouble.tripped = trouble.tripped, True
+        if event.move is GateMove.QUARANTINED:
+            was_quarantined, trouble.quarantined = trouble.quarantined, True
+            return None if was_quarantined else f"{line_of(event)}; {_shut(event)}"
+        return (
+            None
+            if was_tripped
+            else f"{event.address}: gate: {event.failures} failures in a row; {_shut(event)}"
+        )
+
+    def _of(self, server: str) -> _Trouble:
+        return self._trouble.setdefault(server, _Trouble())
+
+
+def _shut(event: GateDecision) -> str:
+    return f"calls are refused for {event.shut_for:.0f} s, then one is let through"
+
 
 def to_log(log: Log) -> Hear:
+    teller = Teller()
+
     def hear(event: Event | Lagged) -> None:
-        line = line_of(event)
+        line = teller.line(event)
         if line is not None:
             log.line(line)
 

@@ -253,6 +253,9 @@ def _of_trouble(of: _Of) -> Iterator[Reason]:
         ago = "" if row.failed_ago is None else f" {about(row.failed_ago)} ago"
         often = f" ({row.failed_starts} starts in a row)" if row.failed_starts > 1 else ""
         yield Reason(f"It last failed{ago}{often}: {row.failure}")
+    if row.quarantined is not None:
+        until = "until it answers a call again (restartIntensity, restartPeriodMs)"
+        yield Reason(f"It is quarantined, because it was restarted too often ({row.quarantined}), {until}.")
     if row.retry_in is not None:
         shut = f"Its gate is shut: calls are refused for {math.ceil(row.retry_in)} s more"
         step = f"wait, or try it now: {of.commands.live('reconnect', of.name)}"

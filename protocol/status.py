@@ -48,6 +48,7 @@ class ServerStatus:
     failed_starts: int = 0  # starts that failed in a row; 0: it was lost while it ran
     start_took: float | None = None  # its last start, from opening the connection to knowing its tools
     odd: str | None = None  # the first odd thing that its latest incarnation did, such as to print to stdout
+    quarantined: str | None = None  # it was restarted too often: how often; until it answers again
     retry_in: float | None = None  # until the gate lets a call pass; None when it is open
     needs_auth: bool = False
     disabled: bool = False

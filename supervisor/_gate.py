@@ -75,6 +75,7 @@ class Gate:
     shut_until: float = -math.inf
     tripped: bool = False  # the threshold was reached; only an answer opens it
     probing: bool = False  # half-open, and the only probe is under way
+    too_often: str = ""  # quarantined: it was restarted so often; until an answer opens it
 
     @property
     def is_troubled(self) -> bool:
@@ -121,11 +122,20 @@ class Gate:
     def quarantined(self, policy: GatePolicy, now: float, reason: str) -> Gate:
         """Restart intensity was exceeded. This is treated like reaching the threshold, so it is not for ever."""
         until = max(self.shut_until, now + policy.cooldown)
-        return attrs.evolve(self, failed_at=now, reason=reason, shut_until=until, tripped=True, probing=False)
+        return attrs.evolve(
+            self,
+            failed_at=now,
+            reason=f"quarantined: {reason}",
+            shut_until=until,
+            tripped=True,
+            probing=False,
+            too_often=reason,
+        )
 
     def _failed(self, policy: GatePolicy, now: float, reason: str, delay: float) -> Gate:
         failures = self.failures + 1
         tripped = self.tripped or failures >= policy.threshold
         if tripped:
             delay = max(delay, policy.cooldown)
-        return Gate(failures, now, reason, max(self.shut_until, now + delay), tripped)  # no probe is out
+        until = max(self.shut_until, now + delay)
+        return Gate(failures, now, reason, until, tripped, too_often=self.too_often)  # no probe is out

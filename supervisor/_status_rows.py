@@ -54,6 +54,7 @@ def status_row(directory: Directory, address: Address, now: float, counts: Count
         failed_starts=record.failed_starts,
         start_took=record.start_took,
         odd=record.odd,
+        quarantined=record.gatekeeper.gate.too_often or behind.too_often or None,
         retry_in=gate.retry_in(now) if gate.shut_until > now else None,
         needs_auth=use.use is Use.NEEDS_LOGIN,
         disabled=server.definition.disabled,

@@ -20,7 +20,7 @@ from tests.support.numbers import numbers_of
 
 from greenroom.actors import Part
 from greenroom.gateway import _events_file
-from greenroom.gateway._event_log import TOLD, Log, follow, line_of, record_of
+from greenroom.gateway._event_log import TOLD, Log, Teller, follow, line_of, record_of
 from greenroom.gateway._serve import events_file
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach, UsageError
@@ -95,6 +95,54 @@ def test_each_thing_is_told_once() -> None:
     assert line_of(decided) == "clock: gate: open: it answered"
     assert line_of(attrs.evolve(decided, cause=Cause.LOST)) is None
     assert line_of(Step(9, 3.0, CLOCK, 1, step=ConnectStep.STARTED)) is None
+
+
+def _failed(server: str, why: str) -> Transition:
+    before, after = State.CONNECTING, State.DRAINING
+    return Transition(
+        *(9, 3.0, Address(server), 1), before=before, after=after, cause=Cause.CONNECT_FAILED, words=why
+    )
+
+
+def _gate(move: GateMove, *, tripped: bool, **more: Any) -> GateDecision:
+    return GateDecision(*(9, 3.0, CLOCK, 1), move=move, tripped=tripped, **more)
+
+
+def test_a_server_that_fails_as_it_did_before_is_no_news_until_it_works() -> None:
+    teller = Teller()
+    told = [teller.line(_failed("clock", f"exited (pid {pid}, at 0x7f{pid}a)")) for pid in range(4711, 4726)]
+    assert told == ["clock: exited (pid 4711, at 0x7f4711a)", *[None] * 14]
+    assert teller.line(_failed("other", "exited")) == "other: exited", "each server by itself"
+    assert teller.line(_failed("clock", "no such file")) == "clock: no such file"
+    assert teller.line(_failed("clock", "no such file")) is None
+    up = Transition(9, 3.0, CLOCK, 1, before=State.CONNECTING, after=State.CONNECTED)
+    assert teller.line(up) == "clock: connecting → connected, after 17 failed starts"
+    assert teller.line(up) == "clock: connecting → connected"
+    assert teller.line(_failed("clock", "no such file")) == "clock: no such file"
+    assert teller.line(up) == "clock: connecting → connected, after 1 failed start"
+
+
+def test_another_definition_that_fails_is_news() -> None:
+    teller = Teller()
+    assert teller.line(_failed("clock", "no such file")) is not None
+    teller.line(Transition(9, 3.0, CLOCK, 1, before=State.DRAINING, after=State.CLOSED, cause=Cause.RELOAD))
+    assert teller.line(_failed("clock", "no such file")) is not None
+
+
+def test_a_gate_is_told_when_it_trips_when_it_is_quarantined_and_when_it_opens() -> None:
+    teller = Teller()
+    failure: dict[str, Any] = {"cause": Cause.CONNECT_FAILED, "shut_for": 30.0}
+    told = [teller.line(_gate(GateMove.FAILED, tripped=n >= 5, failures=n, **failure)) for n in range(1, 16)]
+    shut = "calls are refused for 30 s, then one is let through"
+    assert told == [*[None] * 4, f"clock: gate: 5 failures in a row; {shut}", *[None] * 10]
+    assert teller.line(_gate(GateMove.HALF_OPEN, tripped=True)) is None
+    assert teller.line(_gate(GateMove.PROBE_LEFT, tripped=True)) is None
+    kept_out = _gate(GateMove.QUARANTINED, tripped=True, words="6 restarts", shut_for=30.0)
+    assert teller.line(kept_out) == f"clock: gate: quarantined: 6 restarts; {shut}"
+    assert teller.line(kept_out) is None
+    assert teller.line(_gate(GateMove.ANSWERED, tripped=False)) == "clock: gate: open: it answered"
+    assert teller.line(_gate(GateMove.ANSWERED, tripped=False)) is None
+    assert teller.line(kept_out) is not None
 
 
 def test_what_an_event_does_not_say_is_left_out_and_a_zero_is_said() -> None:

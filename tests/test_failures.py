@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import attrs
 import pytest
 from tests.support import run, run_virtual
 from tests.support.forked import GREENROOM, run_forked
-from tests.support.gateway import faulty, serve
+from tests.support.gateway import PATIENCE, faulty, serve
 from tests.support.rooms import open_room
 
 from greenroom import ConnectFailed, Greenroom
@@ -292,3 +293,25 @@ def test_a_server_that_fails_for_the_same_reason_is_not_written_each_time(backen
         (101, 0),
         None,
     ]
+
+
+# ---- the log ---------------------------------------------------------------------------------------------------------
+
+
+def test_fifteen_starts_that_fail_alike_are_a_line_and_quarantine_is_said_by_that_word(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"restartBackoff": {"minMs": 1, "maxMs": 1}, "cooldownMs": 30_000}
+    settings |= {"failureThreshold": 100, "restartIntensity": 15}
+    entries = {"dead": {**dying("Error: no token"), "lifecycle": "keep-alive"}}
+    with serve(tmp_path, entries, **settings) as gateway:
+        gateway.greet()
+        until = time.monotonic() + PATIENCE
+        while "quarantined" not in said(tmp_path, "status") and time.monotonic() < until:
+            pass
+        assert "quarantined: 16 restarts in 60s" in said(tmp_path, "status")
+        assert "It is quarantined" in said(tmp_path, "explain", "dead")
+        gateway.end()
+    log = (tmp_path / "stderr.txt").read_text()
+    lines = [line for line in log.splitlines() if "dead:" in line and "closed" not in line]
+    assert len(lines) == 2, log
+    assert "Error: no token" in lines[0]
+    assert "quarantined" in lines[1]

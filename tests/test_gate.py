@@ -133,6 +133,8 @@ def test_quarantine_is_a_trip_for_its_cooldown_and_never_for_ever() -> None:
     assert gate.tripped
     assert gate.admit(36.9)[1] is Pass.SHUT
     assert gate.admit(37.0)[1] is Pass.PROBE
+    assert fail(gate, 37.0).too_often == "6 restarts in 60s", "until it answers"
+    assert not fail(gate, 37.0).answered(POLICY, 0.0).too_often
 
 
 def test_connected_by_name_it_is_half_open_at_once() -> None:
@@ -275,7 +277,7 @@ def test_a_failure_and_its_reason_are_kept_to_be_told() -> None:
     gate = gate.connect_failed(POLICY, 9.0, "refused", MIDDLE)
     assert (gate.failed_at, gate.reason) == (9.0, "refused")
     gate = gate.quarantined(POLICY, 11.0, "6 restarts in 60s")
-    assert (gate.failed_at, gate.reason) == (11.0, "6 restarts in 60s")
+    assert (gate.failed_at, gate.reason) == (11.0, "quarantined: 6 restarts in 60s")
 
 
 def test_whatever_ends_a_probe_no_probe_is_out_any_more() -> None:

@@ -1035,11 +1035,13 @@ def test_t09_intensity_counts_starts_that_followed_losses_though_each_answers(ba
                 waiting = calls.start(room, "a_echo", {"waiting": 1})
                 await anyio.sleep(19.0)
                 assert any("quarantined: 6 restarts in 60s" in decision.detail for decision in decisions)
+                assert room.status()[0].quarantined == "6 restarts in 60s"
                 assert await code_of(room.call("a_echo")) == "server_unavailable"
                 assert server.starts == 6
             assert waiting.outcome == '{"waiting": 1}', "it was accepted before, and is the probe"
             assert server.starts == 7
             assert not room._runtime.root.records["a"].gatekeeper.gate.tripped
+            assert room.status()[0].quarantined is None
 
     limited(backend, body)
 

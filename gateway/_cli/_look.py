@@ -154,6 +154,8 @@ def _notes(server: Mapping[str, Any]) -> str:
     if server.get("changed"):
         notes.append(changed_in_words(server["name"], server["changed"]))
     notes += server.get("problems", ())
+    if server.get("quarantined"):
+        notes.append(f"quarantined: {server['quarantined']}")
     notes += [str(server[key]) for key in ("down", "failure") if server.get(key)]
     if server["faults"]:
         notes.append(f"clients would refuse {server['faults'][0]}{_and_more(server['faults'])}")

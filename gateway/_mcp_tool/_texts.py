@@ -70,7 +70,8 @@ def line_of(row: ServerStatus) -> Line:
         line = f": {row.last_line}" if row.last_line else ""
         return Line("not-connected", "○", f"not known yet, {waits(row)}{line}")
     if row.failed_ago is not None:
-        return Line("failed", "✗", f"failed {_ago(row.failed_ago)}")
+        quarantined = "" if row.quarantined is None else ", quarantined"
+        return Line("failed", "✗", f"failed {_ago(row.failed_ago)}{quarantined}")
     if row.cached:
         return Line("cached", "○", f"{_counted(row)}, cached")
     return Line("not-connected", "○", "not connected")
