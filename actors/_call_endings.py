@@ -32,25 +32,31 @@ def lose_all(table: CallTable, reason: LostReason) -> None:
 def _lose(table: CallTable, call: Call, reason: LostReason) -> None:
     """Send the call again, once, if it cannot have run or may run twice; otherwise it fails."""
     server, ending = table.actor.address.server, table.actor.life.ending
-    table.take_off(call)
     if _may_replay(call) and ending is not None and ending.cause.has(Means.REQUEUES):
+        table.take_off(call)
         call.back_to_queue()
         table.waiting.add(call, first=True)
-    elif reason.loss is Reason.NEEDS_AUTH and call.reach is Reach.NOT_SENT:
-        table.end(call, login_needed(server, reason.text))
+        return
+    if reason.loss is Reason.NEEDS_AUTH and call.reach is Reach.NOT_SENT:
+        error: CallError = login_needed(server, reason.text)
     else:
-        table.end(call, errors.lost(server, reason, call.reach))
+        error = errors.lost(server, reason, call.reach)
+    table.take_off(call)
+    table.end(call, error)
 
 
 def broke(table: CallTable, call: Call, error: RpcError) -> None:
     """The call's exchange broke, and the connection lives on: send the call once more if that is harmless;
     otherwise it fails."""
     if _may_replay(call) and table.actor.life.state is State.CONNECTED:
+        table.take_off(call)
         call.back_to_queue()
         table.waiting.add(call, first=True)
     else:
         reason = LostReason(error.message)
-        table.end(call, errors.lost(table.actor.address.server, reason, call.reach, "gave no answer"))
+        lost = errors.lost(table.actor.address.server, reason, call.reach, "gave no answer")
+        table.take_off(call)
+        table.end(call, lost)
     table.call_over()
 
 
@@ -64,8 +70,9 @@ def expire_drained(table: CallTable) -> None:
     server, ending = table.actor.address.server, table.actor.life.ending
     for call in tuple(table.open):
         if call in table.open:
+            error = errors.drained(server, call, ending)
             table.abandon(call, ending.cause.value if ending else "drained")
-            table.end(call, errors.drained(server, call, ending))
+            table.end(call, error)
     table.share_places()
 
 
@@ -73,8 +80,9 @@ def fail_all(table: CallTable, error: CallError) -> None:
     """No answer can come any more for any of these calls."""
     for call in tuple(table.open):
         if call in table.open:
+            own = error.copy(call.reach)
             table.take_off(call)
-            table.end(call, error.copy(call.reach))
+            table.end(call, own)
     table.share_places()
 
 
@@ -92,9 +100,9 @@ def expire_sent(table: CallTable, now: float) -> None:
     hung = silent and table.supervisor.silent(actor)
     for call in expired:
         if call in table.open:
+            error = errors.timed_out(actor.address.server, call, table.context.settings.queue_timeout)
             table.abandon(call, "timed out")
-            queue_timeout = table.context.settings.queue_timeout
-            table.end(call, errors.timed_out(actor.address.server, call, queue_timeout))
+            table.end(call, error)
     if hung:
         actor.steps.declare_hung()
     table.call_over()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -14,8 +14,9 @@ from ..protocol.errors import (
     Reach,
     RemoteError,
     ServerLost,
+    UsageError,
 )
-from ..protocol.jsonrpc import decode_result, encode_json
+from ..protocol.jsonrpc import WireFault, decode_result, encode_json
 from ..protocol.scrubbing import scrubbed
 from ._messages import describe
 
@@ -96,13 +97,17 @@ def answered_with(server: str, call: Call, error: RpcError) -> CallError:
 
 
 def without_secrets(error: RpcError, known: Secrets) -> RpcError:
-    """The same error, without these secrets."""
-    data = error.data
-    if data is not None:
-        raw = encode_json({"data": data})
-        found = scrubbed(raw, known.in_json())  # as a result, whatever stands in its texts
-        if found is not raw:
-            data = decode_result(found)["data"]
-        if known.stand_in(found.decode(errors="replace")):
-            data = known.without_any(data)
+    """The same error, without these secrets. Data in which they cannot be looked for are left out."""
+    try:
+        data = _without(error.data, known) if error.data is not None else None
+    except (UsageError, WireFault, RecursionError):
+        data = "(left out: it cannot be written as JSON)"
     return attrs.evolve(error, message=known.without(error.message), data=data)
+
+
+def _without(data: Any, known: Secrets) -> Any:
+    raw = encode_json({"data": data})
+    found = scrubbed(raw, known.in_json())  # as a result, whatever stands in its texts
+    if found is not raw:
+        data = decode_result(found)["data"]
+    return known.without_any(data) if known.stand_in(found.decode(errors="replace")) else data

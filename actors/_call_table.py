@@ -9,6 +9,9 @@ actor: its `life`, its `peer` and its `alarm`. It tells the actor that a call wa
 last call is over (`idling.rest`), that a call needs more input, that the server hangs, or that a step of the table
 raised (`steps.find_input`, `steps.declare_hung`, `steps.stop_for_bug`).
 
+What ends a call cannot fail: its outcome is made, and its server and the gate are told, before it is taken off.
+Should one of these raise, the call is still on the table, and `Steps.stop_for_bug` ends it.
+
 Ending a call may run its owner's callback. That may do anything: call again, cancel another call, raise. So a call
 is taken off before it is ended, and loops look again after each end. An exception from a callback becomes a note;
 it is not a bug of Greenroom.
@@ -88,8 +91,7 @@ class CallTable:
                 self.abandon(call, reason)
                 self.end(call)
             elif call in self.waiting.calls:
-                self.waiting.remove(call)
-                self.end(call)
+                self.waiting.end(call)
             self.call_over()
         except Exception as error:
             self.actor.steps.stop_for_bug(error)
@@ -157,8 +159,8 @@ class CallTable:
     def abandon(self, call: Call, reason: str) -> None:
         """Take the call off, and tell its server that nobody wants the answer."""
         assert self.actor.peer is not None
-        self.take_off(call)
         self.actor.peer.abandon(call, reason)
+        self.take_off(call)
 
     def take_off(self, call: Call) -> None:
         """The call is no longer in flight."""
@@ -204,7 +206,6 @@ class CallTable:
                 and self._lacks_input(call, result)
             ):
                 return
-            self.take_off(call)
             failure = None
             if error is not None:
                 error = errors.without_secrets(error, self.context.secrets.of(self.address))
@@ -214,6 +215,7 @@ class CallTable:
                 failure = errors.answered_with(self.address.server, call, error)
             if self.record.guarded:
                 self.supervisor.answered(actor, call)
+            self.take_off(call)
             self.finish(call, result, failure)
             self.call_over()
         except Exception as bug:
@@ -243,24 +245,32 @@ class CallTable:
 
     def end(self, call: Call, error: CallError | None = None) -> None:
         """End a call that got no answer; without an error, its caller has cancelled it."""
+        bug = None
         if call.is_probe:
-            self.supervisor.call_unanswered(self.actor, call)
+            try:
+                self.supervisor.call_unanswered(self.actor, call)
+            except Exception as problem:
+                bug = problem
         self.finish(call, None, error)
+        if bug is not None:
+            self.actor.steps.stop_for_bug(bug)
 
     def finish(self, call: Call, result: bytes | None, error: CallError | None) -> None:
         """Report its outcome to the event stream and to its owner."""
         context = self.context
         if not call.finish(context.tally, result=result, error=error):
             return
-        if context.events.call_readers:
-            self._tell(call, CallEnded)
-        else:
-            context.events.seq += 1
-        if call.on_end is not None:
-            try:
-                call.on_end(call)
-            except Exception as problem:
-                self._note_raised(problem)
+        try:
+            if context.events.call_readers:
+                self._tell(call, CallEnded)
+            else:
+                context.events.seq += 1
+        finally:
+            if call.on_end is not None:
+                try:
+                    call.on_end(call)
+                except Exception as problem:
+                    self._note_raised(problem)
 
     def _note_raised(self, error: Exception) -> None:
         """A callback of a call's owner raised: that is the owner's error, and becomes a note."""

@@ -61,27 +61,13 @@ def take_object(raw: bytes | msgspec.Raw) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise WireFault(_NO_OBJECT)
     found = cast("dict[str, Any]", value)
-    if brackets > bounds.DEPTH and _is_too_deep(found):
+    if bounds.is_too_deep(data, found):
         raise WireFault(_TOO_DEEP)
     return found
 
 
 _NO_OBJECT: Final = "that is no object"
 _TOO_DEEP: Final = f"nested deeper than {bounds.DEPTH}"
-
-
-def _is_too_deep(value: object) -> bool:
-    level: list[Any] = [value]
-    for _ in range(bounds.DEPTH):
-        level = [
-            inner
-            for each in level
-            for inner in (cast("dict[str, Any]", each).values() if isinstance(each, dict) else each)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 @attrs.define(eq=False)

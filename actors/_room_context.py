@@ -126,7 +126,7 @@ class Supervisor(Protocol):
         """The gate's probe has ended without an answer: it was cancelled, or never sent."""
         ...
 
-    def stopped_for_bug(self, actor: ServerActor, bug: CallError) -> None:
+    def stopped_for_bug(self, actor: ServerActor) -> None:
         """A step of the actor raised. From here on its calls are refused with `bug`."""
         ...
 

@@ -4,18 +4,33 @@ Only `lifecycle.step` moves the life. The effects that it returns are performed 
 the pumps only *send messages*: `Ready`, `Failed`, `Lost`, `Gone`, each with its incarnation's number. So a late
 message of incarnation n never touches n + 1.
 
-An exception in a step is a bug of ours: it ends this incarnation as `failed: bug`, and the other servers go on.
+An exception in a step is a bug of ours: it ends this incarnation as `failed: bug`, all its calls with it, and the
+other servers go on. What follows is what follows any other loss.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import Bug, CallError, ConnectFailed, NeedsAuth, Reach
 from ..protocol.events import Transition
 from ..protocol.jsonrpc import MODERN_VERSIONS
-from ..protocol.lifecycle import Cause, Effect, Ending, Life, Reason, State, Trigger, is_late, settle, step
+from ..protocol.lifecycle import (
+    Cause,
+    Effect,
+    Ending,
+    Life,
+    Means,
+    Reason,
+    State,
+    Trigger,
+    is_late,
+    settle,
+    step,
+)
 from ..protocol.secrets import in_words
 from . import _call_endings as endings
 from . import _call_errors as errors
@@ -116,11 +131,11 @@ class Steps:
         actor = self._actor
         if is_late(actor.life, Trigger.FAILED):
             return
+        if isinstance(message.error, Bug):
+            self._stop_for(message.error)
+            return
         if actor.life.state is State.CONNECTED:  # the owner task itself broke: treated as a lost connection
-            if isinstance(message.error, Bug):
-                self._stop_for(message.error)
-            else:
-                self._on_lost(LostReason(str(message.error)))
+            self._on_lost(LostReason(str(message.error)))
             return
         self._remember(message.error)
         self.move(Trigger.FAILED, Ending(_cause_of(message.error), _reason_of(message.error)))
@@ -157,15 +172,18 @@ class Steps:
         """The owner task has ended. It said why before, unless it was cancelled from outside; in that case say it
         here."""
         actor = self._actor
-        if actor.life.state is State.CONNECTING:
-            self.move(
-                Trigger.FAILED, Ending(Cause.CONNECT_FAILED, "the attempt was cancelled", Reason.CANCELLED)
-            )
-        elif actor.life.state is State.CONNECTED:
-            self.move(Trigger.LOST, Ending(Cause.LOST, "its owner task was cancelled", Reason.CANCELLED))
-        endings.lose_all(actor.calls, LostReason("the connection is gone"))
-        actor.incarnation = None
-        actor.peer = None
+        try:
+            if actor.life.state is State.CONNECTING:
+                self.move(
+                    Trigger.FAILED,
+                    Ending(Cause.CONNECT_FAILED, "the attempt was cancelled", Reason.CANCELLED),
+                )
+            elif actor.life.state is State.CONNECTED:
+                self.move(Trigger.LOST, Ending(Cause.LOST, "its owner task was cancelled", Reason.CANCELLED))
+            endings.lose_all(actor.calls, LostReason("the connection is gone"))
+        finally:
+            actor.incarnation = None
+            actor.peer = None
         self.move(Trigger.GONE)
 
     def _remember(self, error: CallError) -> None:
@@ -216,35 +234,50 @@ class Steps:
         """The room has ended under the actor: whatever is still open fails, at once. Nothing is sent."""
         actor = self._actor
         actor.calls.waiting.fail(error)  # first: they must not get a place that is freed below
-        endings.fail_all(actor.calls, error)
-        actor.waits.tell(error)
+        try:
+            endings.fail_all(actor.calls, error)
+        finally:
+            actor.waits.tell(error)
 
     def stop_for_bug(self, error: Exception) -> None:
-        """A bug of ours. This server stops here; the event carries the traceback."""
+        """A bug of ours. This incarnation stops here; the event carries the traceback."""
         actor = self._actor
         server = actor.address.server
-        actor.note_bug(error)
+        try:
+            actor.note_bug(error)
+            what = actor.hidden(in_words(error))
+        except Exception:  # not even that can be told
+            what = type(error).__name__
         self._stop_for(
-            Bug(
-                f'Server "{server}" was stopped by an error in Greenroom itself: {actor.hidden(in_words(error))}',
-                server=server,
-            )
+            Bug(f'Server "{server}" was stopped by an error in Greenroom itself: {what}', server=server)
         )
 
     def _stop_for(self, bug: Bug) -> None:
         """Release everything that waits here, whatever else is broken, and stop the tree."""
         actor = self._actor
         self._remember(bug)
-        actor.supervisor.stopped_for_bug(actor, bug)
-        self.abort(bug)
-        if actor.life.state is not State.CLOSED:
-            try:
-                self.move(Trigger.STOP, Ending(Cause.BUG, str(bug)))
-                return
-            except Exception as error:  # closing itself is broken
-                actor.note_bug(error)
-        if actor.life.state is State.CLOSED:
+        actor.loss = Reason.DIED
+        self._try(partial(actor.supervisor.stopped_for_bug, actor))
+        self._try(partial(self.abort, bug))
+        if actor.life.state is State.CLOSED:  # what follows its end is broken: once more
             actor.life = Life(incarnation=actor.life.incarnation + 1)
+        self._try(partial(self.move, Trigger.STOP, Ending(Cause.BUG, str(bug))))
+        if actor.life.state is not State.DRAINING:
+            return
+        if actor.incarnation is not None:  # what raised may have kept it from being told
+            actor.incarnation.cancel()
+        else:  # its owner task has ended, or never began
+            self._try(partial(self.move, Trigger.GONE))
+
+    def _try(self, act: Callable[[], object]) -> None:
+        """One part of the way out after a bug. What is broken in it must not keep the others from being done."""
+        actor = self._actor
+        try:
+            act()
+        except Exception as error:
+            actor.note_bug(error)
+            if actor.life.state is State.CLOSED:
+                actor.life = Life(incarnation=actor.life.incarnation + 1)
 
     # ---- time -------------------------------------------------------------------------------------------------------
 
@@ -277,7 +310,9 @@ class Steps:
             self._tell_transition(before.state)
             if actor.life.state is State.DRAINING:
                 actor.supervisor.leaving(actor)
-        if trigger in (Trigger.FAILED, Trigger.LOST):
+        is_counted = before.ending is not None and before.ending.cause.has(Means.FAILED)
+        is_bug = ending is not None and ending.cause is Cause.BUG and not is_counted
+        if is_bug or trigger in (Trigger.FAILED, Trigger.LOST):
             # Before its calls are told: a caller that tries again at once must see the gate as it is now.
             assert actor.life.ending is not None
             actor.supervisor.failed(actor, actor.life.ending)
@@ -289,8 +324,9 @@ class Steps:
             match effect:
                 case Effect.OPEN:
                     actor.record.remark(None)
-                    actor.incarnation = Incarnation(actor, actor.life.incarnation)
-                    actor.context.spawn(actor.incarnation.run)
+                    incarnation = Incarnation(actor, actor.life.incarnation)
+                    actor.context.spawn(incarnation.run)
+                    actor.incarnation = incarnation
                 case Effect.SERVE:
                     actor.calls.waiting.serve()
                 case Effect.ARM_DEADLINE:

@@ -62,21 +62,24 @@ class WaitingCalls:
         """The call waits, behind the others or before them, and needs a connection."""
         now = self._context.backend.now()
         call.queue_deadline = min(now + self._context.settings.queue_timeout, call.wait_by)
-        self._actor.alarm.wake_by(call.queue_deadline)
         self._load.queued += 1
         self._context.queued_bytes += call.weight
         if first:
             self.calls.appendleft(call)
         else:
             self.calls.append(call)
+        self._actor.alarm.wake_by(call.queue_deadline)
         self._actor.request_start()
 
-    def remove(self, call: Call) -> None:
-        """The call no longer waits. With the last one, no call here needs a connection."""
+    def end(self, call: Call, error: CallError | None = None) -> None:
+        """The call ends while it waits. With the last one, no call here needs a connection."""
         self.calls.remove(call)
         self._uncount(call)
-        if not self.calls:
-            self._table.supervisor.withdraw_start(self._actor)
+        try:
+            if not self.calls:
+                self._table.supervisor.withdraw_start(self._actor)
+        finally:
+            self._table.end(call, error)
 
     def _uncount(self, call: Call) -> None:
         self._load.queued -= 1
@@ -131,10 +134,8 @@ class WaitingCalls:
         for call in expired:
             if call not in self.calls:
                 continue  # cancelled by the callback of an earlier one
-            what = self._actor.doing
-            self.remove(call)
             waited = self._context.settings.queue_timeout
-            self._table.end(call, errors.not_ready(self._actor.address.server, waited, what))
+            self.end(call, errors.not_ready(self._actor.address.server, waited, self._actor.doing))
         if expired:
             self._table.call_over()
 
@@ -142,15 +143,13 @@ class WaitingCalls:
         """End the calls that have waited since `since` or longer; the others wait on."""
         for call in [call for call in self.calls if self._since(call) <= since]:
             if call in self.calls:
-                self.remove(call)
-                self._table.end(call, error.copy())
+                self.end(call, error.copy())
 
     def refuse_each(self, why: Callable[[Call], CallError | None]) -> None:
         """End the waiting calls for which `why` gives an error."""
         for call, error in [(call, why(call)) for call in self.calls]:
             if error is not None and call in self.calls:
-                self.remove(call)
-                self._table.end(call, error)
+                self.end(call, error)
 
     def fail(self, error: CallError) -> None:
         """End the calls that wait now. A call that a callback adds meanwhile is new, and accepted or refused on

@@ -8,16 +8,16 @@ setting changes a bound, the number is that setting's default.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final, cast
 
 import attrs
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-DEPTH: Final = (
-    100  # levels of nesting in what is learned about a server; Python recurses a few hundred levels at most
-)
+# Levels of nesting in what a server says, its results excepted: Python recurses a few hundred levels at most.
+DEPTH: Final = 100
 ITEM_BYTES: Final = 2 * MIB  # of one tool, resource or prompt, or of one greeting
 ITEM_PARTS: Final = 20_000  # objects and arrays in it: making a hundred thousand takes a tenth of a second
 MESSAGE_VALUES: Final = (
@@ -126,8 +126,11 @@ BOUNDS: Final = (
     Bound("a key in one long message", "bytes", "it is no JSON", LONG_KEY_BYTES),
     Bound("a number in one long message", "bytes", "it is no JSON", LONG_NUMBER_BYTES),
     Bound("an error of a server", "bytes", "its beginning is told in another error", ERROR_BYTES),
+    Bound("the data of an error of a server", "levels of nesting", "they are left out", DEPTH),
     Bound("a notification of a server", "bytes", "it is dropped, with a note", NOTICE_BYTES),
+    Bound("a notification of a server", "levels of nesting", "it is dropped, with a note", DEPTH),
     Bound("the params of a request of a server", "bytes", "it is refused", QUESTION_BYTES),
+    Bound("the params of a request of a server", "levels of nesting", "it is refused", DEPTH),
     Bound("a batch (2025-03-26)", "messages", "the whole batch is junk", BATCH_MESSAGES),
     Bound(
         "unrequested lines of a server, after the first 12,000",
@@ -285,3 +288,21 @@ BOUNDS: Final = (
         setting="output_max_lines",
     ),
 )
+
+
+def is_too_deep(data: bytes, value: object) -> bool:
+    """Whether the value, decoded from this JSON, is nested deeper than `DEPTH`."""
+    if data.count(b"{") + data.count(b"[") <= DEPTH:
+        return False
+    level: list[Any] = [value]
+    for _ in range(DEPTH):
+        level = [inner for each in level for inner in _parts(each) if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()

@@ -81,6 +81,7 @@ class Cause(enum.Enum):
     EVICTED = "evicted", Means.KEEPS_NAMES | Means.KEEPS_VISITS
     CONNECT_FAILED = "failed to connect", Means.FAILED | Means.NO_START | Means.KEEPS_VISITS
     LOST = "lost", Means.FAILED | Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_VISITS
+    BUG = "failed: bug", Means.FAILED | Means.KEEPS_NAMES
     NEEDS_AUTH = "needs auth", Means.NO_START
     RESTART = "restart", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_VISITS
     RELOAD = "reload", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_VISITS
@@ -88,7 +89,6 @@ class Cause(enum.Enum):
     DISABLED = "disabled", Means.FINAL | Means.TAKEN_DOWN
     REMOVED = "removed", Means.FINAL | Means.TAKEN_DOWN
     SCOPE_ENDED = "scope ended", Means.FINAL
-    BUG = "failed: bug", Means.NO_START
     SHUTDOWN = "shutdown", Means.FINAL
 
     def has(self, means: Means) -> bool:

@@ -19,7 +19,7 @@ from ..protocol.lifecycle import Ending, State
 
 class Use(enum.Enum):
     USABLE = "usable"
-    # Taken down on purpose or by a bug of ours, or lost for good. A connect by name brings it back.
+    # Taken down on purpose, or lost and not to be restarted. A connect by name brings it back.
     DOWN = "down"
     NEEDS_LOGIN = "needs login"
     DISABLED = "disabled"
@@ -78,7 +78,7 @@ def drained(server: str) -> Availability:
 
 
 def down_with(error: CallError) -> Availability:
-    """Down, with this error: a bug of ours, or the failure of the last attempt to connect."""
+    """Down, with this error: a bug of ours that ends it for good, or the failure of the last attempt to connect."""
     return Availability(Use.DOWN, error)
 
 

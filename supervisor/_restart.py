@@ -1,8 +1,8 @@
 """What follows an ending: one table, and the restart intensity.
 
-`AFTERMATH` is DESIGN's table (cause x lifecycle) as data; `after` refines its `lost` row by the restart
-policy. If the row says so, queued calls fail with the error of the ending; otherwise they wait for the next
-incarnation.
+`AFTERMATH` is DESIGN's table (cause x lifecycle) as data; `after` refines its rows of `lost` and of a
+bug of ours by the restart policy. If the row says so, queued calls fail with the error of the ending;
+otherwise they wait for the next incarnation.
 
 Restart intensity is OTP's rule, for each server. The times of starts after `lost` or `failed` are kept, as
 long as they are within the period. More of them than the limit mean quarantine. A start counts even if its
@@ -58,7 +58,8 @@ AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, After]]] = MappingProxyType(
                 _KEEP: After(Next.CONNECT, fails_queued=True),
             }
         ),
-        Cause.LOST: _REST,  # refined by the restart policy
+        Cause.LOST: _REST,  # refined by the restart policy, as
+        Cause.BUG: _REST,
         Cause.RESTART: _RENEW,
         Cause.RELOAD: _RENEW,
         Cause.NEEDS_AUTH: _DOWN,
@@ -66,7 +67,6 @@ AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, After]]] = MappingProxyType(
         Cause.DISABLED: _DOWN,
         Cause.REMOVED: _GONE,
         Cause.SCOPE_ENDED: _GONE,
-        Cause.BUG: _DOWN,
         Cause.SHUTDOWN: _DOWN,
     }
 )
@@ -79,7 +79,7 @@ _LOST: Final = {
 
 def after(cause: Cause, definition: ServerDefinition, general: RestartPolicy | None = None) -> After:
     """What follows this ending of a shared or session address. (`call:` addresses never restart.)"""
-    if cause is Cause.LOST:
+    if cause in (Cause.LOST, Cause.BUG):
         return _LOST[restart_policy(definition, general)]
     return AFTERMATH[cause][definition.lifecycle]
 

@@ -22,7 +22,7 @@ from ..protocol.errors import CallError
 from ..protocol.events import EndDecision
 from ..protocol.lifecycle import Ending, Means, State
 from ..protocol.start import Place
-from ._availability import Use, down_with
+from ._availability import Use
 from ._directory import Directory
 from ._endings import refusal_on_the_way_out, what_follows
 from ._gatekeeper import keeper_of
@@ -172,9 +172,7 @@ class Supervision:
         self._failing(actor.address.server, LastFailure(time.time(), ending.detail, failed_starts))
         record.gatekeeper.failed(ending, actor.loss)
 
-    def stopped_for_bug(self, actor: ServerActor, bug: CallError) -> None:
-        record = record_of(actor)
-        record.available = record.available.unless_defined(down_with(bug))
+    def stopped_for_bug(self, actor: ServerActor) -> None:
         self.visiting.tried(actor, is_over=True)
         actor.start.by_policy = False
         if actor.life.state is State.IDLE:
@@ -182,7 +180,7 @@ class Supervision:
         elif actor.start.place is Place.STARTING:
             # Its permit is free now; its slot is free when its tree is gone.
             self.starter.admission.move(actor, Place.LEAVING)
-        record.gatekeeper.probe_left(actor)
+        keeper_of(actor).probe_left(actor)
 
     def closed(self, actor: ServerActor, ending: Ending) -> Decision:
         try:

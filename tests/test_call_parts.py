@@ -145,17 +145,17 @@ class Waiting:
         self.calls = [One(name) for name in names]
         self.waiting = WaitingCalls(table, cast("Any", deque(self.calls)))
 
-    def end(self, call: One, error: Any) -> None:
+    def end(self, call: One, error: Any = None) -> None:
         self.ended.append((call.name, self.load.queued))
         call.then()
 
     def withdraw_start(self, actor: Any) -> None:
         self.withdrawn += 1
 
-    def remove(self, *names: str) -> None:
+    def take_back(self, *names: str) -> None:
         for call in list(self.waiting.calls):
             if cast("Any", call).name in names:
-                self.waiting.remove(call)
+                self.waiting.end(call)
 
 
 ERROR = ServerDown("down", server="s")
@@ -163,14 +163,15 @@ ERROR = ServerDown("down", server="s")
 
 def test_the_owner_of_a_refused_call_may_take_others_back() -> None:
     stage = Waiting("a", "b", "c", "d")
-    stage.calls[0].then = lambda: stage.remove("b", "d")
+    stage.calls[0].then = lambda: stage.take_back("b", "d")
     stage.calls[2].queue_deadline = 60.0  # since 10
     stage.waiting.refuse(ERROR, since=5.0)
-    assert [name for name, _ in stage.ended] == ["a"], "b and d were taken back, c has not waited so long"
+    taken_back = ["b", "d"]
+    assert [name for name, _ in stage.ended] == ["a", *taken_back], "c has not waited so long"
     assert [cast("Any", call).name for call in stage.waiting.calls] == ["c"]
     assert (stage.load.queued, stage.context.queued_bytes, stage.withdrawn) == (1, 3, 0)
     stage.waiting.refuse(ERROR, since=10.0)
-    assert [name for name, _ in stage.ended] == ["a", "c"]
+    assert [name for name, _ in stage.ended] == ["a", *taken_back, "c"]
     assert (stage.load.queued, stage.context.queued_bytes, stage.withdrawn) == (0, 0, 1)
 
 

@@ -94,7 +94,7 @@ MEANS = {
     Cause.DISABLED: ".....!d",
     Cause.REMOVED: ".....!d",
     Cause.SCOPE_ENDED: ".....!.",
-    Cause.BUG: ".s.....",
+    Cause.BUG: "f..n...",
     Cause.SHUTDOWN: ".....!.",
 }
 

@@ -25,7 +25,7 @@ TABLE = {  # cause: (lazy, eager, keep-alive), and whether queued calls fail
     Cause.DRAINED: ((D, D, D), True),
     Cause.DISABLED: ((D, D, D), True),
     Cause.NEEDS_AUTH: ((D, D, D), True),
-    Cause.BUG: ((D, D, D), True),
+    Cause.BUG: ((I, I, C), False),
     Cause.SHUTDOWN: ((D, D, D), True),
     Cause.REMOVED: ((G, G, G), True),
     Cause.SCOPE_ENDED: ((G, G, G), True),
@@ -61,13 +61,14 @@ def test_every_cause_and_lifecycle_has_a_cell() -> None:
     ],
 )
 @pytest.mark.parametrize("lifecycle", list(Lifecycle))
-def test_the_restart_policy_refines_lost_and_nothing_else(
+def test_the_restart_policy_refines_losses_and_nothing_else(
     lifecycle: Lifecycle, policy: RestartPolicy, then: Next, fails: bool
 ) -> None:
-    lost = after(Cause.LOST, server(lifecycle, policy))
-
-    assert (lost.then, lost.fails_queued) == (then, fails)
-    for cause in set(Cause) - {Cause.LOST}:
+    losses = {Cause.LOST, Cause.BUG}
+    for cause in losses:
+        lost = after(cause, server(lifecycle, policy))
+        assert (lost.then, lost.fails_queued) == (then, fails)
+    for cause in set(Cause) - losses:
         assert after(cause, server(lifecycle, policy)) == after(cause, server(lifecycle))
 
 

@@ -1274,13 +1274,21 @@ def test_a_child_of_one_call_is_gone_with_its_failure_and_a_login_it_lacked_is_r
     assert record.available.use is Use.REMOVED, "the definition decides first"
 
 
-@pytest.mark.parametrize("cause", [Cause.CONNECT_FAILED, Cause.NEEDS_AUTH, Cause.BUG])
+@pytest.mark.parametrize("cause", [Cause.CONNECT_FAILED, Cause.NEEDS_AUTH])
 def test_who_asks_by_name_after_a_failure_gets_the_next_start_and_the_others_the_error(cause: Cause) -> None:
     decision, record = ended(cause, by_name=True, failed=True)
     assert decision.then is Next.CONNECT
     assert ("why" if cause is Cause.NEEDS_AUTH else "it failed") in str(decision.error)
     assert record.available is USABLE
-    for other in (Cause.LOST, Cause.EVICTED, Cause.DRAINED, Cause.RESTART, Cause.RELOAD, Cause.IDLE_TIMEOUT):
+    for other in (
+        Cause.LOST,
+        Cause.BUG,
+        Cause.EVICTED,
+        Cause.DRAINED,
+        Cause.RESTART,
+        Cause.RELOAD,
+        Cause.IDLE_TIMEOUT,
+    ):
         decision, _ = ended(other, by_name=True)
         assert (decision.then, decision.error) == (Next.CONNECT, None)
 
@@ -1288,8 +1296,6 @@ def test_who_asks_by_name_after_a_failure_gets_the_next_start_and_the_others_the
 @pytest.mark.parametrize(
     ("cause", "failed", "use", "words"),
     [
-        (Cause.BUG, True, Use.DOWN, "it failed"),
-        (Cause.BUG, False, Use.DOWN, 'Server "a" is down (failed: bug'),
         (Cause.NEEDS_AUTH, True, Use.NEEDS_LOGIN, "why"),
         (Cause.SHUTDOWN, False, None, "The room has closed"),
     ],
@@ -1304,7 +1310,7 @@ def test_a_server_that_is_down_says_why(cause: Cause, failed: bool, use: Use | N
     assert words in str(record.available.refusal)
 
 
-@pytest.mark.parametrize("cause", [Cause.DRAINED, Cause.DISABLED, Cause.BUG])
+@pytest.mark.parametrize("cause", [Cause.DRAINED, Cause.DISABLED])
 def test_a_server_that_was_taken_down_before_keeps_its_own_reason(cause: Cause) -> None:
     before = drained("a") if cause is Cause.DRAINED else defined(ServerDefinition("a", disabled=True))
     decision, record = ended(cause, available=before)
@@ -2002,7 +2008,7 @@ def test_a_failure_is_remembered_of_the_child_and_its_server_and_counts_for_the_
     start = SimpleNamespace(after_failure=False)
     actor: Any = SimpleNamespace(address=Address("a", scope), start=start, loss=Reason.DIED)
     supervision.failed(actor, Ending(cause, "why"))
-    failed = cause in (Cause.CONNECT_FAILED, Cause.LOST)
+    failed = cause in (Cause.CONNECT_FAILED, Cause.LOST, Cause.BUG)
     expected = ("why", 30.0) if failed else (None, -math.inf)
     assert (record.failure, record.failed_at) == (server.failure, server.failed_at) == expected
     starts = int(cause is Cause.CONNECT_FAILED)
@@ -2014,7 +2020,7 @@ def test_a_failure_is_remembered_of_the_child_and_its_server_and_counts_for_the_
 
 @pytest.mark.parametrize("state", list(State))
 @pytest.mark.parametrize("place", list(Place))
-def test_a_bug_takes_its_server_down_and_gives_back_what_its_start_held(
+def test_a_bug_gives_back_what_its_start_held(
     state: State, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[Any] = []
@@ -2025,15 +2031,11 @@ def test_a_bug_takes_its_server_down_and_gives_back_what_its_start_held(
         life=SimpleNamespace(state=state),
         start=SimpleNamespace(place=place, by_policy=True),
     )
-    bug = CallError("it broke", server="a")
-    supervision.stopped_for_bug(actor, bug)
-    assert (record.available.use, record.available.refusal) == (Use.DOWN, bug)
+    supervision.stopped_for_bug(actor)
+    assert record.available is USABLE
     moved = [Place.OUT] if state is State.IDLE else [Place.LEAVING] if place is Place.STARTING else []
     assert done == [("tried", True), *moved]
     assert (left, actor.start.by_policy) == ([actor], False)
-    record.available = off = defined(ServerDefinition("a", disabled=True))
-    supervision.stopped_for_bug(actor, bug)
-    assert record.available is off
 
 
 @pytest.mark.parametrize("then", list(Next))

@@ -14,12 +14,14 @@ from typing import Any, Final, cast
 import msgspec
 
 from .. import lenient
+from ..bounds import DEPTH, is_too_deep
 from ._envelope import ABSENT, NO_MESSAGE, why
 from ._faults import RpcError, RpcFault, WireFault, fault
 from ._json import UNREADABLE
 from ._terms import INVALID_PARAMS
 
 _LONG: Final = 1 << 17  # bytes
+TOO_DEEP: Final = f"nested deeper than {DEPTH} levels"
 
 
 class _ErrorBody(msgspec.Struct, gc=False):
@@ -83,16 +85,20 @@ def decode_params(params: msgspec.Raw) -> dict[str, Any] | None:
     value = _decode(raw)
     if not isinstance(value, dict):
         raise WireFault(f"the params are not an object but {_kind(value)}")
+    if is_too_deep(raw, cast("object", value)):
+        raise WireFault(f"the params are {TOO_DEEP}")
     return cast("dict[str, Any]", value)
 
 
 def decode_error(error: bytes) -> RpcError:
-    """A JSON-RPC error as the server sent it, or a fault when it is not one."""
+    """A JSON-RPC error as the server sent it, or a fault when it is not one. Data that cannot be passed on are left
+    out."""
     try:
         body = lenient.decode(_error, error)
     except NO_MESSAGE as problem:
         return fault(f"the error of the answer is malformed ({problem})")
-    return RpcError(body.code, body.message, body.data)
+    data = f"(left out: {TOO_DEEP})" if is_too_deep(error, body.data) else body.data
+    return RpcError(body.code, body.message, data)
 
 
 def _decode(raw: bytes) -> Any:
