@@ -1,8 +1,9 @@
 """The pins on disk: what each tool was when it was first shown (`protocol.pinning`).
 
-There is one file for all projects of a user, beside the catalogue. An entry's key is (`pin_key`, server). Every change
-is made on what the file says at that moment, under its lock. So when two rooms see a server for the first time, the
-second one compares with what the first one saw, and nobody's acceptance is lost.
+There is one file for all projects of a user, beside the catalogue. An entry's key is that of the server's entry in the
+catalogue; a key that is new inherits (`protocol.pinning.found_in`). Every change is made on what the file says at that
+moment, under its lock. So when two rooms see a server for the first time, the second one compares with what the first
+one saw, and nobody's acceptance is lost.
 
 A file that cannot be used is set aside, with a warning: whatever servers list next is then taken for the first.
 """
@@ -16,7 +17,7 @@ import msgspec
 
 from .._own_files import make_folder
 from ..protocol import bounds, lenient
-from ..protocol.pinning import ServerPins
+from ..protocol.pinning import PinKey, ServerPins, found_in, kept_as
 from ._locked_file import Broken, LockedFile
 
 VERSION: Final = 1
@@ -26,15 +27,16 @@ class _Server(msgspec.Struct, omit_defaults=True):
     since: float
     seen: float = 0.0
     tools: dict[str, str] = {}
-    later: dict[str, float] = {}
     changed: dict[str, str] = {}
+    turns: dict[str, list[float]] = {}
+    origin: str = ""  # none: written when the origin was the key
 
     def pins(self) -> ServerPins:
-        return ServerPins(self.since, self.seen, dict(self.tools), dict(self.later), dict(self.changed))
+        return ServerPins(self.since, self.seen, self.tools, self.changed, self.turns, self.origin).copy()
 
     @classmethod
-    def of(cls, pins: ServerPins) -> _Server:
-        return cls(pins.since, pins.seen, pins.tools, pins.later, pins.changed)
+    def of(cls, pins: ServerPins, origin: str) -> _Server:
+        return cls(pins.since, pins.seen, pins.tools, pins.changed, pins.turns, origin)
 
 
 class _File(msgspec.Struct):
@@ -50,8 +52,8 @@ Change = Callable[[str, ServerPins | None], ServerPins | None]
 class PinsFile(LockedFile):
     """The pins of this user, in the file at `path`."""
 
-    def load(self, wanted: Mapping[str, str]) -> tuple[dict[str, ServerPins], str | None]:
-        """The pins of the servers in `wanted` (name to `pin_key`), and a warning in words. Never raises."""
+    def load(self, wanted: Mapping[str, PinKey]) -> tuple[dict[str, ServerPins], str | None]:
+        """The pins of the servers in `wanted` (by name), and a warning in words. Never raises."""
         try:
             kept = _parse(self.read())
         except OSError as error:
@@ -63,7 +65,9 @@ class PinsFile(LockedFile):
             return self.change(wanted, lambda _, pins: pins)
         return _of(kept, wanted), None
 
-    def change(self, wanted: Mapping[str, str], change: Change) -> tuple[dict[str, ServerPins], str | None]:
+    def change(
+        self, wanted: Mapping[str, PinKey], change: Change
+    ) -> tuple[dict[str, ServerPins], str | None]:
         """Let `change` say what the pins of these servers are from now on, given what they are (None: there are none).
         Returns them, and a warning in words. Never raises."""
         try:
@@ -78,24 +82,19 @@ class PinsFile(LockedFile):
                         f"The pinned definitions {self.path} {broken}; set aside as {self.set_aside()}. What servers "
                         "list next is taken for the first."
                     )
+                found = _of(kept, wanted)
                 for name, key in wanted.items():
-                    before = kept.get(_key(name, key))
-                    after = change(name, None if before is None else before.pins())
+                    after = change(name, found.get(name))
                     if after is not None:
-                        kept[_key(name, key)] = _Server.of(after)
+                        kept[kept_as(name, key.key)] = _Server.of(after, key.origin)
                 self.replace(_encoded(kept))
         except (OSError, ValueError) as error:
             return {}, f"The pinned definitions were not written: {error}."
         return _of(kept, wanted), warning
 
 
-def _key(server: str, key: str) -> str:
-    return f"{key} {server}"
-
-
-def _of(kept: Mapping[str, _Server], wanted: Mapping[str, str]) -> dict[str, ServerPins]:
-    found = {name: kept.get(_key(name, key)) for name, key in wanted.items()}
-    return {name: one.pins() for name, one in found.items() if one is not None}
+def _of(kept: Mapping[str, _Server], wanted: Mapping[str, PinKey]) -> dict[str, ServerPins]:
+    return {name: one.pins() for name, one in found_in(kept, wanted).items()}
 
 
 def _parse(data: bytes) -> dict[str, _Server]:

@@ -60,6 +60,7 @@ class OfflineCatalogue:
             lifecycle=definition.lifecycle.value,
             tool_count=len(self.index.tools(name)) if known else None,
             changed=counts.changed if counts is not None else (),
+            flapping=counts.flapping if counts is not None else (),
             problems=entry.problems if entry is not None else (),
             failure=failed.why if failed is not None else None,
             failed_ago=time.time() - failed.at if failed is not None else None,
@@ -76,7 +77,7 @@ def open_catalogue(config: Config) -> OfflineCatalogue:
     pinned of them."""
     wanted, path = catalogue_keys(config), default_cache_path()
     loaded = CatalogueFile(path, max_age=config.settings.cache_max_age).load(wanted, time.time())
-    pins, warning = pins_file(path).load(pin_keys(config))
+    pins, warning = pins_file(path).load(pin_keys(config, wanted))
     entries = {
         name: attrs.evolve(entry, pinned=pins[name].pinned) if name in pins else entry
         for name, entry in loaded.entries.items()

@@ -34,24 +34,9 @@ _FROM_HERE: Final = re.compile(r"\.\.?(?:[/\\]|$)")
 _VERSION: Final = re.compile(r"(?<=.)@.*")  # of `name@1` and `@scope/name@1`
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "fish", "env", "cmd", "powershell", "pwsh"})
 _OF_NODE: Final = frozenset({"npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx"})
-_OF_A_PROJECT: Final = frozenset(
-    (
-        "bun",
-        "bundle",
-        "cargo",
-        "composer",
-        "deno",
-        "dotnet",
-        "go",
-        "gradle",
-        "hatch",
-        "just",
-        "make",
-        "mise",
-        "mvn",
-    )
-    + ("npm", "nx", "pdm", "pipenv", "pixi", "pnpm", "poetry", "rake", "rye", "task", "turbo", "uv", "yarn")
-)
+_PROJECTS = """bun bundle cargo composer deno dotnet go gradle hatch just make mise mvn npm nx pdm pipenv pixi pnpm
+    poetry rake rye task turbo uv yarn"""
+_OF_A_PROJECT: Final = frozenset(_PROJECTS.split())
 _ELSEWHERE: Final = frozenset({"x", "dlx", "exec", "tool"})  # `npm exec`, `uv tool run`: as `npx` and `uvx`
 _COMPOSE: Final = frozenset({"docker", "podman", "nerdctl"})
 

@@ -22,7 +22,7 @@ from pathlib import PurePath
 from posixpath import normpath
 from typing import Any, Final
 
-from ._config_folder import Exists, resolves_in_folder
+from ._config_folder import Exists, resolves_by_itself, resolves_in_folder
 from .config import ServerDefinition, Settings
 from .config_readers import is_object
 from .errors import ConfigError
@@ -95,15 +95,26 @@ def pin_key(definition: ServerDefinition, directory: str) -> str:
     """SHA-256 (hex) of what says whose tools these are, for pinning: the program with its arguments, or the address,
     and the file that says so. All as written: a new token is no new server, but another version in the arguments is.
 
-    `directory`: what the name of the file is relative to.
+    `directory`: what the name of the file is relative to. It counts itself if the definition resolves against it by
+    what it says alone.
     """
     where = ("command", "args", "url", "socket", "cwd")
     said: dict[str, Any] = {name: getattr(definition, name) for name in where}
     if definition.in_process is not None:
         said["in_process"] = _normal("in_process", definition.in_process)
     source = next((definition.sources[name] for name in where if name in definition.sources), "")
-    said["file"] = normpath(_under(directory, source))
+    said["file"] = file = normpath(_under(directory, source))
+    if _means_its_folder(definition) and not PurePath(file).is_relative_to(directory):
+        said["directory"] = directory  # a file in it says so already
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _means_its_folder(definition: ServerDefinition) -> bool:
+    """Whether it means another server in another folder by what is written in it, whatever files there are."""
+    if definition.cwd is not None:
+        return definition.command is not None and definition.cwd[:1] not in ("/", "~", "$", "{")
+    command = definition.command
+    return command is not None and resolves_by_itself(command, definition.args, definition.env)
 
 
 @lru_cache(64)  # most servers run in one directory, and there may be thousands of them

@@ -28,12 +28,14 @@ from .unhiding import unhidden_record
 @attrs.frozen
 class Counts:
     """How much of a server is exposed. `callable` counts tools, and resources that are offered as tools. `changed`: the
-    tools that are not as they were first shown, by the server's own names."""
+    tools that are not as they were first shown, by the server's own names; `flapping`: those that change again and
+    again."""
 
     tools: int
     resources: int
     prompts: int
     changed: tuple[str, ...] = ()
+    flapping: tuple[str, ...] = ()
 
     @property
     def callable(self) -> int:
@@ -221,8 +223,14 @@ class Part:
     @cached_property
     def counts(self) -> Counts:
         kinds = [target.kind for target in self.tools.targets]
+        changed = self._changed()
+        flaps = self.entry.pinned.flapping if self.entry is not None else frozenset[str]()
         return Counts(
-            kinds.count("tool"), kinds.count("resource"), len(self.prompts.targets), self._changed()
+            kinds.count("tool"),
+            kinds.count("resource"),
+            len(self.prompts.targets),
+            changed,
+            tuple(tool for tool in changed if tool in flaps),
         )
 
     def _read(self, kind: Kind, field: str) -> Iterator[tuple[Proposal, Target]]:
@@ -230,7 +238,6 @@ class Part:
         if self.entry is None or (kind == "resource" and not self.naming.expose_resources):
             return
         records: tuple[Raw, ...] | None = getattr(self.entry, field)
-        pinned = self.entry.pinned
         for record in records or ():
             name = _text(record, "name")
             original = _text(record, "uri") if kind == "resource" else name
@@ -250,15 +257,7 @@ class Part:
                 if spelled is not None:
                     override = attrs.evolve(override or ToolOverride(), spelled=spelled)
                 proposal = Proposal.first(
-                    Claim(
-                        self.server,
-                        kind,
-                        original,
-                        local,
-                        self.naming.mode,
-                        self.naming.longest_name,
-                        pinned.since_when(original) if kind == "tool" else pinned.since,
-                    )
+                    Claim(self.server, kind, original, local, self.naming.mode, self.naming.longest_name)
                 )
                 yield proposal, _target(proposal.name, self.server, kind, original, record, override, changed)
 

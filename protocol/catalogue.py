@@ -21,15 +21,11 @@ def _no_raw() -> Raw:
 
 @attrs.frozen
 class Pinned:
-    """What is remembered of a server beside what it says now (`pinning`). Times are of the wall clock."""
+    """What is remembered of a server beside what it says now (`pinning`)."""
 
-    since: float = 0.0  # when the server was first known
-    later: Mapping[str, float] = attrs.field(factory=dict[str, float])  # tools that are known for less long
     # Tools that are not as they were first shown: which parts of them have changed.
     changed: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
-
-    def since_when(self, tool: str) -> float:
-        return self.later.get(tool, self.since)
+    flapping: frozenset[str] = frozenset()  # those of them that change again and again
 
 
 _UNPINNED = Pinned()
@@ -52,10 +48,9 @@ class ServerEntry:
     problems: tuple[str, ...] = ()  # what is missing from the lists and why, in words
     fetched_at: float = 0.0  # wall clock, seconds since the epoch; nothing else uses the wall clock
     revision: int = 0  # grows with every fetch that begins: an older answer never overwrites a newer one
-    # The next three are not kept with it: `pinning` has a file of its own.
+    # The next two are not kept with it: `pinning` has a file of its own.
     pinned: Pinned = _UNPINNED
     prints: Mapping[str, str] | None = None  # by tool; set while some of them are to be written to that file
-    since: float = 0.0  # when its server was first in this room, of the wall clock
 
     @property
     def known(self) -> bool:

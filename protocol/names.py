@@ -12,9 +12,7 @@ text. So naming has two halves:
    of them go up one level, until no two are the same. So the result does not depend on who was first, and no
    tool is dropped. The name that several wanted belongs to none of them: it is remembered as *contested*, and
    a call to it is answered with the candidates. A name that silently means another tool tomorrow is worse
-   than an error today. For the same reason a claim that is known for longer keeps its name: those that are as old as
-   each other are settled first, as if there were no younger ones. So a server that is added renames no tool of others,
-   and takes no name from them.
+   than an error today. So a server that is added may lengthen a name of others, and never takes one from them.
 
 Within one server no tool can be mistaken for another server's, so there the better claim keeps the name: a
 tool before a resource offered as a tool, an exact spelling before a repaired one. Equal claims go up together.
@@ -112,7 +110,6 @@ class Claim:
     local: str
     mode: PrefixMode
     limit: int = MAX_LENGTH  # the longest name that it may get
-    since: float = 0.0  # since when it is known; of two that want one name, the older keeps it
 
     @property
     def identity(self) -> str:
@@ -174,7 +171,7 @@ class Settled:
 
 
 def settle(proposals: Iterable[Proposal]) -> Settled:
-    """Give every claim a name of its own, starting from these proposals. Their order does not matter, their age does.
+    """Give every claim a name of its own, starting from these proposals. Their order does not matter.
 
     The claims must differ in (server, kind, original). It ends, since proposals only go up and two claims on the
     top level differ by 128 bits of hash.
@@ -188,23 +185,8 @@ def settling(proposals: Iterable[Proposal], pace: Pace) -> Slices[Settled]:
     if len({proposal.name for proposal in proposals}) == len(proposals):
         return Settled(proposals, {})  # nearly always
     contested: dict[str, set[int]] = {}
-    taken: set[str] = set()  # by older claims
-    ages: dict[float, list[int]] = {}
-    for i, proposal in enumerate(proposals):
-        ages.setdefault(proposal.claim.since, []).append(i)
-    for since in sorted(ages):
-        yield from _settling_among(proposals, ages[since], taken, contested, pace)
-        taken.update(proposals[i].name for i in ages[since])
-    return Settled(proposals, {name: tuple(sorted(rivals)) for name, rivals in contested.items()})
-
-
-def _settling_among(
-    proposals: list[Proposal], alike: list[int], taken: set[str], contested: dict[str, set[int]], pace: Pace
-) -> Slices[None]:
-    """Settle the claims `alike`, which are of one age, below the names that are `taken`. Changes `proposals` and
-    `contested`."""
     holders: dict[str, list[int]] = {}
-    arrivals: Iterable[int] = alike
+    arrivals: Iterable[int] = range(len(proposals))
     while arrivals:
         touched: dict[str, None] = {}
         for i in arrivals:
@@ -212,7 +194,7 @@ def _settling_among(
             holders.setdefault(proposals[i].name, []).append(i)
         leaving: dict[str, set[Proposal]] = {}
         for name in touched:
-            leaving[name] = _losers([proposals[i] for i in holders[name]], name in contested or name in taken)
+            leaving[name] = _losers([proposals[i] for i in holders[name]], name in contested)
             if pace.due(1 + len(holders[name]) // 20):
                 yield
         arrivals = []
@@ -221,7 +203,7 @@ def _settling_among(
             lost = [i for i in present if proposals[i] in losers]
             if len(lost) < len(present):
                 holders[name] = [i for i in present if proposals[i] not in losers]
-            elif lost and name not in taken:
+            elif lost:
                 contested.setdefault(name, set()).update(lost)
             for i in lost:
                 proposals[i] = proposals[i].higher
@@ -230,11 +212,12 @@ def _settling_among(
             arrivals += lost
             if pace.due(1 + len(present) // 20):
                 yield
+    return Settled(proposals, {name: tuple(sorted(rivals)) for name, rivals in contested.items()})
 
 
 def _losers(proposals: list[Proposal], contested: bool) -> set[Proposal]:
     """The proposals that must give up a name: none if only one wants it, else all but the best claim, or all. All, if
-    it was fought over before (`contested`) or belongs to an older claim.
+    it was fought over before (`contested`).
 
     Proposals on the top level stay. If only the best claim can still go up, it gives way.
     """

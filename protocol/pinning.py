@@ -6,10 +6,12 @@ quarantined: it is shown under its name with `notice` in place of what the serve
 its owner accepts the new definition. A definition that comes back is the old tool again. What a server no longer lists
 is not forgotten, so a tool that goes and comes back changed is found as well.
 
-The hash covers the title, the description, both schemas and the annotations. The order of members does not matter.
+The hash covers the title, the description, both schemas and the annotations, by what they mean: an order that means
+nothing does not count (`meant`). Some servers make such a list from a set, so it is in another order at each start. A
+tool that changes again and again for another reason is said to flap; its owner may let it.
 
-Beside the hash stands since when a tool is known. `names` uses that: of two tools that want one name, the older keeps
-it.
+Pins are kept for a `PinKey`: the key of the server's entry in the catalogue, so what has changed can be shown. A key
+that is new, such as that of another token, inherits the pins of the same server under another key (`found_in`).
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeGuard, TypeVar
 
 import attrs
 
-from .catalogue import Pinned, Raw
+from .catalogue import Pinned, Raw, ServerEntry
 from .errors import ToolChanged
 from .plain_text import unhidden
 
@@ -34,85 +36,242 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _SHORT: Final = (
     4  # hex digits that tell which part has changed; the hash before them tells that something has
 )
+_WHOLE: Final = hashlib.sha256().digest_size * 2
+_BY_MEANING: Final = "m"  # how a fingerprint begins that is of a definition's meaning
+_MEANING: Final = len(_BY_MEANING) + _WHOLE + len(PARTS) * _SHORT
+_FLAPS: Final = 3  # so many changes within a day
+_DAY: Final = 86_400.0
 
 
 def fingerprint(record: Raw) -> str:
-    """The hash of a tool's definition (SHA-256, hex), and a few digits more for each of its `PARTS`."""
+    """The hash of a tool's definition by its meaning, with a few digits for each of its `PARTS`; and behind that the
+    same of the definition as it is written, which is what was remembered at first."""
     said = [record.get("title"), record.get("description")]
-    parts = [said if any(said) else None, *map(record.get, ("inputSchema", "outputSchema", "annotations"))]
-    hashes = [hashlib.sha256(_normal(part or None)) for part in parts]
-    whole = hashlib.sha256(b"".join(each.digest() for each in hashes))
-    return whole.hexdigest() + "".join(each.hexdigest()[:_SHORT] for each in hashes)
+    written = [said if any(said) else None]
+    written += [record.get(name) or None for name in ("inputSchema", "outputSchema", "annotations")]
+    hashes = [_hash(part) for part in written]
+    by_meaning = [hashes[0], *(_hash(meant(part)) for part in written[1:3]), hashes[3]]
+    return _BY_MEANING + _print(by_meaning) + _print(hashes)
 
 
-def _normal(value: Any) -> bytes:
-    return _encode(value).encode()
+def prints_of(entry: ServerEntry | None, tools: Collection[str]) -> dict[str, str]:
+    """The fingerprints of those of these tools that the entry has. Of a tool that is listed twice the first counts."""
+    listed = {record.get("name"): record for record in reversed((entry and entry.tools) or ())}
+    return {tool: fingerprint(listed[tool]) for tool in tools if tool in listed}
+
+
+def _hash(part: Any) -> bytes:
+    return hashlib.sha256(_encode(part).encode()).digest()
+
+
+def _print(hashes: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"".join(hashes)).hexdigest() + "".join(each.hex()[:_SHORT] for each in hashes)
+
+
+def agree(known: str, seen: str) -> bool:
+    """Whether a definition that is remembered is the same as one that was seen."""
+    if known.startswith(_BY_MEANING) and seen.startswith(_BY_MEANING):
+        return known[:_MEANING] == seen[:_MEANING]
+    return known == seen or (seen.startswith(_BY_MEANING) and known == seen[_MEANING:])
 
 
 def changes(old: str, new: str) -> tuple[str, ...]:
     """Which of the `PARTS` differ between two fingerprints."""
-    begin = hashlib.sha256().digest_size * 2
+    if new.startswith(_BY_MEANING) and not old.startswith(_BY_MEANING):
+        new = new[_MEANING:]
+    begin = _WHOLE + new.startswith(_BY_MEANING)
     spans = [slice(begin + n * _SHORT, begin + (n + 1) * _SHORT) for n in range(len(PARTS))]
     return tuple(part for part, span in zip(PARTS, spans, strict=True) if old[span] != new[span])
 
 
+# ---- what a definition means ---------------------------------------------------------------------------------------
+
+_SCHEMAS: Final = frozenset(
+    """additionalItems additionalProperties contains contentSchema else if items not prefixItems propertyNames then
+    unevaluatedItems unevaluatedProperties""".split()  # noqa: SIM905
+)
+_NAMED_SCHEMAS: Final = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+)
+_CHOICES: Final = frozenset({"anyOf", "oneOf", "allOf"})
+_NAMES: Final = frozenset({"required", "type"})
+_LISTS: Final = _CHOICES | _NAMES | {"default", "enum", "examples", "items", "prefixItems"}
+_NARROWED: Final = frozenset(
+    {"enum", "const", "pattern", "format"}
+)  # to some texts, of which each has its meaning
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+def meant(schema: Any) -> Any:
+    """A schema in one form for all that mean the same. Texts and names count exactly, and so does each order that can
+    mean something. Without meaning is the order of `required`, `type`, `anyOf`, `oneOf`, `allOf`, of an `enum` if no
+    further list can belong to it place by place, of a `default` that is a set by its schema, and of one that is a
+    text of different plain words with commas between them."""
+    if not _is_object(schema):
+        return schema
+    return {
+        key: value if type(value) is str and key != "default" else _meant(schema, key, value)
+        for key, value in schema.items()
+    }
+
+
+def _meant(schema: Mapping[str, Any], key: str, value: Any) -> Any:
+    if key in _SCHEMAS:
+        return [meant(each) for each in value] if _is_array(value) else meant(value)
+    if key in _NAMED_SCHEMAS and _is_object(value):
+        return {name: meant(each) for name, each in value.items()}
+    if key in _CHOICES and _is_array(value):
+        return sorted(map(meant, value), key=_encode)
+    if key in _NAMES or (key == "enum" and not _has_further_lists(schema)):
+        return sorted(value, key=_encode) if _is_array(value) else value
+    return _default_meant(schema, value) if key == "default" else value
+
+
+def _is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    return type(value) is dict or isinstance(value, Mapping)  # the second takes six times as long
+
+
+def _is_array(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)
+
+
+def _has_further_lists(schema: Mapping[str, Any]) -> bool:
+    """Such as `enumNames`, whose names belong to the values at the same places."""
+    return any(_is_array(value) and key not in _LISTS for key, value in schema.items())
+
+
+def _default_meant(schema: Mapping[str, Any], value: Any) -> Any:
+    if _is_array(value):
+        return sorted(value, key=_encode) if schema.get("uniqueItems") is True else value
+    if not isinstance(value, str) or "," not in value or not _NARROWED.isdisjoint(schema):
+        return value
+    comma = ", " if ", " in value else ","
+    words = value.split(comma)
+    is_set = len(set(words)) == len(words) and all(map(_WORD.fullmatch, words))
+    return comma.join(sorted(words)) if is_set else value
+
+
+# ---- what is remembered --------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class PinKey:
+    """`key`: of the server's entry in the catalogue. `origin`: what says whose tools they are (`config.pin_key`)."""
+
+    key: str
+    origin: str
+
+
 @attrs.define
 class ServerPins:
-    """What is remembered of one server. `since`: when it was first known. All times are of the wall clock."""
+    """What is remembered of one server. All times are of the wall clock."""
 
-    since: float
+    since: float  # when it was first known
     seen: float = 0.0  # when it last listed its tools
     tools: dict[str, str] = attrs.field(
         factory=dict[str, str]
     )  # by the server's own names; "": no hash was taken
-    later: dict[str, float] = attrs.field(factory=dict[str, float])  # tools that are known for less long
     changed: dict[str, str] = attrs.field(
         factory=dict[str, str]
     )  # the last definition of tools that have changed
+    turns: dict[str, list[float]] = attrs.field(factory=dict[str, list[float]])  # when tools last changed
+    origin: str = ""
 
     def copy(self) -> ServerPins:
-        return ServerPins(self.since, self.seen, dict(self.tools), dict(self.later), dict(self.changed))
+        turns = {tool: list(times) for tool, times in self.turns.items()}
+        return attrs.evolve(self, tools=dict(self.tools), changed=dict(self.changed), turns=turns)
 
-    def learn(self, prints: Mapping[str, str], since: float) -> bool:
-        """Compare what the server lists with what is remembered; remember what is new. `since`: when this room, or
-        the server in it, was first there. True: something is to be written."""
+    def learn(self, prints: Mapping[str, str], now: float) -> bool:
+        """Compare what the server lists `now` with what is remembered; remember what is new. True: something is to be
+        written."""
         is_news = False
         for tool, print_ in prints.items():
             known = self.tools.get(tool)
             if known is None and len(self.tools) < _MOST:
-                if since > self.since:
-                    self.later[tool] = since
-                self.tools[tool], is_news = print_, True
-            elif not print_:
-                continue
-            elif known == "":
-                self.tools[tool], is_news = print_, True
-            elif known == print_:
-                is_news = self.changed.pop(tool, None) is not None or is_news
-            elif self.changed.get(tool) != print_:
-                self.changed[tool], is_news = print_, True
+                self.tools[tool], is_news = _remembered(print_), True
+            elif not print_ or (known and _is_by_meaning(known) and not _is_by_meaning(print_)):
+                continue  # the latter was not seen now: a room remembers it from before there were meanings
+            elif known == "" or (known and not _is_by_meaning(known) and len(print_) == _MEANING):
+                self.tools[tool], is_news = _remembered(print_), True  # by a room that has compared it
+            elif known is not None and agree(known, print_):
+                if known != _remembered(print_):
+                    self.tools[tool], is_news = _remembered(print_), True
+                if self.changed.pop(tool, None) is not None:
+                    is_news = self._turned(tool, now)
+            elif tool not in self.changed or not agree(self.changed[tool], print_):
+                self.changed[tool], is_news = print_, self._turned(tool, now)
         return is_news
+
+    def _turned(self, tool: str, now: float) -> bool:
+        self.turns[tool] = [*self.turns.get(tool, ()), now][-_FLAPS:]
+        return True
 
     def accept(self, tools: Iterable[str] | None = None, shown: Mapping[str, str] | None = None) -> list[str]:
         """Take the present definitions of changed tools (None: of all) for the right ones, if they still are those
         that were `shown`. Returns these tools."""
-        now = self.changed if shown is None else {tool: shown.get(tool) for tool in self.changed}
+        now = self.changed if shown is None else shown
         taken = [
             tool
-            for tool in (self.changed if tools is None else tools)
-            if tool in self.changed and self.changed[tool] == now[tool]
+            for tool in (list(self.changed) if tools is None else tools)
+            if tool in self.changed and tool in now and agree(self.changed[tool], now[tool])
         ]
         for tool in taken:
-            self.tools[tool] = self.changed.pop(tool)
+            self.tools[tool] = _remembered(self.changed.pop(tool))
         return taken
+
+    @property
+    def flapping(self) -> frozenset[str]:
+        """The tools that have changed several times within a day, to and fro or each time to something else."""
+        return frozenset(
+            tool
+            for tool, times in self.turns.items()
+            if len(times) == _FLAPS and times[-1] - times[0] <= _DAY
+        )
 
     @property
     def pinned(self) -> Pinned:
         return Pinned(
-            self.since,
-            dict(self.later),
             {tool: changes(self.tools.get(tool, ""), new) for tool, new in self.changed.items()},
+            self.flapping & self.changed.keys(),
         )
+
+
+def _is_by_meaning(print_: str) -> bool:
+    return print_.startswith(_BY_MEANING)
+
+
+def _remembered(print_: str) -> str:
+    return print_[:_MEANING] if _is_by_meaning(print_) else print_
+
+
+class Kept(Protocol):
+    @property
+    def seen(self) -> float: ...
+    @property
+    def origin(self) -> str: ...
+
+
+_Kept = TypeVar("_Kept", bound=Kept)
+
+
+def kept_as(server: str, key: str) -> str:
+    """Under which name the pins of a server are kept."""
+    return f"{key} {server}"
+
+
+def found_in(kept: Mapping[str, _Kept], wanted: Mapping[str, PinKey]) -> dict[str, _Kept]:
+    """The pins of these servers. A key that is new inherits those of the same server that were written last; or those
+    that were kept for its origin alone, as all were at first."""
+    found = {name: kept.get(kept_as(name, key.key)) for name, key in wanted.items()}
+    if None in found.values():
+        heirs = {kept_as(name, wanted[name].origin): name for name, one in found.items() if one is None}
+        for name, one in kept.items():
+            server = heirs.get(kept_as(name.partition(" ")[2], one.origin or name.partition(" ")[0]))
+            if server is not None:
+                rival = found[server]
+                if rival is None or (bool(one.origin), one.seen) > (bool(rival.origin), rival.seen):
+                    found[server] = one
+    return {name: one for name, one in found.items() if one is not None}
 
 
 # ---- in words ------------------------------------------------------------------------------------------------------
@@ -150,7 +309,22 @@ def command(server: str, tool: str = "") -> str:
     return f"greenroom accept {' '.join(said)}"
 
 
-def changed_in_words(server: str, changed: Sequence[str]) -> str:
+def changed_in_words(server: str, changed: Sequence[str], flapping: Collection[str] = ()) -> str:
     """The changed tools of a server, in a few words, and the command that accepts them."""
-    more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-    return f"{len(changed)} changed: {unhidden(', '.join(changed[:_NAMED]))}{more} ({command(server)})"
+    told = f"{len(changed)} changed: {_some(changed)} ({command(server)})"
+    flaps = [tool for tool in changed if tool in flapping]
+    return f"{told}. {flapping_in_words(server, flaps)}" if flaps else told
+
+
+def flapping_in_words(server: str, tools: Sequence[str]) -> str:
+    """That tools change again and again, and the setting that lets them."""
+    verb = "changes" if len(tools) == 1 else "change"
+    return (
+        f'{_some(tools)} {verb} again and again: if you trust {server}, set "pinning": "warn" in its entry '
+        '(told of, but callable), or "off"'
+    )
+
+
+def _some(tools: Sequence[str]) -> str:
+    more = f" and {len(tools) - _NAMED} more" if len(tools) > _NAMED else ""
+    return f"{unhidden(', '.join(tools[:_NAMED]))}{more}"

@@ -57,6 +57,7 @@ class ServerStatus:
     down: str | None = None  # it was stopped on purpose, and a call does not start it: why
     session_variables: tuple[str, ...] = ()  # what a session must give before it can be started
     changed: tuple[str, ...] = ()  # tools that are not as they were first shown, by their own names
+    flapping: tuple[str, ...] = ()  # those of them that change again and again
     faults: tuple[str, ...] = ()  # items in its lists that clients would refuse, and what was done about them
 
     @property

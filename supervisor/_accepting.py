@@ -20,7 +20,8 @@ async def accept(live: Runtime, server: str | None, tool: str | None) -> list[st
     live.root.record(server)
     tools = None if tool is None else [_own_name(live, server, tool)]
     await live.writer.ref.ask(Flush)  # what was learned until now is in the store
-    return await _at_the_store(live, lambda: live.pins.accept(server, tools))
+    entry = live.router.entry(server)  # another room may have seen other definitions
+    return await _at_the_store(live, lambda: live.pins.accept(server, tools, entry))
 
 
 _T = TypeVar("_T")

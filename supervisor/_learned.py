@@ -13,7 +13,7 @@ from ..actors import Handshake, Listing, ServerActor
 from ..protocol.bounds import PROBLEMS
 from ..protocol.catalogue import LastFailure, Raw, ServerEntry
 from ..protocol.config import Config
-from ..protocol.pinning import ServerPins
+from ..protocol.pinning import PinKey, ServerPins
 from ..protocol.plain_text import unhidden
 from ._records import record_of
 from ._stores import CatalogueStore, PinStore
@@ -26,7 +26,7 @@ class Recalled:
 
     hashes: Mapping[str, str]
     entries: Mapping[str, ServerEntry]
-    pin_keys: Mapping[str, str]
+    pin_keys: Mapping[str, PinKey]
     pins: Mapping[str, ServerPins]
     warnings: Sequence[str]
     failures: Mapping[str, LastFailure] = MappingProxyType({})
@@ -35,7 +35,8 @@ class Recalled:
 
 def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
     """What the cache knows of the servers as this configuration defines them. May run in a thread."""
-    hashes, keys = catalogue_keys(config), pin_keys(config)
+    hashes = catalogue_keys(config)
+    keys = pin_keys(config, hashes)
     loaded = store.load(hashes)
     pinned, warning = pins.load(keys)
     # Everything that this run reads from a server is newer than what an earlier run wrote.

@@ -10,7 +10,6 @@ room may have known better, or the owner may have accepted a tool.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
@@ -22,7 +21,7 @@ from ..protocol.address import Address
 from ..protocol.catalogue import Failures, Pinned, ServerEntry
 from ..protocol.config import Config, Pinning
 from ..protocol.events import Note, NoteCode
-from ..protocol.pinning import ServerPins, changed_in_words
+from ..protocol.pinning import PinKey, ServerPins, changed_in_words, flapping_in_words, prints_of
 from ._directory import Directory
 from ._quarantine import in_quarantine, quarantine
 from ._records import record_of
@@ -38,25 +37,22 @@ class Pins:
     def __init__(self, catalogue: CatalogueStore) -> None:
         self.store = pin_store(catalogue)
         self.stored: Mapping[str, ServerPins] = {}  # what the store said last, until it is heeded
-        self.keys: Mapping[str, str] = {}
+        self.keys: Mapping[str, PinKey] = {}
         self.blocks = catalogue.blocks
         self._catalogue = catalogue
         self._hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None
         self._pins: dict[str, ServerPins] = {}
-        self._since: dict[str, float] = {}  # when a server was first in this room
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 
     def take(
         self,
-        keys: Mapping[str, str],
+        keys: Mapping[str, PinKey],
         stored: Mapping[str, ServerPins],
         hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None,
     ) -> None:
         """The servers that are configured from now on with their keys, and what the store says of them."""
-        now = time.time()
         same = {name for name, key in keys.items() if self.keys.get(name) == key}
-        self._since = {name: self._since[name] if name in same else now for name in keys}
         self._pins = {name: self._pins[name] for name in same if name in self._pins}
         self.keys = keys
         self._hashes_now = hashes_now
@@ -70,21 +66,21 @@ class Pins:
 
     def learned(self, entry: ServerEntry, prints: Mapping[str, str]) -> ServerEntry:
         """The entry of a server that has just listed its tools, with what is to be written."""
-        since = self._since.get(entry.server)
-        if since is None:  # it is not configured any more
+        if entry.server not in self.keys:  # it is not configured any more
             return entry
-        pins = self._pins.setdefault(entry.server, ServerPins(since))
+        pins = self._pins.setdefault(entry.server, ServerPins(entry.fetched_at))
+        pins.seen = entry.fetched_at
         # While a tool is quarantined the store is asked each time: the owner may have accepted it elsewhere.
-        is_news = pins.learn(prints, since) or bool(pins.changed)
-        news = {**pins.tools, **pins.changed} if is_news else None
-        return attrs.evolve(entry, pinned=pins.pinned, prints=news, since=since)
+        is_news = pins.learn(prints, entry.fetched_at) or bool(pins.changed)
+        news = {**pins.tools, **pins.changed, **prints} if is_news else None
+        return attrs.evolve(entry, pinned=pins.pinned, prints=news)
 
     def _adopt(self, stored: Mapping[str, ServerPins]) -> None:
         for server, pins in stored.items():
             known = self._pins.get(server)
             if known is not None:
-                pins.learn({**known.tools, **known.changed}, self._since.get(server, known.since))
-            if server in self._since:
+                pins.learn({**known.tools, **known.changed}, known.seen)
+            if server in self.keys:
                 self._pins[server] = pins
 
     # ---- what is written --------------------------------------------------------------------------------------------
@@ -114,20 +110,22 @@ class Pins:
 
         def learn(server: str, pins: ServerPins | None) -> ServerPins:
             entry = entries[server]
-            pins = pins or ServerPins(entry.pinned.since)
+            pins = pins or ServerPins(entry.fetched_at)
             pins.seen = entry.fetched_at
-            pins.learn(entry.prints or {}, entry.since)
+            pins.learn(entry.prints or {}, entry.fetched_at)
             return pins
 
         return self.store.change(wanted, learn)
 
-    def accept(self, server: str, tools: Iterable[str] | None) -> list[str]:
-        """Take the present definitions of these tools of a server (None: of all) for the right ones. Returns those
-        that had changed. May run in a thread. Raises `OSError` when it cannot be written."""
+    def accept(self, server: str, tools: Iterable[str] | None, shown: ServerEntry | None) -> list[str]:
+        """Take the present definitions of these tools of a server (None: of all) for the right ones, if they are those
+        that were `shown`. Returns those that had changed. May run in a thread. Raises `OSError` when it cannot be
+        written."""
         taken: list[str] = []
 
         def change(_: str, pins: ServerPins | None) -> ServerPins | None:
-            taken.extend(pins.accept(tools) if pins is not None else ())
+            if pins is not None:
+                taken.extend(pins.accept(tools, prints_of(shown, pins.changed)))
             return pins
 
         stored, warning = self.store.change({server: self.keys[server]}, change)
@@ -166,6 +164,10 @@ def heed_changes(
     new = [tool for tool in changed if tool not in known.changed]
     if new and pinning is not Pinning.OFF:
         words = f"{changed_in_words(entry.server, new)}: {'not' if keep_out else 'still'} callable"
+        events.emit(Note, Address(entry.server), code=NoteCode.CHANGED, words=words)
+    flaps = sorted(entry.pinned.flapping - known.flapping)
+    if flaps and pinning is Pinning.QUARANTINE:
+        words = flapping_in_words(entry.server, flaps)
         events.emit(Note, Address(entry.server), code=NoteCode.CHANGED, words=words)
     quarantine(record, keep_out)
     for each in root.actors_of(entry.server):

@@ -111,9 +111,15 @@ class ProfileView:
         if not self._narrows:
             return row
         counts = self.index.counts(row.server)
-        count, changed = (None, ()) if counts is None else (counts.callable, counts.changed)
         faults = self.index.faults(row.server)
-        return attrs.evolve(row, tool_count=count, changed=changed, faults=faults, problems=())
+        return attrs.evolve(
+            row,
+            tool_count=None if counts is None else counts.callable,
+            changed=() if counts is None else counts.changed,
+            flapping=() if counts is None else counts.flapping,
+            faults=faults,
+            problems=(),
+        )
 
     @property
     def _narrows(self) -> bool:

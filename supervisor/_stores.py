@@ -11,7 +11,7 @@ import attrs
 
 from ..actors import CatalogueFile, Loaded, Store
 from ..protocol.catalogue import Failures, LastFailure, ServerEntry
-from ..protocol.pinning import ServerPins
+from ..protocol.pinning import PinKey, ServerPins, found_in, kept_as
 from .catalogue_keys import pins_file
 
 
@@ -60,26 +60,28 @@ Change = Callable[[str, ServerPins | None], ServerPins | None]
 class PinStore(Protocol):
     """Where pins are kept. See `PinsFile`."""
 
-    def load(self, wanted: Mapping[str, str]) -> tuple[dict[str, ServerPins], str | None]: ...
+    def load(self, wanted: Mapping[str, PinKey]) -> tuple[dict[str, ServerPins], str | None]: ...
 
     def change(
-        self, wanted: Mapping[str, str], change: Change
+        self, wanted: Mapping[str, PinKey], change: Change
     ) -> tuple[dict[str, ServerPins], str | None]: ...
 
 
 @attrs.define
 class MemoryPins:
-    kept: dict[tuple[str, str], ServerPins] = attrs.field(factory=dict[tuple[str, str], ServerPins])
+    kept: dict[str, ServerPins] = attrs.field(factory=dict[str, ServerPins])
 
-    def load(self, wanted: Mapping[str, str]) -> tuple[dict[str, ServerPins], str | None]:
-        found = {name: self.kept.get((name, key)) for name, key in wanted.items()}
-        return {name: pins.copy() for name, pins in found.items() if pins is not None}, None
+    def load(self, wanted: Mapping[str, PinKey]) -> tuple[dict[str, ServerPins], str | None]:
+        return {name: pins.copy() for name, pins in found_in(self.kept, wanted).items()}, None
 
-    def change(self, wanted: Mapping[str, str], change: Change) -> tuple[dict[str, ServerPins], str | None]:
+    def change(
+        self, wanted: Mapping[str, PinKey], change: Change
+    ) -> tuple[dict[str, ServerPins], str | None]:
+        found, _ = self.load(wanted)
         for name, key in wanted.items():
-            after = change(name, self.kept.get((name, key)))
+            after = change(name, found.get(name))
             if after is not None:
-                self.kept[name, key] = after
+                self.kept[kept_as(name, key.key)] = attrs.evolve(after, origin=key.origin)
         return self.load(wanted)
 
 

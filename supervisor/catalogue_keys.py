@@ -7,13 +7,14 @@ command pays for nothing else.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
 from ..actors import PinsFile
 from ..protocol.config import Config
 from ..protocol.config_parse import definition_hash, pin_key
+from ..protocol.pinning import PinKey
 
 
 def catalogue_keys(config: Config, servers: Iterable[str] | None = None) -> dict[str, str]:
@@ -29,10 +30,14 @@ def catalogue_keys(config: Config, servers: Iterable[str] | None = None) -> dict
     }
 
 
-def pin_keys(config: Config) -> dict[str, str]:
-    """The key of every server's pinned definitions, for the present working directory."""
+def pin_keys(config: Config, hashes: Mapping[str, str] | None = None) -> dict[str, PinKey]:
+    """The key of every server's pinned definitions. `hashes`: its `catalogue_keys`, if they are known."""
     directory = _directory()
-    return {name: pin_key(definition, directory) for name, definition in config.servers.items()}
+    hashes = catalogue_keys(config) if hashes is None else hashes
+    return {
+        name: PinKey(hashes[name], pin_key(definition, directory))
+        for name, definition in config.servers.items()
+    }
 
 
 def pins_file(catalogue: Path) -> PinsFile:

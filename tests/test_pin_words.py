@@ -19,8 +19,7 @@ from greenroom.protocol.pinning import (
 TOOL = {"name": "pay", "description": "Pays.", "inputSchema": {"type": "object"}}
 
 
-def test_a_fingerprint_is_sixty_four_digits_and_four_for_each_part() -> None:
-    assert len(fingerprint(TOOL)) == 64 + 4 * 4
+def test_a_fingerprint_tells_parts_apart_and_takes_nothing_for_nothing() -> None:
     assert fingerprint(TOOL) == fingerprint({**TOOL, "outputSchema": {}, "annotations": None, "name": "x"})
     everything = {
         **TOOL,
@@ -35,45 +34,34 @@ def test_a_fingerprint_is_sixty_four_digits_and_four_for_each_part() -> None:
     assert changes("", "") == ()
 
 
-def test_a_tool_that_is_seen_later_than_its_server_is_known_since_then() -> None:
-    pins = ServerPins(since=5.0)
-    assert pins.learn({"early": "1"}, 5.0)
-    assert pins.learn({"early": "1", "late": "2", "same": "3"}, 7.0)
-    assert pins.learn({"older": "4"}, 3.0)
-    assert (pins.since, pins.later) == (5.0, {"late": 7.0, "same": 7.0})
-    assert pins.learn({"newest": "5", "early": "1"}, 5.0), "what is known already takes nothing from the news"
-    since = pins.pinned.since_when
-    assert [since(tool) for tool in ("early", "late", "older", "never seen")] == [5.0, 7.0, 5.0, 5.0]
-
-
 def test_what_is_told_of_a_changed_tool_is_which_parts_have_changed() -> None:
     old, new = fingerprint(TOOL), fingerprint({**TOOL, "description": "Sends it all."})
     pins = ServerPins(since=5.0)
     pins.learn({"pay": old, "look": "x"}, 5.0)
     pins.learn({"pay": new}, 5.0)
-    assert pins.pinned == Pinned(5.0, {}, {"pay": ("description",)})
+    assert pins.pinned == Pinned({"pay": ("description",)})
     newer = fingerprint({**TOOL, "inputSchema": {"type": "object", "title": "x"}})
     assert pins.learn({"pay": newer}, 5.0)
     assert pins.pinned.changed == {"pay": ("input schema",)}
 
 
 def test_a_copy_is_not_changed_with_its_original() -> None:
-    pins = ServerPins(5.0, 6.0, {"pay": "old"}, {"pay": 7.0}, {"pay": "new"})
+    pins = ServerPins(5.0, 6.0, {"pay": "old"}, {"pay": "new"}, {"pay": [6.0]}, "origin")
     copy = pins.copy()
     assert copy == pins
     pins.seen = 9.0
     pins.accept()
-    pins.learn({"more": "1"}, 9.0)
-    assert copy == ServerPins(5.0, 6.0, {"pay": "old"}, {"pay": 7.0}, {"pay": "new"})
-    assert pins == ServerPins(5.0, 9.0, {"pay": "new", "more": "1"}, {"pay": 7.0, "more": 9.0}, {})
+    pins.learn({"more": "1", "pay": "newer"}, 9.0)
+    assert copy == ServerPins(5.0, 6.0, {"pay": "old"}, {"pay": "new"}, {"pay": [6.0]}, "origin")
+    assert pins.tools == {"pay": "new", "more": "1"}
+    assert (pins.changed, pins.turns) == ({"pay": "newer"}, {"pay": [6.0, 9.0]})
 
 
 def test_what_is_given_to_readers_is_not_changed_with_what_is_learned() -> None:
-    pins = ServerPins(5.0, 6.0, {"pay": "old"}, {"pay": 7.0}, {"pay": "new"})
+    pins = ServerPins(5.0, 6.0, {"pay": "old"}, {"pay": "new"})
     told = pins.pinned
-    pins.later.clear()
     pins.changed.clear()
-    assert (told.since_when("pay"), list(told.changed)) == (7.0, ["pay"])
+    assert list(told.changed) == ["pay"]
 
 
 def test_only_tools_that_have_changed_can_be_accepted_each_once() -> None:

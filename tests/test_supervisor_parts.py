@@ -54,7 +54,7 @@ from greenroom.protocol.errors import (
 from greenroom.protocol.events import EndDecision, Eviction, GateMove, Note, NoteCode
 from greenroom.protocol.index import Target
 from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
-from greenroom.protocol.pinning import ServerPins
+from greenroom.protocol.pinning import PinKey, ServerPins
 from greenroom.protocol.secrets import Hidden, KnownSecrets
 from greenroom.protocol.start import HOLDS_SLOT, Place
 from greenroom.supervisor import (
@@ -691,21 +691,21 @@ def test_what_two_files_have_to_say_is_both_told_and_older_than_what_is_learned_
 
 
 def test_pins_in_memory_are_changed_by_nobody_who_was_shown_them() -> None:
-    pins = MemoryPins()
+    pins, key = MemoryPins(), PinKey("k", "origin")
 
     def add(_: str, known: ServerPins | None) -> ServerPins:
         known = known or ServerPins(1.0)
         known.learn({"pay": "1"}, 1.0)
         return known
 
-    assert list(pins.change({"a": "k"}, add)[0]) == ["a"]
-    shown = pins.load({"a": "k", "b": "k", "c": "k"})[0]
+    assert list(pins.change({"a": key}, add)[0]) == ["a"]
+    shown = pins.load({"a": key, "b": key, "c": key})[0]
     assert list(shown) == ["a"]
     shown["a"].learn({"pay": "2", "look": "3"}, 2.0)
-    again = pins.load({"a": "k"})[0]["a"]
+    again = pins.load({"a": key})[0]["a"]
     assert (again.tools, again.changed) == ({"pay": "1"}, {})
-    assert pins.load({"a": "another"}) == ({}, None)
-    assert pins.change({"d": "k"}, lambda _name, _known: None) == ({}, None)
+    assert pins.load({"a": PinKey("another", "one")}) == ({}, None)
+    assert pins.change({"d": key}, lambda _name, _known: None) == ({}, None)
 
 
 def test_a_store_is_a_file_of_the_user_or_one_that_is_named_or_memory(tmp_path: Path) -> None:

@@ -380,28 +380,16 @@ def test_a_tool_that_is_left_out_and_chosen_is_left_out_under_each_of_its_names(
         assert [one.original for one in shown.tools() if shown.is_direct(one)] == ["create"]
 
 
-def test_the_older_of_two_keeps_a_name_and_a_tool_may_be_younger_than_its_server() -> None:
-    def of(first: Pinned, second: Pinned) -> list[tuple[str, str]]:
-        servers = {name: ServerDefinition(name, command="x", tool_prefix=PrefixMode.NONE) for name in "ab"}
-        tools = ({"name": "t"},)
-        prompts = ({"name": "p"},)
-        entries = {
-            name: ServerEntry(name, "h", tools=tools, prompts=prompts, pinned=pinned)
-            for name, pinned in (("a", first), ("b", second))
-        }
-        index = Index.build(servers, entries, Settings())
-        return [(one.name, one.server) for one in (*index.tools(), *index.prompts())]
-
-    old, new = Pinned(since=1.0), Pinned(since=2.0)
-    of_b = [("b_t", "b"), ("t", "a"), ("b_p", "b"), ("p", "a")]
-    assert of(old, new) == of_b
-    assert of(old, Pinned(since=0.5, later={"t": 2.0})) == [*of_b[:2], ("a_p", "a"), ("p", "b")]
-    assert of(new, Pinned(since=1.0, later={"p": 9.0})) == [
-        ("a_t", "a"),
-        ("t", "b"),
-        ("a_p", "a"),
-        ("p", "b"),
-    ]
+def test_under_no_prefix_what_two_servers_have_is_called_with_the_prefix_of_each() -> None:
+    """Also prompts, and whichever was known first."""
+    servers = {name: ServerDefinition(name, command="x", tool_prefix=PrefixMode.NONE) for name in "ab"}
+    tools, prompts = ({"name": "t"},), ({"name": "p"}, {"name": "q"})
+    entry = ServerEntry("a", "h", tools=tools, prompts=prompts[:1], fetched_at=1.0)
+    for at in (0.5, 2.0):
+        other = ServerEntry("b", "h", tools=tools, prompts=prompts, fetched_at=at)
+        index = Index.build(servers, {"a": entry, "b": other}, Settings())
+        named = [(one.name, one.server) for one in (*index.tools(), *index.prompts())]
+        assert named == [("a_t", "a"), ("b_t", "b"), ("a_p", "a"), ("b_p", "b"), ("q", "b")]
 
 
 def test_an_index_made_from_another_sees_every_change_and_keeps_the_rest() -> None:

@@ -1,7 +1,8 @@
 """`greenroom accept`: show how tools have changed, and take them as they are now.
 
 The definitions are shown from the catalogue, each value as JSON in ASCII, so that nothing in them can hide on a
-terminal. Only what was shown is accepted: a tool that changes again in between stays as it was.
+terminal. Only what was shown is accepted: a tool whose present definition the catalogue does not have, or that changes
+again in between, stays as it was.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import click
 
 from ...protocol.errors import UsageError
 from ...protocol.index import Target
-from ...protocol.pinning import ServerPins, changes, command, fingerprint
+from ...protocol.pinning import ServerPins, agree, changes, command, flapping_in_words, prints_of
 from ._common import config_option, load, no_such_server, show
 from ._complete import complete_servers
 
@@ -33,7 +34,7 @@ _SHOWN = ("title", "description", "inputSchema", "outputSchema", "annotations")
 @config_option
 def accept_command(
     server: str | None, tool: str | None, only_look: bool, as_json: bool, config_path: Path | None
-) -> None:
+) -> int:
     """Accept tools whose definitions have changed.
 
     A tool that is not as it was first shown is quarantined: it cannot be called. This shows how TOOL of SERVER is now,
@@ -63,8 +64,8 @@ def accept_command(
     if server is None or only_look or not found:
         then = ["", *(f"To accept: {command(name)}" for name in found)] if found else []
         show("\n".join([*lines, *then]) or _nothing(server), details, as_json)
-        return
-    shown = dict(found[server].changed)
+        return 0
+    shown = _shown(catalogue, server, found[server])
     taken: list[str] = []
 
     def accept(_: str, now: ServerPins | None) -> ServerPins | None:
@@ -72,12 +73,16 @@ def accept_command(
             taken.extend(now.accept(None if chosen is None else [chosen], shown))
         return now
 
-    _, warning = file.change(keys, accept)
+    _, warning = file.change(keys, accept) if shown else ({}, None)
     if warning is not None:
         raise UsageError(warning)
     details["accepted"] = taken
-    told = f"Accepted: {', '.join(taken)}. A running gateway notices it." if taken else _nothing(server)
-    show("\n".join([*lines, "", told] if lines else [told]), details, as_json)
+    left = [tool for tool in found[server].changed if tool not in taken and chosen in (None, tool)]
+    told = [f"Accepted: {', '.join(taken)}. A running gateway notices it."] if taken else []
+    if left:
+        told.append(f"Not accepted, because what it is now was not shown: {', '.join(left)}.")
+    show("\n".join([*lines, "", *told]), details, as_json)
+    return int(bool(left))
 
 
 def _nothing(server: str | None) -> str:
@@ -98,19 +103,35 @@ def _own_name(catalogue: OfflineCatalogue, server: str, tool: str, found: Mappin
     )
 
 
+def _shown(catalogue: OfflineCatalogue, server: str, pins: ServerPins) -> dict[str, str]:
+    """Those of the changed definitions that the catalogue has, and that can be shown."""
+    prints = prints_of(catalogue.entry(server), pins.changed)
+    return {tool: print_ for tool, print_ in prints.items() if agree(pins.changed[tool], print_)}
+
+
 def _lines(catalogue: OfflineCatalogue, server: str, pins: ServerPins, chosen: str | None) -> Iterator[str]:
     entry = catalogue.entry(server)
     records = {record.get("name"): record for record in reversed((entry.tools if entry else None) or ())}
+    shown = _shown(catalogue, server, pins)
     for tool, print_ in pins.changed.items():
         if chosen not in (None, tool):
             continue
         parts = ", ".join(changes(pins.tools.get(tool, ""), print_)) or "its definition"
-        yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}. It is now:"
-        record = records.get(tool)
-        if record is None or fingerprint(record) != print_:
-            yield f"  not in the catalogue any more; to read it again: greenroom refresh {server}"
-            continue
-        yield from (f"  {key}: {json.dumps(record[key])}" for key in _SHOWN if record.get(key))
+        if tool in shown:
+            yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}. It is now:"
+            yield from (
+                f"  {key}: {json.dumps(records[tool][key])}" for key in _SHOWN if records[tool].get(key)
+            )
+        else:
+            yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}."
+            what = (
+                "not in the catalogue any more"
+                if entry is None or tool in records
+                else "not listed at present"
+            )
+            yield f"  {what}; to read it again: greenroom refresh {server}"
+        if tool in pins.flapping:
+            yield f"  {flapping_in_words(server, [tool])}"
 
 
 def _details(server: str, pins: ServerPins, chosen: str | None) -> Iterator[dict[str, Any]]:

@@ -152,7 +152,7 @@ def _notes(server: Mapping[str, Any]) -> str:
     elif server["waitingFor"]:
         notes.append(f"waiting for {server['waitingFor']}{took}")
     if server.get("changed"):
-        notes.append(changed_in_words(server["name"], server["changed"]))
+        notes.append(changed_in_words(server["name"], server["changed"], server.get("flapping") or ()))
     notes += server.get("problems", ())
     if server.get("quarantined"):
         notes.append(f"quarantined: {server['quarantined']}")

@@ -164,7 +164,7 @@ def _server_details(row: ServerStatus, line: Line) -> dict[str, Any]:
 
 def _counted(row: ServerStatus) -> str:
     """How many tools the server has, those that have changed, and why its lists are incomplete."""
-    changed = (changed_in_words(row.server, row.changed),) if row.changed else ()
+    changed = (changed_in_words(row.server, row.changed, row.flapping),) if row.changed else ()
     return "; ".join((_tools(row.tool_count or 0), *changed, *map(_brief, row.problems[:MOST_PROBLEMS])))
 
 
@@ -174,7 +174,7 @@ def _brief(problem: str) -> str:
 
 def _incomplete(row: ServerStatus) -> list[str]:
     problems = [f"Incomplete: {_brief(problem)}" for problem in row.problems[:MOST_PROBLEMS]]
-    changed = [f"Tools: {changed_in_words(row.server, row.changed)}"] if row.changed else []
+    changed = [f"Tools: {changed_in_words(row.server, row.changed, row.flapping)}"] if row.changed else []
     return ["", *changed, *problems] if changed or problems else []
 
 

@@ -228,6 +228,10 @@ def _names(setup: Setup) -> Iterator[Finding]:
         if counts is not None and counts.changed:
             what = f"not as first shown: {', '.join(counts.changed[:3])}"
             yield Finding(Severity.WARNING, "changed", server.name, what, command(server.name))
+        if counts is not None and counts.flapping:
+            what = f"changes again and again: {', '.join(counts.flapping[:3])}"
+            mend = 'set "pinning": "warn" in its entry, if you trust it'
+            yield Finding(Severity.NOTE, "changed", server.name, what, mend)
         settings = setup.config.settings
         before = settings.client_prefix or _BEFORE_A_NAME
         long = [tool.name for tool in tools if len(tool.name) + len(before) > settings.name_limit]
