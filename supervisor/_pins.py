@@ -87,7 +87,8 @@ class Pins:
 
     def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
         """Write the entries and failures, and what is new of their pins. May run in a thread."""
-        problem = self._catalogue.save(self._still_valid(entries), failures)
+        entries = self._still_valid(entries)
+        problem = self._catalogue.save(entries, failures)
         stored, warning = self._save_pins(entries)
         self.stored = {**self.stored, **stored}
         return problem or warning
