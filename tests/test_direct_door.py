@@ -6,6 +6,7 @@ names apart; what it cannot see of two servers at once has a name of ours.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.support.numbers import numbers_of
 from tests.support.whole import (
     LISTS,
     META,
+    WHOLE,
     RawClient,
     direct_door,
     raw_server,
@@ -447,3 +449,61 @@ def test_the_numbers_are_those_that_were_decided() -> None:
         "_direct._readable._MOST_VALUES": 100,
         "_direct._shown._DIGESTED": 500,
     }
+
+
+RESTLESS = '''
+import os, sys
+sys.path.insert(0, {folder!r})
+import whole
+
+class Restless(whole.Server):
+    """It reports a change of what is subscribed to in the same write as its answer to the request."""
+
+    held = None
+
+    def send(self, message):
+        if self.held is None:
+            super().send(message)
+        else:
+            self.held.append(message)
+
+    def take(self, message):
+        self.held = []
+        super().take(message)
+        if message.get("method") == "resources/subscribe":
+            self.tool_touch(0, message["params"], {{}})
+        if message.get("method") == "subscriptions/listen":
+            for uri in message["params"]["notifications"].get("resourceSubscriptions", ()):
+                self.tool_touch(0, {{"uri": uri}}, {{}})
+        lines = [whole.json.dumps({{"jsonrpc": "2.0", **each}}) + "\\n" for each in self.held]
+        self.held = None
+        os.write(1, "".join(lines).encode())
+
+Restless({name!r}, modern={modern!r}, log="").serve()
+'''
+
+
+@ERAS
+@BOTH
+def test_an_update_right_behind_the_answer_to_a_subscription_arrives_behind_ours(
+    modern: bool, server: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "restless.py"
+    script.write_text(RESTLESS.format(folder=str(WHOLE.parent), name=server, modern=server == "new"))
+    entry = {"command": sys.executable, "args": ["-S", str(script)]}
+    news, ack = "notifications/resources/updated", "notifications/subscriptions/acknowledged"
+    with direct_door(tmp_path, {server: entry}, modern=modern) as door:
+        door.greet()
+        door.wait(lambda: len(door.list_all("resources")) >= 2, "the catalogue")
+        for part in range(5):
+            uri = f"{server}://day/{part}"
+            before = len(door.heard(news))
+            if modern:
+                door.send("subscriptions/listen", {"notifications": {"resourceSubscriptions": [uri]}})
+                door.wait(lambda wanted=part: len(door.heard(ack)) > wanted, "the acknowledgement")
+            else:
+                assert door.result("resources/subscribe", {"uri": uri}) == {}
+                assert len(door.heard(news)) == before, "not before its client knows of the subscription"
+            door.wait(lambda uri=uri: uri in [each["params"]["uri"] for each in door.heard(news)], "the news")
+            told = [each["method"] for each in door.told if each["method"] in (news, ack)]
+            assert not modern or told.index(ack) < told.index(news)

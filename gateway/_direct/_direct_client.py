@@ -10,7 +10,8 @@ client (`_links`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
@@ -37,6 +38,22 @@ _FLAGS: Final = {
     "notifications/prompts/list_changed": "promptsListChanged",
 }
 _ID: Final = f"{rpc.META}subscriptionId"
+_MOST_EARLY: Final = 256  # parts of a resource: more cannot change between two turns of the loop
+
+
+@attrs.define(eq=False)
+class _Begun:
+    """A subscription that its client has not been told of yet. A server may report a change right behind its own
+    answer: the client is told it right behind ours. `early`: the last report of each resource."""
+
+    places: list[Place] = attrs.field(factory=list[Place])
+    early: dict[tuple[str, str], Mapping[str, Any]] = attrs.field(
+        factory=dict[tuple[str, str], Mapping[str, Any]]
+    )
+
+    def take(self, server: str, uri: str, params: Mapping[str, Any]) -> None:
+        if len(self.early) < _MOST_EARLY and any(_covers(place, server, uri) for place in self.places):
+            self.early[server, uri] = params
 
 
 @attrs.frozen(eq=False)
@@ -54,6 +71,7 @@ class DirectClient:
         self._client = client
         self._watched: dict[str, Place] = {}  # by the URI the client used
         self._streams: list[_Stream] = []
+        self._begun: list[_Begun] = []
         self.links = Links()
 
     def locate(self, uri: str) -> Place:
@@ -85,30 +103,56 @@ class DirectClient:
         if not isinstance(uri, str):
             return
         for place in self._watched.values():
-            if _covers(place, server, uri):
-                self.links.add(server, uri)
-                self._client.tell("notifications/resources/updated", _under(place, params))
+            self._tell(place, server, uri, params)
         for stream in self._streams:
             for place in stream.places:
-                if _covers(place, server, uri):
-                    self.links.add(server, uri)
-                    told = {**_under(place, params), "_meta": {**_meta(params), **stream.meta}}
-                    self._client.tell("notifications/resources/updated", told)
+                self._tell(place, server, uri, params, stream.meta)
+        for begun in self._begun:
+            begun.take(server, uri, params)
+
+    def _tell(
+        self,
+        place: Place,
+        server: str,
+        uri: str,
+        params: Mapping[str, Any],
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        if _covers(place, server, uri):
+            self.links.add(server, uri)
+            more = {"_meta": {**_meta(params), **meta}} if meta is not None else {}
+            self._client.tell("notifications/resources/updated", {**_under(place, params), **more})
 
     # ---- its requests ----------------------------------------------------------------------------------------
 
     async def subscribe(self, job: Job, uri: str) -> None:
+        early = _Begun().early
         try:
             if uri not in self._watched:
                 place = self.locate(uri)
-                await self._room.watch_resource(place)
+                with self._begin() as begun:
+                    begun.places.append(place)
+                    await self._room.watch_resource(place)
                 if uri in self._watched:  # the client asked twice at once
                     self._room.unwatch_resource(place)
+                else:
+                    early = begun.early
                 self._watched[uri] = place
         except GreenroomError as error:
             answers.refuse(job, error)
         else:
             job.answer({})
+            for (server, part), params in early.items():
+                self._tell(self._watched[uri], server, part, params)
+
+    @contextmanager
+    def _begin(self) -> Generator[_Begun]:
+        begun = _Begun()
+        self._begun.append(begun)
+        try:
+            yield begun
+        finally:
+            self._begun.remove(begun)
 
     def unsubscribe(self, job: Job, uri: str) -> None:
         place = self._watched.pop(uri, None)
@@ -124,8 +168,9 @@ class DirectClient:
         uris: Any = wanted.get("resourceSubscriptions")
         places: list[Place] = []
         try:
-            for uri in cast("list[object]", uris) if isinstance(uris, list) else ():
-                await self._watch(uri, places)
+            with self._begin() as begun:
+                for uri in cast("list[object]", uris) if isinstance(uris, list) else ():
+                    await self._watch(uri, places, begun)
             stream = _Stream(meta, flags, tuple(places))
             self._streams.append(stream)
             try:
@@ -134,6 +179,9 @@ class DirectClient:
                     said["resourceSubscriptions"] = [place.uri for place in places]
                 told = {"notifications": said, "_meta": meta}
                 self._client.tell("notifications/subscriptions/acknowledged", told)
+                for (server, part), params in begun.early.items():
+                    for place in places:
+                        self._tell(place, server, part, params, meta)
                 await anyio.sleep_forever()
             finally:
                 self._streams.remove(stream)
@@ -141,9 +189,10 @@ class DirectClient:
             for place in places:
                 self._room.unwatch_resource(place)
 
-    async def _watch(self, uri: object, places: list[Place]) -> None:
+    async def _watch(self, uri: object, places: list[Place], begun: _Begun) -> None:
         try:
             place = self.locate(str(uri))
+            begun.places.append(place)
             await self._room.watch_resource(place)
         except GreenroomError:
             return  # it is missing in the acknowledgement
