@@ -16,7 +16,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.support import run, run_virtual
-from tests.support.numbers import numbers_of
 
 from greenroom import _own_files
 from greenroom.actors import current_backend
@@ -594,44 +593,6 @@ def test_a_room_leaves_when_nobody_has_been_there_or_coming_for_so_long(
         assert left == ([] if left_at is None else [pytest.approx(left_at)])
 
     run_virtual("asyncio", main)
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_attach", "gateway/_background_*")
-    assert found == {
-        "_attach._TRIES": 10,
-        "_attach._ANSWER_WITHIN": 60.0,
-        "_attach._LEAVES_WITHIN": 60.0,
-        "_attach._STUCK": 1.2,
-        "_attach._SOON": 5.0,
-        "_attach._LOSSES": 1,
-        "_background_door._LONGEST_KEPT": 32 << 10,
-        "_background_door._FEW": 4096,
-        "_background_doorway._HELLO_WITHIN": 10.0,
-        "_background_doorway._LAST_ANSWERS": 1.0,
-        "_background_doorway._LAST_WORDS": 0.2,
-        "_background_doorway._PAUSE": 0.2,
-        "_background_doorway._MOST_OPEN": 1024,
-        "_background_doorway._DESCRIPTORS": 3,
-        "_background_ledger._SLOT": 128,
-        "_background_ledger._SLOTS": 2048,
-        "_background_ledger._HEAD": 1024,
-        "_background_ledger._INBOX": 256 << 10,
-        "_background_ledger._FEW": 4096,
-        "_background_ledger._WITH_END": 2,
-        "_background_ledger._SLOTS_AT": 260 << 10,
-        "_background_ledger.SIZE": 516 << 10,
-        "_background_listener._BACKLOG": 1024,
-        "_background_log.LARGEST": 1 << 20,
-        "_background_log._LAST_LINES": 2048,
-        "_background_place._ANSWERS_WITHIN": 10.0,
-        "_background_room._OFTEN": 64,
-        "_background_room._LAST_RESORT": 5.0,
-        "_background_start._READY_WITHIN": 120.0,
-        "_background_start._POLL": 0.02,
-        "_background_wire.LONGEST": 1 << 20,
-        "_background_wire._CHUNK": 64 << 10,
-    }
 
 
 def test_what_the_client_has_not_read_is_noted_again_each_time(backend: str) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.numbers import numbers_of
 
 from greenroom.actors import AuditFile
 from greenroom.actors import _audit_file as module
@@ -244,20 +243,6 @@ def test_what_a_client_says_about_itself_is_bounded() -> None:
     assert len(client["version"]) == audit.LONGEST_TEXT
     assert set(client) == {"name", "version"}
     assert audit.client_of(["x"]) == audit.client_of({"name": 1}) == {}
-
-
-def test_the_numbers_of_the_file() -> None:
-    how = os.O_RDWR | os.O_APPEND | os.O_CREAT
-    found = numbers_of("actors/_audit_file", "gateway/_cli/_audit")
-    assert found == {
-        "_audit_file.KEPT": 4096,
-        "_audit_file.AT_ONCE": 50,
-        "_audit_file._TAIL": 65_536,
-        "_audit_file._HOW": how,
-        "_cli._audit._SHOWN": 20,
-        "_cli._audit._MOST_SHOWN": 100_000,
-        "_cli._audit._REMARKS": 10,
-    }
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------

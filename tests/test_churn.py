@@ -17,7 +17,6 @@ import anyio
 import pytest
 from click.testing import CliRunner
 from tests.support import run, run_virtual
-from tests.support.numbers import numbers_of
 
 from greenroom import Greenroom, UnknownServer, UnknownTool
 from greenroom.gateway import _churn as churning
@@ -291,10 +290,3 @@ def test_the_command_prints_a_table_json_and_a_picture(tmp_path: Path) -> None:
 def test_a_picture_of_a_phase_that_never_came() -> None:
     churned = _churned("trio", Plan(cycles=1), FakeServer(tools=[tool("write")]))
     assert ">call<" not in svg(churned)
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_churn")
-    assert found == {
-        "_churn.PERCENTILES": (50, 90, 99),
-    }

@@ -23,7 +23,6 @@ import click
 import pytest
 from tests.support.door_rooms import NOW, FakeRoom
 from tests.support.gateway import faulty, gone_within, logged_pids, serve
-from tests.support.numbers import numbers_of
 
 from greenroom import Greenroom
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
@@ -1667,23 +1666,6 @@ def test_each_state_of_a_server_has_its_mark(status: str, mark: str) -> None:
     }  # fmt: skip
     details = {"servers": [server], "disabledCount": 0, "connectedCount": 0, "totalTools": 1}
     assert next(iter(_status_lines(details))).startswith(f"{mark} a ")
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    names = ("_attach", "_codes", "_common", "_doctor", "_refresh", "_serve")
-    found = numbers_of(*(f"gateway/_cli/{name}" for name in names))
-    assert found == {
-        "_cli._attach._STOPS_WITHIN": 60.0,
-        "_cli._codes.OK": 0,
-        "_cli._codes.FAILED": 1,
-        "_cli._codes.USAGE": 2,
-        "_cli._codes.INTERRUPTED": 130,
-        "_cli._common._TOLD": 10,
-        "_cli._doctor._NAMED": 5,
-        "_cli._refresh.LOOK_EVERY": 0.3,
-        "_cli._refresh.SAY_EVERY": 5.0,
-        "_cli._serve._TURN": 0.001,
-    }
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
-from tests.support.numbers import numbers_of
 
 from greenroom.actors import Part
 from greenroom.gateway import _events_file
@@ -365,16 +364,6 @@ def test_the_fields_of_an_event_that_say_nothing_are_left_out() -> None:
     assert (
         record_of(shut).items() >= {"incarnation": 2, "failures": 3, "shutFor": 1.5, "tripped": True}.items()
     )
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_event_log", "gateway/_events_file")
-    assert found == {
-        "_event_log._ATOMIC": 4096,
-        "_events_file._AT_ONCE": 64 << 10,
-        "_events_file._MOST": 1 << 20,
-        "_events_file._END": 10,
-    }
 
 
 def test_an_events_file_that_cannot_be_opened_again_is_tried_later_and_what_is_missing_is_counted() -> None:

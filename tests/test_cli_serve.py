@@ -16,7 +16,6 @@ from typing import Any
 import anyio
 import pytest
 from tests.support.gateway import PATIENCE, Gateway, started
-from tests.support.numbers import numbers_of
 
 from greenroom.gateway import _serve
 from greenroom.gateway._cli._main import run
@@ -298,12 +297,3 @@ def test_the_parts_of_a_gateway_get_what_was_asked_for_and_end_in_order(
         assert (("client.close",) in did) == (end == "the client has gone")
         did = [one for one in did if one[0] not in ("alarm", "room.aclose", "client.close", "refuse_new")]
     assert did == [("room.start",), *ends, ("door.closed",)]
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_serve")
-    assert found == {
-        "_serve._LAST_ANSWERS": 1.0,
-        "_serve._LAST_WORDS": 0.2,
-        "_serve._LAST_RESORT": 1.2,
-    }

@@ -20,7 +20,6 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from tests.support import run, run_virtual
-from tests.support.numbers import numbers_of
 
 from greenroom import Greenroom
 from greenroom._own_files import NotOurs, make_own_folder
@@ -737,13 +736,3 @@ def test_without_files_the_identity_is_that_of_the_folder(
         found.add(place.identity([]))
         assert place.identity([]) == place.identity([os.getcwd()])
     assert len(found) == 2
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_control", "gateway/_control_client")
-    assert found == {
-        "_control.MAX_LINE": 16 << 20,
-        "_control._BACKLOG": 64,
-        "_control._THEY_LEFT": (errno.ECONNABORTED, errno.EPROTO, errno.EINTR),
-        "_control_client.ANSWER_WITHIN": 2.0,
-    }

@@ -15,7 +15,6 @@ from tests.support import run, run_virtual
 from tests.support.asking import Asking, AskingServer, Refused, asking_connectors
 from tests.support.gateway import alive
 from tests.support.http_servers import asker_entry
-from tests.support.numbers import numbers_of
 from tests.support.rooms import open_room, settle, teach
 
 from greenroom import Greenroom
@@ -951,11 +950,3 @@ def test_the_runs_of_all_clients_count_together(backend: str) -> None:
                 assert talk.conversations._runs is runs is not None
 
     run_virtual(backend, body)
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_conversations")
-    assert found == {
-        "_conversations._MANY": 500,
-        "_conversations._GREETED_BY_THEN": 0.2,
-    }

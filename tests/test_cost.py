@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.numbers import numbers_of
 
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._main import run
@@ -155,10 +154,3 @@ def test_the_command_says_what_is_shown_and_what_is_not_counted(
     assert said["task"]["direct"] == 2 * said["direct"]
     assert said["task"]["proxy"] > 3 * said["proxy"] + 2 * said["search"]
     assert lines[-1] == "not counted, because their tools are unknown: new"
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_cost")
-    assert found == {
-        "_cost.CHARACTERS": 4,
-    }

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.numbers import numbers_of
 from tests.support.whole import (
     LISTS,
     META,
@@ -437,18 +436,6 @@ def test_bad_requests_cost_themselves(method: str, params: dict[str, Any], tmp_p
         door.greet()
         assert door.ask(method, params)["error"]["code"] == -32602
         assert door.result("ping") == {}
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_direct/*")
-    assert found == {
-        "_direct._links._MOST": 4096,
-        "_direct._links._MOST_AT_ONCE": 1024,
-        "_direct._links._LONGEST": 4096,
-        "_direct._outline._LONG": 4096,
-        "_direct._readable._MOST_VALUES": 100,
-        "_direct._shown._DIGESTED": 500,
-    }
 
 
 RESTLESS = '''

@@ -22,7 +22,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
 from tests.support.door_rooms import NOW, FakeCall, FakeRoom
-from tests.support.numbers import numbers_of
 from tests.support.rooms import open_room
 
 from greenroom import Greenroom
@@ -2324,15 +2323,6 @@ def test_what_is_no_object_has_no_keys_of_ours_and_others_keep_theirs() -> None:
         assert error_data_of("s", data) == data
     assert error_data_of("s", {}) == {"greenroom/server": "s"}
     assert error_data_of("s", {"greenroom/server": "t", "greenroom/x": 1}) == {"greenroom/server": "s"}
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_answers", "gateway/_client_requests", "gateway/_said")
-    assert found == {
-        "_answers._FRAMES_TOLD": 4,
-        "_client_requests._IDS_OF_ONE": 1_000_000_000,
-        "_said._LONGEST": 64 << 10,
-    }
 
 
 def test_a_list_that_waits_is_of_the_era_of_its_request(backend: str) -> None:

@@ -9,15 +9,10 @@ from typing import Any
 
 import pytest
 from tests.support import run
-from tests.support.numbers import numbers_of
 
 from greenroom import ConnectFailed
 from greenroom.actors.env_file import variables_in
 from greenroom.actors.secret_keyring import Entry, kept
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    assert numbers_of("actors/env_file", "actors/secret_keyring") == {"env_file.LARGEST": 1 << 16}
 
 
 class Ring:

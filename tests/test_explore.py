@@ -16,7 +16,6 @@ import pytest
 import trio
 import trio._core._run as trio_run
 from tests.support import run_virtual
-from tests.support.numbers import numbers_of
 from trio.testing import MockClock
 
 from greenroom.protocol.errors import UsageError
@@ -586,20 +585,3 @@ def test_callbacks_of_asyncio_keep_their_places() -> None:
     explore(scenario, backend="asyncio", deviations=2)
     assert {"a1b2", "b1a2"} <= seen
     assert all(it.index("1") < it.index("2") for it in seen)
-
-
-def test_numbers() -> None:
-    modules = (
-        "testing/_choices",
-        "testing/_explore*",
-        "testing/_plan",
-        "testing/_one_run",
-        "testing/_virtual_loop",
-    )
-    assert numbers_of(*modules) == {
-        "_choices.LONGEST": 100,
-        "_explore.RUNS": 10_000,
-        "_explore.CHOICES": 1_000,
-        "_one_run._PAUSE": 0.001,
-        "_virtual_loop.STUCK": 1.0,
-    }

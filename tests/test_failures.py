@@ -298,7 +298,9 @@ def test_a_server_that_fails_for_the_same_reason_is_not_written_each_time(backen
 # ---- the log ---------------------------------------------------------------------------------------------------------
 
 
-def test_fifteen_starts_that_fail_alike_are_a_line_and_quarantine_is_said_by_that_word(tmp_path: Path) -> None:
+def test_fifteen_starts_that_fail_alike_are_a_line_and_quarantine_is_said_by_that_word(
+    tmp_path: Path,
+) -> None:
     settings: dict[str, Any] = {"restartBackoff": {"minMs": 1, "maxMs": 1}, "cooldownMs": 30_000}
     settings |= {"failureThreshold": 100, "restartIntensity": 15}
     entries = {"dead": {**dying("Error: no token"), "lifecycle": "keep-alive"}}

@@ -19,7 +19,6 @@ import attrs
 import pytest
 from tests.support import run, run_virtual
 from tests.support.door_rooms import CREATE_ISSUE, README, FakeRoom
-from tests.support.numbers import numbers_of
 
 from greenroom.gateway._http_door import (
     Access,
@@ -462,50 +461,6 @@ def test_a_silent_feed_says_now_and_then_that_it_lives() -> None:
         assert wire.written == b": \n\n" * 4
 
     virtually(main)
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_http_door/*")
-    assert found == {
-        "_http_door._access._SHORTEST": 16,
-        "_http_door._feed._KEPT": 1000,
-        "_http_door._feed._AT_ONCE": 100,
-        "_http_door._feed._DIGITS": 18,
-        "_http_door._issuer_keys._FRESH": 600.0,
-        "_http_door._issuer_keys._AGAIN": 60.0,
-        "_http_door._issuer_keys._AGAIN_WITHOUT_ANY": 5.0,
-        "_http_door._issuer_keys._LAST": 86400.0,
-        "_http_door._metrics._SECONDS": (
-            0.001,
-            0.0025,
-            0.005,
-            0.01,
-            0.025,
-            0.05,
-            0.1,
-            0.25,
-            0.5,
-            1,
-            2.5,
-            5,
-            10,
-            30,
-            60,
-            300,
-        ),
-        "_http_door._metrics._WAITS": (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30),
-        "_http_door._metrics._LEAST": 1,
-        "_http_door._oauth._LEEWAY": 30,
-        "_http_door._oauth._REMEMBERED": 1024,
-        "_http_door._refusals.HEADER_MISMATCH": -32020,
-        "_http_door._refusals.REQUEST_CANCELLED": -32800,
-        "_http_door._request._DIGITS": 18,
-        "_http_door._request.PIECE": 256 << 10,
-        "_http_door._rules.MIB": 1 << 20,
-        "_http_door._server._BACKLOG": 512,
-        "_http_door._server._IDLE": 75.0,
-        "_http_door._session._BYTES": 24,
-    }
 
 
 def test_the_bounds_are_those_that_were_decided_and_four_of_them_can_be_set() -> None:

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
-from tests.support.numbers import numbers_of
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import _values
@@ -846,36 +845,6 @@ def test_a_client_is_made_beside_the_loop_for_it_imports_a_library_and_reads_cer
 
     run(backend, body)
     assert made_in == ["greenroom apart"]
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    assert numbers_of("actors/_http/*") == {
-        "_http._answer_stream.FIRST_RETRY": 1.0,
-        "_http._answer_stream._FRUITLESS": 3,
-        "_http._answer_stream._LINGER": 0.05,
-        "_http._bodies.PIECE": 65_536,
-        "_http._bodies.TURN": 0.002,
-        "_http._bodies._LINES": 128,
-        "_http._bodies._PIECE_OF_LINES": 2_048,
-        "_http._client._KEPT_OPEN": 32,
-        "_http._client._REFUSAL_WITHIN": 5.0,
-        "_http._connection._CLOSE_WITHIN": 1.0,
-        "_http._deliveries.DELIVERED_WITHIN": 30.0,
-        "_http._deliveries.LISTENS_WITHIN": 1.0,
-        "_http._document._WITHIN": 10.0,
-        "_http._events.HEAD": 256,
-        "_http._events.SHORTEST_RETRY": 0.02,
-        "_http._frames._FIRST_READ": 16_384,
-        "_http._frames._LAST_READ": 65_536,
-        "_http._frames._LAST_CHUNKED": 32_768,
-        "_http._frames._MANY_CHUNKS": 256,
-        "_http._peer.LAST_ANSWERS": 1.0,
-        "_http._signing.LARGEST": 65_536,
-        "_http._streamable._OLDER": (404, 405, 406, 415),
-        "_http._streamable._LAST_RETRY": 30.0,
-        "_http._streamable._FRUITLESS": 3,
-        "_http._streamable._FAREWELL": 2.0,
-    }
 
 
 # ---- events, once more ----------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.numbers import numbers_of
 
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._setup import _entries, _json_edit, _toml_edit, _write
@@ -352,16 +351,6 @@ def test_removing_leaves_a_file_that_reads_as_before() -> None:
     table = "[a.b]\nx = 1\n\n# of c\n[c]\ny = 2\n[a.b.d]\nz = 3\n"
     assert tomllib.loads(_toml_edit.remove(table, ("a", "b"))) == {"c": {"y": 2}}
     assert "# of c" in _toml_edit.remove(table, ("a", "b"))
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_setup/*")
-    assert found == {
-        "_setup._running.DIALS_FOR": 0.5,
-        "_setup._running._SLOW": 5.0,
-        "_setup._write._LARGEST": 64 << 20,
-        "_setup._write._NEW_FILE": 0o600,
-    }
 
 
 def test_a_text_that_was_not_changed_as_it_should_be_is_not_written() -> None:

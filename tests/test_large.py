@@ -15,7 +15,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support import run
-from tests.support.numbers import numbers_of
 from tests.support.profiles import examples
 
 from greenroom.actors import in_turns
@@ -385,24 +384,6 @@ def test_the_garbage_collector_is_afterwards_as_it_was(was_on: bool) -> None:
         assert gc.isenabled() is was_on
     finally:
         (gc.enable if before else gc.disable)()
-
-
-def test_the_numbers_are_those_that_were_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert numbers_of("protocol/large_json", "protocol/large_message") == {
-        "large_json.LARGE": 1 << 18,
-        "large_json.DEEPEST": 900,
-        "large_json._STEP": 1 << 14,
-        "large_json._TOKENS": 1_500,
-        "large_json._PIECE": 1 << 18,
-        "large_json._LONGEST_KEY": 1 << 20,
-        "large_json._LONGEST_NUMBER": 1 << 16,
-        "large_json._ESCAPE": 6,
-        "large_message.LARGE_MESSAGE": 1 << 20,
-        "large_message._PIECE": 1 << 18,
-        "large_message._PAIR": 12,
-        "large_message._OBJECT": ord("{"),
-    }
 
 
 def _fault(work: Slices[Any]) -> tuple[int, str]:

@@ -23,7 +23,6 @@ import attrs
 import httpx2
 import pytest
 from tests.support import run, run_virtual
-from tests.support.numbers import numbers_of
 
 from greenroom.actors.login import (
     Login,
@@ -66,21 +65,6 @@ OURS = Login(
 )
 HEADERS = {"X-Tenant": "stage", "Authorization": "Basic abc", "Cookie": "c=1", "Host": "h"}
 TOKENS = {"access_token": "new", "token_type": "Bearer", "expires_in": 60}
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    assert numbers_of("actors/login/*") == {
-        "login._device._SLOWER": 5.0,
-        "login._endpoint._MOST": 1 << 20,
-        "login._endpoint.WITHIN": 20.0,
-        "login._pi._MOST_PIECES": 100,
-        "login._requests._BEFORE_END": 30.0,
-        "login._requests._PATIENCE": 2.0,
-        "login._requests._PAUSE": 5.0,
-        "login._sdk._OBTAIN_WITHIN": 30.0,
-        "login._sdk._CONNECT_WITHIN": 15.0,
-        "login._store._LOCK_WITHIN": 60.0,
-    }
 
 
 # ---- forms and their answers ----------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import attrs
 import pytest
 from tests.support import run
 from tests.support.door_rooms import NOW, FakeRoom
-from tests.support.numbers import numbers_of
 
 from greenroom.gateway._jobs import Job
 from greenroom.gateway._mcp_tool import (
@@ -1440,40 +1439,3 @@ def test_a_program_that_asks_gets_the_whole_of_an_outline(backend: str) -> None:
         assert await ask(tool, {}) == {"content": []}
 
     run(backend, body)
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_mcp_tool/*")
-    assert found == {
-        "_mcp_tool._answer.DETAILS_LIMIT": 50 << 10,
-        "_mcp_tool._answers._FOR_A_NOTICE": 300,
-        "_mcp_tool._binaries._SIDES": (1568, 1024, 512),
-        "_mcp_tool._binaries._LOOKED_AT": 1000,
-        "_mcp_tool._binaries._MOST_PIXELS": 50_000_000,
-        "_mcp_tool._definition.PAGE": 12,
-        "_mcp_tool._definition.MOST_MATCHES": 100,
-        "_mcp_tool._definition.MOST_LINES": 500,
-        "_mcp_tool._definition.MAX_REGEX": 256,
-        "_mcp_tool._large_call._PIECE": 64 << 10,
-        "_mcp_tool._outcome.REST_LIMIT": 16 << 10,
-        "_mcp_tool._outcome.KEPT_LIMIT": 8 << 20,
-        "_mcp_tool._pages._AROUND": 1024,
-        "_mcp_tool._pages._LINES_AROUND": 16,
-        "_mcp_tool._patterns._MEMORY": 1 << 20,
-        "_mcp_tool._reader._A_PIECE": 20,
-        "_mcp_tool._reader._SEEN": 200,
-        "_mcp_tool._refusals.SHOWN_ID": 40,
-        "_mcp_tool._refusals._LONGEST_NAME": 256,
-        "_mcp_tool._spill.DAY": 86400.0,
-        "_mcp_tool._spill.MAX_TOTAL": 100 << 20,
-        "_mcp_tool._spill._AT_ONCE": 1 << 20,
-        "_mcp_tool._texts.SHORT": 50,
-        "_mcp_tool._texts.PREVIEW": 300,
-        "_mcp_tool._texts.MOST_PROBLEMS": 5,
-        "_mcp_tool._texts.SHOWN_QUERY": 200,
-        "_mcp_tool._texts._SEEN": 200,
-        "_mcp_tool._texts._A_PIECE": 40,
-        "_mcp_tool._unknown._SHORT": 160,
-        "_mcp_tool._unknown._MOST": 20,
-        "_mcp_tool._unknown._MOST_DETAILED": 500,
-    }

@@ -17,7 +17,6 @@ from tests.support import run, run_virtual
 from tests.support.asking import Asking, AskingServer
 from tests.support.attached import until
 from tests.support.gateway import children, gone_within, serve
-from tests.support.numbers import numbers_of
 from tests.support.rooms import open_room, teach
 from tests.support.whole import whole
 from tests.test_conversations import Person, asking_room, echo, talking
@@ -519,19 +518,6 @@ def test_a_result_that_just_fits_reaches_the_code(over: int, monkeypatch: pytest
     run("asyncio", body)
     ((raw, why),) = got
     assert (raw is not None, why is None) == (over <= 0, over <= 0)
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_meta/_execute", "gateway/_meta/_runs", "gateway/_meta/_sandbox_main")
-    assert found == {
-        "_meta._execute._LINE": 128 << 20,
-        "_meta._execute._COMPUTING": 0.95,
-        "_meta._execute._GRACE": 0.5,
-        "_meta._runs._WAIT": 30.0,
-        "_meta._sandbox_main.ARGUMENTS": 1 << 20,
-        "_meta._sandbox_main._ADDRESSES": 1 << 30,
-        "_meta._sandbox_main._SUSPENSIONS": 4000,
-    }
 
 
 def test_whatever_ends_a_child_is_told_and_nobody_waits_for_it_any_more() -> None:

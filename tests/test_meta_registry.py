@@ -14,7 +14,6 @@ import attrs
 import pytest
 from tests.support import run
 from tests.support.gateway import PATIENCE
-from tests.support.numbers import numbers_of
 from tests.support.rooms import open_room, teach
 from tests.test_conversations import talking
 from tests.test_meta import text, use
@@ -283,14 +282,3 @@ def test_a_registry_is_asked_over_tls_or_on_this_machine(url: Any, is_taken: boo
     config = parse_config({"mcpServers": {}, "settings": {"registry": url}}, strict=False)
     assert (config.settings.registry == url) is is_taken
     assert bool(config.problems) is not is_taken
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_meta/_registry")
-    assert found == {
-        "_meta._registry._ASKED": 3,
-        "_meta._registry._PAGE": 30,
-        "_meta._registry._SHOWN": 5,
-        "_meta._registry._NAME": 100,
-        "_meta._registry._DESCRIPTION": 200,
-    }

@@ -14,7 +14,6 @@ import attrs
 import pytest
 from tests.support import run
 from tests.support.gateway import FAULTY, children
-from tests.support.numbers import numbers_of
 from tests.support.real_servers import real_server
 from tools.real_servers import NODE_SERVERS, executable
 
@@ -472,7 +471,3 @@ def test_it_can_be_switched_off(backend: str, home: Home) -> None:
             assert (await room.call("p_echo", {"text": "hi"})).text == "hi"
 
     run(backend, body)
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    assert numbers_of("actors/npx") == {"npx.FRESH": 86_400.0, "npx._LONGEST": 16 << 20, "npx._HEAD": 256}

@@ -11,7 +11,6 @@ import anyio
 import pytest
 from tests.support import run
 from tests.support.gateway import PATIENCE, alive, gone_within
-from tests.support.numbers import numbers_of
 from tests.support.raw_http import raw_http
 from tests.support.teller import room_of, teller
 
@@ -272,10 +271,3 @@ def test_the_answers_of_the_last_starts_are_known_and_older_ones_are_forgotten()
 
     said = known.of(Address("s")).without("answer-003 answer-004 answer-019 of-the-definition")
     assert said == "answer-003 *** *** ***"
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    assert numbers_of("actors/secret_commands") == {
-        "secret_commands.LARGEST": 1 << 20,
-        "secret_commands._A_LOOK": 0.02,
-    }

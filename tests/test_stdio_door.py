@@ -19,10 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
-from tests.support.numbers import numbers_of
 from tests.support.stdio import until
 
-from greenroom.actors import LineWriter, WriteRules
+from greenroom.actors import LineWriter
 from greenroom.actors._backend import current_backend
 from greenroom.actors._stdio._lines import LINES_A_TURN, LineSplitter
 from greenroom.gateway._stdio_door import TO_A_CLIENT, StdioDoor, taken_over_stdio
@@ -580,12 +579,3 @@ def test_a_terminal_is_waited_for(backend: str) -> None:
                 os.close(terminal)
 
     run(backend, main)
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    assert WriteRules(128 << 20, short=4096, gathers_all=True) == TO_A_CLIENT
-    found = numbers_of("gateway/_stdio_door")
-    assert found == {
-        "_stdio_door.CHUNK": 64 << 10,
-        "_stdio_door._LEFT": (errno.EPIPE, errno.ECONNRESET, errno.EIO),
-    }

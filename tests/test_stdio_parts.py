@@ -24,7 +24,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
-from tests.support.numbers import numbers_of
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import _call, _values
@@ -975,33 +974,6 @@ def test_more_is_read_at_once_while_a_long_line_comes(backend: str) -> None:
             assert len(held) == read + 200_000, "one read took all of it"
 
     run(backend, main)
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("actors/_stdio/*")
-    found.pop("_stdio._line_peer._SET_PIPE_SIZE", None)  # the system's own
-    assert found == {
-        "_stdio._child._FIRST_LOOK": 0.001,
-        "_stdio._child._LAST_LOOK": 0.02,
-        "_stdio._connection._POLITE": 0.4,
-        "_stdio._connection._FORCED": 0.2,
-        "_stdio._connection._SWEEP_WITHIN": 1.0,
-        "_stdio._connection._EXIT_WITHIN": 0.25,
-        "_stdio._connection._BLOCK_AT_MOST": 0.5,
-        "_stdio._connection._LAST_WORDS": 32,
-        "_stdio._connection._CHUNK": 65_536,
-        "_stdio._flood._MOST_UNASKED": 12_000.0,
-        "_stdio._flood._LEAST_UNHEARD": 1 << 20,
-        "_stdio._line_peer._CHUNK": 65_536,
-        "_stdio._line_peer._LONG": 1 << 19,
-        "_stdio._line_peer._WIDE": 1 << 18,
-        "_stdio._line_peer._LAST_WORDS": 32,
-        "_stdio._lines.HEAD": 256,
-        "_stdio._lines.LINES_A_TURN": 100,
-        "_stdio._stderr._MOST": 6,
-        "_stdio._stderr._LEAST": 3,
-        "_stdio._stderr._QUOTED_LENGTH": 400,
-    }
 
 
 # ---- lines, once more -----------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import anyio
 import attrs
 import pytest
 from tests.support import run_virtual
-from tests.support.numbers import numbers_of
 from tests.support.rooms import open_room, settle
 
 from greenroom import Greenroom
@@ -2199,28 +2198,3 @@ def test_changed_roots_are_told_to_who_was_told_of_roots_and_is_there(
 
 
 # ---- the numbers -----------------------------------------------------------------------------------------------------
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    assert numbers_of("supervisor/*") == {
-        "_approval_desk.LONGEST_LOOK": 90.0,
-        "_audited.LOOKED_INTO": 1_048_576,
-        "_closing.IMPATIENT": 0.8,
-        "_core_supervision.LIMIT": 3,
-        "_core_supervision.PERIOD": 60.0,
-        "_gatekeeper.BYPASS_EVERY": 1.0,
-        "_login_watch._EVERY": 1.0,
-        "_rest_order._SPARE": 64,
-        "_room._A_PIECE": 4,
-        "_routing._REMEMBERED": 1_000,
-        "_runtime.FLUSH_TIME": 2.0,
-        "_updates._MOST_UPDATES": 1_024,
-        "_visiting.VISIT_IDLE": 10.0,
-        "_visits.AT_ONCE": 50,
-        "_yaml.LARGEST": 65_536,
-        "_yaml.MOST": 100_000,
-        "config_files._NAMED": 5,
-        "config_files.LARGEST": 67_108_864,
-        "self_reference.DEEPEST": 4,
-        "trust._VERSION": 1,
-    }

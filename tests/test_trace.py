@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.gateway import faulty, serve
-from tests.support.numbers import numbers_of
 
 from greenroom.gateway._event_log import record_of
 from greenroom.gateway._trace import trace_of
@@ -185,11 +184,3 @@ def test_the_log_of_a_real_gateway_becomes_a_timeline(
     told = json.loads(capfd.readouterr().out)
     assert told == {"output": str(written), "events": len(trace), "skipped": 0}
     assert json.loads(written.read_text())["traceEvents"] == trace
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_trace")
-    assert found == {
-        "_trace._PROCESS": 1,
-        "_trace._MICROSECONDS": 1000000.0,
-    }

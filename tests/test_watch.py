@@ -19,7 +19,6 @@ import pytest
 from tests.support import run, run_virtual
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
-from tests.support.numbers import numbers_of
 
 from greenroom.actors._part import Part
 from greenroom.gateway import _bell as bell
@@ -596,12 +595,3 @@ def test_a_configuration_is_read_again_while_nothing_is_collected(backend: str) 
         finally:
             gc.enable()
     assert seen == [False, False]
-
-
-def test_the_numbers_are_those_that_were_decided() -> None:
-    found = numbers_of("gateway/_bell", "gateway/_watch")
-    assert found == {
-        "_bell.LOOK_AGAIN": 2.0,
-        "_bell._MOST_LINKS": 40,
-        "_watch._DEBOUNCE": 0.3,
-    }

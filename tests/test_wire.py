@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.numbers import numbers_of
 
 from greenroom.actors._peer import RpcError
 from greenroom.protocol.errors import UsageError
@@ -19,7 +18,6 @@ from greenroom.protocol.jsonrpc import (
     RpcFault,
     Stamp,
     WireFault,
-    _terms,
     answer_id_in,
     as_id,
     decode_error,
@@ -248,41 +246,6 @@ def test_an_excerpt_is_printable_and_short() -> None:
 )  # fmt: skip
 def test_our_id_is_known_again_in_each_form_and_nothing_else_is_taken_for_it(said: Any, number: int) -> None:
     assert as_id(said) == number
-
-
-def test_the_terms_are_those_of_the_specification() -> None:
-    assert numbers_of("protocol/jsonrpc/*") == {
-        "jsonrpc._envelope.HEAD": 256,
-        "jsonrpc._envelope._DIGITS": 19,
-        "jsonrpc._meta._LONG": 1 << 16,
-        "jsonrpc._payload._LONG": 1 << 17,
-        "jsonrpc._terms.PARSE_ERROR": -32700,
-        "jsonrpc._terms.INVALID_REQUEST": -32600,
-        "jsonrpc._terms.METHOD_NOT_FOUND": -32601,
-        "jsonrpc._terms.INVALID_PARAMS": -32602,
-        "jsonrpc._terms.INTERNAL_ERROR": -32603,
-        "jsonrpc._terms.SERVER_ERROR": -32000,
-        "jsonrpc._terms.OVERLOADED": -32000,
-        "jsonrpc._terms.NO_RESOURCE": -32002,
-        "jsonrpc._terms.UNSUPPORTED_VERSION": -32022,
-    }
-    assert {
-        name: value for name, value in vars(_terms).items() if name.isupper() and type(value) is not int
-    } == {
-        "HANDSHAKE_VERSIONS": ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"),
-        "MODERN_VERSIONS": ("2026-07-28",),
-        "BATCHES": ("2025-03-26",),
-        "META": "io.modelcontextprotocol/",
-        "VERSION_KEY": "io.modelcontextprotocol/protocolVersion",
-        "CLIENT_INFO_KEY": "io.modelcontextprotocol/clientInfo",
-        "CAPABILITIES_KEY": "io.modelcontextprotocol/clientCapabilities",
-        "SERVER_INFO_KEY": "io.modelcontextprotocol/serverInfo",
-        "LOG_LEVEL_KEY": "io.modelcontextprotocol/logLevel",
-        "CANCELLED": "notifications/cancelled",
-        "PROGRESS": "notifications/progress",
-        "LISTEN": "subscriptions/listen",
-        "NEVER_CANCELLED": {"initialize", "server/discover"},
-    }
 
 
 # ---- from a client --------------------------------------------------------------------------------------------------
