@@ -103,21 +103,18 @@ def _is_refusal(name: str, lower: Givens) -> bool:
 
 
 def _lost(lower: Givens, both: Givens, dropped: set[str]) -> list[str]:
-    """Dropped credentials of the same server. The author of the stronger file may not expect that."""
-    same = any(
-        kind in lower and lower[kind].value is not None and both.get(kind) == lower[kind] for kind in WHERE
-    )
+    """Dropped credentials that the stronger file does not give itself. Its author may not expect that."""
     names = (_CREDENTIALS | {"args"}) & dropped & lower.keys() - both.keys()
-    return sorted(name for name in names if same and lower[name].value is not None)
+    return sorted(name for name in names if lower[name].value is not None)
 
 
 def _told(lower: Givens, higher: Givens, lost: list[str]) -> Problem:
-    steering = next(
-        name for names, _ in _STEERS for name in names if name in higher and _differs(name, lower, higher)
-    )
+    steers = (*WHERE, *(name for names, _ in _STEERS for name in names))
+    steering = next(name for name in steers if name in higher and _differs(name, lower, higher))
+    changed = "what runs" if steering in _STEERS[0][0] else "who is called"
     names = ", ".join(f'"{name}"' for name in lost)
     sources = ", ".join(dict.fromkeys(lower[name].source for name in lost))
     return higher[steering].problem(
-        f"changes what runs, so {names} of {sources} {'is' if len(lost) == 1 else 'are'} not used with it: "
+        f"changes {changed}, so {names} of {sources} {'is' if len(lost) == 1 else 'are'} not used with it: "
         "write them into this file too, if they are meant for it"
     )

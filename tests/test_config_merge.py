@@ -69,6 +69,54 @@ def test_what_is_given_anew_is_not_said_to_be_left_behind() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("higher", "lower", "told"),
+    [
+        (
+            {"url": "http://other"},
+            HTTP,
+            '1: mcpServers.s.url: changes who is called, so "bearerToken", "headers" of 2',
+        ),
+        (
+            {"url": "http://o", "headers": {}},
+            HTTP,
+            '1: mcpServers.s.url: changes who is called, so "bearerToken" of 2',
+        ),
+        (
+            {"command": "y"},
+            STDIO,
+            '1: mcpServers.s.command: changes what runs, so "args", "env", "inheritEnv" of 2',
+        ),
+        (
+            {"url": "http://h"},
+            STDIO,
+            '1: mcpServers.s.url: changes who is called, so "args", "env", "inheritEnv" of 2',
+        ),
+        (
+            {"socket": "/s"},
+            HTTP,
+            '1: mcpServers.s.socket: changes who is called, so "bearerToken", "headers" of 2',
+        ),
+        (
+            {"httpTransport": "auto"},
+            HTTP,
+            '1: mcpServers.s.httpTransport: changes who is called, so "bearerToken"',
+        ),
+    ],
+)
+def test_whoever_changes_only_where_a_server_is_is_told_what_is_not_used_with_it(
+    higher: Any, lower: Any, told: str
+) -> None:
+    (problem,) = (each for each in map(str, over(higher, lower).problems) if each.startswith(told))
+    assert "write them into this file too" in problem
+
+
+def test_who_gives_everything_anew_is_told_nothing() -> None:
+    for entry in (HTTP, STDIO):
+        elsewhere = {"url": "http://other"} if "url" in entry else {"command": "y"}
+        assert over({**entry, **elsewhere}, entry).problems == ()
+
+
 def test_the_fence_holds_over_three_layers() -> None:
     assert merged({"url": "http://evil"}, {"lifecycle": "eager"}, HTTP).headers == {}
     assert merged({"lifecycle": "eager"}, {"url": "http://evil"}, HTTP).headers == {}
