@@ -143,9 +143,9 @@ class Call(Exchange):
 
     @property
     def protocol_version(self) -> str | None:
-        """The protocol version of its server. Read it while the call ends: afterwards the connection may be
+        """The protocol version that it was spoken in. Read it while the call ends: afterwards the connection may be
         another."""
-        return self.owner.protocol_version if self.owner is not None else None
+        return self.version or (self.owner.protocol_version if self.owner is not None else None)
 
     # ---- the one end ------------------------------------------------------------------------------------------------
 
@@ -178,6 +178,7 @@ class Call(Exchange):
     def back_to_queue(self) -> None:
         """Its connection was lost: reset it, as if it had never been sent."""
         self.lost_before = True
+        self.version = self.declares = None
         self.wait_by = math.inf
         self.reach = Reach.NOT_SENT
 

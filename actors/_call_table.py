@@ -42,7 +42,9 @@ CONNECTED: Final = State.CONNECTED  # as in `_peer`: named several times on ever
 
 
 class CallTable:
-    __slots__ = ("actor", "address", "context", "logs_by_request", "open", "record", "supervisor", "waiting")
+    __slots__ = (
+        "actor", "address", "context", "introduces", "logs_by_request", "open", "record", "supervisor", "waiting",
+    )  # fmt: skip
 
     def __init__(self, actor: ServerActor) -> None:
         self.actor = actor
@@ -52,6 +54,7 @@ class CallTable:
         self.supervisor = actor.supervisor
         self.open: dict[Call, None] = {}  # in flight, oldest first
         self.waiting = WaitingCalls(self, actor.mailbox.user)
+        self.introduces = False  # requests say what their client can answer, or some of them do: 2026-07-28
         self.logs_by_request = False  # and only for requests that name a level: 2026-07-28
 
     # ---- calls in ---------------------------------------------------------------------------------------------------
@@ -124,6 +127,8 @@ class CallTable:
         self.record.load.in_flight += 1
         self.open[call] = None
         call.sent_at = self.context.backend.now()  # if the pipe is full: since when it has heard nothing
+        if self.introduces:
+            _introduce(self, call)
         if self.logs_by_request or self.record.log_level is not None:
             _ask_for_logs(self, call)
         self._request(call)
@@ -199,12 +204,7 @@ class CallTable:
             return  # it has its outcome already
         actor = self.actor
         try:
-            if (
-                result is not None
-                and actor.peer is not None
-                and actor.peer.protocol_version in MODERN_VERSIONS
-                and self._lacks_input(call, result)
-            ):
+            if result is not None and self.introduces and self._lacks_input(call, result):
                 return
             failure = None
             if error is not None:
@@ -223,8 +223,7 @@ class CallTable:
 
     def _lacks_input(self, call: Call, result: bytes) -> bool:
         """The answer is not final: the server wants more input first. Then the call stays in flight."""
-        assert self.actor.peer is not None
-        wanting = needs_input(call, result, self.actor.peer.protocol_version)
+        wanting = needs_input(call, result, call.protocol_version)
         if wanting is None:
             return False
         call.deadline = call.total_deadline
@@ -324,12 +323,21 @@ class CallTable:
         return min((self.waiting.next_deadline, *(call.deadline for call in self.open)))
 
 
-def _ask_for_logs(table: CallTable, call: Call) -> None:
-    """From 2026-07-28 on each request carries the level; a level that the caller set stays."""
+def _introduce(table: CallTable, call: Call) -> None:
+    """From 2026-07-28 on each request says what its client can answer: what this one's can, and not another's. A client
+    of that time is served in it also where the connection was made for older ones, if it can be."""
     peer = table.actor.peer
     assert peer is not None
+    greeting = table.supervisor.greeting(table.actor, call)
+    call.version = peer.beside if greeting.modern else None
+    if call.version is not None or peer.protocol_version in MODERN_VERSIONS:
+        call.declares = greeting.capabilities
+
+
+def _ask_for_logs(table: CallTable, call: Call) -> None:
+    """From 2026-07-28 on each request carries the level; a level that the caller set stays."""
     level = table.supervisor.log_level(table.actor, call)
-    if level is not None and peer.protocol_version in MODERN_VERSIONS:
+    if level is not None and call.protocol_version in MODERN_VERSIONS:
         params = call.params or {}
         said: Mapping[str, Any] = params.get("_meta") or {}
         call.params = {**params, "_meta": {LOG_LEVEL_KEY: level, **said}}

@@ -32,11 +32,18 @@ def declared_to(actor: ServerActor) -> Mapping[str, Any] | None:
     return greeting.capabilities if greeting is not None else None
 
 
+def is_unused(actor: ServerActor) -> bool:
+    """Nobody has called this incarnation or subscribed at it, and nobody is about to: it ends without loss."""
+    is_listed_only = actor.idling.since <= actor.connected_at and not actor.subscriptions.uris
+    return not actor.is_connected or (actor.is_resting and is_listed_only)
+
+
 def is_outdated(actor: ServerActor, greeting: Greeting) -> bool:
-    """Whether the server was told other capabilities than these (if several share it: fewer), or cannot ask a client
-    that expects to be asked. A server that was offered a handshake and took none is left as it is."""
+    """Whether it is better met again: it was told other capabilities than these (if several share it: fewer), or cannot
+    ask a client that expects to be asked. A server that was offered a handshake and took none is left as it is, and
+    one that was used also: nobody's call and nothing that a server remembers is given up for that."""
     told = actor.incarnation.greeting if actor.incarnation is not None else None
-    if told is None or told == greeting or actor.address.is_call:
+    if told is None or told == greeting or actor.address.is_call or not is_unused(actor):
         return False
     if actor.address.is_shared:  # what it was told beside does no harm: who cannot answer is not asked
         if not covers(told.capabilities, greeting.capabilities):

@@ -70,12 +70,14 @@ class ExchangeTable:
     """What all peers have in common. `channel` names where messages come from, in notes ("stdout")."""
 
     channel = "its stream"
+    may_speak_both = False
 
     def __init__(self, backend: Backend, hooks: PeerHooks, notes: Notes, outgoing: Outgoing) -> None:
         self.last_heard = backend.now()
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
+        self.beside: str | None = None
         self.notes = notes
         self.junk = 0  # lines that were no messages
         self.unasked = 0  # requests and notifications of the other side
@@ -84,6 +86,8 @@ class ExchangeTable:
         self._outgoing = outgoing
         self._stamp = NO_STAMP
         self._stamped: str | None = None  # the version `_stamp` was made for
+        # The stamp of the last request for a client, and what it was made of.
+        self._for_client: tuple[str | None, Mapping[str, Any], Stamp] = None, {}, NO_STAMP
         self._requests = RequestTable()
         self._silent = False
 
@@ -118,17 +122,26 @@ class ExchangeTable:
             requests.last_id + 1,
             exchange.method,
             exchange.params,
-            self._stamp,
+            self._stamp if exchange.declares is None else self._stamp_for(exchange, exchange.declares),
             progress=exchange.wants_progress,
         )
         requests.open(exchange)
         return line
 
+    def _stamp_for(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> Stamp:
+        """The stamp of a request that says what its own client can answer."""
+        version, (before, same, stamp) = exchange.version or self.protocol_version, self._for_client
+        if version != before or capabilities != same:
+            stamp = Stamp.of(version, self.client_info, capabilities)
+            self._for_client = version, capabilities, stamp
+        return stamp
+
     def abandon(self, exchange: Exchange, reason: str) -> None:
         if not self._requests.withdraw(exchange):
             return
         self._outgoing.withdraw(exchange)
-        if exchange.reach is SENT and exchange.method not in NEVER_CANCELLED:
+        # A request that was spoken beside the connection was carried by a stream of its own, which is closed now.
+        if exchange.reach is SENT and exchange.version is None and exchange.method not in NEVER_CANCELLED:
             self.notify(CANCELLED, {"requestId": exchange.rpc_id, "reason": reason})
 
     # -- in --

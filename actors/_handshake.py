@@ -6,7 +6,8 @@ other way is tried. A server may take the probe after we have given up on it; it
 naming its versions, which is proof too.
 
 A server that speaks both eras can ask its client something only in the older one. So for a client that expects to
-be asked, `initialize` comes first, whatever the hint. A configuration may also insist on either era.
+be asked, `initialize` comes first, whatever the hint. A configuration may also insist on either era. Over HTTP such a
+server can be spoken to in both eras at once (`Peer.beside`), which is found out when clients of both may call it.
 
 What a server says about itself is kept as long as the server is configured, so it has the bounds of an item of its
 lists. (Lists are read in `_lists`.)
@@ -77,13 +78,20 @@ class _Answer:
 
 
 async def ask(
-    peer: Peer, backend: Backend, method: str, params: Mapping[str, Any] | None, timeout: float
+    peer: Peer,
+    backend: Backend,
+    method: str,
+    params: Mapping[str, Any] | None,
+    timeout: float,
+    *,
+    beside: str | None = None,
 ) -> dict[str, Any]:
     """Ask the server and wait at most `timeout` seconds for the result, with every field as the server sent it.
 
-    Raises `RpcFailure` as `ask_raw` does, and for a result that is not an object or is over the bounds of what is kept.
+    `beside`: ask in this version, and not in the connection's own. Raises `RpcFailure` as `ask_raw` does, and for a
+    result that is not an object or is over the bounds of what is kept.
     """
-    answer = await ask_raw(peer, backend, method, params, timeout)
+    answer = await ask_raw(peer, backend, method, params, timeout, beside=beside)
     try:
         return take_object(answer)
     except WireFault as problem:
@@ -99,15 +107,18 @@ async def ask_raw(
     timeout: float,
     *,
     within: float | None = None,
+    beside: str | None = None,
 ) -> bytes:
     """Ask the server and wait at most `timeout` seconds for the raw result.
 
-    `within`: the whole time, of which `timeout` is the rest; the error names it. Raises `RpcFailure`. A cancelled
-    or timed-out request is abandoned. When the connection is lost meanwhile, the connection's owner hears of it
-    (`PeerHooks.on_lost`) and cancels this.
+    `within`: the whole time, of which `timeout` is the rest; the error names it. `beside`: as in `ask`. Raises
+    `RpcFailure`. A cancelled or timed-out request is abandoned. When the connection is lost meanwhile, the connection's
+    owner hears of it (`PeerHooks.on_lost`) and cancels this.
     """
     asked = _Answer(backend)
     exchange = Exchange(WhenEnded(asked.take), method, params)
+    if beside is not None:
+        exchange.version, exchange.declares = beside, peer.client_capabilities
     peer.request(exchange)
     try:
         with anyio.move_on_after(timeout):
@@ -155,7 +166,7 @@ async def shake_hands(
     peer.client_capabilities = greeting.capabilities
     if deadline is None:
         deadline = backend.now() + settings.connect_timeout
-    meeting = _Meeting(peer, backend, settings, era, greeting.by_handshake, era_hint, deadline)
+    meeting = _Meeting(peer, backend, settings, era, greeting, era_hint, deadline)
     return await meeting.run()
 
 
@@ -167,7 +178,7 @@ class _Meeting:
     backend: Backend
     settings: Settings
     era: Era
-    by_handshake: bool
+    greeting: Greeting
     hint: str | None
     deadline: float
 
@@ -176,8 +187,11 @@ class _Meeting:
             return attrs.evolve(await self._insist(self._initialize), is_its_choice=False)
         if self.era is Era.STATELESS:
             return attrs.evolve(await self._insist(self._discover_only), is_its_choice=False)
-        if self.by_handshake:
+        serves_both = self.greeting.for_many and self.peer.may_speak_both
+        if self.greeting.by_handshake or serves_both:
             handshake = await self._initialize_first()
+            if serves_both and not handshake.is_stateless and self.hint not in HANDSHAKE_VERSIONS:
+                return attrs.evolve(handshake, is_its_choice=not await self._speaks_both())
             return attrs.evolve(handshake, is_its_choice=handshake.is_stateless)
         if self.hint in HANDSHAKE_VERSIONS:
             return await self._initialize_first()
@@ -195,6 +209,19 @@ class _Meeting:
         except RpcFailure as refusal:
             text = f'{refusal.text}; its entry says "era": "{self.era.value}": try "auto"'
             raise RpcFailure(refusal.method, text, error=refusal.error) from None
+
+    async def _speaks_both(self) -> bool:
+        """Whether a server that was greeted by handshake also takes requests of the newer era. Then it serves each
+        client in its own."""
+        try:
+            version = MODERN_VERSIONS[-1]
+            found = await ask(
+                self.peer, self.backend, "server/discover", None, self._probe_time(), beside=version
+            )
+        except RpcFailure:
+            return False
+        self.peer.beside = _newest(MODERN_VERSIONS, _versions(found.get("supportedVersions")))
+        return self.peer.beside is not None
 
     async def _discover_only(self) -> Handshake:
         handshake = await self._discover(self._time_left())

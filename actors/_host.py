@@ -64,11 +64,13 @@ class Greeting:
     """How a server is greeted. `capabilities`: what its client can do, as the protocol writes it. `by_handshake`:
     the client expects to be asked or told something, which no server can do from 2026-07-28 on. `log_level`: the
     least level of logs to hear when the client set none. It is sent with each request, so a new level needs no new
-    connection."""
+    connection. `modern`: the client itself speaks 2026-07-28. `for_many`: clients of both eras come and go."""
 
     capabilities: Mapping[str, Any] = attrs.field(factory=_nothing, hash=False)
     by_handshake: bool = False
     log_level: str | None = attrs.field(default=None, eq=False)
+    modern: bool = attrs.field(default=False, eq=False)
+    for_many: bool = attrs.field(default=False, eq=False)
 
 
 class Host(Protocol):

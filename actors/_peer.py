@@ -63,6 +63,9 @@ class Exchange:
     reach: Reach = NOT_SENT
     rpc_id: int = 0  # the peer's id, while the exchange is open
     wants_progress: bool = False
+    version: str | None = None  # it is spoken in this version, beside the connection's own (`Peer.beside`)
+    # What the client that it is for can answer, as a request of 2026-07-28 says. None: as the peer says.
+    declares: Mapping[str, Any] | None = None
 
     def __init__(
         self,
@@ -152,6 +155,14 @@ class Peer(Protocol):
     protocol_version: str | None  # set by the handshake; decides how requests are stamped
     client_info: Mapping[str, Any]  # who we are, as stamps say, and
     client_capabilities: Mapping[str, Any]  # what we can do: set before `protocol_version`
+    # From 2026-07-28 on each request stands alone, so over HTTP a server of both eras can be spoken to in this version
+    # as well, beside the session that it was greeted with. None: it cannot, or nobody has asked it.
+    beside: str | None
+
+    @property
+    def may_speak_both(self) -> bool:
+        """Whether its transport carries requests of both eras side by side."""
+        ...
 
     def request(self, exchange: Exchange) -> None: ...
 

@@ -26,7 +26,7 @@ from ..protocol.secrets import KnownSecrets
 from ._backend import Backend, Waiter
 from ._call import Tally
 from ._connection import ConnectorFactory, Handshake, Listing
-from ._host import Host, NoHost
+from ._host import Greeting, Host, NoHost
 from ._stream import EventStream
 from ._timers import Timers
 
@@ -109,6 +109,10 @@ class Supervisor(Protocol):
         ...
 
     def answered(self, actor: ServerActor, call: Call) -> None: ...
+
+    def greeting(self, actor: ServerActor, call: Call) -> Greeting:
+        """What the client of this call would be greeted for: what it can answer, and in which era."""
+        ...
 
     def log_level(self, actor: ServerActor, call: Call) -> str | None:
         """The least level of logs that the request of this call asks for (2026-07-28). None: no logs."""

@@ -109,8 +109,9 @@ class Steps:
             return
         assert actor.incarnation is not None
         peer = actor.peer = actor.incarnation.peer
-        is_newer = peer.protocol_version in MODERN_VERSIONS
-        actor.calls.logs_by_request = is_newer and "logging" in message.handshake.capabilities
+        speaks_newer = peer.protocol_version in MODERN_VERSIONS or peer.beside is not None
+        actor.calls.introduces = speaks_newer
+        actor.calls.logs_by_request = speaks_newer and "logging" in message.handshake.capabilities
         actor.connected_at = actor.context.backend.now()
         actor.failure = None
         actor.loss = Reason.DIED

@@ -67,6 +67,7 @@ async def serve_background(
         hearers = [to_log(log), *events_file(options.events, stack, log.line)]
         async with anyio.create_task_group() as outer:
             room = open_room(config)
+            room.expect_clients()
 
             def hurry() -> None:
                 set_alarm(_LAST_RESORT)

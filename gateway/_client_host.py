@@ -93,7 +93,7 @@ class ClientHost:
         if self._passes_extensions:
             capabilities |= extensions_of(said)
         if client.modern:
-            return Greeting(capabilities)
+            return Greeting(capabilities, modern=True)
         # A client of the handshake era that sets no level gets whatever a server chooses to send.
         return Greeting(capabilities, by_handshake=is_asked, log_level=_UNASKED_LEVEL)
 

@@ -99,6 +99,7 @@ class _Serving:
     async def room(self, open_room: stdio.OpenRoom, hearers: list[Hear]) -> None:
         """Run the room and its door."""
         room = open_room(self.config)
+        room.expect_clients()
         outer, log = self.outer, self.log
         leaving = stdio.Exit(partial(stdio.close_at_once, room, outer))
         await outer.start(stdio.heed_signals, leaving)

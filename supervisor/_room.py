@@ -143,6 +143,12 @@ class Greenroom(Calls):
         caller is cancelled. In a forked copy it does nothing, because the room belongs to the parent."""
         await self._owner.aclose(patience)
 
+    def expect_clients(self) -> None:
+        """Clients will come and go, in sessions, which can answer different things: servers that they share are told
+        from the start that everything can be asked, and who cannot answer is answered for. For a door, before the room
+        is opened."""
+        self._runtime.sessions.for_many = True
+
     @property
     def _live(self) -> Runtime:
         """The machinery. Raises `UsageError` before the room is opened."""

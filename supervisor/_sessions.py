@@ -32,6 +32,7 @@ class Sessions:
     """`own` answers for the room itself. In all methods `session` None stands for the room."""
 
     def __init__(self, own: Host) -> None:
+        self.for_many = False  # clients come and go, of both eras, and can answer different things
         self._open: dict[str, Mapping[str, str]] = {}
         self._ending: set[str] = set()  # no longer open, and some of their children still live
         self._own = own

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from ..actors import Call, Decision, Handshake, Listing, Next, RoomContext, ServerActor
+from ..actors import Call, Decision, Greeting, Handshake, Listing, Next, RoomContext, ServerActor
 from ..protocol.catalogue import LastFailure
 from ..protocol.config import Lifecycle
 from ..protocol.effective import idle_time
@@ -97,10 +97,12 @@ class Supervision:
     def answered(self, actor: ServerActor, call: Call) -> None:
         keeper_of(actor).answered(self._context.backend.now() - actor.connected_at)
 
+    def greeting(self, actor: ServerActor, call: Call) -> Greeting:
+        return self._directory.sessions.greeting(call.client, actor.address)
+
     def log_level(self, actor: ServerActor, call: Call) -> str | None:
-        directory, address = self._directory, actor.address
-        wanted = directory.log_levels.least(call.client, address.server)
-        return wanted or directory.sessions.greeting(call.client, address).log_level
+        wanted = self._directory.log_levels.least(call.client, actor.address.server)
+        return wanted or self.greeting(actor, call).log_level
 
     def silent(self, actor: ServerActor) -> bool:
         return keeper_of(actor).timed_out()

@@ -1,7 +1,8 @@
 """What servers were told of their clients, when it is no longer true.
 
-What a client can answer is told to a server only once, at its greeting: a server that lacks something is restarted.
-That roots have changed can be told at any moment.
+Before 2026-07-28, what a client can answer is told to a server only once, at its greeting. A server that lacks
+something is greeted again if nobody has used it yet: then nothing is lost. One that was used is told when it starts the
+next time, for whatever reason. That roots have changed can be told at any moment.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def restart_outdated(runtime: Runtime, session: str | None) -> None:
-    """Restart those that this session (None: the room) concerns: its own children, and shared servers that lack
-    something it can answer. What others can answer, those servers have been told already; so it is enough to look at
-    this session, however many there are."""
+    """Restart those unused ones that this session (None: the room) concerns: its own children, and shared servers that
+    lack something it can answer. What others can answer, those servers have been told already; so it is enough to look
+    at this session, however many there are."""
     root, sessions = runtime.root, runtime.sessions
     actors = (
         tuple(root.actors.values())

@@ -29,6 +29,8 @@ TAIL: Final = 3  # last lines of stderr, as many as the runtime quotes
 class FakeConnection:
     """A `Connection` and its `Peer`, and the `Wire` of its far end."""
 
+    may_speak_both = False
+
     def __init__(self, server: FakeServer, start: int, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
         self.server = server
         self.start = start
@@ -38,6 +40,7 @@ class FakeConnection:
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
+        self.beside: str | None = None
         self._answers = FakeAnswers(server, start, self, tasks)
         self._tasks = tasks
         self._backend = current_backend()

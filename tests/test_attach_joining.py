@@ -964,7 +964,11 @@ def test_a_background_room_takes_clients_until_it_ends_and_ends_in_order(
     options = _background_room.Options(expose="direct", profile="work", events=file, version="9.9")
     place = RoomPlace("x", tmp_path, tmp_path / "socket", tmp_path / "lock", tmp_path / "log")
     room: Any = SimpleNamespace(
-        start=starts, aclose=closes, config=SimpleNamespace(settings=settings), run_id="run-1"
+        expect_clients=lambda: None,
+        start=starts,
+        aclose=closes,
+        config=SimpleNamespace(settings=settings),
+        run_id="run-1",
     )
     anyio.run(_background_room.serve_background, Config(), lambda _: room, options, place, ready)
 

@@ -243,6 +243,11 @@ def test_a_server_is_met_anew_only_if_that_can_change_what_it_may_ask(era: Era, 
     for told, wanted, shared in product((None, asks, listens, none), (asks, listens, none), (True, False)):
         actor: Any = SimpleNamespace(
             incarnation=SimpleNamespace(greeting=told),
+            idling=SimpleNamespace(since=3.0),
+            connected_at=3.0,
+            is_resting=True,
+            subscriptions=SimpleNamespace(uris={}),
+            is_connected=True,
             address=SimpleNamespace(is_call=False, is_shared=shared),
             peer=SimpleNamespace(protocol_version=version) if version else None,
             definition=SimpleNamespace(era=era),
@@ -252,6 +257,13 @@ def test_a_server_is_met_anew_only_if_that_can_change_what_it_may_ask(era: Era, 
             other_capabilities = False  # it was told of more than it needs
         may_change = told is none and wanted is listens and era is Era.AUTO and version != "2025-11-25"
         assert is_outdated(actor, wanted) is (other_capabilities or may_change), (told, wanted)
+        for what, used in (("is_resting", False), ("connected_at", 2.0)):
+            before, actor.__dict__[what] = actor.__dict__[what], used
+            assert not is_outdated(actor, wanted), "it was used, and keeps what it remembers"
+            actor.__dict__[what] = before
+        actor.subscriptions.uris["x"] = 1
+        assert not is_outdated(actor, wanted)
+        actor.subscriptions.uris.clear()
         actor.address.is_call = True
         assert not is_outdated(actor, wanted)
         actor.incarnation = None

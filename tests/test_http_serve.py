@@ -355,7 +355,7 @@ def test_each_part_of_the_door_gets_what_was_configured_and_they_end_in_order(
 
     def open_room(config: Config) -> Any:
         given["config"] = config
-        return SimpleNamespace(start=starts, aclose=closes)
+        return SimpleNamespace(expect_clients=lambda: None, start=starts, aclose=closes)
 
     async def signals(told: Any, *, task_status: Any) -> None:
         leaving.append(told)

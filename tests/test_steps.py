@@ -41,7 +41,8 @@ class Boss:
         def asked(actor: ServerActor, *what: Any) -> Any:
             self.did.append((name, *what) if what else name)
             answers = {"may_send": True, "may_expire": True, "silent": False, "health_interval": math.inf}
-            return {**answers, "idle_timeout": 300.0, "closed": self.decision}.get(name)
+            answers = {**answers, "idle_timeout": 300.0, "greeting": Greeting()}
+            return {**answers, "closed": self.decision}.get(name)
 
         return asked
 
@@ -69,6 +70,7 @@ class Stage:
         self.told: list[Any] = []
         self.peer: Any = SimpleNamespace(
             protocol_version="2025-11-25",
+            beside=None,
             last_heard=0.0,
             request=mark_sent,
             abandon=lambda call, reason: self.done.append(("abandons", reason)),

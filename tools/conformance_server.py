@@ -7,6 +7,10 @@ The suite is the one of `tools/conformance.py`, in the same pinned versions. Wha
 under `.build/conformance/`). The SDK serves that with uvicorn, and `--baseline` plays the same against it alone. It is
 behind us over HTTP, too, because the suite waits 0.6 seconds for some answers, and a process may take longer to start.
 
+The legs are played at a gateway whose clients share the server, and at one with a child for each session; all of them
+one after the other at the same gateway. So old clients come first, and newer ones must find the same as if they had
+come alone.
+
 `tests/conformance/expected_server_failures.toml` lists what may fail, with the reason: only what fails at the base line
 as well. The run fails when a scenario fails that is not listed, and when a listed one passes.
 """
@@ -25,7 +29,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import attrs
@@ -36,6 +40,7 @@ EVERYTHING = HOME / f"mcp-{SDK}" / "examples" / "servers" / "everything-server"
 EXPECTED = ROOT / "tests" / "conformance" / "expected_server_failures.toml"
 BOUND = 300  # seconds that a leg may take
 PATIENCE = 60  # seconds until a server listens
+ISOLATIONS = ("persistent", "per_session")
 
 HTTP = (
     "from mcp_everything_server.server import event_store, mcp; import sys; "
@@ -61,18 +66,19 @@ def main() -> int:
     expected = tomllib.loads(EXPECTED.read_text(encoding="utf-8"))
     _fetch_everything()
     surprises = 0
-    for leg in legs:
-        if wish.leg in (None, leg.name):
-            install(leg.suite)
-            with tempfile.TemporaryDirectory() as folder:
+    chosen = [leg for leg in legs if wish.leg in (None, leg.name)]
+    for leg in chosen:
+        install(leg.suite)
+    for where in ("alone",) if wish.baseline else ISOLATIONS:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            door = stack.enter_context(_everything(folder))
+            if not wish.baseline:
+                door = stack.enter_context(_greenroom(folder, door, where))
+            for leg in chosen:
                 began, mine = time.monotonic(), expected.get(leg.name, {})
-                with _everything(Path(folder)) as url:
-                    if wish.baseline:
-                        judged, said = _play(leg, url, Path(folder), mine)
-                    else:
-                        with _greenroom(Path(folder), url) as door:
-                            judged, said = _play(leg, door, Path(folder), mine)
-                surprises += _report(leg, judged, said, mine, time.monotonic() - began)
+                judged, said = _play(leg, door, folder, mine)
+                surprises += _report(leg, where, judged, said, mine, time.monotonic() - began)
     return 1 if surprises else 0
 
 
@@ -96,10 +102,10 @@ def _fetch_everything() -> None:
 
 
 @contextmanager
-def _greenroom(folder: Path, url: str) -> Generator[str]:
-    servers = {"everything": {"url": url}}
+def _greenroom(folder: Path, url: str, isolation: str) -> Generator[str]:
+    servers = {"everything": {"url": url, "isolation": isolation}}
     # The suite opens a session for each scenario, and closes none of them.
-    settings = {"toolPrefix": "none", "maxConnections": 200}
+    settings = {"toolPrefix": "none", "maxConnections": 400}
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers, "settings": settings}))
     command = (sys.executable, "-m", "greenroom", "serve", "--http", "127.0.0.1:0", "--expose", "direct")
@@ -183,7 +189,9 @@ def _run(leg: Leg, url: str, folder: Path, *which: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def _report(leg: Leg, judged: list[Judged], said: str, expected: Collection[str], seconds: float) -> int:
+def _report(
+    leg: Leg, where: str, judged: list[Judged], said: str, expected: Collection[str], seconds: float
+) -> int:
     """Print what is unexpected, and the sum. Returns the number of surprises."""
     failed = {each.scenario for each in judged if each.failed}
     wrong, stale = sorted(failed - set(expected)), sorted(set(expected) - failed)
@@ -195,7 +203,7 @@ def _report(leg: Leg, judged: list[Judged], said: str, expected: Collection[str]
         print("\n".join(f"        {line}" for line in said.splitlines()[-200:]))
     checks = sum(each.passed for each in judged)
     print(
-        f"{leg.name:<15}{len(judged) - len(failed)} of {len(judged)} scenarios pass, {checks} checks, "
+        f"{leg.name:<15}{where:<13}{len(judged) - len(failed)} of {len(judged)} scenarios pass, {checks} checks, "
         f"{seconds:.0f} s",
         flush=True,
     )

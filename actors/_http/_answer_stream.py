@@ -49,7 +49,7 @@ class AnswerStream:
 
     @property
     def is_resumable(self) -> bool:
-        return bool(self.last_id) and not self._peer.is_modern
+        return bool(self.last_id) and not self._attempt.is_modern
 
     async def read(self, response: httpx2.Response) -> None:
         """Take messages until the stream ends. A moment after the answer we end it ourselves."""

@@ -11,6 +11,7 @@ from typing import Protocol
 import attrs
 
 from ...protocol.errors import Reach
+from ...protocol.jsonrpc import MODERN_VERSIONS
 from .._peer import Exchange
 
 
@@ -22,6 +23,11 @@ class Attempt:
     exchange: Exchange
     rpc_id: int
     line: bytes
+    version: str | None = None  # the protocol version that it is spoken in
+
+    @property
+    def is_modern(self) -> bool:
+        return self.version in MODERN_VERSIONS
 
     @property
     def method(self) -> str:
@@ -34,6 +40,11 @@ class Attempt:
 
 class Carrier(Protocol):
     """Brings messages to the server and back. Raises only `ExchangeFault`s for anything that a server does."""
+
+    @property
+    def may_speak_both(self) -> bool:
+        """See `Peer`."""
+        ...
 
     async def carry(self, attempt: Attempt) -> None:
         """Send a request, and have its answer taken: here, or by a stream that is read elsewhere."""

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 class LegacySse:
     """A `Carrier`. The first request opens its stream. `before`: what was tried before, for the error's text."""
 
+    may_speak_both = False
+
     def __init__(
         self,
         url: str,

@@ -77,6 +77,10 @@ class HttpPeer(ExchangeTable):
     def is_modern(self) -> bool:
         return self.protocol_version in MODERN_VERSIONS
 
+    @property
+    def may_speak_both(self) -> bool:
+        return self.carrier.may_speak_both
+
     # -- what the owner of a call does --
 
     def request(self, exchange: Exchange) -> None:
@@ -86,7 +90,8 @@ class HttpPeer(ExchangeTable):
         """
         line = self._opened(exchange)
         if not self._silent and not self._leaving:
-            attempt = Attempt(exchange, exchange.rpc_id, line)
+            version = exchange.version or self.protocol_version
+            attempt = Attempt(exchange, exchange.rpc_id, line, version)
             self._scopes[attempt.rpc_id] = anyio.CancelScope()
             self.spawn(lambda: self._run(attempt))
 
@@ -183,7 +188,8 @@ class HttpPeer(ExchangeTable):
     async def _run(self, attempt: Attempt) -> None:
         try:
             with self._scopes[attempt.rpc_id]:
-                await self._deliveries.until_heard(attempt.method)
+                if not attempt.is_modern:
+                    await self._deliveries.until_heard(attempt.method)
                 await self._carry(attempt)
         finally:
             del self._scopes[attempt.rpc_id]

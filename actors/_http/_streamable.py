@@ -82,6 +82,8 @@ _FAREWELL = 2.0  # seconds
 class StreamableHttp:
     """A `Carrier`. `may_be_older`: a refusal may mean that the server only speaks the older transport."""
 
+    may_speak_both = True
+
     def __init__(self, url: str, client: httpx2.AsyncClient, peer: HttpPeer, *, may_be_older: bool) -> None:
         self._url = url
         self._client = client
@@ -135,16 +137,16 @@ class StreamableHttp:
 
     async def _take(self, attempt: Attempt, data: bytes | bytearray) -> None:
         """Look at what came for the exchange, and pass it on. A list of tools says which headers they want."""
-        if attempt.method == "tools/list" and self._peer.is_modern:
-            data = await in_turns(self._learning(data))
-        elif self._session is not None and b"erver not initialized" in data[:256]:
+        if attempt.method == "tools/list" and (attempt.is_modern or self._peer.beside is not None):
+            data = await in_turns(self._learning(data, leaves_out=attempt.is_modern))
+        elif self._session is not None and not attempt.is_modern and b"erver not initialized" in data[:256]:
             error = _error_in(data) if len(data) < LARGE_MESSAGE else None
             if error is not None and _is_forgotten(error):
                 raise SessionExpired("it says that it is not initialized")
         await self._peer.take_for(attempt, data)
 
-    def _learning(self, data: bytes | bytearray) -> Slices[bytes | bytearray]:
-        """Learn the listed tools; a tool that must be left out is removed from the answer."""
+    def _learning(self, data: bytes | bytearray, *, leaves_out: bool) -> Slices[bytes | bytearray]:
+        """Learn the listed tools; a tool that must be left out is removed from the answer, if it is of 2026-07-28."""
         try:
             (message,) = yield from reading_line(data, None)
             result = yield from decoding_result(bytes(message.result))
@@ -156,7 +158,7 @@ class StreamableHttp:
                     yield
         except (WireFault, ValueError, LookupError, TypeError, AttributeError):
             return data  # not a list of tools: the code that asked for it reports what is wrong
-        if not refused:
+        if not refused or not leaves_out:
             return data
         for index, why in refused.items():
             self._peer.notes.add("a tool was left out", f"{result['tools'][index].get('name')!r}: {why}")
@@ -170,30 +172,34 @@ class StreamableHttp:
         """End the exchange with the refusal, or raise what else the status means."""
         body = await read_refusal(response)
         status, words, error = response.status_code, refusal_in_words(response, body), _error_in(body)
-        self._check_known(response, body, greeting=attempt.method in ("initialize", "server/discover"))
+        if attempt.method not in ("initialize", "server/discover"):
+            self._check_known(response, body, modern=attempt.is_modern)
+        elif status == 401:
+            raise LoginNeeded(login_in_words(response))
         if attempt.method == "initialize" and self._may_be_older and _is_older(status, error):
             raise WrongTransport(words)
         if error is None or lacks_scope(response):
             raise BadAnswer(words)
         self._peer.answer(attempt, error)
 
-    def _check_known(self, response: httpx2.Response, body: bytes, *, greeting: bool) -> None:
-        """Raises `LoginNeeded` or `SessionExpired` when the server says that it does not know us."""
+    def _check_known(self, response: httpx2.Response, body: bytes, *, modern: bool = False) -> None:
+        """Raises `LoginNeeded` or `SessionExpired` when the server says that it does not know us. `modern`: it says so
+        to a request of 2026-07-28."""
         if response.status_code == 401:
             raise LoginNeeded(login_in_words(response))
-        if not greeting and self._has_forgotten(response.status_code, _error_in(body)):
+        if self._has_forgotten(response.status_code, _error_in(body), modern=modern):
             raise SessionExpired(refusal_in_words(response, body))
 
-    def _has_forgotten(self, status: int, error: ServerMessage | None) -> bool:
+    def _has_forgotten(self, status: int, error: ServerMessage | None, *, modern: bool) -> bool:
         """Whether the server has forgotten our session, or is another server now that needs a new handshake."""
-        if status == 404 and self._session is not None:
+        if status == 404 and self._session is not None and not modern:
             return True
         if status != 400 or error is None:
             return False
         said = decode_error(bytes(error.error))
         if said.code == UNSUPPORTED_VERSION:
             return True
-        if self._peer.is_modern:
+        if modern:
             return any(word in said.message.lower() for word in _UNMET)
         return self._session is not None and _is_forgotten(error)
 
@@ -204,7 +210,7 @@ class StreamableHttp:
             self._peer.heard()
             if not response.is_success:
                 body = await read_refusal(response)
-                self._check_known(response, body, greeting=False)
+                self._check_known(response, body)
                 raise BadAnswer(refusal_in_words(response, body))
 
     async def listen(self, settled: Callable[[], object]) -> None:
@@ -239,7 +245,7 @@ class StreamableHttp:
         if response.status_code >= 500:
             raise Broken(status_in_words(response.status_code))
         if not response.is_success:
-            self._check_known(response, await read_refusal(response), greeting=False)
+            self._check_known(response, await read_refusal(response))
         return response.is_success and media_type(response) == "text/event-stream"
 
     async def _hear(self, response: httpx2.Response, parser: EventParser) -> bool:
@@ -273,11 +279,11 @@ class StreamableHttp:
     # -- what goes out --
 
     def _post(self, line: bytes, attempt: Attempt | None) -> httpx2.Request:
-        headers = self._own_headers()
+        headers = self._own_headers() if attempt is None else self._headers_of(attempt)
         headers |= {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
         if attempt is None:
             return request_to(self._client, HTTPMethod.POST, self._url, headers, line)
-        if self._peer.is_modern:
+        if attempt.is_modern:
             headers |= self._tools.headers(attempt.method, attempt.exchange.params)
         trace = _SentTeller(attempt, self._peer)
         return request_to(self._client, HTTPMethod.POST, self._url, headers, line, trace)
@@ -287,6 +293,11 @@ class StreamableHttp:
         if last_id:
             headers["Last-Event-ID"] = last_id
         return request_to(self._client, HTTPMethod.GET, self._url, headers)
+
+    def _headers_of(self, attempt: Attempt) -> dict[str, str]:
+        if attempt.exchange.version is None:
+            return self._own_headers()
+        return {"MCP-Protocol-Version": attempt.exchange.version}  # beside the session: it belongs to none
 
     def _own_headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}

@@ -15,10 +15,10 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ...actors import in_turns
+from ...actors import in_turns, lacking
 from ...protocol import jsonrpc as rpc
 from ...protocol.config import Scrub
-from ...protocol.errors import GreenroomError
+from ...protocol.errors import GreenroomError, InputRefused, Reach
 from ...protocol.index import Target
 from ...protocol.large_message import LARGE_MESSAGE
 from .._jobs import Job
@@ -211,21 +211,26 @@ class DirectCalls:
     def _modern_ended(self, what: tuple[str, ...], target: Target | None, job: Job, call: WholeCall) -> None:
         result = call.result
         if result is not None and b"input_required" in result:
-            signed = self._with_signed_state(result, what)
-            if (
-                signed is not result
-            ):  # a question, which the server has to recognise: only its sentence is scrubbed
-                job.answer_raw(signed, modern=True)
+            parts = rpc.read_parts(msgspec.Raw(result))
+            if rpc.read_value(parts.get("resultType")) == "input_required":
+                self._ask(what, job, parts)
                 return
         self._ended(job, what[0], target, call)
 
-    def _with_signed_state(self, result: bytes, what: tuple[str, ...]) -> bytes:
-        parts = rpc.read_parts(msgspec.Raw(result))
-        if rpc.read_value(parts.get("resultType")) != "input_required":
-            return result
+    def _ask(self, what: tuple[str, ...], job: Job, parts: Mapping[str, msgspec.Raw]) -> None:
+        """Pass a server's questions on. The server has to recognise its state, so only sentences are scrubbed. A client
+        is asked only what it declared, whatever the server makes of what it was told."""
+        requests = rpc.read_value(parts.get(_REQUESTS))
+        asked = cast("dict[str, Any]", requests) if isinstance(requests, dict) else {}
+        missing = [name for each in asked.values() if (name := _undeclared(each, job.client.capabilities))]
+        if missing:
+            text = f'Server "{what[0]}" asks for {missing[0]}, which this client did not declare; it was not asked.'
+            answers.fail(job, InputRefused(text, server=what[0], reach=Reach.ANSWERED))
+            return
         state = rpc.read_value(parts.get(_STATE))
         signed_state = {_STATE: self._signer.sign(state, *what)} if isinstance(state, str) else {}
-        return rpc.encode({**parts, **signed_state, **_asked_by(self._room, what[0], parts)})
+        named = {_REQUESTS: _asked_by(self._room, what[0], asked)} if isinstance(requests, dict) else {}
+        job.answer_raw(rpc.encode({**parts, **signed_state, **named}), modern=True)
 
 
 def _own_arguments(target: Target, job: Job) -> Mapping[str, Any] | None:
@@ -240,13 +245,18 @@ def _own_arguments(target: Target, job: Job) -> Mapping[str, Any] | None:
     return override.own(answers.arguments_of(given), target.server)
 
 
-def _asked_by(room: DirectRoom, server: str, parts: Mapping[str, Any]) -> dict[str, Any]:
+def _undeclared(request: object, capabilities: Mapping[str, Any]) -> str | None:
+    """The capability that a client lacks to be asked this; None: it can be asked."""
+    asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}
+    params = asked.get("params")
+    said = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
+    return lacking(capabilities, str(asked.get("method")), said)
+
+
+def _asked_by(room: DirectRoom, server: str, requests: Mapping[str, Any]) -> dict[str, Any]:
     """The questions in a result of a server of 2026-07-28. Each gets the server's name."""
-    requests = rpc.read_value(parts.get(_REQUESTS))
-    if not isinstance(requests, dict):
-        return {}
     named: dict[str, Any] = {}
-    for key, request in cast("dict[str, Any]", requests).items():
+    for key, request in requests.items():
         asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}
         params = asked.get("params")
         if isinstance(params, dict):
@@ -255,4 +265,4 @@ def _asked_by(room: DirectRoom, server: str, parts: Mapping[str, Any]) -> dict[s
             named[key] = {**asked, "params": question_of(server, method, plain)}
         else:
             named[key] = request
-    return {_REQUESTS: named}
+    return named

@@ -84,6 +84,7 @@ class Asking:
     pid = None
     last_line = ""
     last_heard = 0.0
+    may_speak_both = False
 
     def __init__(self, server: AskingServer, hooks: PeerHooks, tasks: anyio.abc.TaskGroup) -> None:
         self.server = server
@@ -91,6 +92,7 @@ class Asking:
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
+        self.beside: str | None = None
         self._tasks = tasks
         self._open: dict[Exchange, anyio.CancelScope] = {}
         self._questions: dict[str, Any] = {}

@@ -33,6 +33,13 @@ def make_server() -> Any:
         return f"{context.protocol_version} {os.getpid()}"
 
     @server.tool()
+    def can(context: Context[Any]) -> str:
+        """What its client declared, as this call says or the greeting said, and the version spoken."""
+        declared = context.client_capabilities
+        said = {} if declared is None else declared.model_dump(exclude_none=True)
+        return f"{context.protocol_version} {' '.join(sorted(said))}".strip()
+
+    @server.tool()
     async def elicit(context: Context[Any]) -> str:
         """Asks the user for a name."""
         answer: Any = await context.elicit("Who?", Name)
