@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import stat
 from collections.abc import Callable, Collection, Iterator
@@ -23,6 +24,10 @@ from ..protocol.errors import GreenroomError, UsageError
 from ._control_place import control_directory
 
 ANSWER_WITHIN: Final = 2.0  # seconds
+HELLO_WITHIN: Final = 0.5  # seconds for a gateway that is only to be named
+MOST_ELSEWHERE: Final = 5
+
+_OF_A_GATEWAY: Final = re.compile(r"[0-9a-f]+-[0-9]+\.sock")  # of any; others lie there too
 
 
 class GatewayError(GreenroomError):
@@ -93,25 +98,58 @@ class Gateway:
 
 
 def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
-    """Connect to the newest gateway of `config`, or to the one with this `pid`. None: there is none.
+    """Connect to the newest gateway of `config`, or to the one with this `pid`, whatever its configuration. None: there
+    is none.
 
-    Raises `UsageError` when `pid` is given and is no gateway of this configuration, and `GatewayError` for a
-    gateway that no longer accepts connections.
+    Raises `UsageError` when `pid` is given and is no gateway, and `GatewayError` for a gateway that no longer accepts
+    connections.
     """
-    for found, path in _candidates(config):
+    for found, path in _candidates(config if pid is None else None):
         if pid is None or found == pid:
             connection = _connect(path, found)
             if connection is not None:
                 return Gateway(found, connection, path)
     if pid is not None:
-        text = f"No gateway of this configuration runs as process {pid}. Leave out --pid to use the newest."
+        text = f"No gateway runs as process {pid}. Leave out --pid to use the newest of this configuration."
         raise UsageError(text)
     return None
 
 
-def find_gateways(config: str, tell: Callable[[str], object], without: Collection[int] = ()) -> list[Gateway]:
-    """Connect to every gateway of `config`, the newest first. One that cannot be asked is told of and left out.
-    `without`: pids of those that are not wanted. Raises `UsageError` as `find_gateway` does."""
+@attrs.frozen
+class Elsewhere:
+    """A gateway of another configuration. `folder`: where it works; "" if it did not say."""
+
+    pid: int
+    folder: str
+
+
+def find_elsewhere(config: str) -> list[Elsewhere]:
+    """The gateways that run for other configurations, the newest first, some at most."""
+    found: list[Elsewhere] = []
+    with suppress(UsageError):
+        for pid, path in _candidates(None):
+            if path.name.startswith(f"{config}-") or len(found) == MOST_ELSEWHERE:
+                continue
+            with suppress(GatewayError):
+                line = _connect(path, pid)
+                if line is not None:
+                    found.append(Elsewhere(pid, _folder_of(Gateway(pid, line, path))))
+    return found
+
+
+def _folder_of(gateway: Gateway) -> str:
+    with gateway, suppress(GatewayError, ValueError):
+        gateway.connection.settimeout(HELLO_WITHIN)
+        folder = gateway.ask("hello", quickly=True).get("folder")
+        return folder if isinstance(folder, str) else ""
+    return ""
+
+
+def find_gateways(
+    config: str | None, tell: Callable[[str], object], without: Collection[int] = ()
+) -> list[Gateway]:
+    """Connect to every gateway of `config` (None: of any), the newest first. One that cannot be asked is told of and
+    left out. `without`: pids of those that are not wanted. Raises `UsageError` as `find_gateway` does."""
     gateways: list[Gateway] = []
     for pid, path in _candidates(config):
         if pid in without:
@@ -126,15 +164,18 @@ def find_gateways(config: str, tell: Callable[[str], object], without: Collectio
     return gateways
 
 
-def _candidates(config: str) -> Iterator[tuple[int, Path]]:
-    """The sockets of this configuration, newest first. Those of dead processes are removed. Raises
+def _candidates(config: str | None) -> Iterator[tuple[int, Path]]:
+    """The sockets of this configuration (None: of all), newest first. Those of dead processes are removed. Raises
     `UsageError` when their folder is not this user's alone."""
     directory = control_directory()
     found: list[tuple[float, int, Path]] = []
     try:
         with socket_in(directory) as (folder, _):
             for name in os.listdir(folder):
-                if not name.startswith(f"{config}-") or not name.endswith(".sock"):
+                if config is None:
+                    if not _OF_A_GATEWAY.fullmatch(name):
+                        continue
+                elif not name.startswith(f"{config}-") or not name.endswith(".sock"):
                     continue
                 pid = _pid_of(directory / name)
                 with suppress(FileNotFoundError):

@@ -242,7 +242,9 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
     numbers = itertools.count(1)
 
     async def hello(_params: Mapping[str, Any]) -> Any:
-        return {"pid": os.getpid(), "version": version}
+        from ..supervisor.config_files import working_directory
+
+        return {"pid": os.getpid(), "version": version, "folder": os.fspath(working_directory("/"))}
 
     async def status(_params: Mapping[str, Any]) -> Any:
         said = await in_turns(status_view(reader, room))

@@ -253,7 +253,7 @@ def test_what_cannot_be_answered_is_told_with_the_next_step(
         (["--deny"], 2, "Which call is meant?"),
         (["0"], 2, "0 is not in the range"),
         (["x"], 2, "is not a valid"),
-        (["--pid", "1"], 2, "No gateway of this configuration runs as process 1"),
+        (["--pid", "1"], 2, "No gateway runs as process 1"),
     ):
         assert run(["approve", *words, *where]) == code
         assert told in capsys.readouterr().err

@@ -29,7 +29,6 @@ from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
 from greenroom.gateway import _serve as _gateway
 from greenroom.gateway import _serve_http
 from greenroom.gateway._cli import (
-    _accept,
     _act,
     _attach,
     _background,
@@ -53,12 +52,12 @@ from greenroom.protocol.catalogue import Pinned, ServerEntry
 from greenroom.protocol.config import Config, Isolation, ServerDefinition, Settings
 from greenroom.protocol.errors import ConfigError, Problem, ServerDown, UsageError
 from greenroom.protocol.events import Lagged, Note, NoteCode
-from greenroom.protocol.index import Target
 from greenroom.protocol.lifecycle import State
+from greenroom.protocol.pinning import ServerPins, fingerprint, prints_of
 from greenroom.protocol.slices import finish
 from greenroom.protocol.status import ServerStatus
 from greenroom.protocol.version import VERSION
-from greenroom.supervisor.catalogue_keys import catalogue_keys
+from greenroom.supervisor.catalogue_keys import catalogue_keys, pin_keys, pins_file
 from greenroom.supervisor.config_files import load_config
 
 HEAVY = (
@@ -1379,67 +1378,52 @@ def test_of_what_happens_while_a_person_waits_only_an_install_is_told(
     [
         ([], ["a/one", "a/two", "b/three"], None),
         (["--show"], ["a/one", "a/two", "b/three"], None),
-        (["a"], ["a/one", "a/two"], [None]),
+        (["a"], ["a/one", "a/two"], ["one", "two"]),
         (["a", "--show"], ["a/one", "a/two"], None),
-        (["a", "two"], ["a/two"], [["two"]]),
-        (["a", "shown_two"], ["a/two"], [["two"]]),  # as a client is shown it
+        (["a", "two"], ["a/two"], ["two"]),
+        (["a", "a_two"], ["a/two"], ["two"]),  # as a client is shown it
         (["c"], [], None),
     ],
 )
 def test_accept_takes_what_was_named_by_the_names_of_its_server(
     words: list[str],
     changed: list[str],
-    accepted: Any,
+    accepted: list[str] | None,
     home: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = write(home / "mcp.json", a={"command": "a"}, b={"command": "b"}, c={"command": "c"})
-    taken: list[Any] = []
+    read = load_config(Path(config), cwd=home, home=home, environ=os.environ)
+    keys, file = pin_keys(read), pins_file(default_cache_path())
+    listed: dict[str, tuple[dict[str, Any], ...]] = {
+        "a": ({"name": "one", "title": "first"}, {"name": "one", "title": "second"}, {"name": "two"}),
+        "b": ({"name": "three"},),
+    }
+    entries = [
+        ServerEntry(name, keys[name].key, tools=tools, fetched_at=time.time())
+        for name, tools in listed.items()
+    ]
+    assert CatalogueFile(default_cache_path()).save(entries, time.time()) is None
 
-    def pins(*names: str) -> Any:
-        def accept(chosen: Any, shown: Any) -> list[str]:
-            taken.append(chosen)
-            assert shown == dict.fromkeys(names, "new")
-            return [*(chosen or names)]
+    def changed_pins(server: str, _: object) -> ServerPins:
+        tools = dict.fromkeys((tool["name"] for tool in listed[server]), fingerprint({"title": "old"}))
+        return ServerPins(1.0, tools=tools, changed=prints_of(by_name[server], tools))
 
-        return SimpleNamespace(
-            changed=dict.fromkeys(names, "new"), tools=dict.fromkeys(names, "old"), accept=accept
-        )
+    by_name = {entry.server: entry for entry in entries}
 
-    known = {"a": pins("one", "two"), "b": pins("three"), "c": pins()}
+    def state() -> list[str]:
+        return [f"{name}/{tool}" for name, pins in file.load(keys)[0].items() for tool in pins.changed]
 
-    def load(keys: Mapping[str, str]) -> Any:
-        return {name: one for name, one in known.items() if name in keys}, None
-
-    def change(keys: Mapping[str, str], step: Any) -> Any:
-        for name in keys:
-            step(name, known[name])
-        return None, None
-
-    def resolve(tool: str, server: str | None) -> Any:
-        assert (tool, server) == ("shown_two", "a")
-        return Target("shown_two", "a", "tool", "two", {}, "", None)
-
-    records = ({"name": "one", "title": "first"}, {"name": "one", "title": "second"})
-    catalogue = SimpleNamespace(
-        entry=lambda _: SimpleNamespace(tools=records), index=SimpleNamespace(resolve=resolve)
-    )
-    monkeypatch.setattr(
-        "greenroom.supervisor.catalogue_keys.pins_file", lambda _: SimpleNamespace(load=load, change=change)
-    )
-    monkeypatch.setattr("greenroom.gateway._offline.open_catalogue", lambda _: catalogue)
-    monkeypatch.setattr(_accept, "changes", lambda _old, _new: ("description",))
-    monkeypatch.setattr(_accept, "fingerprint", lambda _: "new")
-    assert run(["accept", *words, "--json", "--config", config]) == 0
-    said = json.loads(capsys.readouterr().out)
+    outs: list[str] = []
+    for as_json in (["--json"], []):
+        assert file.change({name: keys[name] for name in listed}, changed_pins)[1] is None
+        before = state()
+        assert run(["accept", *words, *as_json, "--config", config]) == 0
+        assert state() == [each for each in before if each not in {f"a/{tool}" for tool in accepted or ()}]
+        outs.append(capsys.readouterr().out)
+    said, out = json.loads(outs[0]), outs[1]
     assert [f"{each['server']}/{each['tool']}" for each in said["changed"]] == changed
-    assert said["accepted"] == (
-        [name for one in accepted for name in one or ("one", "two")] if accepted else []
-    )
-    assert taken == (accepted or [])
-    assert run(["accept", *words, "--config", config]) == 0
-    out = capsys.readouterr().out
+    assert said["accepted"] == (accepted or [])
     assert ('title: "first"' in out) == ("a/one" in changed)
     assert '"second"' not in out, "the first of its name is what a client is shown"
     assert ("nothing to accept" in out) == (not changed)

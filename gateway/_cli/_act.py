@@ -23,7 +23,16 @@ from ...protocol.errors import UsageError
 from ...protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ...protocol.plain_text import one_line, printable
 from .._marks import details_of
-from ._common import common_options, read_config, run_to_end, running_gateway, say, show, show_result
+from ._common import (
+    common_options,
+    read_config,
+    run_to_end,
+    running_gateway,
+    say,
+    say_elsewhere,
+    show,
+    show_result,
+)
 from ._complete import complete_servers
 
 if TYPE_CHECKING:
@@ -60,7 +69,7 @@ def call_command(
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
     if gateway is None:
-        origin: Mapping[str, Any] = {"source": "room"}
+        origin: Mapping[str, Any] = {"source": "room", **say_elsewhere(config)}
         call = partial(_call_in_own_room, config, asked)  # with allowed=True, if somebody has allowed it
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
@@ -82,6 +91,7 @@ def reconnect_command(server: str | None, config_path: Path | None, pid: int | N
         say(
             "no gateway runs for this configuration, so there is nothing to reconnect: start greenroom serve."
         )
+        say_elsewhere(config)
         return 1
     servers: list[Mapping[str, Any]] = gateway.ask("reconnect", server=server)["servers"]
     lines = [_reconnected(one) for one in servers] or ["No server was connected; nothing to do."]

@@ -22,7 +22,7 @@ from ...protocol.plain_text import one_line
 from .. import _control_client as control
 from .._control_place import identity
 from ._codes import FAILED, OK
-from ._common import common_options, read_config, say, show
+from ._common import common_options, load, read_config, say, say_elsewhere, show
 
 WATCHING: Final = 10.0  # seconds for which a list counts
 _DONE: Final = {
@@ -59,6 +59,7 @@ def approve_command(
     gateways = _gateways(config_path, pid)
     if not gateways:
         say("no gateway runs for this configuration, so no call waits. Start greenroom serve, or a client.")
+        say_elsewhere(load(config_path))
         return FAILED
     if number is None:
         calls, count = _listed(gateways)

@@ -17,7 +17,7 @@ import attrs
 import click
 
 from ...protocol.errors import UsageError
-from ...protocol.plain_text import printable, seen_in_json
+from ...protocol.plain_text import one_line, printable, seen_in_json
 from ...protocol.slices import finish
 from .. import _control_client as control
 from .._control_place import identity
@@ -179,10 +179,12 @@ class FromGateway:
 
 
 class FromCache:
-    def __init__(self, catalogue: OfflineCatalogue, reader: CatalogueReader) -> None:
+    def __init__(
+        self, catalogue: OfflineCatalogue, reader: CatalogueReader, origin: Mapping[str, Any]
+    ) -> None:
         self._catalogue = catalogue
         self._reader = reader
-        self.origin: Mapping[str, Any] = {"source": "cache"}
+        self.origin = origin
 
     def status(self) -> dict[str, Any]:
         from .._views import status_view
@@ -216,10 +218,28 @@ def open_source(path: Path | None, pid: int | None, config: Config | None = None
     from .._offline import open_catalogue
 
     say("no gateway runs for this configuration; this is what the cache knows.")
+    elsewhere = say_elsewhere(config)
     catalogue = open_catalogue(config)
     if catalogue.warning is not None:
         say(catalogue.warning)
-    return FromCache(catalogue, CatalogueReader(catalogue, hints=FOR_PEOPLE))
+    origin = {"source": "cache", **elsewhere}
+    return FromCache(catalogue, CatalogueReader(catalogue, hints=FOR_PEOPLE), origin)
+
+
+def say_elsewhere(config: Config) -> dict[str, Any]:
+    """Name the gateways that run for other configurations, and how to see one of them. Returns them, for `--json`."""
+    command = click.get_current_context().info_name
+    if command not in ("tools", "top"):
+        command = "status"  # others need more words
+    found = control.find_elsewhere(identity(config.files))
+    for one in found:
+        say(elsewhere_in_words(one, command))
+    return {"elsewhere": [attrs.asdict(one) for one in found]} if found else {}
+
+
+def elsewhere_in_words(gateway: control.Elsewhere, command: str) -> str:
+    where = f" in {one_line(gateway.folder)}" if gateway.folder else ""
+    return f"a gateway of another configuration runs{where}: greenroom {command} --pid {gateway.pid}"
 
 
 def show(text: str, details: Mapping[str, Any], as_json: bool) -> None:

@@ -23,6 +23,9 @@ _MARKS = {
 }
 
 
+_FURTHER = 10  # processes of sessions and calls that are shown of one server
+
+
 @click.command("status")
 @common_options
 def status_command(config_path: Path | None, pid: int | None, as_json: bool) -> None:
@@ -97,12 +100,17 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
         yield "No servers are configured."
         return
     width = max(len(server["name"]) for server in servers)
+    further = _further(details)
     for server in servers:
         mark = _MARKS.get(server["status"], "○")
         yield f"{mark} {server['name']:<{width}}  {_state(server):<24}  {_notes(server)}".rstrip()
+        yield from _further_lines(further.get(server["name"], ()))
     yield ""
     enabled = len(servers) - details["disabledCount"]
-    yield f"{details['connectedCount']} of {enabled} connected, {details['totalTools']} tools"
+    connected = sum(
+        _is_connected(one) or any(map(_is_connected, further.get(one["name"], ()))) for one in servers
+    )
+    yield f"{connected} of {enabled} connected, {details['totalTools']} tools"
     if any(server["status"] == "failed" for server in servers):
         yield "greenroom explain NAME says more of a server that failed, and what to do."
     if waiting := details.get("waitingForApproval"):
@@ -111,6 +119,26 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
         yield f"The audit file {details['audit']['file']} cannot be written: the gateway's log says why."
     if "background" in details:
         yield from _attached_lines(details["background"])
+
+
+def _further(details: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """The processes that sessions and calls have of their own, by the name of their server."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in details.get("addresses", ()):
+        found.setdefault(row["name"], []).append(row)
+    return found
+
+
+def _further_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for row in rows[:_FURTHER]:
+        notes = _notes(row)
+        yield "    " + one_line(f"{row['scope']}: {row['state']}{f', {notes}' if notes else ''}")
+    if len(rows) > _FURTHER:
+        yield f"    and {len(rows) - _FURTHER} more: greenroom status --json"
+
+
+def _is_connected(row: Mapping[str, Any]) -> bool:
+    return row.get("status", row["state"]) == "connected"
 
 
 def calls_wait(count: int) -> str:

@@ -24,7 +24,7 @@ from ...protocol.errors import GreenroomError
 from ...protocol.plain_text import one_line
 from .. import _control_client as control
 from .._control_place import identity
-from ._common import common_options, open_source, read_config, show
+from ._common import common_options, elsewhere_in_words, open_source, read_config, show
 from ._look import calls_wait
 from ._top_calls import DOWN, UP, WaitingCalls
 from ._top_desks import Desks
@@ -187,7 +187,10 @@ def _ask(
     """The gateway that answered, and what it said; or why there is none."""
     try:
         gateway = gateway or control.find_gateway(name, pid)
-        return (None, _NONE) if gateway is None else (gateway, gateway.ask("status", quickly=True))
+        if gateway is None:
+            others = (elsewhere_in_words(one, "top") for one in control.find_elsewhere(name))
+            return None, "; ".join((_NONE, *others))
+        return gateway, gateway.ask("status", quickly=True)
     except GreenroomError as error:
         if gateway is not None:
             gateway.connection.close()

@@ -62,7 +62,8 @@ class Desks:
         now = self._clock()
         self._silent = {pid: until for pid, until in self._silent.items() if until > now}
         try:
-            for gateway in control.find_gateways(self._config, _untold, (*self._open, *self._silent)):
+            config = self._config if self._pid is None else None
+            for gateway in control.find_gateways(config, _untold, (*self._open, *self._silent)):
                 if self._pid in (None, gateway.pid):
                     self._open[gateway.pid] = gateway
                 else:
