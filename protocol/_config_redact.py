@@ -4,33 +4,28 @@ The place of a value decides whether it may be secret, not its looks, and in dou
 `env` and `headers`, the user and the query of a URL, everything under unknown keys. Looks count only where hiding
 everything would hide the configuration itself: in arguments and in the path of a URL (`_secret_places`).
 
-The values hidden here and the values of references are the secrets of a server (`secrets_of`). No text about the
-server may show them.
+The values hidden here and the values of references may be secrets of a server (`secrets_of`). Those of them that are
+known to be credentials (`_credentials`) are cut out of every text about the server.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import attrs
 
 from ._config_key import Key, in_file_units, leaves
 from ._config_keys import SERVER_KEYS, SETTING_KEYS
-from ._secret_places import Hider
+from ._credentials import SECRET_WORD
+from ._secret_places import BY_FORM, Hider
 from .asked import is_asked
 from .config import Config, ServerDefinition, Settings
 from .config_readers import is_array, is_object
 from .errors import ConfigError
 from .interpolate import SESSION, expand, expand_definition, referred_to, texts_of
-from .secrets import REDACTED, SECRET_WORD, Hidden
-
-# Variables that programs quote in ordinary texts and that hold no secrets.
-_EVERYDAY: Final = re.compile(
-    r"USER|LOGNAME|LANG|LC_\w+|LANGUAGE|TERM\w*|HOST\w*|SHELL|(?:OLD)?PWD|TZ|_|XDG_\w+|EDITOR"
-)
+from .secrets import REDACTED, Hidden
 
 
 def redacted(config: Config) -> dict[str, Any]:
@@ -59,10 +54,11 @@ def redacted_server(definition: ServerDefinition) -> dict[str, Any]:
 
 
 def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list[Hidden]:
-    """The values that no text about this server may show: everything hidden in its definition, as written and as
-    expanded, and the values of its references."""
+    """The values that may be secrets of this server: everything hidden in its definition, as written and as expanded,
+    what stands in its variables and headers as in an argument, and the values of its references."""
     hider = Hider()
     _redacted_by(hider, definition)
+    _inside(hider, definition)
     oauth = [each.value for each in _of_login(definition, {})]
     for text in (*(text for _, _, text in texts_of(definition)), definition.url or "", *oauth):
         hider.found += (_referred(name, environ.get(name) or default) for name, default in referred_to(text))
@@ -73,6 +69,7 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
     try:
         expanded = expand_definition(definition, environ).definition
         _redacted_by(hider, expanded)
+        _inside(hider, expanded)
         hider.found += _of_command(expanded)
     except ConfigError:  # it cannot be reached, but messages may still quote parts of it
         hider.url(expand(definition.url or "", environ))
@@ -81,14 +78,22 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
 
 def _referred(name: str, value: str) -> Hidden:
     """The secret behind a reference. A session's value is always a credential, whatever its name is."""
-    return Hidden(f"the credential {name}" if name.startswith(SESSION) else name, value)
+    return Hidden(name.removeprefix(SESSION), value, known=name.startswith(SESSION))
+
+
+def _inside(hider: Hider, definition: ServerDefinition) -> None:
+    """A value may be an address, or arguments, with a secret in it. Its form is judged with its name."""
+    inside = Hider()
+    for text in (*definition.env.values(), *definition.headers.values()):
+        inside.line(text)
+    hider.found += (each for each in inside.found if each.name != BY_FORM)
 
 
 def _inherited(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterator[Hidden]:
     """The variables of our environment that the server gets because its entry says so."""
     wanted = ("*",) if definition.inherit_env is True else definition.inherit_env or ()
     for name, value in environ.items():
-        if any(fnmatchcase(name, pattern) for pattern in wanted) and not _EVERYDAY.fullmatch(name):
+        if any(fnmatchcase(name, pattern) for pattern in wanted):
             yield Hidden(name, value)
 
 

@@ -18,8 +18,11 @@ from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
+from ._credentials import SECRET_WORD
 from .interpolate import with_defaults, without_references
-from .secrets import REDACTED, SECRET_WORD, Hidden, without_logins
+from .secrets import REDACTED, Hidden, without_logins
+
+BY_FORM: Final = "text"  # what is called this has been hidden for its form alone
 
 _SHAPED: Final = re.compile(r"(?=[^/\s]*\d)(?=[^/\s]*[A-Za-z])[A-Za-z0-9_\-.+=~]{16,}")
 _KNOWN: Final = re.compile(
@@ -59,7 +62,7 @@ class Hider:
 
     def text(self, text: str) -> str:
         """Something like a path. It is shown without defaults and without anything known to be a key."""
-        return _KNOWN.sub(lambda match: self._hide(match[0], "key"), self.without_defaults(text))
+        return _KNOWN.sub(lambda match: self._hide(match[0], BY_FORM), self.without_defaults(text))
 
     def url(self, url: str) -> str:
         """A URL without its user and password, query values, fragment, and anything that looks like a key."""
@@ -156,7 +159,7 @@ class Hider:
         return f"{self.value(userinfo, 'login')}@{host}" if at else host
 
     def _path_part(self, part: str) -> str:
-        return self._hide(part, "key") if _SHAPED.fullmatch(part) else part
+        return self._hide(part, "part of a path") if _SHAPED.fullmatch(part) else part
 
     def _query(self, query: str) -> str:
         pairs = (pair.partition("=") for pair in query.split("&"))

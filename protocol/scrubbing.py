@@ -5,6 +5,7 @@ structured content, its `_meta`, and JSON inside its texts, and no way out is fo
 escape is split, and a number with a secret in it becomes a string. Three things are removed:
 
 * Known secrets (`Secrets.in_json`), in each spelling that JSON allows for them, up to three texts inside one another.
+  One that is common (`is_common`) goes only where it stands alone: not in a longer word, a path or the name of a host.
 * Words in the form of a token: those of GitHub, Slack, AWS and the like, and JSON web tokens.
 * The value of a member with the name of a credential (`"password": "…"`), whatever it looks like, in JSON at any depth.
 
@@ -21,10 +22,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from heapq import merge
 from itertools import count
 from typing import Final, NamedTuple
 
+from ._credentials import is_common
 from .slices import Pace, Slices, finish, letting_go
 
 STARS: Final = b"***"
@@ -54,6 +57,14 @@ _ESCAPE: Final = re.compile(
     rb"(?<=\\)(?:[nrtbf]|u[0-9A-Fa-f]{4})|(?<=%)[0-9A-Fa-f]{2}|(?<=[\[;])[0-9]{0,3}[mK]", re.ASCII
 )
 
+# What stands before and behind something that is part of a longer word, and what before it only looks so.
+_BEFORE: Final = re.compile(rb"(?:[\w/]|\w[.-])\Z")
+_BEHIND: Final = re.compile(rb"[\w/]|[.-]\w")
+_ESCAPED: Final = re.compile(
+    rb"(?:\\(?:[nrtbf]|[ux][0-9A-Fa-f]{2,4})|%[0-9A-Fa-f]{2}|[\[;][0-9]{0,3}[mK])\Z", re.ASCII
+)
+_NEAR: Final = 8  # characters before it that tell
+
 _FIELD: Final = re.compile(rb'"([A-Za-z_-]{5,24})(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\2"')
 _LONGEST_FIELD: Final = 80  # bytes that the expression above matches at most
 _NAMES: Final = frozenset(
@@ -75,6 +86,19 @@ class Passed(NamedTuple):
 
     at: int
     inside: bool
+
+
+def stands_alone(raw: bytes, begins: int, end: int) -> bool:
+    """Whether what is here is a whole word, and no part of a path, an address or a longer word."""
+    if _BEHIND.match(raw, end):
+        return False
+    near = raw[max(0, begins - _NEAR) : begins]
+    return _BEFORE.search(near) is None or _ESCAPED.search(near) is not None
+
+
+@lru_cache(4096)
+def _is_common(secret: bytes) -> bool:
+    return secret.isascii() and is_common(secret.decode())
 
 
 def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
@@ -147,6 +171,7 @@ def _secrets(raw: bytes, secret: bytes, pace: Pace) -> Slices[list[Span]]:
     spans: list[Span] = []
     at = done = 0
     bare = _BARE.fullmatch(secret) is not None
+    common = _is_common(secret)
     passed = Passed(0, inside=False)
     while at < len(raw):
         found = raw.find(secret, at, at + _STEP + len(secret) - 1)
@@ -154,6 +179,8 @@ def _secrets(raw: bytes, secret: bytes, pace: Pace) -> Slices[list[Span]]:
             at += _STEP
         elif _splits_an_escape(raw, done, found):
             at = done = found + 1
+        elif common and not stands_alone(raw, found, found + len(secret)):
+            at = found + len(secret)
         elif bare and not (passed := (yield from _passing(raw, passed, found, pace))).inside:
             begins, at = _number_around(raw, done, found, found + len(secret))
             if begins < at:

@@ -5,10 +5,12 @@ an address that it cannot reach. Nobody can foresee the form of such a text, but
 the server's definition resolves to (`secrets_of` in `_config_redact`), and the variables of our own environment whose
 name is that of a secret. So every text of a server, a library or the system about a failure passes through here, once,
 on its way into errors and events. What looks like a credential is removed there, too (`scrubbing`). Results are
-scrubbed on their own way, where that is asked for.
+scrubbed on their own way, where that is asked for. Which of these values are credentials is asked in one place
+(`_credentials`).
 
-A secret is found unchanged and as programs quote it: escaped, percent-encoded, cut short. A secret of less than six
-characters cannot be told from ordinary text, so it stays.
+A secret is found unchanged and as programs quote it: escaped, percent-encoded, cut short. One that could be part of an
+ordinary word is removed only where it stands alone. A secret of less than six characters cannot be told from ordinary
+text, so it stays.
 """
 
 from __future__ import annotations
@@ -17,31 +19,22 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
 import attrs
 
+from ._credentials import LEAST, SCHEME, credentials_in, is_common, names_credential
 from .address import Address
-from .scrubbing import scrubbed, scrubbed_text
+from .scrubbing import scrubbed, scrubbed_text, stands_alone
 
 REDACTED: Final = "***"
-LEAST: Final = 6  # characters that a secret must have to be looked for
 _ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
 _STARTS: Final = 16  # so many different answers of a server's commands are known at once
 _STUB: Final = 4  # this many characters of a secret are recognised at the end of a text that was cut
 _CUT: Final = re.compile(r"\"?…|\Z")
 _LOGIN: Final = re.compile(r"(?<=://)[^\s/?#'\"<>]{1,256}@")
-SECRET_WORD: Final = re.compile(
-    r"(?i)(pass(word|wd|phrase|code)?(?![a-z])|secret|token|api[-_]?key|(access|private|signing|encryption)[-_]?key|auth(?!or(?!iz))"
-    r"|bearer|credential|cookie|signature|jwt|(?<![a-z])(key|pat|pwd|pw|dsn)(?![a-z]))|(?-i:(?<=[a-z])Key\b)"
-)
-_SCHEME: Final = re.compile(r"(?i)(bearer|basic|token|apikey)\s+(?=\S)")
-_TELLTALE: Final = re.compile(
-    r"[A-Za-z]+(?:[ ._/-][A-Za-z]+)*|[\d.,:\s-]+|(?:[/~.]|[A-Za-z]:\\).*", re.DOTALL
-)
-_WHOLE_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 
 
 def without_logins(text: str) -> str:
@@ -58,21 +51,24 @@ def in_words(error: BaseException) -> str:
 
 @attrs.frozen
 class Hidden:
-    """One value that must not be shown, and its name."""
+    """One value that may be secret, and its name. `known`: where it comes from, only credentials come from."""
 
     name: str
     value: str = attrs.field(repr=False)
+    known: bool = False
 
 
 class Secrets:
     """Known secrets; removes them from texts. `others`: secrets that are removed everywhere."""
 
-    __slots__ = ("_in_json", "_others", "_spellings", "_stubs")
+    __slots__ = ("_common", "_in_json", "_longest", "_others", "_spellings", "_stubs")
 
     def __init__(self, found: Iterable[Hidden] = (), others: Secrets | None = None) -> None:
         self._others = others
         self._spellings: dict[str, str] = {}  # how it may be spelled -> by what it is found
+        self._common: frozenset[str] = frozenset()  # those that are removed only where they stand alone
         self._stubs: frozenset[str] = frozenset()
+        self._longest = 0  # characters of a spelling
         self._in_json: tuple[bytes, ...] | None = None
         self.learn(found)
 
@@ -85,7 +81,9 @@ class Secrets:
         if not told <= self._spellings.keys():
             longest_first = sorted(told | self._spellings.keys(), key=len, reverse=True)
             self._spellings = {spelling: spelling[:_ANCHOR] for spelling in longest_first}
+            self._common = frozenset(filter(is_common, longest_first))
             self._stubs = frozenset(spelling[:_STUB] for spelling in longest_first)
+            self._longest = len(longest_first[0])
             self._in_json = None
 
     def without(self, text: str) -> str:
@@ -133,30 +131,43 @@ class Secrets:
             return [self.without_any(each) for each in cast("Iterable[Any]", value)]
         return value
 
-    def _has_stub(self, end: str) -> bool:
-        return any(stub in end for stub in self._stubs)
-
     def _without_stubs(self, text: str) -> str:
-        """The text without the first few characters of a secret at places where it was cut."""
+        """The text without the first characters of a secret at places where it was cut."""
         parts: list[str] = []
         done = 0
         for cut in _CUT.finditer(text):
-            end = text[max(done, cut.start() - _ANCHOR) : cut.start()]
-            stubs = (end.find(stub) for stub in self._stubs if stub in end)
-            at = min(stubs, default=-1)
-            if at >= 0 and any(spelling.startswith(end[at:]) for spelling in self._spellings):
-                parts += (text[done : cut.start() - len(end) + at], REDACTED)
+            begins = max(done, cut.start() - self._longest)
+            at = self._begun(text[begins : cut.start()], is_end=cut.start() == len(text))
+            if at >= 0:
+                parts += (text[done : begins + at], REDACTED)
                 done = cut.start()
         return "".join(parts) + text[done:]
+
+    def _begun(self, end: str, *, is_end: bool) -> int:
+        """Where a secret begins that was cut off behind `end`; -1 if none does. The last word of a text is no begun
+        secret that is common."""
+        for at in sorted({at for stub in self._stubs for at in _places(end, stub)}):
+            begun = end[at:]
+            is_alone = not is_end and _stands_alone(end, at, len(end))
+            if any(
+                spelling.startswith(begun) and (is_alone or spelling not in self._common)
+                for spelling in self._spellings
+            ):
+                return at
+        return -1
 
     def _without_known(self, text: str) -> str:
         for spelling, anchor in self._spellings.items():
             if anchor in text:
-                text = text.replace(spelling, REDACTED)
+                text = (
+                    _without_alone(text, spelling)
+                    if spelling in self._common
+                    else text.replace(spelling, REDACTED)
+                )
         for spelling, anchor in self._spellings.items():
-            if anchor in text:
+            if anchor in text and spelling not in self._common:
                 text = _without_most_of(text, spelling, anchor)
-        if "…" in text or self._has_stub(text[-_ANCHOR:]):
+        if self._stubs:
             text = self._without_stubs(text)
         return text if self._others is None else self._others._without_known(text)
 
@@ -220,7 +231,7 @@ class KnownSecrets:
 
 def of_environment(environ: Mapping[str, str]) -> list[Hidden]:
     """The variables of our environment with the name of a secret, and the logins of URLs in other variables."""
-    found = [Hidden(name, value) for name, value in environ.items() if SECRET_WORD.search(name)]
+    found = [Hidden(name, value) for name, value in environ.items() if names_credential(name)]
     logins = ((name, _LOGIN.search(value)) for name, value in environ.items() if "://" in value)
     return [*found, *(Hidden(f"the login in {name}", login[0][:-1]) for name, login in logins if login)]
 
@@ -247,23 +258,43 @@ def _common(text: str, at: int, spelling: str) -> int:
 
 
 def _values(hidden: Hidden) -> set[str]:
-    """The secret parts of a hidden value: without its scheme, each line by itself, the password of a login."""
+    """The credentials in a value, and the password of each login in it."""
     text = hidden.value.strip()
-    bare = _SCHEME.sub("", text, count=1) if _SCHEME.match(text) else text
-    found = {bare, *bare.splitlines()}
+    found = {*credentials_in(text, hidden.name, known=hidden.known)}
+    bare = SCHEME.sub("", text, count=1)
     login = _decoded(bare) if text[:6].lower() == "basic " else bare
-    if hidden.name == "login" or "://" in hidden.name or login != bare or hidden.name.startswith("the login"):
-        user, colon, password = unquote(login).partition(":")
-        found |= {login, password if colon else user, base64.b64encode(login.encode()).decode()}
-    return {value for each in found if _is_telling(value := each.strip(), hidden.name)}
+    is_login = hidden.name == "login" or login != bare or hidden.name.startswith("the login")
+    for each in (*([login] if is_login else ()), *(found[0][:-1] for found in _LOGIN.finditer(text))):
+        user, colon, password = unquote(each).partition(":")
+        found |= {each, password if colon else user, base64.b64encode(each.encode()).decode()}
+    return {value for value in found if len(value) >= LEAST}
 
 
-def _is_telling(value: str, name: str) -> bool:
-    """Whether the value can be removed without spoiling ordinary texts. If its name is that of a secret, any long value
-    is removed; otherwise no plain words, numbers, paths and addresses."""
-    if len(value) < LEAST or _WHOLE_URL.fullmatch(value):
-        return False
-    return SECRET_WORD.search(name) is not None or "login" in name or _TELLTALE.fullmatch(value) is None
+def _places(text: str, part: str) -> Iterator[int]:
+    at = text.find(part)
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
+
+
+def _stands_alone(text: str, begins: int, end: int) -> bool:
+    before = text[max(0, begins - _ANCHOR) : begins].encode(errors="replace")
+    return stands_alone(
+        before + text[begins : end + 2].encode(errors="replace"), len(before), len(before) + end - begins
+    )
+
+
+def _without_alone(text: str, spelling: str) -> str:
+    """`text` without a secret, where it is no part of another word."""
+    parts: list[str] = []
+    done, at = 0, text.find(spelling)
+    while at >= 0:
+        end = at + len(spelling)
+        if _stands_alone(text, at, end):
+            parts += (text[done:at], REDACTED)
+            done = end
+        at = text.find(spelling, end)
+    return "".join(parts) + text[done:]
 
 
 def _decoded(text: str) -> str:

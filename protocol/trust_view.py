@@ -17,11 +17,12 @@ from typing import Any, Final
 
 from ._config_dialects import ALIASES
 from ._config_keys import SERVER_KEY, SETTING_KEY
+from ._credentials import SECRET_WORD
 from ._secret_places import Hider
 from .asked import BEARER, command_in
 from .config_readers import is_array, is_object
 from .interpolate import referred_to
-from .secrets import REDACTED, SECRET_WORD
+from .secrets import REDACTED
 
 _VALUES: Final = frozenset({"env", "headers", "http_headers"})
 _PATHS: Final = frozenset({"cwd", "socket", "envFile", "bearerTokenEnv", "bearer_token_env_var"})

@@ -49,8 +49,8 @@ class AskingConnector:
         hidden = (
             *(Hidden(variable, value) for variable, value in variables.items()),
             *(
-                Hidden(f"the secret of {attribute}.{place}", said)
-                for (attribute, place, _), said in zip(self.asked, answers, strict=True)
+                Hidden(str(place), said, known=True)
+                for (_, place, _), said in zip(self.asked, answers, strict=True)
             ),
         )
         self.secrets.answered(name, hidden, self.session)

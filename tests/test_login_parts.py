@@ -580,11 +580,15 @@ def test_a_request_has_the_token_and_one_more_try_with_another_after_a_401(
     async def main() -> None:
         requests = Requests(store)
         assert await requests.ask(200) == ["Bearer access"]
-        assert requests.learned == [Hidden("token", token) for token in ("access", "refresh", "pw")]
+        assert requests.learned == [
+            Hidden("token", token, known=True) for token in ("access", "refresh", "pw")
+        ]
         assert await requests.ask(403) == ["Bearer access"]
         assert endpoint.asked == []
         assert await requests.ask(401, 401) == ["Bearer access", "Bearer new"]
-        assert requests.learned[3:] == [Hidden("token", token) for token in ("new", "second", "pw")]
+        assert requests.learned[3:] == [
+            Hidden("token", token, known=True) for token in ("new", "second", "pw")
+        ]
         ((_, _, headers),) = endpoint.asked
         assert headers == {"X-Tenant": "stage"}
         assert await requests.ask(200) == ["Bearer new"]
@@ -859,7 +863,7 @@ def test_a_client_obtains_its_login_in_place_of_the_one_that_was_refused(
     run("asyncio", main)
     expanded = {"grantType": "client_credentials", "clientId": "me"}
     assert asked == [("s", expanded, None)]
-    assert learned == [Hidden("token", "got")]
+    assert learned == [Hidden("token", "got", known=True)]
     kept = _places.keep(Login("s", "http://h", "kept"))
     assert _places.obtain(definition, expanded).access_token == "got"
     assert asked[1:] == [("s", expanded, kept.id)]

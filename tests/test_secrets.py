@@ -58,9 +58,9 @@ def test_a_secret_that_is_configured_quoted_is_found_unquoted() -> None:
         ("A", "~/some.path", False),
         ("A", "C:\\Users\\me", False),
         ("A", "./x-1-y-2", False),
-        ("A", "hunter2hunter", True),
-        ("A", "x_9-y", False),
-        ("A", "x_9-yz", True),
+        ("A", "hunter2hunter", False),
+        ("A", "q7Zk2-Wm9x-4TrB", True),
+        ("A", "0f8fad5b-d9cb-469f-a165-70867728950e", True),
         ("TOKEN", "https://h.example/x", False),
         ("A", "https://h.example/x1", False),
         ("the login in A", "plainword", True),
@@ -84,7 +84,7 @@ def test_the_scheme_before_a_secret_is_no_part_of_it(scheme: str) -> None:
     [
         (Hidden("login", "anna:pass-word-1"), ["anna:pass-word-1", "pass-word-1"]),
         (Hidden("login", "justatoken-1"), ["justatoken-1"]),
-        (Hidden("https://h", "anna:pass-word-1"), ["pass-word-1"]),
+        (Hidden("PROXY", "http://anna:pass-word-1@h/x"), ["anna:pass-word-1", "pass-word-1"]),
         (Hidden("the login in PROXY", "anna:p%40ss-word"), ["p%40ss-word", "p@ss-word"]),
         (
             Hidden("Authorization", "Basic " + base64.b64encode(b"anna:pass-word-1").decode()),
@@ -98,7 +98,7 @@ def test_the_password_of_a_login_is_a_secret_of_its_own(hidden: Hidden, found: l
     for one in found:
         assert secrets.without(f"<{one}>") == "<***>"
     assert secrets.without("anna is here") == "anna is here"
-    assert hidden.value not in repr(hidden)
+    assert found[0] not in repr(hidden)
     assert found[0] not in repr(secrets)
 
 
@@ -112,7 +112,7 @@ def test_of_a_secret_that_was_cut_off_half_is_enough_and_at_a_cut_four_character
     assert ("***" in secrets.without(f"it is {begun} and more")) is (length >= 18)
     for end in ("", "…", '"…', "… and so on"):
         said = secrets.without(f"it is {begun}{end}")
-        if length >= 18 or 4 <= length <= 12:
+        if length >= 4:
             assert said == f"it is ***{end}", length
         if length < 4:
             assert said == f"it is {begun}{end}"

@@ -11,6 +11,7 @@ from greenroom.protocol._config_redact import hides, redacted_server, secrets_of
 from greenroom.protocol.config import Config, ServerDefinition
 from greenroom.protocol.config_parse import parse_config, redacted
 from greenroom.protocol.errors import Problem
+from greenroom.protocol.secrets import Secrets
 
 URL = {"url": "https://h"}
 
@@ -28,7 +29,7 @@ SECRETS: list[tuple[dict[str, Any], set[str]]] = [
     ({"command": "x", "cwd": "/opt/ghp_abcdefgh1234"}, {"ghp_abcdefgh1234"}),
     ({"command": "x", "mystery": {"deep": ["planted", {"more": "other"}]}}, {"planted", "other"}),
     ({**URL, "headers": {"A": "planted"}}, {"planted"}),
-    ({**URL, "bearerToken": "planted"}, {"Bearer planted"}),
+    ({**URL, "bearerToken": "planted"}, {"Bearer planted", "planted"}),
     ({"url": "https://u:planted@h/?k=other#third"}, {"u:planted", "other", "third"}),
     ({**URL, "oauth": {"clientSecret": "planted", "clientId": "me", "scope": "a"}}, {"planted"}),
     ({**URL, "oauth": {"authorizationParams": {"a": "planted"}}}, {"planted"}),
@@ -96,11 +97,11 @@ def test_a_url_that_cannot_be_used_still_has_its_secrets() -> None:
     assert {"x\ny", "planted"} <= broken
 
 
-def test_a_value_of_a_session_is_a_credential_by_name() -> None:
+def test_a_value_of_a_session_is_a_credential_by_its_source() -> None:
     definition = ServerDefinition("s", command="x", env={"A": "${session.X} ${B}"})
-    named = {one.name: one.value for one in secrets_of(definition, {"session.X": "value", "B": "b"})}
-    assert named["the credential session.X"] == "value"
-    assert named["B"] == "b"
+    named = {one.name: one for one in secrets_of(definition, {"session.X": "value", "B": "b"})}
+    assert (named["X"].value, named["X"].known) == ("value", True)
+    assert (named["B"].value, named["B"].known) == ("b", False)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +111,9 @@ def test_a_value_of_a_session_is_a_credential_by_name() -> None:
 )  # fmt: skip
 def test_what_every_program_quotes_is_no_secret_and_a_longer_name_is_another(everyday: str) -> None:
     definition = ServerDefinition("s", command="x", inherit_env=True)
-    names = {one.name for one in secrets_of(definition, {everyday: "v", "USER_TOKEN": "w", "MY_LANG": "x"})}
-    assert names == {"USER_TOKEN", "MY_LANG"}
+    value = "q7Zk2Wm9x4TrB8Lp"
+    for name, shown in ((everyday, value), (f"{everyday}_TOKEN", "***"), (f"MY{everyday}ISH", "***")):
+        assert Secrets(secrets_of(definition, {name: value})).without(value) == shown, name
 
 
 @pytest.mark.parametrize(

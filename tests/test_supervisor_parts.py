@@ -469,7 +469,7 @@ def test_a_secret_that_only_the_settings_let_in_is_known_before_the_server_start
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ANY_API_KEY", "planted-in-the-environment")
-    monkeypatch.setenv("WHATEVER_ELSE", "planted-4711")
+    monkeypatch.setenv("WHATEVER_ELSE", "q7Zk2Wm9x4TrB8Lp")
     made, secrets, _ = connectors_of(Told(), Settings(inherit_env=True))
     definition = ServerDefinition("a", command="x", env={"A": "${ANY_API_KEY}"})
     connector: Any = made(definition, Address("a"), 1)
@@ -478,7 +478,7 @@ def test_a_secret_that_only_the_settings_let_in_is_known_before_the_server_start
         "planted-in-the-environment",
     )
     assert secrets.of_server("a", None).without("planted-in-the-environment") == "***"
-    assert secrets.of_server("a", None).without("planted-4711") == "***", "it is given that, too"
+    assert secrets.of_server("a", None).without("q7Zk2Wm9x4TrB8Lp") == "***", "it is given that, too"
 
 
 def test_a_child_of_ours_that_is_no_server_is_started_at_the_root_with_a_tag_that_no_server_has() -> None:
@@ -564,7 +564,7 @@ def test_what_is_asked_for_at_a_start_is_put_in_its_place_and_hidden_for_that_se
     monkeypatch.setattr(secret_commands, "answers", answers)
     monkeypatch.setattr(secret_keyring, "kept", kept)
     monkeypatch.setattr(
-        env_file, "variables_in", lambda file, name: {"PLAIN": f"{name}:{file}", "OWN": "of-the-file"}
+        env_file, "variables_in", lambda file, name: {"PLAIN_KEY": f"{name}-of-{file}", "OWN": "of-the-file"}
     )
     made, secrets, sessions = connectors_of(Told(), Settings(secret_timeout=3.5, connect_timeout=9.0))
     sessions.open("x", {"TOKEN": "planted-token"})
@@ -580,7 +580,7 @@ def test_what_is_asked_for_at_a_start_is_put_in_its_place_and_hidden_for_that_se
         complete = await connector._complete()
         assert complete.args == ("--key", "said-by-one", "said-by-two")
         assert dict(complete.env) == {
-            "PLAIN": "a:/the/.env",
+            "PLAIN_KEY": "a-of-/the/.env",
             "OWN": "mine",
             "A": "said-by-one",
             "B": "kept-in-keyring",
@@ -594,7 +594,7 @@ def test_what_is_asked_for_at_a_start_is_put_in_its_place_and_hidden_for_that_se
         else ("commands", "a", [("one", "args.1"), ("two", "args.2")], 3.5),
         ("keyring", "a", [("svc", "me", "env.B")], 3.5),
     ]
-    for text in ("said-by-one", "said-by-two", "kept-in-keyring", "a:/the/.env"):
+    for text in ("said-by-one", "said-by-two", "kept-in-keyring", "a-of-/the/.env"):
         assert secrets.of_server("a", session).without(text) == "***"
         if session is not None:
             assert secrets.of_server("a", None).without(text) == text

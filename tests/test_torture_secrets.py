@@ -352,8 +352,8 @@ def test_t40_an_exception_that_is_not_ours_says_what_it_says_and_not_what_it_was
 def test_t40_the_secrets_of_a_definition_are_what_its_file_and_its_environment_hold() -> None:
     entry = {
         "command": "x",
-        "args": ["--token", "${T}", "${D:-default-1}"],
-        "env": {"A": "value-12", "LOG": "debug", "HOME": "/home/me"},
+        "args": ["--token", "${T}", "${D_KEY:-default-1}"],
+        "env": {"A_TOKEN": "value-12", "LOG": "debug", "HOME": "/home/me"},
         "oauth": {"clientSecret": "inner-123"},
     }
     found = secrets_of(parse_config({"mcpServers": {"s": entry}}).servers["s"], {"T": "token-1234"})

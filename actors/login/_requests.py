@@ -119,7 +119,7 @@ class StoredLogin(httpx2.Auth):
         self._login = login
         if login is not None:
             tokens = (login.access_token, login.refresh_token, login.client_secret)
-            self._learn(Hidden("token", token) for token in tokens if token is not None)
+            self._learn(Hidden("token", token, known=True) for token in tokens if token is not None)
 
     def _other(self, login: Login | None) -> Login | None:
         if login is None:
