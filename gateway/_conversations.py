@@ -26,6 +26,7 @@ from ..actors import in_turns
 from ..protocol.config import EXPOSURES
 from ..protocol.errors import UsageError
 from ..protocol.events import Kind
+from ._arrivals import Arrivals
 from ._asked import tell_unbegun
 from ._beside import Beside
 from ._endpoint import ClientSession, Endpoint, Outlet
@@ -55,6 +56,7 @@ class Conversations:
         self._expose = _checked(expose)
         self._version = version
         self._note = note
+        self.arrivals = Arrivals(lambda: room.config.settings.max_queued_bytes)
         self._clients: dict[ClientSession, None] = {}
         # Of the direct door's clients, by their profiles.
         self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}
@@ -96,7 +98,8 @@ class Conversations:
         session.came_by(door, subject)
         async with session:
             exposure = self._exposure(expose, InSession(self._room, session), session.view)
-            client = Endpoint(exposure, self._version, note=self._note).open(outlet, spawn)
+            endpoint = Endpoint(exposure, self._version, note=self._note, arrivals=self.arrivals)
+            client = endpoint.open(outlet, spawn)
             client.on_introduced = session.introduced
             client.on_refused = partial(tell_unbegun, session, expose == "direct")
             self._clients[client] = None

@@ -25,10 +25,12 @@ import attrs
 import msgspec
 
 from ..protocol import jsonrpc as rpc
+from ..protocol.config import Settings
 from ..protocol.jsonrpc import RpcFault
 from ..protocol.large_message import plain_call, reading_client_line, reading_params
 from ..protocol.slices import Slices
 from ._answers import Answers, OpenJobs, open_jobs
+from ._arrivals import Arrivals
 from ._client_requests import ClientRequests
 from ._exposure import Exposure
 from ._jobs import Job, Spawn
@@ -62,13 +64,14 @@ class Endpoint:
     """What all client sessions of a gateway share.
 
     `version` is our own, which clients are told. `max_open` bounds the requests that one client may have in
-    flight. `note` is given the texts that belong in the log.
+    flight, and `arrivals` the bytes of all that wait. `note` is given the texts that belong in the log.
     """
 
     exposure: Exposure
     version: str
     max_open: int = 1024
     note: Callable[[str], None] = _no_note
+    arrivals: Arrivals = attrs.field(factory=lambda: Arrivals(lambda: Settings().max_queued_bytes))
 
     def open(self, outlet: Outlet, spawn: Spawn) -> ClientSession:
         """Open the session of one client. `spawn` runs a coroutine function in a task group that outlives the
@@ -125,8 +128,9 @@ class ClientSession:
                 self._initialize(rpc.read_client_line(initialize))
                 self.greeted = greeted
 
-    def receive(self, line: bytes, envelope: rpc.ClientMessage | None = None) -> None:
-        """Handle one line, or its `envelope`, if a door has read that already. Never raises."""
+    def receive(self, line: bytes, envelope: rpc.ClientMessage | None = None, size: int = 0) -> None:
+        """Handle one line, or its `envelope` (of a message of this `size`), if a door has read that already. Never
+        raises."""
         key = b""
         try:
             if envelope is None:
@@ -134,9 +138,11 @@ class ClientSession:
             key = rpc.read_id(envelope)
             method = envelope.method
             if key and method in JOBS:
-                self._begin(method, envelope, key)
+                job = self._begin(method, envelope, key)
+                if job.waits:
+                    self._hold(job, size or len(line))
             else:
-                self._take(envelope, key)
+                self._take(envelope, key, size or len(line))
         except Exception as error:
             self._refuse(key, line, error)
 
@@ -161,7 +167,9 @@ class ClientSession:
         try:
             method = envelope.method
             if key and method in JOBS:
-                self._begin(method, envelope, key, parts)
+                job = self._begin(method, envelope, key, parts)
+                if job.waits:
+                    self._hold(job, memoryview(envelope.params).nbytes)
             elif key and method is not None and method not in METHODS:
                 raise no_method(method)
             elif method is not None:
@@ -200,14 +208,14 @@ class ClientSession:
 
     # ---- incoming -------------------------------------------------------------------------------------------------
 
-    def _take(self, envelope: rpc.ClientMessage, key: bytes) -> None:
+    def _take(self, envelope: rpc.ClientMessage, key: bytes, size: int) -> None:
         method = envelope.method
         if method is None:
             self._take_answer(envelope, key)
         elif not key:
             self._take_notification(method, envelope)
         elif method in LISTS and self._exposure.settling_time:
-            self._list_later(method, envelope, key)
+            self._list_later(method, envelope, key, size)
         elif method in self._at_once:
             self._send(rpc.result_line(key, self._at_once[method](envelope)))
         else:
@@ -265,7 +273,7 @@ class ClientSession:
             raise no_method(envelope.method)
         return self._answers.stamped(result, cacheable=True) if modern else result
 
-    def _list_later(self, method: str, envelope: rpc.ClientMessage, key: bytes) -> None:
+    def _list_later(self, method: str, envelope: rpc.ClientMessage, key: bytes, size: int) -> None:
         """Answer a list later: part of what it should show is still being learned. All lists of one client
         wait no longer than until the same moment."""
         job = Job(self._answers, self._spawn, key, method, envelope.params)
@@ -276,6 +284,7 @@ class ClientSession:
         if self._lists_by is None:
             self._lists_by = anyio.current_time() + self._exposure.settling_time
         job.run(partial(_settle_and_list, self._exposure, job, self._lists_by))
+        self._hold(job, size)
 
     def _begin(
         self,
@@ -283,7 +292,7 @@ class ClientSession:
         envelope: rpc.ClientMessage,
         key: bytes,
         parts: Mapping[str, msgspec.Raw] | None = None,
-    ) -> None:
+    ) -> Job:
         """Begin a request that may take time, as a job. `parts`: those of its params, if they are read already."""
         job = Job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
@@ -303,6 +312,18 @@ class ClientSession:
                 raise no_method(job.method)
         except Exception as error:
             job.broke(error)
+        return job
+
+    def _hold(self, job: Job, size: int) -> None:
+        """No call has taken the request over: count it among what waits at the doors, or end it if that is too much."""
+        arrivals = self._endpoint.arrivals
+        try:
+            arrivals.take(size)
+        except RpcFault as fault:
+            self.on_refused(job, closing=False, doubled=False)
+            job.broke(fault)
+        else:
+            job.on_handed_over = partial(arrivals.give_back, size)
 
     def _look_into(self, job: Job, parts: Mapping[str, msgspec.Raw] | None = None) -> None:
         """Read the parts of a request: its era, its `_meta`, its progress token. Raises `RpcFault`."""

@@ -54,6 +54,8 @@ class Job:
     meta: Mapping[str, Any] | None = None
     token: Any = None
     modern: bool = False
+    waits: bool = True  # at the door: it has not ended, and no call has taken it over
+    on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
     is_large: bool = False  # `raw` is megabytes, and nobody may decode it in one go
     _ended: bool = False
     _call: CallLike | None = None
@@ -93,6 +95,9 @@ class Job:
         if not self._ended:
             self._ended = True  # as in `_end`; nearly every call of a tool ends here, so a step is saved
             self._call = None
+            self.waits = False
+            if self.on_handed_over is not None:
+                self._hand_over()
             self._sink.job_raw(self, result, modern=modern, filled=filled)
 
     @property
@@ -139,6 +144,9 @@ class Job:
         """From now on, cancelling the job cancels `call`. The call may have ended already."""
         if not self._ended:
             self._call = call
+            self.waits = False
+            if self.on_handed_over is not None:
+                self._hand_over()
 
     def let_go(self) -> None:
         """Follow no call any more: the call goes on after the job's end."""
@@ -166,8 +174,16 @@ class Job:
         if self._ended:
             return False
         self._ended = True
+        self.waits = False
+        if self.on_handed_over is not None:
+            self._hand_over()
         self._call = None  # its callback refers to this job: a cycle would need the garbage collector
         return True
+
+    def _hand_over(self) -> None:
+        done, self.on_handed_over = self.on_handed_over, None
+        if done is not None:
+            done()
 
     async def _contained(self, work: Work, number: int) -> None:
         """Run the job's task. A bug in it ends the job, is reported, and affects nothing else. It is also a

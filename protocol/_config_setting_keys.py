@@ -146,7 +146,7 @@ SETTING_KEYS: Final = (
         "maxQueuedBytes",
         "max_queued_bytes",
         count("bytes", least=1024),
-        "Parameters of all calls in the room that are accepted and not yet sent.",
+        "Parameters of all calls in the room that are accepted and not yet sent; as much again may wait at the doors.",
     ),
     Key(
         "restartBackoff",

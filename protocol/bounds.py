@@ -270,6 +270,12 @@ BOUNDS: Final = (
         setting="max_queued_bytes",
     ),
     Bound(
+        "requests that wait at the doors: for the rest of their body, or until their tool is found",
+        "bytes",
+        "the next one is refused",
+        setting="max_queued_bytes",
+    ),
+    Bound(
         "one kind of oddity of a server, in the log",
         "lines",
         "it is only counted, and the count is logged",

@@ -249,7 +249,7 @@ class Unavailable(CallError):
 
 
 class Busy(CallError):
-    """The server's bounds are full. Not sent; retry after `retry_after` seconds."""
+    """The server's bounds are full, or the room's (then `server` is ""). Not sent; retry after `retry_after` s."""
 
     code = "server_busy"
 
@@ -263,8 +263,9 @@ class Busy(CallError):
         retry_after: float,
         why: str = "",
     ) -> None:
+        who = f'Server "{server}"' if server else "The room"
         super().__init__(
-            f'Server "{server}" is busy: {in_flight} calls in flight, {queued} queued, the oldest for '
+            f"{who} is busy: {in_flight} calls in flight, {queued} queued, the oldest for "
             f"{oldest_age:.1f}s{'; ' + why if why else ''}. Retry in {retry_after:.1f}s.",
             server=server,
         )

@@ -19,6 +19,7 @@ from ..actors import Call, ServerActor, Sync
 from ..protocol.audit import Asked
 from ..protocol.config import Scrub
 from ..protocol.errors import (
+    Busy,
     CallError,
     CallTimeout,
     GreenroomError,
@@ -28,7 +29,7 @@ from ..protocol.errors import (
     UsageError,
 )
 from ..protocol.index import Index
-from ..protocol.jsonrpc import WireFault, decode_result
+from ..protocol.jsonrpc import WireFault, decode_result, weigh
 from ..protocol.large_json import LARGE
 from ._decoding import decoded_in_turns, scrubbed_in_turns
 from ._profile_view import ProfileView
@@ -146,6 +147,21 @@ class Caller:
         except CallError as error:
             self.refused(error)
             raise
+
+    @contextmanager
+    def holding(self, arguments: object, server: str | None) -> Generator[None]:
+        """Put this around the search for the server of a call: its arguments count among those that wait. Raises
+        `Busy`."""
+        context = self.live.context
+        size, most = weigh(arguments), context.settings.max_queued_bytes
+        if context.queued_bytes + size > most:
+            why = f"the parameters of waiting calls would be over {most:,} bytes"
+            raise Busy(server or "", in_flight=0, queued=0, oldest_age=0.0, retry_after=1.0, why=why)
+        context.queued_bytes += size
+        try:
+            yield
+        finally:
+            context.queued_bytes -= size
 
     # ---- for an audit -----------------------------------------------------------------------------------------------
 

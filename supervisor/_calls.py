@@ -82,7 +82,10 @@ class Calls:
         try:
             if target is None:
                 wait_by, leases = self._caller.wait_by(), ExitStack()
-                with self._caller.counting_refusals(Asked("tools/call", tool, server, arguments)):
+                with (
+                    self._caller.counting_refusals(Asked("tools/call", tool, server, arguments)),
+                    self._caller.holding(arguments, server),
+                ):
                     target = await self._names.find(tool, server, leases, wait_by)
             try:
                 call = self.start_call(

@@ -20,6 +20,7 @@ import pytest
 from tests.support import run, run_virtual
 from tests.support.door_rooms import CREATE_ISSUE, README, FakeRoom
 
+from greenroom.gateway._arrivals import Arrivals
 from greenroom.gateway._http_door import (
     Access,
     Caller,
@@ -427,7 +428,7 @@ def test_whatever_progress_token_a_client_without_a_session_gives_it_hears_progr
     async def main() -> None:
         visitor = Visitor(Caller(), None, Rules(), {}, lambda _work: None)
 
-        def receive(_line: bytes, envelope: rpc.ClientMessage) -> None:
+        def receive(_line: bytes, envelope: rpc.ClientMessage, _size: int) -> None:
             meta = json.loads(bytes(envelope.params))["_meta"]
             if "progressToken" in meta:
                 visitor.send(note("notifications/progress", progressToken=meta["progressToken"], progress=5))
@@ -968,7 +969,7 @@ class Guest:
         self.in_flight = 0
         self.heard: list[str | None] = []
 
-    def receive(self, line: bytes, envelope: Any = None) -> None:
+    def receive(self, line: bytes, envelope: Any = None, _size: int = 0) -> None:
         message = envelope or rpc.read_client_line(line)
         self.heard.append(message.method)
         key = rpc.read_id(message)
@@ -983,6 +984,7 @@ class Guests:
         self.all: list[Guest] = []
         self.looked_up: list[tuple[Any, Any]] = []
         self.refuses = False
+        self.arrivals = Arrivals(lambda: 1 << 20)
 
     @asynccontextmanager
     async def open(self, outlet: Any, _spawn: Any, **how: Any) -> AsyncGenerator[Guest]:

@@ -16,10 +16,12 @@ import anyio
 import anyio.abc
 
 from ...protocol import jsonrpc as rpc
+from ...protocol.jsonrpc import RpcFault
+from .._arrivals import Arriving
 from ._access import Access
 from ._caller import Caller
 from ._oauth import WELL_KNOWN
-from ._refusals import Refusal, ending, no_such_path, not_allowed
+from ._refusals import Refusal, busy, ending, no_such_path, not_allowed
 from ._request import Gone, Receive, Request, Scope, Send
 from ._routing import Read, UnsupportedVersion, check_mirrored, read_message, read_stateless
 from ._rules import Rules
@@ -181,7 +183,12 @@ class HttpDoor:
         kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
             raise Refusal(415, "Unsupported Media Type: Content-Type must be application/json.")
-        message = await read_message(await request.body(self._rules.max_body, self._rules.body_time))
+        try:
+            with Arriving(self._conversations.arrivals) as arriving:
+                body = await request.body(self._rules.max_body, self._rules.body_time, arriving)
+                message = await read_message(body)
+        except RpcFault as fault:
+            raise busy(fault) from None
         if _is_stateless(request):
             await self._post_stateless(message, request, caller, profile)
         else:

@@ -16,7 +16,7 @@
 | not JSON, not one JSON-RPC message | 400 with -32700, -32600 |
 | 2026-07-28: a header that contradicts the body | 400 with -32020 |
 | an unknown version / a method that 2026-07-28 does not have | 400 with -32022 / 404 with -32601 |
-| too many sessions, too many requests at once, the gateway is ending | 503, with `Retry-After` |
+| too many sessions, too many requests or bytes of them at once, the gateway is ending | 503, with `Retry-After` |
 | `initialize` and other requests that are answered | 200 |
 | a notification, or an answer to our question | 202 |
 | DELETE | 200 |
@@ -64,6 +64,7 @@ class Refusal(Exception):
         *headers: tuple[bytes, bytes],
         code: int = rpc.INVALID_REQUEST,
         key: bytes = b"",
+        data: object = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -71,10 +72,11 @@ class Refusal(Exception):
         self.code = code
         self.message = message
         self.key = key
+        self.data = data
 
     @property
     def body(self) -> bytes:
-        return rpc.error_line(self.key, RpcFault(self.code, self.message))
+        return rpc.error_line(self.key, RpcFault(self.code, self.message, self.data))
 
 
 def no_session() -> Refusal:
@@ -92,6 +94,10 @@ def not_allowed(*methods: str) -> Refusal:
 
 def ending() -> Refusal:
     return Refusal(503, "The gateway is shutting down; nothing was done.", _RETRY, code=rpc.SERVER_ERROR)
+
+
+def busy(fault: RpcFault) -> Refusal:
+    return Refusal(503, fault.message, _RETRY, CLOSE, code=fault.code, data=fault.data)
 
 
 def too_many(what: str) -> Refusal:

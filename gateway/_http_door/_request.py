@@ -11,6 +11,7 @@ import anyio.lowlevel
 from ...actors import Values
 from ...protocol.bounds import HTTP_HEAD_BYTES
 from ...protocol.large_message import LARGE_MESSAGE
+from .._arrivals import Arriving
 from .._begun import Begun
 from ._refusals import CLOSE, JSON, Refusal
 
@@ -85,10 +86,11 @@ class Request:
                 return True
         return False
 
-    async def body(self, most: int, within: float) -> bytes | bytearray:
+    async def body(self, most: int, within: float, arriving: Arriving | None = None) -> bytes | bytearray:
         """The whole body, on one line: without newlines, which in JSON are white space, and which must not reach a
-        server that reads lines. A large one is a `bytearray`. Raises `Refusal` when it is larger than `most`, has more
-        values than a message may have, or takes longer than `within`."""
+        server that reads lines. A large one is a `bytearray`. What comes in pieces is counted as `arriving`. Raises
+        `Refusal` when it is larger than `most`, has more values than a message may have, or takes longer than
+        `within`; `RpcFault` when too much waits at the doors."""
         length = self.headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > _DIGITS or int(length) > most:
             raise self._too_large(most)
@@ -100,7 +102,8 @@ class Request:
                 with anyio.fail_after(within):
                     event = _told(await receiving)
                     piece: bytes = event.get("body", b"")
-                    body = await self._whole(piece, most) if event.get("more_body") else _on_one_line(piece)
+                    is_all = not event.get("more_body")
+                    body = _on_one_line(piece) if is_all else await self._whole(piece, most, arriving)
         except TimeoutError:
             raise Refusal(408, "Request Timeout: the body did not arrive in time.") from None
         if len(body) > most:
@@ -108,12 +111,14 @@ class Request:
         self.is_read = True
         return body
 
-    async def _whole(self, first: bytes, most: int) -> bytes | bytearray:
+    async def _whole(self, first: bytes, most: int, arriving: Arriving | None) -> bytes | bytearray:
         """A body that comes in pieces. Each is looked at as it comes, so that a large one is never gone through at
         once."""
         held, piece, is_last, values = bytearray(), first, False, None
         while True:
             held += (piece := _on_one_line(piece))
+            if arriving is not None:
+                arriving.add(len(piece))
             values, over = Values.counted(values, piece, held)
             if over:
                 raise Refusal(413, f"Content Too Large: the request has more than {over}.")

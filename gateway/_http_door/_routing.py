@@ -61,13 +61,14 @@ Parts = Mapping[str, msgspec.Raw]
 
 @attrs.frozen
 class Read:
-    """A message that was read: its envelope, and its id (empty: it has none). `parts` are those of the params of a
-    large request, which nobody may read in one go; None for any other message."""
+    """A message that was read: its envelope, its id (empty: it has none), and its size. `parts` are those of the params
+    of a large request, which nobody may read in one go; None for any other message."""
 
     envelope: rpc.ClientMessage
     key: bytes
     parts: Parts | None = None
     is_large: bool = False
+    size: int = 0
 
     @property
     def is_request(self) -> bool:
@@ -78,7 +79,7 @@ class Read:
         if self.is_large:
             client.take_large(self.envelope, self.key, self.parts)
         else:
-            client.receive(b"", self.envelope)
+            client.receive(b"", self.envelope, self.size)
 
 
 async def read_message(body: bytes | bytearray) -> Read:
@@ -97,7 +98,7 @@ async def read_message(body: bytes | bytearray) -> Read:
         raise Refusal(400, fault.message, code=fault.code, key=key) from None
     if message.method is None and not bytes(message.result) and not bytes(message.error):
         raise Refusal(400, "Invalid request: it has no method.")
-    return Read(message, key, parts, is_large)
+    return Read(message, key, parts, is_large, len(body))
 
 
 def progress_token(message: Read) -> object:
@@ -228,7 +229,7 @@ def with_id(said: Stateless, number: int, token: bool) -> Read:
         else:
             parts = {**parts, "_meta": meta}
     envelope = rpc.ClientMessage(said.method, params, id=msgspec.Raw(key))
-    return Read(envelope, key, parts, message.is_large)
+    return Read(envelope, key, parts, message.is_large, message.size)
 
 
 def answer_under(key: bytes, number: int, line: bytes) -> bytes:
