@@ -16,7 +16,7 @@ from ..protocol.errors import (
     ServerLost,
     UsageError,
 )
-from ..protocol.jsonrpc import WireFault, decode_result, encode_json
+from ..protocol.jsonrpc import INVALID_PARAMS, WireFault, decode_result, encode_json
 from ..protocol.scrubbing import scrubbed
 from ._messages import describe
 
@@ -93,7 +93,14 @@ def answered_with(server: str, call: Call, error: RpcError) -> CallError:
     """The server answered with an error, or with something that is not an answer."""
     if error.fault:
         return ProtocolFault(error.message, server=server, reach=call.reach, tool=call.tool)
-    return RemoteError(error.message, server=server, rpc_code=error.code, data=error.data, tool=call.tool)
+    return RemoteError(
+        error.message,
+        server=server,
+        rpc_code=error.code,
+        data=error.data,
+        tool=call.tool,
+        http_status=400 if error.code == INVALID_PARAMS else 502,
+    )
 
 
 def without_secrets(error: RpcError, known: Secrets) -> RpcError:

@@ -88,6 +88,19 @@ class Target:
         except ValueError:
             return {}
 
+    def as_dict(self) -> dict[str, Any]:
+        """What a program shows of it, as plain JSON: its fields by their names."""
+        changed = {} if self.changed is None else {"changed": list(self.changed)}
+        return {
+            "name": self.name,
+            "server": self.server,
+            "kind": self.kind,
+            "original": self.original,
+            "description": self.description,
+            "input_schema": self.schema(),
+            **changed,
+        }
+
     def schema(self) -> dict[str, Any]:
         """The schema of its arguments: always an object schema with `properties`. When the server gives none, or
         one that makes no sense, it allows any object. It is a copy, so you may change it."""

@@ -13,7 +13,7 @@ The families tell who is at fault:
   `ApprovalDenied`, `ApprovalNeeded`;
 - *the owner*, who has not decided yet: `ToolChanged`;
 - *nobody, but not now*: `Unavailable`, `Busy`, `ServerDown`, `NeedsAuth`, `Drained`, `RoomClosed`;
-- *the server*: `ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`, `ProtocolFault`;
+- *the server*: `ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`, `ToolFailed`, `ProtocolFault`;
 - *Greenroom*: `Bug`, and `TaskNeeded`, because it does not support tasks.
 
 No error ever shows a user a traceback.
@@ -22,7 +22,7 @@ No error ever shows a user a traceback.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import attrs
@@ -45,11 +45,19 @@ class GreenroomError(Exception):
     """Root of everything Greenroom raises on purpose."""
 
     code: str = "error"  # for programs; each class has a default, and an instance may have another code
+    _http_status: int = 500
 
     @property
     def message(self) -> str:
         """The text for a person, without the class name."""
         return str(self)
+
+    @property
+    def http_status(self) -> int:
+        """The HTTP status with which a web service answers a request of its own that failed with this error, if the
+        names and arguments came from its client: 4xx, the client can mend it; 502 and 504, the server behind failed;
+        503, later it may work."""
+        return self._http_status
 
     def as_dict(self) -> dict[str, Any]:
         """The error as a dict, for a log or an answer in JSON: `code`, `message`, and all its fields."""
@@ -138,6 +146,7 @@ class UsageError(CallError):
     error is about no server."""
 
     code = "invalid_request"
+    _http_status = 400
 
     def __init__(self, message: str, *, code: str | None = None, server: str = "") -> None:
         super().__init__(message, server=server)
@@ -158,6 +167,7 @@ class UnknownServer(UsageError):
     """No server of that name is configured."""
 
     code = "server_not_found"
+    _http_status = 404
 
     def __init__(self, server: str, known: Sequence[str] = ()) -> None:
         hint = f" Configured: {some_of(known)}." if known else " No servers are configured."
@@ -169,6 +179,7 @@ class UnknownTool(UsageError):
     """No tool has that name."""
 
     code = "tool_not_found"
+    _http_status = 404
 
     def __init__(self, tool: str, *, message: str | None = None, suggestions: Sequence[str] = ()) -> None:
         hint = f" Did you mean: {', '.join(suggestions)}" if suggestions else ""
@@ -181,6 +192,7 @@ class UnknownPrompt(UsageError):
     """No prompt has that name."""
 
     code = "prompt_not_found"
+    _http_status = 404
 
     def __init__(self, prompt: str, known: Sequence[str] = ()) -> None:
         hint = f" There are: {some_of(known)}." if known else " No prompts are known."
@@ -192,6 +204,7 @@ class UnknownResource(UsageError):
     """No server is known to have that URI, or more than one may have it."""
 
     code = "resource_not_found"
+    _http_status = 404
 
     def __init__(self, uri: str, servers: Sequence[str] = ()) -> None:
         hint = f" Specify a server: {some_of(servers)}." if servers else " No server has resources."
@@ -231,12 +244,14 @@ class BadArguments(CallError):
     """The arguments cannot be written as JSON, so the call was not sent."""
 
     code = "invalid_request"
+    _http_status = 400
 
 
 class Unavailable(CallError):
     """The server failed recently and its gate is shut. Not sent; retry after `retry_in` seconds."""
 
     code = "server_unavailable"
+    _http_status = 503
 
     def __init__(self, server: str, *, failed_ago: float, retry_in: float, reason: str = "") -> None:
         text = f'Server "{server}" not available (failed {round(failed_ago)}s ago)'
@@ -252,6 +267,7 @@ class Busy(CallError):
     """The server's bounds are full, or the room's (then `server` is ""). Not sent; retry after `retry_after` s."""
 
     code = "server_busy"
+    _http_status = 503
 
     def __init__(
         self,
@@ -279,12 +295,14 @@ class ServerDown(CallError):
     """The server was stopped, disabled or removed, and a call does not bring it back. Not sent."""
 
     code = "server_not_connected"
+    _http_status = 503
 
 
 class NeedsAuth(CallError):
     """The server wants a login. Not sent; log in, then connect again."""
 
     code = "auth_required"
+    _http_status = 503
 
 
 class SessionNeeded(CallError):
@@ -298,6 +316,7 @@ class CredentialNeeded(SessionNeeded):
     session. Nothing was started. `variables`: the missing ones."""
 
     code = "credential_needed"
+    _http_status = 403
 
     def __init__(self, server: str, variables: tuple[str, ...], *, has_session: bool = True) -> None:
         names = ", ".join(f"${{session.{name}}}" for name in variables)
@@ -315,6 +334,7 @@ class TaskNeeded(CallError):
     """The tool runs only as a task, and tasks are not supported. Not sent."""
 
     code = "task_needed"
+    _http_status = 501
 
     @classmethod
     def of(cls, tool: str, server: str) -> TaskNeeded:
@@ -329,6 +349,7 @@ class ApprovalDenied(CallError):
     """A person, or the program that embeds the room, did not allow the call. Not sent."""
 
     code = "approval_denied"
+    _http_status = 403
 
     def __init__(self, tool: str, server: str) -> None:
         text = f'The call of tool "{tool}" of server "{server}" was not allowed; it was not sent.'
@@ -340,6 +361,7 @@ class ApprovalNeeded(CallError):
     "expired", was "dismissed" or "failed"; the server was "changed" meanwhile; or too many calls wait ("busy")."""
 
     code = "approval_required"
+    _http_status = 403
 
     def __init__(self, tool: str, server: str, reason: str, why: str, question: str = "") -> None:
         text = f'The call of tool "{tool}" of server "{server}" needs a person\'s approval, and {why}; it was not sent.'
@@ -352,24 +374,28 @@ class ToolChanged(CallError):
     """The tool's definition has changed, and its owner has not accepted that yet. Not sent."""
 
     code = "tool_changed"
+    _http_status = 503
 
 
 class Drained(CallError):
     """The server was asked to drain and the call was not done at the deadline."""
 
     code = "drained"
+    _http_status = 503
 
 
 class RoomClosed(CallError):
     """The room has been closed, or is closing. Not sent."""
 
     code = "server_not_connected"
+    _http_status = 503
 
 
 class ConnectFailed(CallError):
     """The server could not be started, or the handshake failed. Not sent. `reason`: the message without the server."""
 
     code = "connect_failed"
+    _http_status = 502
 
     def __init__(
         self,
@@ -387,6 +413,8 @@ class ConnectFailed(CallError):
 
 class ServerLost(CallError):
     """The connection ended during the call: end of file, exit, a broken pipe, or an expired session."""
+
+    _http_status = 502
 
     def __init__(
         self,
@@ -407,6 +435,7 @@ class CallTimeout(CallError):
     """No answer in time. If it was sent, it may still have run."""
 
     code = "timeout"
+    _http_status = 504
 
     def __init__(
         self, message: str, *, server: str, reach: Reach, tool: str | None = None, timeout: float
@@ -419,24 +448,45 @@ class RemoteError(CallError):
     """The server answered with a JSON-RPC error. `rpc_code`, `rpc_message` and `data` are as the server sent them."""
 
     def __init__(
-        self, message: str, *, server: str, rpc_code: int, data: Any = None, tool: str | None = None
+        self,
+        message: str,
+        *,
+        server: str,
+        rpc_code: int,
+        data: Any = None,
+        tool: str | None = None,
+        http_status: int = 502,
     ) -> None:
         super().__init__(message, server=server, reach=Reach.ANSWERED, tool=tool)
         self.rpc_code = rpc_code
         self.rpc_message = message
         self.data = data
+        self._http_status = http_status  # 400 when the server refuses the arguments
+
+
+class ToolFailed(CallError):
+    """The tool was called and reports a failure: what `ToolResult.or_raise` raises. `result` has what it said."""
+
+    code = "tool_error"
+    _http_status = 422
+
+    def __init__(self, message: str, *, server: str, tool: str | None, result: Mapping[str, Any]) -> None:
+        super().__init__(message, server=server, reach=Reach.ANSWERED, tool=tool)
+        self.result = result
 
 
 class InputRefused(CallError):
     """The server needs more input from its client before it can answer, and did not get it."""
 
     code = "input_refused"
+    _http_status = 422
 
 
 class ProtocolFault(CallError):
     """The server's answer to this call breaks the protocol (not JSON-RPC, over the line bound, not an object)."""
 
     code = "protocol_error"
+    _http_status = 502
 
 
 class Bug(CallError):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 from ._sdk_types import sdk_types
+from .errors import ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,13 +39,27 @@ class ToolResult:
 
     @property
     def structured(self) -> Any:
-        """`structuredContent`, or None."""
+        """`structuredContent`, or None. A tool that failed gives none, or one that says why: look at `is_error` first,
+        or write `(await room.call(…)).or_raise().structured`."""
         return self.raw.get("structuredContent")
 
     @property
     def is_error(self) -> bool:
         """True when the *tool* reports failure; the call itself went well."""
         return self.raw.get("isError") is True
+
+    def or_raise(self) -> ToolResult:
+        """This result, or `ToolFailed` when the tool reports failure: for code that has one way for all that fails."""
+        if not self.is_error:
+            return self
+        name, server = (self.target.name, self.target.server) if self.target is not None else (None, "")
+        text = self.text or "it does not say why"
+        raise ToolFailed(f'Tool "{name}" failed: {text}', server=server, tool=name, result=self.raw)
+
+    @property
+    def images(self) -> list[dict[str, Any]]:
+        """The image blocks: each has `data` (base64) and `mimeType`."""
+        return [block for block in self.content if block.get("type") == "image"]
 
     @property
     def text(self) -> str:

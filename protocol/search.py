@@ -9,7 +9,7 @@ patterns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -30,6 +30,10 @@ class Match:
     target: Target
     score: int = 0
 
+    def as_dict(self) -> dict[str, Any]:
+        """The tool as plain JSON, with its `score`."""
+        return {**self.target.as_dict(), "score": self.score}
+
 
 @attrs.frozen
 class SearchPage:
@@ -42,6 +46,11 @@ class SearchPage:
     @property
     def has_more(self) -> bool:
         return self.next_offset is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The page as plain JSON: `matches`, `total`, `next_offset`."""
+        matches = [match.as_dict() for match in self.matches]
+        return {"matches": matches, "total": self.total, "next_offset": self.next_offset}
 
 
 def search(

@@ -99,9 +99,10 @@ _KEYS: Final[Mapping[str, str]] = {
 
 
 def json_of(status: ServerStatus) -> dict[str, Any]:
-    """Every field by its name in JSON; seconds to one decimal. `cached` says whether `toolCount` is known."""
+    """Every field by its name in JSON; seconds to one decimal. `cached` says whether `toolCount` is known. The server's
+    name is `server`, as everywhere; `name` is the older word for it, and stays."""
     said = {key: _plain(getattr(status, name)) for name, key in _KEYS.items()}
-    return {**said, "cached": status.cached}
+    return {"server": status.server, **said, "cached": status.cached}
 
 
 def _plain(value: Any) -> Any:

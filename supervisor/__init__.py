@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from .._first_use import first_use
 
 if TYPE_CHECKING:
+    from ._call_stream import CallStream
+    from ._calls import OwnTool
     from ._drain_report import DrainReport
     from ._profile_view import ProfileView
     from ._reload import ReloadPlan
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from .config_files import find_files, load_config
 
 _HOMES = {
+    "._call_stream": ("CallStream",),
+    "._calls": ("OwnTool",),
     "._drain_report": ("DrainReport",),
     "._profile_view": ("ProfileView",),
     "._reload": ("ReloadPlan",),
@@ -31,8 +35,10 @@ _HOMES = {
 }
 
 __all__ = [
+    "CallStream",
     "DrainReport",
     "Greenroom",
+    "OwnTool",
     "ProfileView",
     "ReloadPlan",
     "Session",

@@ -12,9 +12,9 @@ repeat all twenty public methods only to pass them on. In return, nothing may be
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio.lowlevel
 
@@ -33,6 +33,10 @@ from ._names import Names
 from ._told import restart_outdated, tell_roots_changed
 from ._updates import Updates, is_modern, subscribe, subscribed, unsubscribe
 
+if TYPE_CHECKING:  # imported when first used: most rooms need none of it
+    from ..protocol.chat import Format, Told, ToolCall
+    from ._call_stream import CallStream
+
 _PLAIN: Final = (dict, type(None))  # nearly always; whether it is another `Mapping` takes longer to find out
 _SET_LEVEL: Final = "logging/setLevel"
 _CHANGES: Final = frozenset({_SET_LEVEL, "resources/unsubscribe", "initialize"})  # the server, for everybody
@@ -41,6 +45,15 @@ _ONLY_LOOK: Final = frozenset(
 )
 
 Progress = Callable[[Mapping[str, Any]], None]
+
+
+class OwnTool(Protocol):
+    """A tool for a model that is no server's."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def run(self, arguments: Mapping[str, Any], /) -> ToolResult: ...
 
 
 class Calls:
@@ -105,12 +118,117 @@ class Calls:
             if leases is not None:
                 leases.close()
         answer = await call.wait()
-        scrubber = self.scrubber(target.server, Scrub.ALL)
+        if len(answer) >= LARGE or self.scrubber(target.server, Scrub.ALL) is not None:
+            return await self._result(target, answer, Scrub.ALL)
+        return ToolResult(tool_result(answer, target), target)
+
+    @asynccontextmanager
+    async def stream_call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        server: str | None = None,
+        timeout: float | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[CallStream]:
+        """`call`, with its progress as an async iterator:
+
+        `async with room.stream_call("build") as run: async for progress in run: …`, then `await run.result()`.
+
+        Leaving the block before the call has ended cancels it. On entering, this raises what `call` raises for a call
+        that is not accepted; `result` raises the rest.
+        """
+
+        from ._call_stream import CallStream
+
+        async def read(call: Call) -> ToolResult:
+            return await self._result(target, await call.wait(), Scrub.ALL)
+
+        stream = CallStream(read)
+        call: Call | None = None
+        try:
+            target, call = await self._start(
+                tool,
+                arguments,
+                stream.ended,
+                server=server,
+                timeout=timeout,
+                on_progress=stream.progressed,
+                meta=meta,
+            )
+            yield stream
+        finally:
+            if call is not None:
+                call.cancel()
+
+    async def run_tool_calls(
+        self, calls: Iterable[Any] | None, format: Format, *, also: Iterable[OwnTool] = ()
+    ) -> list[dict[str, Any]]:
+        """Call the tools that a model wants to call, all at once. Returns the messages to put behind the model's own,
+        in the order of `calls`. Nothing is raised for a call that goes wrong: the model is told why, and what to do.
+
+        `format="openai"`: `calls` are the `tool_calls` of a chat completion's message, or the `output` of a response.
+        `format="anthropic"`: the `content` of a message. What is no tool call is passed over. Texts are cut as for the
+        `mcp` tool, and lose credentials as there (`scrub`). `also`: further tools, such as a `SearchTool`.
+        """
+        from ..protocol.chat import read_calls, told_back
+
+        wanted = read_calls(calls, format)
+        own = {tool.name: tool for tool in also}
+        told: dict[int, Told] = {}
+
+        async def run(number: int, call: ToolCall) -> None:
+            told[number] = await self._told_of(call, own.get(call.name))
+
+        async with anyio.create_task_group() as tasks:
+            for number, call in enumerate(wanted):
+                tasks.start_soon(run, number, call)
+        return told_back([told[number] for number in range(len(wanted))], format)
+
+    async def _told_of(self, call: ToolCall, own: OwnTool | None) -> Told:
+        """Run one call of a model. The model is told every error, but not a cancellation."""
+        from ..protocol.chat import Told
+        from ..protocol.shown import expected_parameters
+
+        if call.problem:
+            return Told.failed(call, call.problem)
+        try:
+            if own is not None:
+                result = await own.run(call.arguments)
+            else:
+                target, running = await self._start(call.name, call.arguments, None)
+                result = await self._result(target, await running.wait(), Scrub.MCP)
+        except CallError as error:
+            found = self.index.get(call.name)
+            return Told.failed(call, error.message + expected_parameters(found, error.message))
+        settings = self._caller.live.context.settings
+        blocks = result.for_model(max_bytes=settings.output_max_bytes, max_lines=settings.output_max_lines)
+        return Told(call, blocks, result.is_error)
+
+    async def _start(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None,
+        on_end: Callable[[Call], None] | None,
+        *,
+        server: str | None = None,
+        **options: Any,
+    ) -> tuple[Target, Call]:
+        """Find a tool, as `call` does, and start its call. `options`: those of `start_call`."""
+        wait_by = self._caller.wait_by()
+        with ExitStack() as leases:
+            with self._caller.counting_refusals(Asked("tools/call", tool, server, arguments)):
+                target = await self._names.find(tool, server, leases, wait_by)
+            return target, self.start_call(target, arguments, on_end, wait_by=wait_by, **options)
+
+    async def _result(self, target: Target, answer: bytes, door: Scrub) -> ToolResult:
+        scrubber = self.scrubber(target.server, door)
         if scrubber is not None:
             answer = await scrubbed_in_turns(scrubber.scrubbing(answer))
-        if len(answer) >= LARGE:
-            return ToolResult(await tool_result_in_turns(answer, target), target)
-        return ToolResult(tool_result(answer, target), target)
+        large = len(answer) >= LARGE
+        raw = await tool_result_in_turns(answer, target) if large else tool_result(answer, target)
+        return ToolResult(raw, target)
 
     def start_call(
         self,

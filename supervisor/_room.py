@@ -163,8 +163,9 @@ class Greenroom(Calls):
 
     @property
     def drain_report(self) -> DrainReport | None:
-        """How the calls of this room ended; None until it has closed."""
-        return self._runtime.report
+        """How the calls of this room ended. While it is open: those so far, and how many are `open`. None before it is
+        opened."""
+        return self._runtime.report_so_far
 
     @property
     def refusals(self) -> Mapping[str, int]:

@@ -56,7 +56,7 @@ from ._callbacks import Callbacks
 from ._closing import Closing
 from ._connectors import Connectors
 from ._core_supervision import keep_running
-from ._drain_report import DrainReport
+from ._drain_report import DrainReport, report_of
 from ._failures import note_callback, note_timer, sole
 from ._learned import Recalled, entry_of, recall
 from ._pins import Pins, heed_changes
@@ -411,15 +411,14 @@ class Runtime:
         self.guard.close()
         self.room_host.close()
         self.context.events.close()
-        tally = self.context.tally
-        self.report = DrainReport(
-            tally.accepted,
-            tally.completed,
-            tally.failed,
-            tally.cancelled,
-            tally.refused,
-            dict(sorted(tally.refusals.items())),
-        )
+        self.report = report_of(self.context.tally, is_final=True)
+
+    @property
+    def report_so_far(self) -> DrainReport | None:
+        """The drain report: the last one, or that of now. None before the room is opened."""
+        if self.report is None and self.is_running:
+            return report_of(self.context.tally, is_final=False)
+        return self.report
 
 
 async def _run_core(actor: CoreActor[Any], events: EventStream, scope: anyio.CancelScope) -> None:

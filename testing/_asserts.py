@@ -43,7 +43,7 @@ def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) 
     """
     if room is None:
         return _Watch(within)
-    if room.drain_report is None:
+    if room.drain_report is None or not room.drain_report.is_final:
         raise AssertionError(
             "This room has not closed yet: leave its `async with`, or await `room.aclose()`."
         )
@@ -123,7 +123,7 @@ def _report_of(source: Greenroom | DrainReport) -> DrainReport:
     from ..supervisor import DrainReport
 
     report = source if isinstance(source, DrainReport) else source.drain_report
-    if report is None:
+    if report is None or not report.is_final:
         raise AssertionError(
             "This room has not closed yet: leave its `async with`, or await `room.aclose()`."
         )

@@ -289,7 +289,8 @@ def recovered(world: World) -> None:
 def ended(world: World) -> None:
     """After the room has closed, each call has one outcome, and nothing is left."""
     report = world.room.drain_report
-    assert report is not None, "the room did not end in time"
+    assert report is not None, "the room was never opened"
+    assert report.is_final, "the room did not end in time"
     assert report.adds_up, f"the drain report does not add up: {report}"
     for call in world.calls:
         assert len(call.outcomes) == 1, f"{call} has no outcome"

@@ -194,6 +194,12 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
         "no",
         {**OF_A, "reach": "answered", "tool": "t", "rpc_code": 0, "rpc_message": "no", "data": []},
     ),
+    (
+        errors.ToolFailed("no ink", server="a", tool="t", result={"isError": True}),
+        "tool_error",
+        "no ink",
+        {**OF_A, "reach": "answered", "tool": "t", "result": {"isError": True}},
+    ),
     (errors.InputRefused("no", server="a", reach=SENT), "input_refused", "no", {**OF_A, "reach": "sent"}),
     (errors.ProtocolFault("odd", server="a", reach=ANSWERED), "protocol_error", "odd", {**OF_A, "reach": "answered"}),
     (errors.Bug("oh", server="a"), "bug", "oh", OF_A),

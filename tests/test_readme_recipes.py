@@ -24,7 +24,7 @@ def _recipe(name: str) -> dict[str, Any]:
     return names
 
 
-async def _get(app: Any, path: str) -> tuple[int, Any]:
+async def _get(app: Any, path: str, query: str = "") -> tuple[int, Any]:
     """A GET as a web server hands it to an application."""
     said: list[dict[str, Any]] = []
 
@@ -34,7 +34,14 @@ async def _get(app: Any, path: str) -> tuple[int, Any]:
     async def send(message: dict[str, Any]) -> None:
         said.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "app": app}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [],
+        "app": app,
+    }
     await app(scope, receive, send)
     body = b"".join(message.get("body", b"") for message in said)
     return said[0]["status"], json.loads(body)
@@ -51,8 +58,12 @@ def test_a_web_application_opens_a_room_in_its_lifespan(
             for _ in range(2):
                 status, answer = await _get(app, "/now")
                 assert (status, "weekday" in answer) == (200, True)
+            status, answer = await _get(app, "/now", "utc_offset=far")
+            assert (status, answer["code"], answer["tool"]) == (422, "tool_error", "clock_now")
             room = app.state.room
-        assert room.drain_report.completed == 2
+        assert room.drain_report.completed == 3
+        status, answer = await _get(app, "/now")
+        assert (status, answer["code"]) == (503, "server_not_connected")
 
     run(backend, main)
 

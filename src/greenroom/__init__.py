@@ -13,6 +13,7 @@ from .protocol.version import VERSION
 
 if TYPE_CHECKING:
     from .actors import AuthFor, Call, ConnectorFactory, Host, ServerRequest, Subscription
+    from .gateway.search_tool import SearchTool
     from .protocol.address import Address
     from .protocol.approval import ApprovalRequest, Verdict
     from .protocol.catalogue import ServerEntry
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         SessionNeeded,
         TaskNeeded,
         ToolChanged,
+        ToolFailed,
         Unavailable,
         UnknownPrompt,
         UnknownResource,
@@ -89,7 +91,16 @@ if TYPE_CHECKING:
     from .protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
     from .protocol.search import Match, SearchPage
     from .protocol.status import ServerStatus
-    from .supervisor import DrainReport, Greenroom, ProfileView, ReloadPlan, Session, Updates
+    from .supervisor import (
+        CallStream,
+        DrainReport,
+        Greenroom,
+        OwnTool,
+        ProfileView,
+        ReloadPlan,
+        Session,
+        Updates,
+    )
 
 __version__ = VERSION
 
@@ -105,8 +116,8 @@ _HOMES = {
         "AmbiguousTool", "ApprovalDenied", "ApprovalNeeded", "BadArguments", "Bug", "Busy", "CallError",
         "CallTimeout", "ConfigError", "ConnectFailed", "CredentialNeeded", "Drained", "GreenroomError",
         "InputRefused", "NeedsAuth", "Problem", "ProtocolFault", "Reach", "RemoteError", "RoomClosed",
-        "RpcRefusal", "ServerDown", "ServerLost", "SessionNeeded", "TaskNeeded", "ToolChanged", "Unavailable",
-        "UnknownPrompt", "UnknownResource", "UnknownServer", "UnknownTool", "UsageError",
+        "RpcRefusal", "ServerDown", "ServerLost", "SessionNeeded", "TaskNeeded", "ToolChanged", "ToolFailed",
+        "Unavailable", "UnknownPrompt", "UnknownResource", "UnknownServer", "UnknownTool", "UsageError",
     ),
     ".protocol.events": (
         "ApprovalDecision", "ApprovalMove", "CallAccepted", "CallEnded", "CallEvent", "CallSent", "CatalogueChanged",
@@ -120,7 +131,11 @@ _HOMES = {
     ".protocol.search": ("Match", "SearchPage"),
     ".actors": ("AuthFor", "Call", "ConnectorFactory", "Host", "ServerRequest", "Subscription"),
     ".protocol.status": ("ServerStatus",),
-    ".supervisor": ("DrainReport", "Greenroom", "ProfileView", "ReloadPlan", "Session", "Updates"),
+    ".gateway.search_tool": ("SearchTool",),
+    ".supervisor": (
+        "CallStream", "DrainReport", "Greenroom", "OwnTool", "ProfileView", "ReloadPlan", "Session",
+        "Updates",
+    ),
 }  # fmt: skip
 
 __all__ = [
@@ -142,6 +157,7 @@ __all__ = [
     "CallError",
     "CallEvent",
     "CallSent",
+    "CallStream",
     "CallTimeout",
     "CatalogueChanged",
     "Cause",
@@ -176,6 +192,7 @@ __all__ = [
     "NeedsAuth",
     "Note",
     "NoteCode",
+    "OwnTool",
     "Pinning",
     "Place",
     "PrefixMode",
@@ -193,6 +210,7 @@ __all__ = [
     "RoomClosed",
     "RpcRefusal",
     "SearchPage",
+    "SearchTool",
     "ServerDefinition",
     "ServerDown",
     "ServerEntry",
@@ -209,6 +227,7 @@ __all__ = [
     "Target",
     "TaskNeeded",
     "ToolChanged",
+    "ToolFailed",
     "ToolResult",
     "Transition",
     "Unavailable",
