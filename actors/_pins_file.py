@@ -17,7 +17,7 @@ import msgspec
 
 from .._own_files import make_folder
 from ..protocol import bounds, lenient
-from ..protocol.pinning import PinKey, ServerPins, found_in, kept_as
+from ..protocol.pinning import PinKey, ServerPins, found_in, kept_as, too_many
 from ._locked_file import Broken, LockedFile
 
 VERSION: Final = 1
@@ -87,6 +87,8 @@ class PinsFile(LockedFile):
                     after = change(name, found.get(name))
                     if after is not None:
                         kept[kept_as(name, key.key)] = _Server.of(after, key.origin)
+                for name in too_many(kept, wanted.values()):
+                    del kept[name]
                 self.replace(_encoded(kept))
         except (OSError, ValueError) as error:
             return {}, f"The pinned definitions were not written: {error}."

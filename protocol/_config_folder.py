@@ -43,25 +43,33 @@ _COMPOSE: Final = frozenset({"docker", "podman", "nerdctl"})
 
 def resolves_in_folder(command: str, args: Sequence[str], env: Mapping[str, str], exists: Exists) -> bool:
     """Whether the program depends on the folder it is started in."""
-    if resolves_by_itself(command, args, env):
+    words = _words(args, env)
+    if _resolves_by_itself(command, args, words):
         return True
-    words = (word for text in (*args, *env.values()) for word in _words(text) if _may_be_file(word))
-    return any(map(exists, words)) or any(map(exists, _by_name(_program(command), args)))
+    named = (*filter(_may_be_file, words), *_by_name(_program(command), args))
+    return any(map(exists, named))
 
 
 def resolves_by_itself(command: str, args: Sequence[str], env: Mapping[str, str]) -> bool:
     """Whether it does so whatever is in the folder."""
+    return _resolves_by_itself(command, args, _words(args, env))
+
+
+def _resolves_by_itself(command: str, args: Sequence[str], words: Sequence[str]) -> bool:
     if ("/" in command or "\\" in command) and not _is_absolute(command):
         return True
-    return _runs_a_project(_program(command), args) or any(
-        _FROM_HERE.match(word) for text in (*args, *env.values()) for word in _words(text)
+    return any(word[:1] == "." and _FROM_HERE.match(word) for word in words) or _runs_a_project(
+        _program(command), args
     )
 
 
-def _words(text: str) -> Iterator[str]:
-    yield text
-    if _BETWEEN.search(text) or "=" in text:
-        yield from (word.rpartition("=")[2] for word in _BETWEEN.split(_URL.sub(" ", text)))
+def _words(args: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    words = [*args, *env.values()]
+    for text in tuple(words):
+        if "=" in text or _BETWEEN.search(text):
+            bare = _URL.sub(" ", text) if "://" in text else text
+            words += (word.rpartition("=")[2] for word in _BETWEEN.split(bare))
+    return words
 
 
 def _may_be_file(word: str) -> bool:

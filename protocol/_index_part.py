@@ -224,7 +224,9 @@ class Part:
     def counts(self) -> Counts:
         kinds = [target.kind for target in self.tools.targets]
         changed = self._changed()
-        flaps = self.entry.pinned.flapping if self.entry is not None else frozenset[str]()
+        flaps = frozenset[str]()
+        if self.entry is not None and self.naming.pinning is Pinning.QUARANTINE:
+            flaps = self.entry.pinned.flapping
         return Counts(
             kinds.count("tool"),
             kinds.count("resource"),

@@ -41,6 +41,7 @@ _BY_MEANING: Final = "m"  # how a fingerprint begins that is of a definition's m
 _MEANING: Final = len(_BY_MEANING) + _WHOLE + len(PARTS) * _SHORT
 _FLAPS: Final = 3  # so many changes within a day
 _DAY: Final = 86_400.0
+_KEYS: Final = 50  # of one server that are remembered
 
 
 def fingerprint(record: Raw) -> str:
@@ -274,6 +275,22 @@ def found_in(kept: Mapping[str, _Kept], wanted: Mapping[str, PinKey]) -> dict[st
     return {name: one for name, one in found.items() if one is not None}
 
 
+def too_many(kept: Mapping[str, Kept], keys: Collection[PinKey]) -> list[str]:
+    """The pins to forget: of one server under many keys, such as those of tokens that were used once, those that were
+    not seen for longest. `keys`: of the servers that have just been written."""
+    origins = {key.origin for key in keys}
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, one in kept.items():
+        if one.origin in origins:
+            alike.setdefault((one.origin, name.partition(" ")[2]), []).append(name)
+    return [
+        name
+        for names in alike.values()
+        if len(names) > _KEYS
+        for name in sorted(names, key=lambda name: kept[name].seen)[:-_KEYS]
+    ]
+
+
 # ---- in words ------------------------------------------------------------------------------------------------------
 
 
@@ -303,10 +320,13 @@ def tool_changed(tool: str, server: str, original: str, parts: Sequence[str]) ->
 
 def command(server: str, tool: str = "") -> str:
     """The command that accepts a tool, or all tools of a server. A name that cannot be typed is left out."""
-    said = [server if _PLAIN.fullmatch(server) else json.dumps(server)]
-    if _PLAIN.fullmatch(tool):
-        said.append(tool)
+    said = [typed(server), tool] if _PLAIN.fullmatch(tool) else [typed(server)]
     return f"greenroom accept {' '.join(said)}"
+
+
+def typed(name: str) -> str:
+    """A name as it is written in a command."""
+    return name if _PLAIN.fullmatch(name) else json.dumps(name)
 
 
 def changed_in_words(server: str, changed: Sequence[str], flapping: Collection[str] = ()) -> str:

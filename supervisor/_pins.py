@@ -72,7 +72,8 @@ class Pins:
         pins.seen = entry.fetched_at
         # While a tool is quarantined the store is asked each time: the owner may have accepted it elsewhere.
         is_news = pins.learn(prints, entry.fetched_at) or bool(pins.changed)
-        news = {**pins.tools, **pins.changed, **prints} if is_news else None
+        seen = {tool: print_ for tool, print_ in prints.items() if print_}
+        news = {**pins.tools, **pins.changed, **seen} if is_news else None
         return attrs.evolve(entry, pinned=pins.pinned, prints=news)
 
     def _adopt(self, stored: Mapping[str, ServerPins]) -> None:

@@ -202,15 +202,17 @@ def test_what_was_refreshed_in_one_folder_is_known_in_the_next(
 
 
 def test_t53_two_projects_with_one_relative_entry_stay_apart(
-    home: Path,
-    folders: Folders,
-    greenroom: Callable[..., Any],
+    home: Path, folders: Folders, greenroom: Callable[..., Any]
 ) -> None:
     entry = lister(home, "any", tools=[])
-    entry["args"][-1] = "tools.json"
+    entry["args"][-1] = "./tools.json"
     own_config(home, json.dumps({"mcpServers": {"own": entry}}))
     for number, folder in enumerate(folders):
-        (folder / "tools.json").write_text(json.dumps({"tools": [tool(f"t{number}")]}))
+        (folder / "tools.json").write_text(
+            json.dumps({"tools": [tool(f"t{number}"), tool("same", f"Of {number}.")]})
+        )
         greenroom(folder, "refresh")
     for number, folder in enumerate(folders):
-        assert [each["name"] for each in greenroom(folder, "tools")["tools"]] == [f"own_t{number}"]
+        found = greenroom(folder, "tools")["tools"]
+        assert [each["name"] for each in found] == ["own_same", f"own_t{number}"]
+        assert found[0]["description"] == f"Of {number}.", "it has not changed: it is another one"

@@ -16,7 +16,7 @@ import click
 
 from ...protocol.errors import UsageError
 from ...protocol.index import Target
-from ...protocol.pinning import ServerPins, agree, changes, command, flapping_in_words, prints_of
+from ...protocol.pinning import ServerPins, agree, changes, command, flapping_in_words, prints_of, typed
 from ._common import config_option, load, no_such_server, show
 from ._complete import complete_servers
 
@@ -129,7 +129,7 @@ def _lines(catalogue: OfflineCatalogue, server: str, pins: ServerPins, chosen: s
                 if entry is None or tool in records
                 else "not listed at present"
             )
-            yield f"  {what}; to read it again: greenroom refresh {server}"
+            yield f"  {what}; to read it again: greenroom refresh {typed(server)}"
         if tool in pins.flapping:
             yield f"  {flapping_in_words(server, [tool])}"
 
