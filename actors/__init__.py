@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ._server import ServerActor
     from ._slices import all_of, in_turns
     from ._start import Start
+    from ._stderr_log import OURS, StderrLog, StderrLogs, older_log, stderr_log_path
     from ._stdio import LINES_A_TURN, LinesLeft, LineSplitter, StdioConnector
     from ._step_loop import new_loop
     from ._stream import EventStream, Subscription
@@ -84,6 +85,7 @@ _HOMES = {
     "._server": ("ServerActor",),
     "._slices": ("all_of", "in_turns"),
     "._start": ("Start",),
+    "._stderr_log": ("OURS", "StderrLog", "StderrLogs", "older_log", "stderr_log_path",),
     "._stdio": ("LINES_A_TURN", "LinesLeft", "LineSplitter", "StdioConnector",),
     "._step_loop": ("new_loop",),
     "._stream": ("EventStream", "Subscription",),
@@ -97,6 +99,7 @@ __all__ = [
     "AGAIN",
     "ASKED_FOR",
     "LINES_A_TURN",
+    "OURS",
     "UPDATED",
     "AuditFile",
     "AuthFor",
@@ -151,6 +154,8 @@ __all__ = [
     "ServerRequest",
     "Spawner",
     "Start",
+    "StderrLog",
+    "StderrLogs",
     "StdioConnector",
     "Store",
     "Subscription",
@@ -178,7 +183,9 @@ __all__ = [
     "mark_sent",
     "new_loop",
     "not_found",
+    "older_log",
     "pid_of",
+    "stderr_log_path",
     "want_orphans",
 ]
 

@@ -252,7 +252,9 @@ def _of_trouble(of: _Of) -> Iterator[Reason]:
     if row.failure is not None:
         ago = "" if row.failed_ago is None else f" {about(row.failed_ago)} ago"
         often = f" ({row.failed_starts} starts in a row)" if row.failed_starts > 1 else ""
-        yield Reason(f"It last failed{ago}{often}: {row.failure}")
+        is_ours = of.definition.command is not None  # a program that we start
+        step = of.commands.about("logs", of.name) if is_ours else None
+        yield Reason(f"It last failed{ago}{often}: {row.failure}", step)
     if row.quarantined is not None:
         until = "until it answers a call again (restartIntensity, restartPeriodMs)"
         yield Reason(f"It is quarantined, because it was restarted too often ({row.quarantined}), {until}.")

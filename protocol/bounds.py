@@ -40,6 +40,7 @@ JUNK_LINES: Final = 10_000  # in a row
 REPLIES: Final = 1_024  # waiting until one server reads them
 NAME_CHARACTERS: Final = 8_192
 CACHE_BYTES: Final = 256 * MIB  # of the catalogue's file
+STDERR_LOG: Final = 256 * 1024  # bytes of each of the two files of a server's stderr
 FAILURE: Final = 4_000  # characters of why a server last failed that the file keeps
 FAILURES: Final = 2_000  # last failures in the file
 PROBLEMS: Final = 20  # of one server's lists that are remembered
@@ -248,6 +249,7 @@ BOUNDS: Final = (
     Bound("resources that one result links to", "links", "the rest is not remembered", LINKS_AT_ONCE),
     Bound("values of one completion", "values", "the rest is left out", COMPLETIONS),
     Bound("the catalogue's file", "bytes", "the oldest entries are removed", CACHE_BYTES),
+    Bound("each of the two files of a server's stderr", "bytes", "the older one is dropped", STDERR_LOG),
     Bound("last failures in the catalogue's file", "servers", "the oldest are forgotten", FAILURES),
     Bound("why a server last failed, in the catalogue's file", "characters", "the rest is cut off", FAILURE),
     Bound("kept stderr of a server", "bytes", "the oldest is dropped", setting="stderr_ring"),

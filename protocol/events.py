@@ -299,6 +299,7 @@ class NoteCode(enum.Enum):
     REFUSED_BY_CLIENTS = "refused by clients"  # a definition that many clients would not take
     CONFIGURATION = "configuration"
     CATALOGUE_FILE = "catalogue file"
+    STDERR_LOG = "stderr log"  # what servers write to stderr cannot be logged any more
     GUARD = "guard"
     AUDIT = "audit"  # the audit file cannot be written, or can be again
     CALLBACK = "callback"  # a callback of the embedding program raised

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ..actors import Backend, Connector, Guard, LostReason, StdioConnector, connect_failed
+from ..actors import Backend, Connector, Guard, LostReason, StderrLog, StdioConnector, connect_failed
 from ..protocol.address import Address
 from ..protocol.asked import asked_of
 from ..protocol.config import ServerDefinition, Settings, with_settings
@@ -41,6 +41,7 @@ class Connectors:
     sessions: Sessions
     logins: Callable[[], LoginWatch]  # told of each attempt to connect
     folder: Path | None  # where the room may keep files
+    log: Callable[[Address, int], StderrLog | None] = lambda _address, _incarnation: None
     silent: set[str] = attrs.field(factory=set[str])  # see `actors.npx`
     helpers: Iterator[int] = attrs.field(factory=lambda: count(1))
 
@@ -77,7 +78,12 @@ class Connectors:
         return self._stdio(definition, Address(name), number, settings)
 
     def _stdio(
-        self, definition: ServerDefinition, address: Address, incarnation: int, settings: Settings
+        self,
+        definition: ServerDefinition,
+        address: Address,
+        incarnation: int,
+        settings: Settings,
+        log: StderrLog | None = None,
     ) -> StdioConnector:
         return StdioConnector(
             definition,
@@ -87,6 +93,7 @@ class Connectors:
             guard=self.guard,
             settings=settings,
             run_id=self.run_id,
+            log=log,
         )
 
     def reaching(
@@ -118,7 +125,7 @@ class Connectors:
             return UnixConnector(definition, backend=backend, settings=settings)
 
         def started(definition: ServerDefinition) -> StdioConnector:
-            return self._stdio(definition, address, incarnation, settings)
+            return self._stdio(definition, address, incarnation, settings, self.log(address, incarnation))
 
         resolve = settings.resolve_npx if definition.resolve_npx is None else definition.resolve_npx
         if resolve and (definition.command or "").endswith(("npx", "npm")):

@@ -40,11 +40,14 @@ from ..actors import (
     SaveFailure,
     ServerActor,
     Spawner,
+    StderrLog,
+    StderrLogs,
     Sync,
     Timers,
     current_backend,
 )
 from ..actors.fork import inert_in_forks
+from ..protocol.address import Address
 from ..protocol.catalogue import LastFailure, ServerEntry
 from ..protocol.config import Config, ServerDefinition
 from ..protocol.errors import RoomClosed
@@ -185,7 +188,7 @@ class Runtime:
         )
         self.connectors = Connectors(
             backend, lambda: self.config.settings, self.guard, hidden, self.run_id, self._auth, self.sessions,
-            lambda: self.root.supervision.logins, own_folder(self.store),
+            lambda: self.root.supervision.logins, own_folder(self.store), self._stderr_log,
         )  # fmt: skip
         self.context = RoomContext(
             backend=backend,
@@ -213,6 +216,21 @@ class Runtime:
         self.router = Router(backend, events, self.config.servers, entries, settings, self._remember)
         self.writer = CatalogueWriter(backend, events, self.pins, self.heed_pins)
 
+    @cached_property
+    def _stderr_logs(self) -> StderrLogs | None:
+        folder, events = own_folder(self.store), self.events
+        if folder is None:
+            return None
+        return StderrLogs(
+            folder, lambda text: events.emit(Note, code=NoteCode.STDERR_LOG, words=text), self.context.backend
+        )
+
+    def _stderr_log(self, address: Address, incarnation: int) -> StderrLog | None:
+        logs, key, hidden = self._stderr_logs, self._hashes.get(address.server), self.context.secrets
+        if logs is None or key is None:
+            return None
+        return logs.of(key, address, incarnation, lambda: hidden.of(address).without)
+
     def recall(self, config: Config) -> Recalled:
         """What the cache knows of the servers as this configuration defines them. May run in a thread."""
         return recall(config, self.store, self.pins.store)
@@ -230,6 +248,8 @@ class Runtime:
         events = self.context.events
         tasks.start_soon(self.context.timers.run, name="greenroom timers")
         tasks.start_soon(self.guard.watch, name="greenroom guard")
+        if self._stderr_logs is not None:
+            tasks.start_soon(self._stderr_logs.run, name="greenroom stderr logs")
         tasks.start_soon(self.context.spawner.run, name="greenroom spawner")
         self._core_scopes: list[anyio.CancelScope] = []
         for actor in (self.router.core, self.writer.core):

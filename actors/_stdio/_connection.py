@@ -33,6 +33,7 @@ from .._backend import Backend
 from .._guard import Guard
 from .._peer import LostReason, PeerHooks
 from .._reaper import departed, end_departed
+from .._stderr_log import StderrLog
 from ._child import Child, group_lives, signal_name, start_child
 from ._environment import child_environment, incarnation_tag
 from ._line_peer import LinePeer
@@ -61,8 +62,10 @@ class StdioConnector:
         guard: Guard,
         settings: Settings,
         run_id: str,
+        log: StderrLog | None = None,
     ) -> None:
         self._definition = definition
+        self._log = log
         self._tag = incarnation_tag(run_id, address, incarnation)
         self._backend = backend
         self._guard = guard
@@ -111,6 +114,7 @@ class StdioConnector:
             settings=self._settings,
             tag=self._tag,
             installs=is_installer(self._definition.command, self._definition.args),
+            log=self._log,
         )
 
 
@@ -127,6 +131,7 @@ class StdioConnection:
         settings: Settings,
         tag: str,
         installs: bool = False,
+        log: StderrLog | None = None,
     ) -> None:
         self.pid: int | None = child.pid
         self._child = child
@@ -136,8 +141,10 @@ class StdioConnection:
         self._tag = tag
         self._installs = installs
         self._ring = StderrRing(settings.stderr_ring)
+        self._log = log
         self._over = backend.waiter()
         self._how = ""  # the first sign of the end, in words
+        self._lost = ""  # how it was lost, if it was
         self._exited = anyio.Event()
         self._stopping = anyio.Lock()
         self._is_gone = False
@@ -156,6 +163,8 @@ class StdioConnection:
 
     def pump(self, tasks: anyio.abc.TaskGroup) -> None:
         """Start the tasks of this connection. No task is started per call."""
+        if self._log is not None:
+            self._log.begin(self._child.pid)
         tasks.start_soon(self._backend.read_forever, self._child.stdout.fileno(), self.peer.read)
         tasks.start_soon(self._backend.read_forever, self._child.stderr.fileno(), self._read_stderr)
         tasks.start_soon(self.peer.write_forever)
@@ -170,6 +179,8 @@ class StdioConnection:
         except OSError:
             return False
         self._ring.feed(chunk)
+        if self._log is not None:
+            self._log.feed(chunk)
         return bool(chunk)
 
     async def _watch_exit(self) -> None:
@@ -189,7 +200,9 @@ class StdioConnection:
             await self._hear_last_words()
         if not self.peer.is_silent:
             self.peer.silence()
-            self._hooks.on_lost(self._reason())
+            reason = self._reason()
+            self._lost = reason.text
+            self._hooks.on_lost(reason)
 
     async def _hear_last_words(self) -> None:
         """Read what was written before the end: it may hold an answer, and stderr tells the reason."""
@@ -249,6 +262,9 @@ class StdioConnection:
 
     def close(self) -> None:
         """The last step, when the pumps have ended: leave no zombie and no descriptor."""
+        if self._log is not None:
+            self._log.end(self._lost)
+            self._log = None
         if not self._child.is_reaped:
             self._child.block_until_dead(_BLOCK_AT_MOST)
             self._reap()

@@ -6,6 +6,7 @@ form, so a command need not know which it is. A line on stderr tells it to the p
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import sys
@@ -120,7 +121,9 @@ def check_profile(config: Config, profile: str | None) -> None:
 def no_such_server(config: Config, server: str) -> UsageError:
     """The error for the name of a server that the configuration does not have."""
     names = ", ".join((*config.servers, *config.broken))
-    there = f"There are: {names}." if names else "There are none."
+    near = difflib.get_close_matches(server, (*config.servers, *config.broken), n=1)
+    meant = f' Did you mean "{near[0]}"?' if near else ""
+    there = f"There are: {names}.{meant}" if names else "There are none."
     return UsageError(f'There is no server "{server}" in this configuration. {there}', server=server)
 
 

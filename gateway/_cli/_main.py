@@ -56,6 +56,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "disable": ("_switch", "disable_command", "Take a server out of service."),
     "doctor": ("_doctor", "doctor_command", "Say what is wrong with the set-up, and what mends it."),
     "explain": ("_explain", "explain_command", "Say why a server is as it is, and what happens next."),
+    "logs": ("_logs", "logs_command", "Show what a server has written to its stderr."),
     "bench": ("_bench", "bench_command", "Measure a server: what connecting it over and over costs."),
     "audit": ("_audit", "audit_command", "Check an audit file, or show its last lines."),
     "trace": ("_trace", "trace_command", "Turn an event log into a timeline."),
