@@ -222,7 +222,7 @@ def test_how_it_failed_and_when_it_is_tried_again() -> None:
         "problems": ("cut at 100 pages",),
     }
     trouble = [
-        ("It last failed 3 min ago: exited with code 1", None),
+        ("It last failed 3 min ago: exited with code 1", "greenroom logs 'a b'"),
         (
             "Its gate is shut: calls are refused for 5 s more (restartBackoff, cooldownMs).",
             "wait, or try it now: greenroom reconnect 'a b'",
@@ -290,7 +290,7 @@ def test_commands_are_for_this_configuration_and_this_gateway() -> None:
         *(step for _, step in said({"disabled": True}, {}, commands=typed)),
     ]
     named = [step for step in steps if step is not None]
-    assert len(named) == 9
+    assert len(named) == 10
     assert all("greenroom" in step and "--config 'my file.json'" in step for step in named)
     assert sum("--pid 4711" in step for step in named) == 4
 
@@ -306,7 +306,7 @@ def test_what_it_does_for_each_session_is_said_with_its_process_and_its_trouble(
     assert found[1:-1] == [
         ("For session:x it is connected, process 5; calls: 2 in flight, 0 queued.", None),
         ("For session:y it is idle; calls: 0 in flight, 1 queued.", None),
-        ("For session:y: It last failed 4 s ago: lost", None),
+        ("For session:y: It last failed 4 s ago: lost", "greenroom logs 'a b'"),
         (
             "For session:y: Its gate is shut: calls are refused for 2 s more (restartBackoff, cooldownMs).",
             "wait, or try it now: greenroom reconnect 'a b'",

@@ -1811,7 +1811,7 @@ def test_more_restarts_than_allowed_shut_the_gate_with_their_number_unless_someb
     gate = gated.keeper.gate
     assert gate.tripped is not by_name
     if not by_name:
-        assert (gate.reason, gate.shut_until) == ("4 restarts in 60s", 1_020.0)
+        assert (gate.reason, gate.shut_until) == ("quarantined: 4 restarts in 60s", 1_020.0)
         assert gated.events[-1][1]["move"] is GateMove.QUARANTINED
         assert gated.events[-1][1]["words"] == "4 restarts in 60s"
     gated.now += 60.0
