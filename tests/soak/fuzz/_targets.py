@@ -51,7 +51,7 @@ from greenroom.protocol.errors import ConfigError, ConnectFailed, UsageError
 from greenroom.protocol.index import Index
 from greenroom.protocol.interpolate import expand, missing_variables
 from greenroom.protocol.names import selector
-from greenroom.protocol.pinning import ServerPins, fingerprint
+from greenroom.protocol.pinning import PinKey, ServerPins, fingerprint
 from greenroom.protocol.plain_text import one_line, printable, seen_in_json, unhidden
 from greenroom.protocol.schema_text import parameters_text
 from greenroom.protocol.secrets import Hidden, Secrets
@@ -602,7 +602,8 @@ def pins(data: bytes) -> None:
     with TemporaryDirectory() as folder:
         file = PinsFile(Path(folder) / "pins.json")
         file.path.write_bytes(data)
-        found, _ = file.load({"s": "k"})
+        wanted = {"s": PinKey("k", "origin")}
+        found, _ = file.load(wanted)
 
         def learn(_: str, known: ServerPins | None) -> ServerPins:
             known = known or ServerPins(NOW)
@@ -610,7 +611,7 @@ def pins(data: bytes) -> None:
             str(known.pinned)
             return known
 
-        after, warning = file.change({"s": "k"}, learn)
+        after, warning = file.change(wanted, learn)
         assert warning is None
         assert "t" in after["s"].tools
         assert found.keys() <= after.keys()
