@@ -19,6 +19,7 @@ from ..supervisor.catalogue_keys import catalogue_keys, pin_keys, pins_file
 if TYPE_CHECKING:
     from ..protocol.catalogue import LastFailure, ServerEntry
     from ..protocol.config import Config
+    from ..protocol.pinning import PinKey
 
 _NONE: Final[Mapping[str, LastFailure]] = MappingProxyType({})
 
@@ -72,12 +73,13 @@ class OfflineCatalogue:
         )
 
 
-def open_catalogue(config: Config) -> OfflineCatalogue:
+def open_catalogue(config: Config, keys: Mapping[str, PinKey] | None = None) -> OfflineCatalogue:
     """The catalogue of `config`, with the entries that the catalogue on disk has for its definitions, and what is
     pinned of them."""
-    wanted, path = catalogue_keys(config), default_cache_path()
+    keys, path = pin_keys(config) if keys is None else keys, default_cache_path()
+    wanted = {name: one.key for name, one in keys.items()}
     loaded = CatalogueFile(path, max_age=config.settings.cache_max_age).load(wanted, time.time())
-    pins, warning = pins_file(path).load(pin_keys(config, wanted))
+    pins, warning = pins_file(path).load(keys)
     entries = {
         name: attrs.evolve(entry, pinned=pins[name].pinned) if name in pins else entry
         for name, entry in loaded.entries.items()

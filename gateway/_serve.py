@@ -258,6 +258,9 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         typed = Commands(text_in(params, "config"), pid)
         return explained(view, room.config, text_in(params, "server") or "", typed, runs=True)
 
+    async def keys(_params: Mapping[str, Any]) -> Any:
+        return {name: [one.key, one.origin] for name, one in room.pin_keys.items()}
+
     async def tools(params: Mapping[str, Any]) -> Any:
         return await in_turns(tools_view(reader, room, text_in(params, "server")))
 
@@ -295,6 +298,7 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         "hello": hello,
         "status": status,
         "explain": explain,
+        "keys": keys,
         "tools": tools,
         "mcp": mcp,
         "reconnect": reconnect,

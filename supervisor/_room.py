@@ -27,6 +27,7 @@ from ..protocol.errors import CallError
 from ..protocol.events import Kind
 from ..protocol.index import Index, Missing, Target
 from ..protocol.lifecycle import Cause, Ending, State
+from ..protocol.pinning import PinKey
 from ..protocol.search import SearchPage, search
 from ..protocol.slices import Pace, Slices, finish
 from ..protocol.status import ServerStatus
@@ -354,6 +355,11 @@ class Greenroom(Calls):
             await all_of(root.removing(new))
             raise
         return frozenset(new)
+
+    @property
+    def pin_keys(self) -> Mapping[str, PinKey]:
+        """Under which keys the catalogue and the pins have the configured servers."""
+        return self._live.pins.keys
 
     async def accept(self, server: str | None = None, tool: str | None = None) -> list[str]:
         """Accept the changed definition of a tool, or of all changed tools of a server; returns their own names.

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
 from tests.support.forked import GREENROOM, run_forked
-from tests.support.gateway import serve
+from tests.support.gateway import serve, started
 from tests.support.lister import lister, tool
 from tests.support.rooms import record_events
 
@@ -279,6 +279,37 @@ def test_t65_a_change_that_was_seen_elsewhere_is_not_accepted_here(tmp_path: Pat
     assert "accept bank pay" in greenroom(folders[0], "a", "call", "bank_pay")[1]
 
 
+def test_t65_what_a_gateway_shows_its_clients_is_accepted_whatever_the_variables_of_the_terminal(
+    home: Path,
+) -> None:
+    entry = {**lister(home, "bank", tools=[PAY]), "env": {"TOKEN": "${TOKEN:-}"}}
+    config = home / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"bank": entry}}))
+    where = ("--config", os.fspath(config))
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home)}
+
+    def greenroom(*words: str) -> tuple[int, str]:
+        done = run_forked([*GREENROOM, *words, *where], cwd=home, env=environment, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    serve_it = [*GREENROOM, "serve", *where]
+    for number, text in enumerate(("Pays.", EVIL)):
+        lister(home, "bank", tools=[{**PAY, "description": text}])
+        with started(*serve_it, env={**environment, "TOKEN": "of a client"}, cwd=home) as gateway:
+            gateway.greet()
+            assert bool(gateway.mcp(tool="bank_pay").get("isError")) is (number == 1)
+            wait_for(home / ".cache" / "greenroom" / "catalogue.json", text)
+            if number == 1:
+                wait_for(home / ".cache" / "greenroom" / "catalogue.pins.json", '"changed":{"pay"')
+                code, said = greenroom("accept", "bank")
+                assert (code, EVIL in said, "Accepted: pay" in said) == (0, True, True), said
+                deadline = time.monotonic() + 60
+                while gateway.mcp(tool="bank_pay").get("isError"):
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+            assert gateway.end() == 0
+
+
 def test_t65_a_program_accepts_what_its_room_has_and_nothing_that_another_room_saw(
     tmp_path: Path, backend: str
 ) -> None:
@@ -382,14 +413,14 @@ def test_t64_a_default_that_is_joined_from_a_set_is_the_same_tool_at_each_start(
             gateway.greet()
             assert not gateway.mcp(tool="jira_get_issue").get("isError")
             assert "changed" not in json.dumps(gateway.mcp())
-            wait_for_cache(tmp_path, words)
+            wait_for(tmp_path / "cache" / "greenroom" / "catalogue.json", words)
             assert words in json.dumps(gateway.mcp(describe="jira_get_issue"))
             assert gateway.end() == 0
 
 
-def wait_for_cache(folder: Path, words: str) -> None:
-    cache = folder / "cache" / "greenroom" / "catalogue.json"
+def wait_for(file: Path, words: str) -> None:
+    """It is written in a thread."""
     deadline = time.monotonic() + 60
-    while not (cache.exists() and words in cache.read_text()):
+    while not (file.exists() and words in file.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -1,8 +1,9 @@
 """`greenroom accept`: show how tools have changed, and take them as they are now.
 
-The definitions are shown from the catalogue, each value as JSON in ASCII, so that nothing in them can hide on a
-terminal. Only what was shown is accepted: a tool whose present definition the catalogue does not have, or that changes
-again in between, stays as it was.
+The definitions are those that the running gateway shows its clients, or, without one, those that are known for the
+variables and the folder of this command. They are shown from the catalogue, each value as JSON in ASCII, so that
+nothing in them can hide on a terminal. Only what was shown is accepted: a tool whose present definition the catalogue
+does not have, or that changes again in between, stays as it was.
 """
 
 from __future__ import annotations
@@ -16,11 +17,22 @@ import click
 
 from ...protocol.errors import UsageError
 from ...protocol.index import Target
-from ...protocol.pinning import ServerPins, agree, changes, command, flapping_in_words, prints_of, typed
-from ._common import config_option, load, no_such_server, show
+from ...protocol.pinning import (
+    PinKey,
+    ServerPins,
+    agree,
+    changes,
+    command,
+    flapping_in_words,
+    prints_of,
+    typed,
+)
+from .._control_client import GatewayError
+from ._common import common_options, load, no_such_server, running_gateway, say, show
 from ._complete import complete_servers
 
 if TYPE_CHECKING:
+    from ...protocol.config import Config
     from .._offline import OfflineCatalogue
 
 _SHOWN = ("title", "description", "inputSchema", "outputSchema", "annotations")
@@ -30,10 +42,14 @@ _SHOWN = ("title", "description", "inputSchema", "outputSchema", "annotations")
 @click.argument("server", required=False, shell_complete=complete_servers)
 @click.argument("tool", required=False)
 @click.option("--show", "only_look", is_flag=True, help="Show what has changed, and accept nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@config_option
+@common_options
 def accept_command(
-    server: str | None, tool: str | None, only_look: bool, as_json: bool, config_path: Path | None
+    server: str | None,
+    tool: str | None,
+    only_look: bool,
+    config_path: Path | None,
+    pid: int | None,
+    as_json: bool,
 ) -> int:
     """Accept tools whose definitions have changed.
 
@@ -49,8 +65,9 @@ def accept_command(
         if (problem := config.broken.get(server)) is not None:
             raise UsageError(f'Server "{server}" cannot be used: {problem}', server=server)
         raise no_such_server(config, server)
-    keys = {name: key for name, key in pin_keys(config).items() if server in (None, name)}
-    file, catalogue = pins_file(default_cache_path()), open_catalogue(config)
+    known = {**pin_keys(config), **_keys_of_gateway(config, pid)}
+    keys = {name: key for name, key in known.items() if server in (None, name)}
+    file, catalogue = pins_file(default_cache_path()), open_catalogue(config, known)
     pins, warning = file.load(keys)
     if warning is not None:
         raise UsageError(warning)
@@ -83,6 +100,18 @@ def accept_command(
         told.append(f"Not accepted, because what it is now was not shown: {', '.join(left)}.")
     show("\n".join([*lines, "", *told]), details, as_json)
     return int(bool(left))
+
+
+def _keys_of_gateway(config: Config, pid: int | None) -> dict[str, PinKey]:
+    """Under which keys a running gateway has its servers. Its variables may have other values than those here, and what
+    is accepted is what its clients are shown. Nothing: none runs, or it cannot be asked."""
+    try:
+        gateway = running_gateway(config, pid)
+        said: Mapping[str, list[str]] = {} if gateway is None else gateway.ask("keys", quickly=True)
+    except GatewayError as error:
+        say(error.message)
+        return {}
+    return {name: PinKey(*of) for name, of in said.items() if name in config.servers}
 
 
 def _nothing(server: str | None) -> str:
