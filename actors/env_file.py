@@ -13,14 +13,16 @@ from typing import Final
 
 from .._own_files import NotOurs, read_regular
 from ..protocol.errors import ConnectFailed
+from ..protocol.loader_variables import loaders_among
 
 LARGEST: Final = 1 << 16  # bytes; python-dotenv takes a third of a second for the worst of them
 
 
-def variables_in(file: str, server: str) -> dict[str, str]:
+def variables_in(file: str, server: str, is_asked: bool = False) -> dict[str, str]:
     """The variables in `file`, for `server`. A name without `=` gives none, and any other line that cannot be read is
-    an error, because half of a file is worse than none. Blocks; call it in a thread. Raises `ConnectFailed`, which
-    names the file and shows nothing of it."""
+    an error, because half of a file is worse than none. `is_asked`: a project's file names it; then it may set nothing
+    that decides what the server runs, for nobody was asked about that. Blocks; call it in a thread. Raises
+    `ConnectFailed`, which names the file and shows nothing of it."""
     from dotenv.parser import parse_stream
 
     try:
@@ -41,6 +43,12 @@ def variables_in(file: str, server: str) -> dict[str, str]:
     ):
         raise ConnectFailed(
             f'The envFile of server "{server}", {file}, has a name or a value that no process can be given.',
+            server=server,
+        )
+    if is_asked and (loaders := loaders_among(named)):
+        raise ConnectFailed(
+            f'The envFile of server "{server}", {file}, sets {", ".join(loaders)}, which decides what the server runs. '
+            'A project\'s envFile may not: write it into "env" of the server, and run `greenroom trust`.',
             server=server,
         )
     return named

@@ -117,6 +117,9 @@ class ServerDefinition:
     env_file_state: str | None = attrs.field(
         default=None, repr=False
     )  # another one when the file has changed
+    env_file_asked: bool = (
+        False  # a file of a project names it, whose owner said yes to that file and not to this
+    )
     cwd: str | None = None
     inherit_env: bool | tuple[str, ...] | None = None  # names and patterns; None: what the settings say
     url: str | None = attrs.field(default=None, repr=_place_only)

@@ -22,6 +22,7 @@ from ._secret_places import Hider
 from .asked import BEARER, command_in
 from .config_readers import is_array, is_object
 from .interpolate import referred_to
+from .loader_variables import loaders_among
 from .secrets import REDACTED
 
 _VALUES: Final = frozenset({"env", "headers", "http_headers"})
@@ -84,7 +85,7 @@ def _value(name: str, value: Any) -> Any:
     if command_in(value) is not None:
         scheme, line = (BEARER, value.removeprefix(BEARER)) if value.startswith(BEARER) else ("", value)
         return scheme + _with_names(line, Hider().line(line))
-    if _DECIDES.fullmatch(name) and not SECRET_WORD.search(name):
+    if (_DECIDES.fullmatch(name) or loaders_among([name])) and not SECRET_WORD.search(name):
         return _with_names(value, Hider().line(value))
     return _with_names(value, Hider().value(Hider().without_defaults(value), name))
 

@@ -74,7 +74,8 @@ class AskingConnector:
             return {}
         from ..actors.env_file import variables_in
 
-        return await anyio.to_thread.run_sync(variables_in, file, self.definition.name)
+        definition = self.definition
+        return await anyio.to_thread.run_sync(variables_in, file, definition.name, definition.env_file_asked)
 
     async def _answers(self) -> list[str]:
         """What the commands and the keyring say, in the order of `asked`."""

@@ -150,7 +150,7 @@ def _load(
         files=tuple(dict.fromkeys(layer.source for layer in read)),
         places=tuple(dict.fromkeys(map(str, places))),
     )
-    config = with_env_files(config, cwd, around.environ)
+    config = with_env_files(config, cwd, around.environ, {one.file for one in asked})
     return without_self_reference(config, cwd=cwd, found=found), (*left, *more, *rest), tuple(asked)
 
 

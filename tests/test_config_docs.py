@@ -59,7 +59,7 @@ def test_the_tables_are_the_key_tables(keys: tuple[Key, ...], model: type[Any]) 
 
 
 def test_every_field_of_the_model_has_a_key_or_is_not_said_in_files() -> None:
-    unsaid = {"name", "in_process", "extra", "sources", "env_file_state", "pi_logins"}
+    unsaid = {"name", "in_process", "extra", "sources", "env_file_asked", "env_file_state", "pi_logins"}
     fields = {field.name for field in attrs.fields(ServerDefinition)}
     assert {key.attribute for _name, key in leaves(SERVER_KEYS)} == fields - unsaid
     assert {key.attribute for _name, key in leaves(SETTING_KEYS)} == {

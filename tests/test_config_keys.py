@@ -273,7 +273,7 @@ def test_every_key_of_a_server_is_its_attribute_and_is_printed_as_it_was_said(
 
 
 def test_the_tables_above_have_every_key_of_a_server() -> None:
-    unsaid = {"name", "in_process", "extra", "sources", "env_file_state", "pi_logins"}
+    unsaid = {"name", "in_process", "extra", "sources", "env_file_asked", "env_file_state", "pi_logins"}
     named = {attribute for *_, attribute, _ in (*ANY, *OF_COMMAND, *OF_URL, *OF_SOCKET)}
     assert named == {field.name for field in attrs.fields(ServerDefinition)} - unsaid
 

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 from tests.support.forked import GREENROOM
-from tests.support.gateway import started
+from tests.support.gateway import FAULTY, started
 
+from greenroom import ConnectFailed
+from greenroom.actors.env_file import variables_in
 from greenroom.gateway._cli import _common, _trust
 from greenroom.gateway._cli._main import run
 from greenroom.gateway._cli._trust import _decide
@@ -591,3 +593,99 @@ def test_taking_back_means_this_directory_and_says_what_it_was(
     assert run(["trust", "--revoke"]) == 0
     assert capsys.readouterr().out == "Nothing was trusted in this directory.\n"
     assert [one["file"] for one in agreements(home).read().values()] == ["/else/f"]
+
+
+LOADERS = [
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "BASH_ENV",
+    "PATH",
+    "HOME",
+    "PERL5OPT",
+    "RUBYOPT",
+    "JAVA_TOOL_OPTIONS",
+    "GIT_SSH_COMMAND",
+    "npm_config_registry",
+    "UV_INDEX_URL",
+    "PIP_INDEX_URL",
+    "https_proxy",
+    "DOCKER_HOST",
+    "XDG_CONFIG_HOME",
+]
+ORDINARY = [
+    "API_KEY",
+    "GITHUB_TOKEN",
+    "GITLAB_TOKEN",
+    "NODE_ENV",
+    "ENV",
+    "DATA_PATH",
+    "AWS_REGION",
+    "PIPEDRIVE_KEY",
+    "LD_SDK_KEY",
+    "NPM_TOKEN",
+    "PGOPTIONS",
+    "DATABASE_URL",
+    "PORT",
+    "LOG_LEVEL",
+    "TZ",
+    "OPENAI_BASE_URL",
+]
+
+
+def test_t59_an_env_file_that_changes_after_the_yes_runs_nothing_of_the_repository(home: Path) -> None:
+    """A running gateway, a trusted project; then its `.env` gets a variable that makes the server load the
+    repository's code. The server is started again for a rotated key, and not for that."""
+    marker = home.parent / "it-ran"
+    Path("sitecustomize.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    entry = {"command": sys.executable, "args": [os.fspath(FAULTY)], "envFile": "../.env"}
+    write(Path(".greenroom/mcp.json"), {"mcpServers": {"one": entry}, "settings": {"failureBackoff": 0.01}})
+    env = Path(".env")
+    env.write_text("COLOUR=first\n")
+    said_yes(home)
+
+    def told(gateway: Any, key: str) -> bool:
+        answer = gateway.mcp(tool="one_env", args={})
+        return f'"COLOUR": "{key}"' in json.dumps(answer).replace("\\", "")
+
+    environ = {**os.environ, "XDG_RUNTIME_DIR": os.fspath(home.parent)}
+    with started(*GREENROOM, "serve", env=environ, cwd=Path.cwd()) as gateway:
+        gateway.greet()
+        assert told(gateway, "first")
+        env.write_text("COLOUR=second\n")
+        until = time.monotonic() + 60
+        while not told(gateway, "second"):
+            assert time.monotonic() < until, "a rotated key needs no new yes"
+            time.sleep(0.05)
+        env.write_text(f"COLOUR=third\nPYTHONPATH={Path.cwd()}\n")
+        while "PYTHONPATH" not in (said := json.dumps(gateway.mcp(tool="one_env", args={}))):
+            assert time.monotonic() < until, said
+            time.sleep(0.05)
+        assert "greenroom trust" in said
+        assert str(Path.cwd()) + '"' not in said
+        assert gateway.end() == 0
+    assert not marker.exists()
+
+
+def test_t59_what_a_projects_env_file_may_set(home: Path) -> None:
+    write(Path(".mcp.json"), {"mcpServers": {"one": {"command": "x", "envFile": ".env"}}})
+    said_yes(home)
+    file = Path(".env").resolve()
+    file.write_text("\n".join(f"{name}=x" for name in ORDINARY))
+    (definition,) = loaded(home).servers.values()
+    assert definition.env_file == str(file)
+    assert variables_in(str(file), "one", definition.env_file_asked).keys() == set(ORDINARY)
+    for name in LOADERS:
+        file.write_text(f"API_KEY=x\n{name}=planted\n")
+        with pytest.raises(ConnectFailed, match=name) as refused:
+            variables_in(str(file), "one", definition.env_file_asked)
+        assert "planted" not in refused.value.message
+    own_file = home / ".config" / "greenroom" / "mcp.json"
+    write(own_file, {"mcpServers": {"mine": {"command": "x", "envFile": str(file)}}})
+    mine = loaded(home).servers["mine"]
+    assert variables_in(str(file), "mine", mine.env_file_asked), (
+        "who names it in a file of his own decides himself"
+    )

@@ -156,7 +156,7 @@ def _env_files(setup: Setup) -> Iterator[Finding]:
         if (file := server.env_file) is None:
             continue
         try:
-            variables_in(file, server.name)
+            variables_in(file, server.name, server.env_file_asked)
         except GreenroomError as error:
             mend = f"correct its envFile, or: greenroom disable {server.name}"
             yield Finding(Severity.ERROR, "env file", server.name, str(error), mend)
