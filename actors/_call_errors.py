@@ -17,6 +17,7 @@ from ..protocol.errors import (
     UsageError,
 )
 from ..protocol.jsonrpc import INVALID_PARAMS, WireFault, decode_result, encode_json
+from ..protocol.plain_text import unhidden
 from ..protocol.scrubbing import scrubbed
 from ._messages import describe
 
@@ -104,12 +105,14 @@ def answered_with(server: str, call: Call, error: RpcError) -> CallError:
 
 
 def without_secrets(error: RpcError, known: Secrets) -> RpcError:
-    """The same error, without these secrets. Data in which they cannot be looked for are left out."""
+    """The same error, without these secrets. Data in which they cannot be looked for are left out. If the message is
+    not the server's own but ours about it (`fault`), it also loses what a terminal obeys or hides."""
     try:
         data = _without(error.data, known) if error.data is not None else None
     except (UsageError, WireFault, RecursionError):
         data = "(left out: it cannot be written as JSON)"
-    return attrs.evolve(error, message=known.without(error.message), data=data)
+    said = unhidden(error.message) if error.fault else error.message
+    return attrs.evolve(error, message=known.without(said), data=data)
 
 
 def _without(data: Any, known: Secrets) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from ..protocol.errors import hidden_lines
 from ..protocol.events import NoteCode
 from ._call import Call
 from ._messages import Lost
@@ -69,6 +70,6 @@ class Hearing:
 
 
 def _without_secrets(reason: LostReason, hidden: Callable[[str], str]) -> LostReason:
-    text, tail = hidden(reason.text), tuple(map(hidden, reason.stderr_tail))
+    text, tail = hidden(reason.text), hidden_lines(reason.stderr_tail, hidden)
     same = text == reason.text and tail == reason.stderr_tail
     return reason if same else attrs.evolve(reason, text=text, stderr_tail=tail)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ..protocol.errors import Bug, CallError
+from ..protocol.errors import Bug, CallError, hidden_lines
 from ..protocol.events import ConnectStep, Note, NoteCode, Step
 from ..protocol.lifecycle import Reason
 from ..protocol.secrets import in_words
@@ -96,7 +96,7 @@ class Incarnation:
 
     def stderr_tail(self) -> tuple[str, ...]:
         tail = self._connection.stderr_tail() if self._connection is not None else ()
-        return tuple(map(self.actor.hidden, tail))
+        return hidden_lines(tail, self.actor.hidden)
 
     # ---- the owner task ---------------------------------------------------------------------------------------------
 

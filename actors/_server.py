@@ -26,6 +26,7 @@ from ..protocol.config import ServerDefinition
 from ..protocol.errors import CallError
 from ..protocol.events import Note, NoteCode
 from ..protocol.lifecycle import Ending, Life, Reason, State
+from ..protocol.plain_text import unhidden
 from . import _call_errors as errors
 from ._alarm import Alarm
 from ._call_table import CONNECTED, CallTable
@@ -227,8 +228,9 @@ class ServerActor:
     # ---- what is told of it -----------------------------------------------------------------------------------------
 
     def hidden(self, text: str) -> str:
-        """A failure's text from a server, a library or the system, without this server's secrets."""
-        return self.context.secrets.of(self.address).without(text)
+        """A failure's text from a server, a library or the system, without characters that a terminal obeys or hides,
+        and without this server's secrets."""
+        return self.context.secrets.of(self.address).without(unhidden(text))
 
     def note(self, code: NoteCode, words: str) -> None:
         """Write a line to the log."""

@@ -19,7 +19,7 @@ from ..actors import ASKED_FOR, UPDATED, Greeting, ServerRequest, not_found
 from ..protocol.address import Address
 from ..protocol.config import Scrub
 from ._extensions import extensions_of
-from ._said import scrubbed_params, scrubbed_question
+from ._said import names_credential, scrubbed_params, scrubbed_question
 from ._signed import question_of, without_ours
 from ._suspended import SuspendedCalls
 
@@ -118,6 +118,6 @@ class ClientHost:
             return
         if method == UPDATED:
             self._on_update(client, address.server, params or {})
-        else:
+        elif not names_credential(self._room, self._door, address.server, method):
             said = None if params is None else scrubbed_params(self._room, self._door, address.server, params)
             client.tell(method, None if said is None else without_ours(said))

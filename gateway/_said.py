@@ -16,6 +16,7 @@ from ..protocol.jsonrpc import decode_result, encode_json
 OnProgress = Callable[[Mapping[str, Any]], None]
 _LONGEST: Final = 1 << 16  # bytes: looking through them takes some milliseconds
 _INSTEAD: Final = "[REDACTED: too long to be looked through]"
+_USUAL: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
 _WORDS: Final = ("message", "data", "logger")
 
 
@@ -45,6 +46,12 @@ def scrubbed_params(
         return {**short, **{name: _INSTEAD for name in _WORDS if name in params}}
     found = scrubber.scrub(raw)
     return params if found is raw else decode_result(found)
+
+
+def names_credential(scrubbing: Scrubbing, door: Scrub, server: str, method: str) -> bool:
+    """Whether the method of a notification has a credential in it. Nobody knows such a method, so nobody is told."""
+    said = {"method": method}
+    return method not in _USUAL and scrubbed_params(scrubbing, door, server, said) is not said
 
 
 def scrubbed_question(

@@ -72,7 +72,17 @@ class GreenroomError(Exception):
                 setattr(self, name, without(value))
             elif isinstance(value, tuple):
                 texts = cast("tuple[Any, ...]", value)
-                setattr(self, name, tuple(without(each) if isinstance(each, str) else each for each in texts))
+                if name == "stderr_tail":
+                    setattr(self, name, hidden_lines(texts, without))
+                else:
+                    setattr(
+                        self, name, tuple(without(each) if isinstance(each, str) else each for each in texts)
+                    )
+
+
+def hidden_lines(lines: Sequence[str], without: Callable[[str], str]) -> tuple[str, ...]:
+    """Lines, each passed through `without`, which sees them together: a secret may go on from one to the next."""
+    return tuple(without("\n".join(lines)).split("\n")) if lines else ()
 
 
 # ---- yours: something you wrote or asked for --------------------------------------------------------------------

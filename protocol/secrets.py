@@ -33,7 +33,9 @@ REDACTED: Final = "***"
 _ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
 _STARTS: Final = 16  # so many different answers of a server's commands are known at once
 _STUB: Final = 4  # this many characters of a secret are recognised at the end of a text that was cut
-_CUT: Final = re.compile(r"\"?…|\Z")
+_BREAK: Final = re.compile(r"(\s*\n\s*|\s+—\s+)")  # between two lines, also of those that an error quotes
+_CUT: Final = re.compile(r"\"?…|(?=\s*\n|\s+—\s)|\Z")
+_REST: Final = 8  # characters of the end of a secret that are recognised at the beginning of a line
 _LOGIN: Final = re.compile(r"(?<=://)[^\s/?#'\"<>]{1,256}@")
 
 
@@ -92,7 +94,44 @@ class Secrets:
             return text
         if "\\" in text:
             text = self._without_escaped(text)
-        return scrubbed_text(without_logins(self._without_known(text)))
+        text = self._without_broken(text)
+        return scrubbed_text(without_logins(self._without_rests(self._without_known(text))))
+
+    def _without_broken(self, text: str) -> str:
+        """Without the secrets that go on in the next line."""
+        lines = _BREAK.split(text)
+        if len(lines) > 1:
+            spans = self._in_one("".join(lines[::2]))
+            begins = 0
+            for place in range(0, len(lines), 2):
+                line, ends = lines[place], begins + len(lines[place])
+                for start, end in spans:
+                    if start < ends and end > begins and (start < begins or end > ends):
+                        line = _covered(line, start - begins, end - begins)
+                lines[place], begins = line, ends
+        return "".join(lines) if self._others is None else self._others._without_broken("".join(lines))
+
+    def _in_one(self, joined: str) -> list[tuple[int, int]]:
+        """Where secrets are in lines that were put together; the last ones first."""
+        uncommon = [
+            each for each, anchor in self._spellings.items() if anchor in joined and each not in self._common
+        ]
+        return sorted(
+            {(at, at + len(each)) for each in uncommon for at in _places(joined, each)}, reverse=True
+        )
+
+    def _without_rests(self, text: str) -> str:
+        """Without the ends of secrets at the beginning of a line: the line before it may not be quoted."""
+        text = "".join(map(self._without_rest, _BREAK.split(text)))
+        return text if self._others is None else self._others._without_rests(text)
+
+    def _without_rest(self, line: str) -> str:
+        for spelling in self._spellings:
+            begun, rest = spelling[: len(spelling) // 2], spelling[len(spelling) // 2 :]
+            at = line.find(rest, 0, len(spelling)) if len(rest) >= _REST else -1
+            if at >= 0 and begun.endswith(line[:at]) and spelling not in self._common:
+                return REDACTED + line[at + len(rest) :]
+        return line
 
     def _without_escaped(self, text: str) -> str:
         """Without the secrets that stand in JSON in this text, or in texts in that. They are found as in results."""
@@ -137,15 +176,15 @@ class Secrets:
         done = 0
         for cut in _CUT.finditer(text):
             begins = max(done, cut.start() - self._longest)
-            at = self._begun(text[begins : cut.start()], is_end=cut.start() == len(text))
+            at = self._begun(text[begins : cut.start()], is_end="…" not in cut[0])
             if at >= 0:
                 parts += (text[done : begins + at], REDACTED)
                 done = cut.start()
         return "".join(parts) + text[done:]
 
     def _begun(self, end: str, *, is_end: bool) -> int:
-        """Where a secret begins that was cut off behind `end`; -1 if none does. The last word of a text is no begun
-        secret that is common."""
+        """Where a secret begins that was cut off behind `end`; -1 if none does. The last word of a text or of a line is
+        no begun secret that is common."""
         for at in sorted({at for stub in self._stubs for at in _places(end, stub)}):
             begun = end[at:]
             is_alone = not is_end and _stands_alone(end, at, len(end))
@@ -275,6 +314,10 @@ def _places(text: str, part: str) -> Iterator[int]:
     while at >= 0:
         yield at
         at = text.find(part, at + 1)
+
+
+def _covered(line: str, begins: int, end: int) -> str:
+    return line[: max(0, begins)] + REDACTED + line[min(len(line), end) :]
 
 
 def _stands_alone(text: str, begins: int, end: int) -> bool:

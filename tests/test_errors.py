@@ -243,9 +243,13 @@ def test_each_call_has_its_own_copy_of_an_error(error: CallError) -> None:
 def test_every_text_of_an_error_can_be_hidden_and_its_reach_stays_what_it_is(error: GreenroomError) -> None:
     copy = error.copy() if isinstance(error, CallError) else type(error).__new__(type(error), *error.args)
     copy.__dict__.update(error.__dict__)
-    copy.hide(lambda text: f"<{len(text)}>")
+
+    def hidden(text: str) -> str:
+        return "\n".join(f"<{len(line)}>" for line in text.split("\n"))
+
+    copy.hide(hidden)
     said = copy.as_dict()
-    assert copy.message == f"<{len(error.message)}>"
+    assert copy.message == hidden(error.message)
     for name, value in error.as_dict().items():
         if name == "reach":
             assert isinstance(copy, CallError)

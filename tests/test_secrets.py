@@ -260,3 +260,33 @@ def test_what_commands_gave_is_hidden_beside_the_rest_and_forgotten_with_its_ses
     assert told(known, own, "answered-1", "answered-4") == ["answered-1", "***"]
     known.learn("a", 1, lambda: [Hidden("TOKEN", "written-2")], "x")
     assert "written-2" not in told(known, Address.of_session("a", "z"), "nothing")
+
+
+# ---- over the end of a line ----------------------------------------------------------------------------------------
+
+SPLIT = "q7Zk2Wm9x4TrB8LpYn3V"
+
+
+@pytest.mark.parametrize("between", ["\n", "\r\n", "\n  ", " — "])
+@pytest.mark.parametrize("cut", range(1, len(SPLIT)))
+def test_a_secret_that_goes_on_in_the_next_line_goes_whole(cut: int, between: str) -> None:
+    everywhere = Secrets([Hidden("TOKEN", SPLIT)])
+    for secrets in (everywhere, Secrets([Hidden("TOKEN", "another-secret-1")], everywhere)):
+        text = f"first{between}bad token {SPLIT[:cut]}{between}{SPLIT[cut:]} was refused{between}last"
+        assert secrets.without(text) == f"first{between}bad token ***{between}*** was refused{between}last"
+        thirds = f"{SPLIT[:cut]}{between}{SPLIT[cut : cut + 2]}{between}{SPLIT[cut + 2 :]}"
+        found = secrets.without(thirds)
+        assert not [part for part in (SPLIT[:cut], SPLIT[cut + 2 :]) if len(part) > 1 and part in found]
+
+
+@pytest.mark.parametrize("cut", range(1, len(SPLIT)))
+def test_the_larger_part_of_a_secret_is_known_at_the_beginning_of_a_line(cut: int) -> None:
+    """The line before it may not be quoted."""
+    found = Secrets([Hidden("TOKEN", SPLIT)]).without(f"error:\n{SPLIT[cut:]} is wrong")
+    assert ("***" in found) is (cut <= len(SPLIT) // 2)
+
+
+def test_ordinary_lines_stay() -> None:
+    secrets = Secrets([Hidden("PASSWORD", "postgres"), Hidden("TOKEN", SPLIT)])
+    text = "post\ngres is down — the\nlast line of post\n  gres\n"
+    assert secrets.without(text) == text
