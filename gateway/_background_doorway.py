@@ -215,7 +215,8 @@ class Doorway:
         try:
             ledger = Ledger(descriptor)
         except (OSError, ValueError):
-            raise BadHello("This hello of greenroom attach came without memory for its ledger.") from None
+            text = "This hello of greenroom attach came without sealed memory for its ledger. Start its client again."
+            raise BadHello(text) from None
         try:
             yield ledger
         finally:

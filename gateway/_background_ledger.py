@@ -14,6 +14,9 @@ writes to:
   never to none.
 * whether a line to the client may have been written only in part.
 
+The memory has its size for ever (sealed, on Linux). The room takes no other: who attaches could make it smaller under
+the room's hands, and the first access beyond its end would end the room and the calls of all its clients.
+
 What is lost, if the room is killed in the wrong microseconds: what comes in one read with the end of a line that is
 longer than the inbox, and the beginning of a line while it is moved because the inbox is full. An id that is longer
 than a slot is not kept.
@@ -40,17 +43,30 @@ _CUT_OUT, _CUT_IN, _LENGTH, _READS, _END, _HANDLED, _HEAD_AT, _INBOX_AT = 0, 1, 
 _WITH_END: Final = 2  # in place of a flag: the end of the line has come
 _SLOTS_AT: Final = _INBOX_AT + _INBOX
 SIZE: Final = _SLOTS_AT + _SLOT * _SLOTS
+_CAN_SEAL: Final = sys.platform == "linux"
 
 
 def new_memory() -> int:
     """A descriptor of new memory for a ledger. A page of it exists once it is written to. Raises `OSError`."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("greenroom-ledger")
+    if _CAN_SEAL:
+        descriptor = os.memfd_create("greenroom-ledger", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
         descriptor, path = tempfile.mkstemp(prefix="greenroom-ledger-")
         os.unlink(path)
     os.ftruncate(descriptor, SIZE)
+    if _CAN_SEAL:
+        fcntl.fcntl(
+            descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        )
     return descriptor
+
+
+def _check(descriptor: int) -> None:
+    """Raises `OSError` or `ValueError` for what is no such memory, or could become smaller."""
+    if os.fstat(descriptor).st_size != SIZE:
+        raise ValueError("it has another size")
+    if _CAN_SEAL and not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+        raise ValueError("it is not sealed")
 
 
 class Left(NamedTuple):
@@ -72,6 +88,7 @@ class Ledger:
     def __init__(self, descriptor: int) -> None:
         """Raises `OSError` or `ValueError` for a descriptor that is no such memory."""
         try:
+            _check(descriptor)
             self._memory = mmap.mmap(descriptor, SIZE)
         finally:
             os.close(descriptor)

@@ -7,14 +7,18 @@ import fcntl
 import json
 import os
 import signal
+import socket
+import sys
 import termios
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.attached import Background, background, until
 from tests.support.gateway import HELLO, PATIENCE, Gateway, alive, faulty, gone_within, logged_pids
 
+from greenroom.gateway._background_ledger import SIZE, new_memory
 from greenroom.gateway._background_wire import Hello, Words, send_hello
 
 
@@ -272,3 +276,52 @@ def test_nobody_is_hurt_by_what_is_no_hello(tmp_path: Path) -> None:
         with half:
             half.sendall(b'{"version":')
             assert server_pid(client)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is sealed on Linux")
+def test_t60_a_client_cannot_end_the_room_by_shrinking_the_memory_that_they_share(tmp_path: Path) -> None:
+    """It brings memory that it could make smaller, no memory, or sealed memory, which it then tries to shrink."""
+    with background(tmp_path, {"one": faulty(tmp_path, "one")}) as room, room.attach() as bystander:
+        bystander.greet()
+        running = bystander.start_mcp(tool="one_sleep", args={"seconds": 3})
+        pid = room.pid()
+
+        def join(memory: int) -> tuple[dict[str, Any], list[int], socket.socket]:
+            line = room.place.dial()
+            assert line is not None
+            line.settimeout(PATIENCE)
+            ends = [*os.pipe(), *os.pipe()]
+            send_hello(line, Hello(version="0", pid=os.getpid()), [ends[0], ends[3], memory])
+            word = Words(line).next()
+            assert word is not None
+            return word, ends, line
+
+        def talk(ends: list[int]) -> None:
+            for number in range(3):
+                said = {"jsonrpc": "2.0", "id": number, "method": "ping", "junk": "x" * 5_000}
+                with suppress(OSError):
+                    os.write(ends[1], json.dumps(said).encode() + b"\n")
+
+        memories = {
+            "not sealed": os.memfd_create("a", os.MFD_ALLOW_SEALING),
+            "cannot be sealed": os.memfd_create("b"),
+            "a file": os.open(tmp_path / "memory", os.O_RDWR | os.O_CREAT),
+            "too small": os.memfd_create("c", os.MFD_ALLOW_SEALING),
+            "sealed": new_memory(),
+        }
+        for what, memory in memories.items():
+            if what != "sealed":
+                os.ftruncate(memory, SIZE if what != "too small" else SIZE - 1)
+            if what == "too small":
+                fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            word, ends, line = join(memory)
+            with line:
+                assert ("error" in word) is (what != "sealed"), (what, word)
+                with suppress(OSError):
+                    os.ftruncate(memory, 0)
+                talk(ends)
+            for descriptor in (*ends, memory):
+                os.close(descriptor)
+        assert "result" in bystander.answer(running)
+        assert room.pid() == pid
+        assert bystander.end() == 0

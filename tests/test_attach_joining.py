@@ -463,7 +463,7 @@ def test_a_hello_without_memory_is_refused_and_its_descriptors_are_closed() -> N
             await doorway._visit(theirs)
             told = Words(ours).next()
         assert told is not None
-        assert "without memory" in told["error"]["message"]
+        assert "without sealed memory" in told["error"]["message"]
 
     anyio.run(main)
     assert notes == []
