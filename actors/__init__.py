@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ._call import Call, Tally
     from ._catalogue_file import CatalogueFile, Loaded, default_cache_path
     from ._catalogue_writer import CatalogueWriter, Flush, Save, SaveFailure, Store
-    from ._condition import declared_to, is_outdated, last_line, pid_of
+    from ._condition import declared_to, is_outdated, is_unused, last_line, pid_of
     from ._connection import Connection, Connector, ConnectorFactory, Handshake, Listing
     from ._core import CoreActor
     from ._guard import Guard
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ._ref import MailboxFull, Ref, Reply
     from ._request_table import RequestTable, mark_sent
     from ._room_context import Decision, Load, Next, Record, RoomContext, Spawner, Supervisor
-    from ._router import Define, Learn, Router, Sync
+    from ._router import Define, Learn, Router, Sync, same_content
     from ._server import ServerActor
     from ._slices import all_of, in_turns
     from ._start import Start
@@ -62,7 +62,7 @@ _HOMES = {
     "._call": ("Call", "Tally",),
     "._catalogue_file": ("CatalogueFile", "Loaded", "default_cache_path",),
     "._catalogue_writer": ("CatalogueWriter", "Flush", "Save", "SaveFailure", "Store",),
-    "._condition": ("declared_to", "is_outdated", "last_line", "pid_of",),
+    "._condition": ("declared_to", "is_outdated", "is_unused", "last_line", "pid_of",),
     "._connection": ("Connection", "Connector", "ConnectorFactory", "Handshake", "Listing",),
     "._core": ("CoreActor",),
     "._guard": ("Guard",),
@@ -81,7 +81,7 @@ _HOMES = {
     "._ref": ("MailboxFull", "Ref", "Reply",),
     "._request_table": ("RequestTable", "mark_sent",),
     "._room_context": ("Decision", "Load", "Next", "Record", "RoomContext", "Spawner", "Supervisor",),
-    "._router": ("Define", "Learn", "Router", "Sync",),
+    "._router": ("Define", "Learn", "Router", "Sync", "same_content",),
     "._server": ("ServerActor",),
     "._slices": ("all_of", "in_turns"),
     "._start": ("Start",),
@@ -176,6 +176,7 @@ __all__ = [
     "fetched",
     "in_turns",
     "is_outdated",
+    "is_unused",
     "joined",
     "lacking",
     "last_line",
@@ -185,6 +186,7 @@ __all__ = [
     "not_found",
     "older_log",
     "pid_of",
+    "same_content",
     "stderr_log_path",
     "want_orphans",
 ]

@@ -51,11 +51,13 @@ def default_cache_path() -> Path:
 
 @attrs.frozen
 class Loaded:
-    """The fresh entries and the last failures, by server, and what was wrong with the file, if anything."""
+    """The fresh entries and the last failures, by server, and what was wrong with the file, if anything. Of a server
+    that was told different things of its clients, `entries` has the newest, and `variants` all."""
 
     entries: dict[str, ServerEntry]
     warning: str | None = None
     failures: dict[str, LastFailure] = attrs.field(factory=dict[str, LastFailure])
+    variants: list[ServerEntry] = attrs.field(factory=list[ServerEntry])
 
 
 _T = TypeVar("_T")
@@ -144,16 +146,23 @@ class CatalogueFile(LockedFile):
             content, warning = self._mend()
         found: dict[str, ServerEntry] = {}
         failures: dict[str, LastFailure] = {}
+        told_otherwise, variants = _told_otherwise(content.entries), list[ServerEntry]()
         for server, definition_hash in wanted.items():
             key = _key(server, definition_hash)
             one, failed = content.entries.get(key), content.failures.get(key)
-            if one is not None and self._fresh(one.fetched_at, now):
-                entry = _entry(server, definition_hash, one)
+            for told, its_key in (("", key), *told_otherwise.get(key, ())):
+                each = content.entries.get(its_key)
+                if each is None or not self._fresh(each.fetched_at, now):
+                    continue
+                entry = _entry(server, definition_hash, each, told)
                 if entry is not None:
-                    found[server] = entry
+                    one = each if one is None or each.newer(one) else one
+                    variants.append(entry)
+                    if server not in found or found[server].fetched_at < entry.fetched_at:
+                        found[server] = entry
             if failed is not None and self._stands(failed, one, now):
                 failures[server] = LastFailure(failed.at, failed.why, failed.starts, failed.needs_login)
-        return Loaded(found, warning, failures)
+        return Loaded(found, warning, failures, variants)
 
     def save(
         self, entries: Iterable[ServerEntry], now: float, failures: Failures = _NO_FAILURES
@@ -223,8 +232,21 @@ class CatalogueFile(LockedFile):
             )
 
 
-def _key(server: str, definition_hash: str) -> str:
-    return f"{definition_hash} {whole(server)}"
+def _key(server: str, definition_hash: str, told: str = "") -> str:
+    """`told`: what the server was told of its client, if it was told anything."""
+    return f"{definition_hash}{f'~{told}' if told else ''} {whole(server)}"
+
+
+def _told_otherwise(keys: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
+    """What else servers have listed that were told something of their client: by the key of a server that was not, what
+    they were told, and their own keys."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for key in keys:
+        head, _, server = key.partition(" ")
+        if "~" in head:
+            definition_hash, _, told = head.partition("~")
+            found.setdefault(f"{definition_hash} {server}", []).append((told, key))
+    return found
 
 
 def _parse(data: bytes) -> _Content:
@@ -287,7 +309,7 @@ def _encoded(entries: Iterable[ServerEntry]) -> tuple[dict[str, _Kept], str | No
     warning = None
     for entry in entries:
         try:
-            kept[_key(entry.server, entry.definition_hash)] = _kept(entry)
+            kept[_key(entry.server, entry.definition_hash, entry.told)] = _kept(entry)
         except (ValueError, TypeError, RecursionError) as error:
             warning = (
                 f'The catalogue of "{entry.server}" is not cached: {error}. It is asked again next time.'
@@ -321,13 +343,14 @@ def _said(record: Raw) -> msgspec.Raw:
         return msgspec.Raw(msgspec.json.encode(whole_value(dict(record))))
 
 
-def _entry(server: str, definition_hash: str, kept: _Kept) -> ServerEntry | None:
+def _entry(server: str, definition_hash: str, kept: _Kept, told: str) -> ServerEntry | None:
     """The entry in its decoded form; None when it cannot be read."""
     try:
         body = _as_body.decode(kept.body)
         return ServerEntry(
             server=server,
             definition_hash=definition_hash,
+            told=told,
             tools=_frozen(body.tools),
             resources=_frozen(body.resources),
             templates=_frozen(body.templates),

@@ -27,6 +27,7 @@ import msgspec
 from ..actors import in_turns
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import PROMOTED
+from ..protocol.slices import finish
 from ._mcp_tool import NAME
 
 if TYPE_CHECKING:
@@ -103,8 +104,13 @@ class Beside:
 class BesideClient:
     """What one client is shown, besides what all are."""
 
-    def __init__(self, beside: Beside) -> None:
+    def __init__(self, beside: Beside, room: Configured | None = None) -> None:
+        """`room`: as this client sees it, if it may see something else than the others."""
         self._beside = beside
+        self._room = room or beside.room
+        self._own: Beside | None = (
+            None  # what is chosen for it, once its own servers have listed something else
+        )
         self._client: Client | None = None
         self._promoted: dict[str, Mapping[str, Any] | None] = {}  # as last listed, in this order
         self._used: dict[str, None] = {}  # the same names, the last one called is the last
@@ -120,9 +126,15 @@ class BesideClient:
 
     # ---- the list --------------------------------------------------------------------------------------------
 
+    @property
+    def _chosen(self) -> Beside:
+        if self._own is None and self._room.index is not self._beside.room.index:
+            self._own = Beside(self._room)
+        return self._own or self._beside
+
     def listed(self) -> Iterator[Mapping[str, Any]]:
         """The tools, as they are listed after the `mcp` tool."""
-        yield from (tool for tool in self._beside.listing() if tool["name"] != NAME)
+        yield from (tool for tool in self._chosen.listing() if tool["name"] != NAME)
         self._renew()
         yield from (record for record in self._promoted.values() if record is not None)
 
@@ -132,18 +144,18 @@ class BesideClient:
             del self._used[name]
             self._used[name] = None
             return self._promoted[name] is not None
-        return self._beside.has_chosen and self._beside.shown().tool(name) is not None and name != NAME
+        return self._chosen.has_chosen and self._chosen.shown().tool(name) is not None and name != NAME
 
     def _renew(self) -> bool:
         """Read the promoted tools again. Whether something has changed."""
         before = dict(self._promoted)
         for name in before if before else ():
-            self._promoted[name] = self._record(self._beside.room.index.get(name))
+            self._promoted[name] = self._record(self._room.index.get(name))
         return before != self._promoted
 
     def _record(self, target: Target | None) -> Mapping[str, Any] | None:
         """None: it is gone, or cannot be listed, or is listed among the chosen ones by now."""
-        index, shown = self._beside.room.index, self._beside.shown()
+        index, shown = self._room.index, self._chosen.shown()
         if (
             target is None
             or target.kind != "tool"
@@ -166,9 +178,7 @@ class BesideClient:
 
     def promote(self, target: Target) -> bool:
         """List the tool from now on. False: it cannot be."""
-        if self._promoted.get(target.name) is not None or self._beside.room.index.is_direct(
-            target, beside=True
-        ):
+        if self._promoted.get(target.name) is not None or self._room.index.is_direct(target, beside=True):
             return True
         record = self._record(target)
         if record is None:
@@ -186,6 +196,12 @@ class BesideClient:
         """The index has changed. `is_changed`: and with it the list of chosen tools."""
         if self._renew() or is_changed:
             self._tell()
+
+    def look_at_own(self) -> None:
+        """This client's own servers have listed something."""
+        before, chosen = self._own, self._chosen
+        is_changed = chosen is self._own and (before is None or bool(finish(chosen.shown().changing())))
+        self.look(is_changed=is_changed and chosen.has_chosen)
 
     def _tell(self) -> None:
         client = self._client

@@ -25,7 +25,7 @@ import anyio.abc
 from ..actors import in_turns
 from ..protocol.config import EXPOSURES
 from ..protocol.errors import UsageError
-from ..protocol.events import Kind
+from ..protocol.events import CatalogueChanged, Kind
 from ._arrivals import Arrivals
 from ._asked import tell_unbegun
 from ._beside import Beside
@@ -38,7 +38,7 @@ from ._proxy import Proxy
 if TYPE_CHECKING:
     from ..protocol.index import Index, Target
     from ..protocol.slices import Slices
-    from ..supervisor import Greenroom, ProfileView
+    from ..supervisor import Greenroom, ProfileView, Session
     from ._direct import Common
     from ._meta import Runs
 
@@ -57,7 +57,7 @@ class Conversations:
         self._version = version
         self._note = note
         self.arrivals = Arrivals(lambda: room.config.settings.max_queued_bytes)
-        self._clients: dict[ClientSession, None] = {}
+        self._clients: dict[ClientSession, Exposure] = {}
         # Of the direct door's clients, by their profiles.
         self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}
         self._beside: dict[str | None, tuple[ProfileView | None, Beside]] = {}  # of the others, by theirs
@@ -100,9 +100,9 @@ class Conversations:
             exposure = self._exposure(expose, InSession(self._room, session), session.view)
             endpoint = Endpoint(exposure, self._version, note=self._note, arrivals=self.arrivals)
             client = endpoint.open(outlet, spawn)
-            client.on_introduced = session.introduced
+            client.on_introduced = partial(_introduced, session, spawn)
             client.on_refused = partial(tell_unbegun, session, expose == "direct")
-            self._clients[client] = None
+            self._clients[client] = exposure
             if expose != "direct":
                 self._prepare_search(spawn, session.view)
             if self._refuses:
@@ -133,7 +133,10 @@ class Conversations:
         cancelled."""
         async with self._room.events([Kind.CATALOGUE]) as events:
             task_status.started()
-            async for _ in events:
+            async for event in events:
+                if isinstance(event, CatalogueChanged) and event.address and not event.address.is_shared:
+                    await self._announce_own()
+                    continue
                 besides = [(view, each) for view, each in self._beside.values() if each.may_change]
                 if self._common or besides:
                     await self._room.settled()
@@ -141,6 +144,11 @@ class Conversations:
                         if view is not None:
                             await in_turns(view.preparing())
                         await shown.announce()
+
+    async def _announce_own(self) -> None:
+        """A client's own servers have listed something else than before: tell it, and nobody else."""
+        for client, exposure in tuple(self._clients.items()):
+            await exposure.announce(client)
 
     def _prepare_search(self, spawn: Spawn, view: ProfileView | None) -> None:
         """Make what the first search needs, for who sees everything or for who sees this much; once."""
@@ -179,6 +187,13 @@ class Conversations:
         if profile not in self._beside:
             self._beside[profile] = view, Beside(self._room if view is None else view)
         return Proxy(room, self._beside[profile][1])
+
+
+def _introduced(session: Session, spawn: Spawn, client: object) -> None:
+    """The client has said who it is, and what it can be asked: its own servers list what they have."""
+    session.introduced(client)
+    if session.unlisted():
+        spawn(session.list_own)
 
 
 def _preparing(index: Index, servers: Iterable[str]) -> Slices[None]:

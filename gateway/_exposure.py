@@ -70,6 +70,10 @@ class Exposure(Protocol):
         """Wait until everything that is being learned for the lists is known."""
         ...
 
+    async def announce(self, client: Client) -> None:
+        """What the client's own servers list may have changed: tell it which of its lists that changes."""
+        ...
+
     @property
     def suspended(self) -> Sized:
         """The calls that wait until their client comes back with an answer. They have no open request meanwhile."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
+
 from ..protocol.slices import Slices, finish
 
 if TYPE_CHECKING:
@@ -53,7 +55,6 @@ class InSession:
         self.roots_changed = session.roots_changed
         self.set_log_level = session.set_log_level
         # Everything else.
-        self.catalogued = room.catalogued
         self.settled = room.settled
 
     @property
@@ -65,14 +66,21 @@ class InSession:
         return self._session.index
 
     def entry(self, server: str) -> ServerEntry | None:
+        entry = self._session.own_entry(server)
         if self._view is None:
-            return self._room.entry(server)
+            return entry or self._room.entry(server)
         self._view.check(server)
-        return self._view.entry(self._room.entry(server))
+        return self._view.entry(entry or self._room.entry(server))
 
     @property
     def is_learning(self) -> bool:
-        return self._room.is_learning
+        """Whether something is not known yet that this session would see: of the room, or of its own servers."""
+        return self._room.is_learning or bool(self._session.unlisted())
+
+    async def catalogued(self) -> None:
+        """Wait until all of that was asked once, and the answers are in the index."""
+        await self._session.list_own()
+        await self._room.catalogued()
 
     def status(self) -> list[ServerStatus]:
         """The room's rows. Where this session has a child of its own, that child's row stands in place of the
@@ -86,4 +94,12 @@ class InSession:
         if view is not None:
             rows = [view.row(row) for row in rows if view.shows(row.server)]
         own = {row.server for row in rows if row.scope == self._scope}
-        return [row for row in rows if row.scope == self._scope or row.server not in own]
+        return [self._as_seen(row) for row in rows if row.scope == self._scope or row.server not in own]
+
+    def _as_seen(self, row: ServerStatus) -> ServerStatus:
+        """The row with what this session's own child has listed."""
+        if self._session.own_entry(row.server) is None:
+            return row
+        counts, faults = self.index.counts(row.server), self.index.faults(row.server)
+        count, changed = (None, ()) if counts is None else (counts.callable, counts.changed)
+        return attrs.evolve(row, tool_count=count, changed=changed, faults=faults)

@@ -32,7 +32,7 @@ class Proxy:
         self._client_host = ClientHost(room)
         self.suspended = self._client_host.suspended
         self._shared = beside or Beside(room)
-        self._beside = BesideClient(self._shared)
+        self._beside = BesideClient(self._shared, room)
         suspended = self._client_host.suspended
         self._tool = McpTool(room, hints=hints, suspended=suspended, beside=self._beside)
         self._level: str | None = None  # what servers were told last
@@ -54,6 +54,9 @@ class Proxy:
 
     async def settle(self) -> None:
         await self._room.catalogued()
+
+    async def announce(self, client: Client) -> None:
+        self._beside.look_at_own()
 
     def begin(self, job: Job) -> bool:
         if job.method == "logging/setLevel":

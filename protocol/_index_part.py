@@ -134,6 +134,10 @@ class Part:
         naming = attrs.evolve(self.naming, only=tools, overrides=overrides)
         return Part(self.server, self.entry, naming, self.made_of)
 
+    def saying(self, entry: ServerEntry) -> Part:
+        """This part, if its server had listed this."""
+        return Part(self.server, entry, self.naming, self.made_of)
+
     def _is_chosen(self, one: tuple[Proposal, Target]) -> bool:
         include, exclude, only = self.naming.include, self.naming.exclude, self.naming.only
         if only is not None and not self._fits(one, only):

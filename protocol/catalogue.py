@@ -48,6 +48,7 @@ class ServerEntry:
     problems: tuple[str, ...] = ()  # what is missing from the lists and why, in words
     fetched_at: float = 0.0  # wall clock, seconds since the epoch; nothing else uses the wall clock
     revision: int = 0  # grows with every fetch that begins: an older answer never overwrites a newer one
+    told: str = ""  # a hash of what it was told that its client can be asked; empty: nothing
     # The next two are not kept with it: `pinning` has a file of its own.
     pinned: Pinned = _UNPINNED
     prints: Mapping[str, str] | None = None  # by tool; set while some of them are to be written to that file

@@ -73,9 +73,10 @@ class Caller:
     def index(self) -> Index:
         """The published index of all names. It can still be read when a session is over."""
         runtime = self.runtime
-        if self.view is not None and runtime.is_built:
-            return self.view.index
-        return runtime.router.index if runtime.is_built else self.live.router.index
+        if not runtime.is_built:
+            return self.live.router.index
+        shown = runtime.router.index if self.view is None else self.view.index
+        return shown if self.session is None else runtime.own_lists.index(self.session, shown)
 
     def actor(self, server: str) -> ServerActor:
         """The actor that a request from here goes to. Raises `UnknownServer`, `SessionNeeded`."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio.lowlevel
 
 from ..actors import Call, Host
+from ..protocol.address import Address
 from ..protocol.audit import Asked
 from ..protocol.config import Isolation, Scrub
 from ..protocol.errors import CallError, UsageError
@@ -372,15 +373,19 @@ class Calls:
     def answer_with(self, host: Host | None) -> None:
         """Let `host` answer the requests of servers and receive their notifications, instead of the callbacks. In a
         session: what belongs to this session. Servers that were told other capabilities than it has are connected
-        again, once their calls are done."""
+        again, if nobody has used them yet; the others are told when they start the next time."""
         self._caller.live.sessions.answer_with(host, self._caller.session)
         self.restart_outdated()
 
     def restart_outdated(self) -> None:
-        """Restart the servers that were not told what the host can answer now. In a session: its children, and the
-        shared servers that were not told all of it. A server that is being installed, or only visited, finishes
+        """Restart the unused servers that were not told what the host can answer now. In a session: its children, and
+        the shared servers that were not told all of it. A server that is being installed, or only visited, finishes
         first; it is checked again when it is ready."""
-        restart_outdated(self._caller.live, self._caller.session)
+        live, session = self._caller.live, self._caller.session
+        if session is not None:
+            greeting = live.sessions.greeting(session, Address.of_session("", session))
+            live.own_lists.meet(session, greeting.capabilities)
+        restart_outdated(live, session)
 
     async def request(
         self,

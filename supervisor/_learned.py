@@ -9,12 +9,14 @@ from types import MappingProxyType
 
 import attrs
 
-from ..actors import Handshake, Listing, ServerActor
+from ..actors import Handshake, Listing, ServerActor, declared_to
 from ..protocol.bounds import PROBLEMS
 from ..protocol.catalogue import LastFailure, Raw, ServerEntry
 from ..protocol.config import Config
+from ..protocol.interpolate import session_variables
 from ..protocol.pinning import PinKey, ServerPins
 from ..protocol.plain_text import unhidden
+from ._own_lists import told
 from ._records import record_of
 from ._stores import CatalogueStore, PinStore
 from .catalogue_keys import catalogue_keys, pin_keys
@@ -31,6 +33,7 @@ class Recalled:
     warnings: Sequence[str]
     failures: Mapping[str, LastFailure] = MappingProxyType({})
     hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None  # of these servers; it may block
+    variants: Sequence[ServerEntry] = ()  # all entries of each, whatever it was told of its client
 
 
 def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
@@ -40,10 +43,17 @@ def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
     loaded = store.load(hashes)
     pinned, warning = pins.load(keys)
     # Everything that this run reads from a server is newer than what an earlier run wrote.
-    current = {name: attrs.evolve(entry, revision=0) for name, entry in loaded.entries.items()}
+    current = {
+        name: attrs.evolve(entry, revision=0)
+        for name, entry in loaded.entries.items()
+        if not session_variables(
+            config.servers[name]
+        )  # an older version of ours has kept what is a session's
+    }
+    variants = [attrs.evolve(entry, revision=0) for entry in loaded.variants if entry.server in current]
     warnings = [each for each in (loaded.warning, warning) if each is not None]
     now = partial(catalogue_keys, config)
-    return Recalled(hashes, current, keys, pinned, warnings, loaded.failures, now)
+    return Recalled(hashes, current, keys, pinned, warnings, loaded.failures, now, variants)
 
 
 def entry_of(
@@ -64,6 +74,7 @@ def entry_of(
         problems=tuple(dict.fromkeys(map(unhidden, listing.problems)))[:PROBLEMS],
         fetched_at=time.time(),
         revision=revision,
+        told=told(declared_to(actor) or {}),
     )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +45,15 @@ from ..actors import (
     Sync,
     Timers,
     current_backend,
+    is_unused,
 )
 from ..actors.fork import inert_in_forks
 from ..protocol.address import Address
 from ..protocol.catalogue import LastFailure, ServerEntry
-from ..protocol.config import Config, ServerDefinition
+from ..protocol.config import Config, Isolation, ServerDefinition
 from ..protocol.errors import RoomClosed
-from ..protocol.events import Note, NoteCode
+from ..protocol.events import CatalogueChanged, Note, NoteCode
+from ..protocol.interpolate import session_variables
 from ..protocol.lifecycle import Cause, Ending, Reason
 from ..protocol.secrets import KnownSecrets, of_environment
 from ..protocol.slices import Pace, Slices
@@ -62,6 +64,7 @@ from ._core_supervision import keep_running
 from ._drain_report import DrainReport, report_of
 from ._failures import note_callback, note_timer, sole
 from ._learned import Recalled, entry_of, recall
+from ._own_lists import OwnLists
 from ._pins import Pins, heed_changes
 from ._profile_view import Profiles
 from ._records import ServerRecord
@@ -119,6 +122,8 @@ class Runtime:
         self._failed: dict[str, LastFailure] = {}  # how servers last failed that have not worked since
         self.profiles = Profiles(lambda: self.config, lambda: self.router.index)
         self.sessions = Sessions(callbacks or Callbacks())
+        self.own_lists = OwnLists(self._shares)
+        self._with_variables: tuple[Config, Sequence[str]] | None = None  # what `of_sessions` found in it
 
     @cached_property
     def events(self) -> EventStream:
@@ -239,6 +244,7 @@ class Runtime:
         same = {name for name, known in self._hashes.items() if recalled.hashes.get(name) == known}
         here = {name: failure for name, failure in self._failed.items() if name in same}
         self._hashes, self._failed = recalled.hashes, {**recalled.failures, **here}
+        self.own_lists.recall(recalled.variants)
         for warning in recalled.warnings:
             self.context.events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=warning)
         self.pins.take(recalled.pin_keys, recalled.pins, recalled.hashes_now)
@@ -334,11 +340,23 @@ class Runtime:
         if self.root.closing is None:  # it may have begun to close between two slices
             self._visit_the_unknown(entries)
 
+    def of_sessions(self) -> Sequence[str]:
+        """The servers that are started with values of a session, and may be started to be asked what they have: what
+        they list is that session's."""
+        if not self._bootstrap:
+            return ()
+        config = self.config
+        if self._with_variables is None or self._with_variables[0] is not config:
+            names = [name for name, one in config.servers.items() if session_variables(one)]
+            self._with_variables = config, names
+        return [name for name in self._with_variables[1] if name in self.root.records]
+
     # ---- sessions ---------------------------------------------------------------------------------------------------
 
     async def end_session(self, name: str) -> None:
         """End the session's children. Returns when nothing of them is left; until then its name is taken."""
         self.sessions.end(name)
+        self.own_lists.forget(name)
         try:
             left = self.root.end_session(name) if self.is_running else []
             gone = [anyio.Event() for _ in left]
@@ -358,12 +376,44 @@ class Runtime:
         name = actor.address.server
         for problem in listing.problems:
             actor.note(NoteCode.UNREAD, problem)
-        known = self.router.entry(name)
+        known, session = self.router.entry(name), actor.address.session
         entry = entry_of(actor, self._hashes.get(name, ""), handshake, listing, revision)
-        entry = self.pins.learned(entry, listing.prints)
-        self._heed(known, entry)
-        self.router.ref.tell_system(Learn(entry))
+        is_private = bool(session_variables(actor.definition))
+        if not is_private:
+            entry = self.pins.learned(entry, listing.prints)
+            self._heed(known, entry)
+        if session is None:
+            self.router.ref.tell_system(Learn(entry))
+        else:
+            self._learn_own(session, actor, entry, known, is_private=is_private)
         self._visits.tried(name)  # whatever led to this answer
+
+    def _learn_own(
+        self,
+        session: str,
+        actor: ServerActor,
+        entry: ServerEntry,
+        known: ServerEntry | None,
+        *,
+        is_private: bool,
+    ) -> None:
+        """A child of a session has listed what it has. Others are told what any new child would list. Of clients that
+        can be asked different things, the room knows what the first of them found, or one that can be asked nothing."""
+        for_others = not is_private and is_unused(actor)
+        if self.sessions.is_open(session) and self.own_lists.learn(session, entry, for_others=for_others):
+            self.context.events.emit(CatalogueChanged, actor.address)
+        if not for_others:
+            return
+        if known is None or not known.known or entry.told in ("", known.told):
+            self.router.ref.tell_system(Learn(entry))
+        else:
+            self._remember(entry)
+
+    def _shares(self, server: str, known: ServerEntry | None) -> bool:
+        """Whether sessions share this server, and what is `known` of it was read from that one, in this room."""
+        if server not in self.root.records or self.root.isolation(server) is not Isolation.PERSISTENT:
+            return False
+        return self.sessions.for_many or (known is not None and known.revision > 0)
 
     def _remind(self, record: ServerRecord) -> None:
         """Tell the record of a server that is defined anew how this definition failed in an earlier run, if it has not

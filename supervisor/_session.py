@@ -14,17 +14,21 @@ reloads, drains, the answers for others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final
 
 import anyio
 
-from ..actors import Connector, Host
+from ..actors import Connector, Host, is_unused
+from ..protocol.catalogue import ServerEntry
+from ..protocol.errors import CallError, UsageError
 from ._auditing import caller_of
 from ._callbacks import OnApproval
 from ._calls import Calls
 from ._profile_view import ProfileView
 from ._runtime import Runtime
+from ._visiting import VISIT_IDLE
 
 _NOTHING: Final[Mapping[str, str]] = {}
 
@@ -66,6 +70,43 @@ class Session(Calls):
     async def connect(self, server: str) -> None:
         """Connect the child that calls of this session go to. Raises as `Greenroom.connect` does."""
         await self._caller.connect_by_name(server)
+
+    def own_entry(self, server: str) -> ServerEntry | None:
+        """What this session's own child has listed; None: it has listed nothing, or there is none."""
+        return self._caller.runtime.own_lists.entry(self.name, server)
+
+    def unlisted(self) -> list[str]:
+        """The servers whose lists belong to this session, because they are started with values that it gives, and that
+        have not been asked yet."""
+        if self._caller.is_over:
+            return []
+        live = self._caller.live
+        return [
+            name
+            for name in live.of_sessions()
+            if self.own_entry(name) is None
+            and (self.view is None or self.view.shows(name))
+            and live.root.records[name].available.is_usable
+            and live.root.records[name].definition.bootstrap
+            and not live.sessions.missing(live.root.records[name].definition, self.name)
+        ]
+
+    async def list_own(self) -> None:
+        """Connect those, so that they list what they have. Who cannot be connected is left out."""
+
+        async def connect(server: str) -> None:
+            with suppress(CallError, UsageError):  # the latter: the session is over by now
+                await self._caller.connect(server)
+                actor = self._caller.actor(server)
+                if actor.is_connected and is_unused(actor):  # nobody has called it, and perhaps nobody will
+                    actor.idling.shorten(VISIT_IDLE)
+                    actor.idling.rest(actor.connected_at)
+
+        if self._caller.is_over:
+            return
+        async with anyio.create_task_group() as tasks:
+            for server in self.unlisted():
+                tasks.start_soon(connect, server)
 
     def helper(self, name: str, command: Sequence[str], *, max_line: int) -> Connector:
         """What starts a child of ours that is no server, for a door. See `Connectors.helper`."""

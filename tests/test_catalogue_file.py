@@ -52,10 +52,11 @@ def test_what_was_saved_is_loaded_field_by_field(file: CatalogueFile) -> None:
         protocol_version="2025-11-25",
         problems=("prompts/list: cut after 2 pages", "half \ud83d"),
         revision=7,
+        told="1a2b",
     )
     nothing = attrs.asdict(ServerEntry("", ""))
     same_as_nothing = {name for name, value in attrs.asdict(whole).items() if value == nothing[name]}
-    assert same_as_nothing == {"pinned", "prints", "since"}, "these are kept elsewhere"
+    assert same_as_nothing == {"pinned", "prints"}, "these are kept elsewhere"
     assert file.save([whole], NOW) is None
     loaded = file.load({"s": "h"}, NOW)
 

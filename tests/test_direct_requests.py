@@ -33,7 +33,7 @@ from greenroom.protocol.large_message import LARGE_MESSAGE
 from greenroom.protocol.slices import Slices, finish
 
 META = "io.modelcontextprotocol/"
-ENVELOPE = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
+ENVELOPE = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {"elicitation": {}}}
 
 
 class Room(FakeRoom):

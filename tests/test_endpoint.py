@@ -1424,6 +1424,7 @@ def test_a_command_is_shown_its_own_child_where_it_has_one() -> None:
 
     room, session = cast("Any", Named("room")), cast("Any", Named("x"))
     room.surveying, session.view = surveying, None
+    session.own_entry = lambda _server: None
     seen = InSession(room, session)
     assert [(row.server, row.scope) for row in seen.status()] == [
         ("a", "session:x"), ("b", "shared"), ("b", "session:y"), ("c", "shared"),
@@ -2082,7 +2083,9 @@ def test_a_session_of_a_profile_sees_its_part_of_the_room() -> None:
 
     named: Any = Fake(**dict.fromkeys(_USED, None))
     room: Any = Fake(**vars(named), surveying=surveying, entry=lambda server: f"all of {server}")
-    session: Any = Fake(**vars(named), name="x", view=Part(), index="the session's index")
+    session: Any = Fake(
+        **vars(named), name="x", view=Part(), index="the session's index", own_entry=lambda _: None
+    )
     seen = InSession(room, session)
     assert (seen.config, seen.index) == ("the part's config", "the session's index")
     assert [(row.server, row.scope, row.tool_count) for row in seen.status()] == [("b", "session:x", 7)]

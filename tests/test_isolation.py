@@ -654,13 +654,16 @@ def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room(
         "connect",
         "helper",
         "introduced",
+        "list_own",
         "name",
         "noting",
+        "own_entry",
         "restart_outdated",
         "roots_changed",
         "scrubber",
         "set_log_level",
         "turned_away",
+        "unlisted",
         "view",
     }
     what_it_subscribes_to = {"is_stateless", "subscribe", "unwatch_resource", "watch_resource"}

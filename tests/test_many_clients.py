@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.support import run
 from tests.support.attached import Background, background
@@ -141,3 +142,86 @@ def test_each_client_is_introduced_as_itself_and_in_its_own_era(transport: str) 
                     assert text({"result": result}) == " ".join(["2026-07-28", *sorted(capabilities)])
 
     run("asyncio", main)
+
+
+# ---- lists ---------------------------------------------------------------------------------------------------------
+
+
+async def names(person: Any, method: str = "tools/list") -> set[str]:
+    result = (await person.ask(method))["result"]
+    return {item.get("uri", item["name"]) for item in result[method.partition("/")[0]]}
+
+
+def test_t62_each_client_sees_and_calls_what_its_own_server_listed(tmp_path: Path) -> None:
+    async def main() -> None:
+        config = {"mcpServers": {"s": capable(isolation="per_session")}}
+        cache = tmp_path / "catalogue.json"
+        async with (
+            Greenroom.open(config, cache_path=cache, bootstrap=False) as room,
+            http_door(room) as door,
+        ):
+            able = await door.session(capabilities={"sampling": {}})
+            plain = await door.session()
+            assert text(await able.call("s_count")) == "1"
+            assert text(await plain.call("s_count")) == "1"
+            assert await names(able) == {"s_count", "s_named", "s_slow", "s_ask_sampling"}
+            assert await names(plain) == {"s_count", "s_named", "s_slow"}
+            assert "not found" in text(await plain.call("s_ask_sampling"))
+            # One that comes later is shown at once what a client like it has found.
+            other = await door.session(capabilities={"sampling": {}})
+            assert "s_ask_sampling" in await names(other)
+            assert "s_ask_sampling" not in await names(await door.session())
+            # What is called afterwards changes nothing for others.
+            assert text(await plain.call("s_named", who="Ann")) == "named"
+            for _ in range(200):
+                if "user://Ann/mail" in await names(plain, "resources/list"):
+                    break
+                await anyio.sleep(0.02)
+            assert await names(plain, "resources/list") == {"user://Ann/mail"}
+            assert await names(other, "resources/list") == set()
+        async with (
+            Greenroom.open(config, cache_path=cache, bootstrap=False) as room,
+            http_door(room) as door,
+        ):
+            assert "s_ask_sampling" in await names(await door.session(capabilities={"sampling": {}}))
+            assert "s_ask_sampling" not in await names(await door.session())
+
+    run("asyncio", main)
+    assert b"Ann" not in (tmp_path / "catalogue.json").read_bytes()
+
+
+@pytest.mark.parametrize("expose", ["direct", "proxy"])
+def test_t63_what_a_server_lists_for_one_user_is_never_shown_to_another(expose: str, tmp_path: Path) -> None:
+    """Its lists have the user's name, which it was started with, in them."""
+
+    async def main() -> None:
+        config = {
+            "mcpServers": {"s": capable("${session.USER}", isolation="per_session", exposeResources=True)}
+        }
+        cache = tmp_path / "catalogue.json"
+        async with (
+            Greenroom.open(config, cache_path=cache) as room,
+            http_door(room, expose=expose, session_headers={"x-user": "USER"}) as door,
+        ):
+            ann, bob = [await door.session(x_user=user) for user in ("Ann", "Bob")]
+            for person, own, other in ((ann, "Ann", "Bob"), (bob, "Bob", "Ann"), (ann, "Ann", "Bob")):
+                if expose == "direct":
+                    seen = str(await person.ask("resources/list")) + str(await person.ask("tools/list"))
+                else:
+                    seen = ""
+                    for _ in range(200):
+                        seen = text(await person.call("mcp", search="mail count"))
+                        if own in seen:
+                            break
+                        await anyio.sleep(0.02)
+                    seen += text(await person.call("mcp", server="s"))
+                assert own in seen, seen
+                assert "count" in seen
+                assert other not in seen
+            assert room.tools() == ()
+            assert all("Ann" not in str(row) for row in room.status())
+
+    run("asyncio", main)
+    kept = b"".join(each.read_bytes() for each in tmp_path.iterdir() if each.is_file())
+    assert b"Ann" not in kept
+    assert b"Bob" not in kept

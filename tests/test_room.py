@@ -370,7 +370,7 @@ def test_who_is_known_without_its_tools_is_asked_again_and_what_is_wrong_with_a_
     limited(backend, body)
 
 
-def test_a_client_that_can_do_more_has_its_servers_met_anew_once_their_calls_are_done(backend: str) -> None:
+def test_a_client_that_can_do_more_has_only_unused_servers_met_anew(backend: str) -> None:
     server = FakeServer(call_latency=5.0)
 
     class Sampling(NoHost):
@@ -384,11 +384,16 @@ def test_a_client_that_can_do_more_has_its_servers_met_anew_once_their_calls_are
             await anyio.sleep(1.0)
             room.answer_with(Sampling())
             await anyio.sleep(10.0)
-            assert (running.outcome, server.live) == ('{"n": 1}', 0)
-            await room.call("a_echo")
+            assert (running.outcome, server.starts, server.live) == ('{"n": 1}', 1, 1)
+            await room.restart("a")
             room.answer_with(Sampling())  # nothing new to it
             await anyio.sleep(10.0)
             assert (server.starts, server.live) == (2, 1)
+            room.answer_with(None)
+            await anyio.sleep(10.0)
+            room.answer_with(Sampling())
+            await anyio.sleep(10.0)
+            assert (server.starts, server.live) == (2, 1), "it was told of more, which does no harm"
 
     limited(backend, body)
 

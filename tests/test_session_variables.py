@@ -174,14 +174,19 @@ def test_the_gate_does_not_count_a_missing_credential_and_who_has_them_is_served
     run_virtual(backend, main)
 
 
-def test_a_server_is_first_asked_by_the_session_that_can_and_is_then_known_to_all(backend: str) -> None:
+def test_a_server_is_first_asked_by_the_session_that_can_and_is_known_to_that_alone(backend: str) -> None:
     async def main() -> None:
         async with room_of(t=teller()) as room:
             await room.catalogued()
             assert room.tools() == ()
             async with room.session("alice", variables={"TOKEN": "of-alice"}) as alice:
                 await alice.call("t_tell")
-            assert [target.name for target in room.tools()] == ["t_die", "t_tell"]
+                assert [target.name for target in alice.index.tools()] == ["t_die", "t_tell"]
+                async with room.session("bob", variables={"TOKEN": "of-bob"}) as bob:
+                    assert bob.index.tools() == ()
+                    await bob.connect("t")
+                    assert len(bob.index.tools()) == 2
+            assert room.tools() == ()
 
     run(backend, main)
 

@@ -648,7 +648,7 @@ def test_a_list_that_failed_is_unknown_and_one_of_a_server_without_it_is_empty(
     said = tuple(f"cut {number}\u200b" for number in range(25))
     lists: Any = SimpleNamespace(tools=None, resources=None, templates=None, prompts=None)
     lists.problems = ("cut 0\u200b", *said)
-    actor: Any = SimpleNamespace(address=Address("a", "session:x"))
+    actor: Any = SimpleNamespace(address=Address("a", "session:x"), incarnation=None)
     before = time.time()
     entry = _learned.entry_of(actor, "hash", hello, lists, 7)
     expected = {name: None if name == capability else () for name in ("tools", "resources", "prompts")}

@@ -38,6 +38,7 @@ class Common:
     """What the clients of the direct door have in common: the lists, whom to tell of changes, one key."""
 
     def __init__(self, room: Indexed) -> None:
+        self.room = room
         self.shown = Shown(room)
         self.clients = DirectClients()
         self.signer = StateSigner()
@@ -54,7 +55,8 @@ class Direct:
     def __init__(self, room: DirectRoom, common: Common | None = None) -> None:
         common = common or Common(room)
         self._room = room
-        self._shown = common.shown
+        self._common = common
+        self._own: Shown | None = None  # what this client alone is shown, once that is something else
         self._direct_clients = common.clients
         self._client_host = ClientHost(room, self._tell_update, door=Scrub.ALL, passes_extensions=True)
         self.suspended = self._client_host.suspended
@@ -71,6 +73,20 @@ class Direct:
         }
 
     # ---- what it shows ---------------------------------------------------------------------------------------
+
+    @property
+    def _shown(self) -> Shown:
+        """The lists, which are its own from when its own servers have listed something else than the room knows."""
+        if self._own is None and self._room.index is not self._common.room.index:
+            self._own = Shown(self._room, listed=self._common.shown)
+        return self._own or self._common.shown
+
+    async def announce(self, client: Client) -> None:
+        """Tell the client which lists of its own have changed since the last time. Others' are told by `Common`."""
+        shown = self._shown
+        if shown is self._own:
+            for change in await in_turns(shown.changing()):
+                self._direct_client_of(client).tell_change(change)
 
     def capabilities(self) -> Mapping[str, Any]:
         known = (self._room.entry(name) for name in self._room.index.servers)
@@ -126,7 +142,10 @@ class Direct:
             direct_client.tell_update(server, params)
 
     def _direct_client(self, job: Job) -> DirectClient:
-        return self._direct_clients.of(job.client, self._room)
+        return self._direct_client_of(job.client)
+
+    def _direct_client_of(self, client: Client) -> DirectClient:
+        return self._direct_clients.of(client, self._room)
 
     # ---- requests --------------------------------------------------------------------------------------------
 

@@ -61,17 +61,26 @@ class _Made:
 
 class Shown:
     """`beside`: only what is shown beside the `mcp` tool: tools, and only those that were chosen for that.
-    `listed_none`: until now, clients were told that there is nothing. Otherwise they were told nothing yet, or what is
-    shown now."""
+    `listed_none`: until now, clients were told that there is nothing. `listed`: they were told what is shown there.
+    Otherwise they were told nothing yet, or what is shown now."""
 
-    def __init__(self, room: Indexed, *, beside: bool = False, listed_none: bool = False) -> None:
+    def __init__(
+        self,
+        room: Indexed,
+        *,
+        beside: bool = False,
+        listed_none: bool = False,
+        listed: Shown | None = None,
+    ) -> None:
         self._room = room
         self._beside = beside
         self._made: _Made | None = None
         self._digests: dict[str, bytes] = {}
         self._index: Index | None = None
         self._found: dict[str, Target] = {}  # tools of this index that were called, and are shown
-        if not listed_none:
+        if listed is not None:
+            self._digests = listed._digests
+        elif not listed_none:
             finish(self.changing())
 
     def listing(self, method: str, *, modern: bool) -> Mapping[str, Any] | None:

@@ -52,7 +52,7 @@ def call(number: Any, name: str, arguments: Any) -> None:
         wait = arguments.get("seconds", 1)
         threading.Thread(target=lambda: (time.sleep(wait), finish(number, "slept")), daemon=True).start()
     elif name == "named":
-        names.append(arguments["name"])
+        names.append(arguments["who"])
         send(method="notifications/resources/list_changed")
         finish(number, "named")
     else:

@@ -86,6 +86,12 @@ class Session:
 
     async def __aexit__(self, *_error: object) -> None: ...
 
+    def unlisted(self) -> list[str]:
+        return []
+
+    def own_entry(self, server: str) -> None:
+        return None
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._room, name, None)
 
