@@ -88,19 +88,29 @@ class Pins:
 
     def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
         """Write the entries and failures, and what is new of their pins. May run in a thread."""
-        entries = self._still_valid(entries)
+        entries = self._as_they_are_now(entries)
         problem = self._catalogue.save(entries, failures)
         stored, warning = self._save_pins(entries)
         self.stored = {**self.stored, **stored}
         return problem or warning
 
-    def _still_valid(self, entries: Mapping[str, ServerEntry]) -> Mapping[str, ServerEntry]:
-        """Without those whose definition means something else by now: a file that has appeared in the working directory
-        may have made the server list what is true only there."""
+    def _as_they_are_now(self, entries: Mapping[str, ServerEntry]) -> Mapping[str, ServerEntry]:
+        """The entries with the hashes that their definitions have by now. A file that has appeared in the working
+        directory may have made a server list what is true only there, or the server may have made the file."""
         if self._hashes_now is None or not self._catalogue.blocks:
             return entries
         now = self._hashes_now(entries)
-        return {name: one for name, one in entries.items() if now.get(name) in (one.definition_hash, None)}
+        moved = {name: key for name, key in now.items() if entries[name].definition_hash != key}
+        if not moved:
+            return entries
+        self.keys = {
+            name: attrs.evolve(key, key=moved[name]) if name in moved else key
+            for name, key in self.keys.items()
+        }
+        return {
+            name: attrs.evolve(entry, definition_hash=moved.get(name, entry.definition_hash))
+            for name, entry in entries.items()
+        }
 
     def _save_pins(self, entries: Mapping[str, ServerEntry]) -> tuple[Mapping[str, ServerPins], str | None]:
         keys = self.keys

@@ -21,6 +21,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import attrs
 from anyio.abc import TaskStatus
 
 from ..actors import (
@@ -307,11 +308,15 @@ class Runtime:
         self.context.settings = config.settings
         self.root.settings_changed(config, {*plan.replace, *plan.remove})
         known = {name: entry for name in self._hashes if (entry := self.router.entry(name)) is not None}
-        hashes = self._hashes
+        hashes, same = self._hashes, {*plan.keep, *plan.live}
         entries = self._take(recalled)
         for name, entry in known.items():
-            if self._hashes.get(name) == hashes[name]:
+            now = self._hashes.get(name)
+            if now is not None and now == hashes[name]:
                 entries[name] = self.pins.marked(entry)
+            elif now is not None and name in same:
+                # A file that has appeared, which may be the server's own, makes no server that stays unknown.
+                entries[name] = self.pins.marked(attrs.evolve(entry, definition_hash=now))
         self.router.ref.tell_system(Define(config.servers, entries, config.settings))
         yield from self.root.removing(name for name in plan.remove if name not in config.broken)
         pace, live = Pace(), frozenset(plan.live)

@@ -158,10 +158,32 @@ def test_a_file_that_appears_while_a_room_runs_does_not_make_known_elsewhere_wha
             lister(tmp_path, "bank", tools=[tool("steal")])
             await room.restart("bank")
             assert [target.name for target in room.tools()] == ["bank_steal"]
-        for folder, known in ((elsewhere, ["bank_pay"]), (here, [])):
+        for folder, known in ((elsewhere, ["bank_pay"]), (here, ["bank_steal"])):
             monkeypatch.chdir(folder)
             async with open_room() as room:
                 assert [target.name for target in room.tools()] == known
+
+    run(backend, main)
+
+
+def test_a_server_that_makes_the_file_it_is_given_stays_known(
+    tmp_path: Path, folders: Folders, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {**lister(tmp_path, "notes", tools=[tool("write")]), "env": {"NOTES": "notes.json"}}
+    cache = tmp_path / "catalogue.json"
+
+    async def main() -> None:
+        monkeypatch.chdir(folders[0])
+        async with Greenroom.open(config_of(notes=entry), cache_path=cache, bootstrap=False) as room:
+            await room.connect("notes")
+            (folders[0] / "notes.json").touch()
+            for idle in (5, 6):
+                await room.reload({"mcpServers": {"notes": {**entry, "idleTimeout": idle}}})
+                assert [target.name for target in room.tools()] == ["notes_write"]
+            await room.restart("notes")
+            await room.connect("notes")
+        async with Greenroom.open(config_of(notes=entry), cache_path=cache, bootstrap=False) as room:
+            assert [target.name for target in room.tools()] == ["notes_write"]
 
     run(backend, main)
 
