@@ -75,15 +75,18 @@ def line_of(event: Event | Lagged) -> str | None:
 
 
 def record_of(event: Event | Lagged) -> dict[str, Any]:
-    """One event as JSON: its fields by name, without those at their defaults, and what happened in words."""
+    """One event as JSON: which event it is, its fields by name, without those at their defaults, and what happened in
+    words. A default that is a word stands there, too: `not_sent` says something."""
     if isinstance(event, Lagged):
         return {"kind": "lagged", "missed": event.missed}
     record: dict[str, Any] = {"seq": event.seq, "at": round(event.at, 6), "kind": event.kind.value}
+    record["event"] = type(event).__name__
     if event.address is not None:
         record |= {"server": event.address.server, "scope": event.address.scope}
     for field in attrs.fields(type(event)):
         value = getattr(event, field.name)
-        if field.name not in _SAID and value is not None and value is not field.default:
+        is_said = value is not field.default or isinstance(value, enum.Enum)
+        if field.name not in _SAID and value is not None and is_said:
             name: str = field.name
             record[_KEYS.get(name, name)] = _plain(value)
     if event.detail:
@@ -93,7 +96,12 @@ def record_of(event: Event | Lagged) -> dict[str, Any]:
 
 # Fields that the record has under another name, in another form, or in the words.
 _SAID: Final = frozenset({"seq", "at", "address", "words", "in_flight", "queued"})
-_KEYS: Final[dict[str, str]] = {"before": "from", "after": "to", "shut_for": "shutFor"}
+_KEYS: Final[dict[str, str]] = {
+    "before": "from",
+    "after": "to",
+    "shut_for": "shutFor",
+    "at_terminal": "atTerminal",
+}
 
 
 def _plain(value: Any) -> Any:

@@ -129,7 +129,7 @@ SETTING_KEYS: Final = (
         "reserveTimeoutMs",
         "reserve_timeout",
         MS_FROM_0,
-        "The head of the queue waits this long for a reserve slot.",
+        "The head of the queue waits this long for a reserve slot; 0 = the reserve is off.",
     ),
     Key("acquireTimeoutMs", "acquire_timeout", MILLISECONDS, "How long a server waits for a slot."),
     Key("startPermits", "start_permits", count("starts"), "Servers that may start at the same time."),

@@ -45,7 +45,9 @@ class PoolView:
         settings = self._context.settings
         return PoolLimits(
             settings.max_connections,
-            settings.reserve_connections,
+            settings.reserve_connections
+            if settings.reserve_timeout
+            else 0,  # as in PgBouncer: no time, no reserve
             settings.reserve_timeout,
             settings.min_connections,
         )

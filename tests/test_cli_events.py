@@ -146,10 +146,14 @@ def test_a_gate_is_told_when_it_trips_when_it_is_quarantined_and_when_it_opens()
 
 def test_what_an_event_does_not_say_is_left_out_and_a_zero_is_said() -> None:
     bare = CatalogueChanged(0, 1.23456789)
-    assert record_of(bare) == {"seq": 0, "at": 1.234568, "kind": "catalogue", "inFlight": 0, "queued": 0}
+    what = {"kind": "catalogue", "event": "CatalogueChanged"}
+    assert record_of(bare) == {"seq": 0, "at": 1.234568, **what, "inFlight": 0, "queued": 0}
     call = CallAccepted(0, 1.0, call=0, method="ping", tool=None, client=None, in_flight=2, queued=3)
     said = {"call": 0, "method": "ping", "detail": "accepted", "inFlight": 2, "queued": 3}
-    assert record_of(call) == {"seq": 0, "at": 1.0, "kind": "call", **said}
+    assert record_of(call) == {"seq": 0, "at": 1.0, "kind": "call", "event": "CallAccepted", **said}
+    never_sent = CallEnded(0, 1.0, call=0, method="ping", tool=None, client=None, outcome="cancelled")
+    fields = {key: record_of(never_sent).get(key) for key in ("event", "outcome", "reach")}
+    assert fields == {"event": "CallEnded", "outcome": "cancelled", "reach": "not_sent"}
 
 
 def test_every_event_is_one_json_object_in_the_file(tmp_path: Path) -> None:
@@ -162,6 +166,7 @@ def test_every_event_is_one_json_object_in_the_file(tmp_path: Path) -> None:
         "seq": 7,
         "at": 1.5,
         "kind": "transition",
+        "event": "Transition",
         "server": "clock",
         "scope": "shared",
         "incarnation": 2,
@@ -178,6 +183,7 @@ def test_every_event_is_one_json_object_in_the_file(tmp_path: Path) -> None:
         "seq": 8,
         "at": 2.0,
         "kind": "call",
+        "event": "CallEnded",
         "server": "clock",
         "scope": "session:a",
         "incarnation": 2,
@@ -358,7 +364,7 @@ def test_the_fields_of_an_event_that_say_nothing_are_left_out() -> None:
     opened = GateDecision(9, 3.0, CLOCK, 0, move=GateMove.ANSWERED)
     assert record_of(opened) == {
         "seq": 9, "at": 3.0, "kind": "decision", "server": "clock", "scope": "shared", "move": GateMove.ANSWERED.value,
-        "detail": opened.detail, "inFlight": 0, "queued": 0,
+        "event": "GateDecision", "detail": opened.detail, "inFlight": 0, "queued": 0,
     }  # fmt: skip
     shut = attrs.evolve(opened, incarnation=2, failures=3, shut_for=1.5, tripped=True)
     assert (

@@ -220,6 +220,22 @@ def test_the_reserve_opens_after_its_time_and_closes_again(backend: str) -> None
     run_virtual(backend, main)
 
 
+def test_a_reserve_without_a_time_is_off(backend: str) -> None:
+    async def main() -> None:
+        servers = _servers(2, call_latency=20.0)
+        async with (
+            open_room(servers, maxConnections=1, reserve=1, reserveTimeoutMs=0) as room,
+            Outcomes() as calls,
+        ):
+            calls.start(room, "s0_echo")
+            await settle()
+            calls.start(room, "s1_echo")
+            await anyio.sleep(15)
+            assert _live(servers) == 1
+
+    run_virtual(backend, main)
+
+
 def test_the_minimum_keeps_connections_that_have_outstayed_their_idle_time(backend: str) -> None:
     async def main() -> None:
         servers = _servers(3)
