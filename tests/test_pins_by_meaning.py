@@ -319,8 +319,9 @@ def test_t65_a_program_accepts_what_its_room_has_and_nothing_that_another_room_s
                 lister(tmp_path, "bank", tools=[{**PAY, "description": text}])
                 await each.restart("bank")
                 await each.connect("bank")
-            with anyio.fail_after(60):
-                while EVIL not in (tmp_path / "catalogue.json").read_text():
+            with anyio.fail_after(60):  # it is written in a thread
+                print_ = fingerprint({**PAY, "description": EVIL})
+                while print_ not in (tmp_path / "catalogue.pins.json").read_text():
                     await anyio.sleep(0.01)
             assert await room.accept("bank") == []
             with pytest.raises(CallError):
