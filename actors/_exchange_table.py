@@ -89,6 +89,7 @@ class ExchangeTable:
         # The stamp of the last request for a client, and what it was made of.
         self._for_client: tuple[str | None, Mapping[str, Any], Stamp] = None, {}, NO_STAMP
         self._requests = RequestTable()
+        self._given_up: set[int] = set()  # greetings without an answer so far: a late one is no news
         self._silent = False
 
     @property
@@ -140,6 +141,8 @@ class ExchangeTable:
         if not self._requests.withdraw(exchange):
             return
         self._outgoing.withdraw(exchange)
+        if exchange.method in NEVER_CANCELLED:
+            self._given_up.add(exchange.rpc_id)
         # A request that was spoken beside the connection was carried by a stream of its own, which is closed now.
         if exchange.reach is SENT and exchange.version is None and exchange.method not in NEVER_CANCELLED:
             self.notify(CANCELLED, {"requestId": exchange.rpc_id, "reason": reason})
@@ -281,7 +284,9 @@ class ExchangeTable:
             self.junk += 1
             kind = "an error about no request" if error else "a message that is neither"
             self.notes.add(kind, lambda: excerpt(error))
-        elif 0 < as_id(answered_id) <= self._requests.last_id:
+        elif (number := as_id(answered_id)) in self._given_up:
+            self._given_up.discard(number)  # a second one is news
+        elif 0 < number <= self._requests.last_id:
             self.notes.add("a late or second answer", lambda: f"id {_short(answered_id)}")
         else:
             self.junk += 1

@@ -30,6 +30,7 @@ from ..protocol.config import Era, Settings
 from ..protocol.errors import GreenroomError
 from ..protocol.jsonrpc import (
     HANDSHAKE_VERSIONS,
+    METHOD_NOT_FOUND,
     MODERN_VERSIONS,
     SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
@@ -55,10 +56,15 @@ class RpcFailure(GreenroomError):
     code = "rpc_failed"
 
     def __init__(self, method: str, text: str, *, error: RpcError | None = None) -> None:
-        super().__init__(f"{method}: {text}")
         self.method = method
-        self.text = text
         self.error = error
+        self.text = text
+        super().__init__(f"{method}: {text}")
+
+    @property
+    def is_lacking(self) -> bool:
+        """Whether the server simply does not have this."""
+        return self.error is not None and self.error.code == METHOD_NOT_FOUND
 
     @property
     def timed_out(self) -> bool:

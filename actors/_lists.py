@@ -65,7 +65,10 @@ async def list_all(peer: Peer, backend: Backend, handshake: Handshake, settings:
             tasks.start_soon(each.fetch, _asker(peer, backend, settings.connect_timeout))
     tools = lists.get(_TOOLS)
     if tools is not None and tools.failure is not None:
-        raise tools.failure
+        if not tools.failure.is_lacking:
+            raise tools.failure
+        what = "the server says that it has tools, and does not know this method"
+        raise RpcFailure(_TOOLS.method, what, error=tools.failure.error)
     found = {kind: each.found for kind, each in lists.items()}
     problems = tuple(problem for each in lists.values() for problem in each.problems)
     prints = await in_turns(printing(found.get(_TOOLS) or (), settings.pinning))
@@ -131,6 +134,8 @@ class _List:
         try:
             await self._follow(ask_page)
         except RpcFailure as failure:
+            if failure.is_lacking and self.kind is not _TOOLS:
+                return  # it has none of these: many declare resources, and have no templates
             self.failure = failure
             self.problems.append(str(failure))
         finally:

@@ -7,6 +7,7 @@ most two. Only the user can read them.
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from .._own_files import make_folder, open_own
 
 LARGEST: Final = 1 << 20  # bytes of each of the two files
+_HEAD: Final = re.compile(r"greenroom: (?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S* )?")  # of each of our lines
 _LAST_LINES: Final = 2048  # bytes of the end of a log that an error quotes
 
 
@@ -29,7 +31,7 @@ def end_of(path: Path) -> str:
     with suppress(OSError), open(open_own(path, os.O_RDONLY), "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_LINES))
         lines = file.read().decode("utf-8", "replace").strip().splitlines()
-        return " ".join(line.removeprefix("greenroom: ").strip() for line in lines[-3:])
+        return " ".join(_HEAD.sub("", line).strip() for line in lines[-3:])
     return ""
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,7 +41,7 @@ _LAST_RESORT: Final = 5.0  # seconds from ending at once to the alarm; nobody wa
 
 
 class RoomLog(Log):
-    """Writes to the room's standard error, which goes to a file of bounded size."""
+    """Writes to the room's standard error, which goes to a file of bounded size. Each line says when."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -48,7 +49,7 @@ class RoomLog(Log):
         self._lines = 0
 
     def line(self, text: str) -> None:
-        super().line(text)
+        super().line(f"{datetime.now().astimezone().isoformat(sep=' ', timespec='seconds')} {text}")
         self._lines += 1
         if self._lines % _OFTEN == 0:
             with suppress(OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -375,6 +376,9 @@ def test_the_size_of_the_log_is_looked_at_every_so_many_lines(tmp_path: Path) ->
             log.line("x")
     assert not any(turned)
     assert path.with_name("room.log.old").exists()
+    said = path.with_name("room.log.old").read_bytes().lstrip(b"\0").decode()
+    assert re.match(r"greenroom: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S+ x\n", said), said
+    assert end_of(path.with_name("room.log.old")) == "x x x", "an error quotes no times"
 
 
 def test_the_end_of_a_log_is_its_last_three_lines_without_our_name(tmp_path: Path) -> None:

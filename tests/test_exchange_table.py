@@ -85,6 +85,19 @@ SAID: list[tuple[bytes, tuple[int, int], str | None]] = [
 ]
 
 
+def test_the_late_answer_to_a_probe_that_we_gave_up_on_is_no_news(backend: str) -> None:
+    def body(table: Table) -> None:
+        for method in ("server/discover", "initialize"):
+            probe = table.ask(method)
+            table.exchanges.abandon(probe, "timed out")
+        for number, news in ((1, 0), (2, 0), (2, 1)):
+            table.exchanges.take_line(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % number)
+            assert table.exchanges.notes.counts["a late or second answer"] == news
+            assert table.counts == (0, 0)
+
+    alone(backend, body)
+
+
 @pytest.mark.parametrize("in_slices", [False, True])
 def test_each_line_counts_as_what_it_is(backend: str, in_slices: bool) -> None:
     def body(_: Table) -> None:

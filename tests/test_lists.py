@@ -50,7 +50,7 @@ class Answering:
             seconds, said = cast("tuple[float, Any]", said)
             await anyio.sleep(seconds)
         if isinstance(said, Exception):
-            exchange.end(None, RpcError(-32000, str(said)))
+            exchange.end(None, RpcError(-32601 if isinstance(said, LookupError) else -32000, str(said)))
         else:
             exchange.end(said if isinstance(said, bytes) else json.dumps(said).encode(), None)
 
@@ -249,6 +249,21 @@ def test_without_its_tools_a_server_is_nothing_and_any_other_list_may_fail(backe
                 got = (listing.tools, listing.resources, listing.templates, listing.prompts)
                 assert [found is None for found in got] == [method == failing for method in FIELDS]
             assert peer.left == ([(failing, "timed out")] if isinstance(said, tuple) else [])
+
+
+def test_what_a_server_simply_lacks_is_an_empty_list_and_no_problem(backend: str) -> None:
+    def answer(method: str, cursor: str | None) -> Any:
+        lacks = method in ("resources/templates/list", "prompts/list")
+        return LookupError("Method not found") if lacks else page(method, "a")
+
+    listing, _ = listed(backend, answer, "tools", "resources", "prompts")
+    assert isinstance(listing, Listing)
+    assert (listing.templates, listing.prompts, listing.problems) == ((), (), ())
+
+    failure, _ = listed(backend, lambda _method, _cursor: LookupError("Method not found"), "tools")
+    assert isinstance(failure, RpcFailure)
+    assert "Method not found" not in str(failure)
+    assert "does not know this method" in str(failure)
 
 
 def test_tools_come_first_whoever_is_quicker_and_all_pages_share_one_deadline(backend: str) -> None:

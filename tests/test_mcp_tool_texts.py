@@ -43,6 +43,7 @@ from greenroom.protocol.errors import (
     Busy,
     CallError,
     Reach,
+    RemoteError,
     Unavailable,
     UnknownServer,
     UsageError,
@@ -682,3 +683,13 @@ def test_a_large_rest_says_how_large_it_is_if_that_can_be_known() -> None:
 def test_only_a_result_that_says_so_is_an_error(is_error: Any) -> None:
     outcome = outcome_of("s", None, {"content": [], "isError": is_error}, max_bytes=0, max_lines=0)
     assert outcome.details.get("error") == ("tool_error" if is_error is True else None)
+
+
+def test_what_a_server_does_not_have_is_said_in_words() -> None:
+    error = RemoteError("Method not found", server="s", rpc_code=-32601)
+    assert refusals.failed_call(error, None).text == (
+        'Failed to call tool: server "s" does not have this (it answered: Method not found)'
+    )
+    assert (
+        "does not have" not in refusals.failed_call(RemoteError("no", server="s", rpc_code=-32000), None).text
+    )

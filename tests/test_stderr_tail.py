@@ -67,6 +67,39 @@ npm error A complete log of this run can be found in: /home/me/.npm/_logs/2026-0
             "npm error 404  'nope@*' is not in this registry.",
         ),
     ),
+    "npm: a script of a package fails": (
+        """\
+npm error code 1
+npm error path /home/me/.npm/_npx/5f2a/node_modules/native
+npm error command failed
+npm error command sh -c node-gyp rebuild
+npm error gyp ERR! build error
+npm error A complete log of this run can be found in: /home/me/.npm/_logs/2026-08-01T10_00_00_000Z-debug-0.log
+""",
+        (
+            "npm error code 1",
+            "npm error path /home/me/.npm/_npx/5f2a/node_modules/native",
+            "npm error command failed",
+            "npm error command sh -c node-gyp rebuild",
+            "npm error gyp ERR! build error",
+            "A complete log of this run can be found in: /home/me/.npm/_logs/2026-08-01T10_00_00_000Z-debug-0.log",
+        ),
+    ),
+    "npm, as it spoke before version 7: a script of a package fails": (
+        """\
+npm ERR! code ELIFECYCLE
+npm ERR! errno 1
+npm ERR! native@1.0.0 postinstall: `node build.js`
+npm ERR! Exit status 1
+npm ERR! Failed at the native@1.0.0 postinstall script.
+npm ERR! A complete log of this run can be found in:
+npm ERR!     /home/me/.npm/_logs/2020-08-01T10_00_00_000Z-debug.log
+""",
+        (
+            "npm ERR! Failed at the native@1.0.0 postinstall script.",
+            "A complete log of this run can be found in: /home/me/.npm/_logs/2020-08-01T10_00_00_000Z-debug.log",
+        ),
+    ),
     "npm, as it spoke before version 10": (
         """\
 npm ERR! code EACCES

@@ -45,8 +45,22 @@ _ASIDE = re.compile(
 _PYTHON_FRAME = re.compile(r'\s*File ".*", line \d+')
 
 
+# A script of a package has failed: npm's own log has what the script printed.
+_SCRIPT_FAILED = re.compile(r"p?npm (?:error|ERR!) (?:command |code (?:ELIFECYCLE|\d+)$|Failed at the )")
+_ITS_LOG = re.compile(r"p?npm (?:error|ERR!) .*?(\S+[-_]debug(?:-\d+)?\.log)\s*$")
+
+
 def telling(lines: Sequence[str]) -> tuple[str, ...]:
-    """Those of a program's last lines that tell why it failed: at most six, in their order, each cut to a length."""
+    """Those of a program's last lines that tell why it failed: at most six, in their order, each cut to a length; then
+    where npm's own log is, if npm failed in a script of a package."""
+    log = next((found[1] for line in reversed(lines) if (found := _ITS_LOG.match(line))), None)
+    if log is None or not any(map(_SCRIPT_FAILED.match, lines)):
+        return _telling(lines)
+    others = [line for line in lines if not _ITS_LOG.match(line)]
+    return (*_telling(others), f"A complete log of this run can be found in: {log}")
+
+
+def _telling(lines: Sequence[str]) -> tuple[str, ...]:
     said = [line[:_QUOTED_LENGTH] for line in lines if line.strip()]
     kept = [
         line

@@ -18,9 +18,11 @@ from ...protocol.errors import (
     CallError,
     ConnectFailed,
     GreenroomError,
+    RemoteError,
     Unavailable,
     some_of,
 )
+from ...protocol.jsonrpc import METHOD_NOT_FOUND
 from ...protocol.shown import expected_parameters
 from ._answer import Answer
 from ._hints import Hints
@@ -177,6 +179,8 @@ def failed_call(error: CallError, target: Target | None) -> Answer:
     if error.code in _TOLD_AS_THEY_ARE:
         return Answer.of(error.message, **details)
     said = error.message if target is None else target.in_caller_names(error.message)
+    if isinstance(error, RemoteError) and error.rpc_code == METHOD_NOT_FOUND and not said.startswith(_FAILED):
+        said = f'server "{error.server}" does not have this (it answered: {said})'
     message = said if said.startswith(_FAILED) else f"{_FAILED} {said}"
     return Answer.of(message + expected_parameters(target, message), **details)
 
