@@ -256,7 +256,7 @@ def test_every_text_of_an_error_can_be_hidden_and_its_reach_stays_what_it_is(err
             assert isinstance(copy.reach, Reach)
             assert said[name] == value
         elif name != "code" and isinstance(value, str):
-            assert said[name] == f"<{len(value)}>"
+            assert said[name] == hidden(value)
         elif isinstance(value, list) and all(isinstance(each, str) for each in value):  # pyright: ignore[reportUnknownVariableType]
             assert said[name] == [f"<{len(each)}>" for each in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         elif name != "code":
