@@ -108,6 +108,7 @@ class Router:
             for server in changed:
                 await in_turns(self.index.fitting(server))
                 self._note_faults(server)
+                self._note_hidden(server)
         self._before = {}
         waiting, self._waiting = self._waiting, []
         for reply in waiting:
@@ -141,6 +142,14 @@ class Router:
             self._note_refusal(server, str(fault))
         if len(faults) > _NOTED:
             self._note_refusal(server, f"{len(faults) - _NOTED} more; its status names them")
+
+    def _note_hidden(self, server: str) -> None:
+        counts = self.index.counts(server)
+        hidden = counts.hidden if counts is not None else ()
+        more = [f"{len(hidden) - _NOTED} more; its status names them"] if len(hidden) > _NOTED else []
+        for each in (*hidden[:_NOTED], *more):
+            words = f"hidden characters, which nobody is shown: {each}"
+            self._events.emit(Note, Address(server), code=NoteCode.HIDDEN_CHARACTERS, words=words)
 
     def _note_refusal(self, server: str, what: str) -> None:
         words = f"clients would refuse {what}"

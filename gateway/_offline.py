@@ -62,6 +62,7 @@ class OfflineCatalogue:
             tool_count=len(self.index.tools(name)) if known else None,
             changed=counts.changed if counts is not None else (),
             flapping=counts.flapping if counts is not None else (),
+            hidden=counts.hidden if counts is not None else (),
             problems=entry.problems if entry is not None else (),
             failure=failed.why if failed is not None else None,
             failed_ago=time.time() - failed.at if failed is not None else None,

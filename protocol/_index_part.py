@@ -22,20 +22,21 @@ from .overrides import ToolOverride, overrides_of
 from .pinning import notice
 from .plain_text import unhidden
 from .slices import Pace, Slices, finish
-from .unhiding import unhidden_record
+from .unhiding import hidden_in, unhidden_record
 
 
 @attrs.frozen
 class Counts:
     """How much of a server is exposed. `callable` counts tools, and resources that are offered as tools. `changed`: the
     tools that are not as they were first shown, by the server's own names; `flapping`: those that change again and
-    again."""
+    again; `hidden`: the items with hidden characters, and which, in words."""
 
     tools: int
     resources: int
     prompts: int
     changed: tuple[str, ...] = ()
     flapping: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
     @property
     def callable(self) -> int:
@@ -237,7 +238,13 @@ class Part:
             len(self.prompts.targets),
             changed,
             tuple(tool for tool in changed if tool in flaps),
+            tuple(islice(self._hidden(), FAULTS)),
         )
+
+    def _hidden(self) -> Iterator[str]:
+        for target in (*self.tools.targets, *self.prompts.targets):
+            if target.hidden:
+                yield f'{target.kind} "{unhidden(target.original)}": {target.hidden}'
 
     def _read(self, kind: Kind, field: str) -> Iterator[tuple[Proposal, Target]]:
         """Every usable record with its first proposal. A record without a name cannot be called and is skipped."""
@@ -250,11 +257,12 @@ class Part:
             if original and name:
                 local = resource_name(name) if kind == "resource" else name
                 changed = self._quarantined(original) if kind == "tool" else None
-                override = self._override(kind, original)
+                override, hidden = self._override(kind, original), ""
                 if changed is not None:
                     record, spelled = _in_quarantine(self.server, name, changed), None
                 else:
-                    record, spelled = unhidden_record(record)
+                    own, (record, spelled) = record, unhidden_record(record)
+                    hidden = hidden_in(own) if record is not own else ""
                 if override is not None:
                     if override.hide or (changed is None and override.faults(record)):
                         continue
@@ -265,7 +273,8 @@ class Part:
                 proposal = Proposal.first(
                     Claim(self.server, kind, original, local, self.naming.mode, self.naming.longest_name)
                 )
-                yield proposal, _target(proposal.name, self.server, kind, original, record, override, changed)
+                target = _target(proposal.name, self.server, kind, original, record, override, changed)
+                yield proposal, attrs.evolve(target, hidden=hidden) if hidden else target
 
     def _quarantined(self, tool: str) -> tuple[str, ...] | None:
         """What has changed of a tool that must not be called for that; None: it may be."""

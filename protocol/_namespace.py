@@ -57,6 +57,7 @@ class Target:
     input_schema: Mapping[str, Any] | None
     override: ToolOverride | None = None
     changed: tuple[str, ...] | None = None  # it is quarantined, because these parts have changed
+    hidden: str = ""  # the hidden characters of the server's own object, in words
 
     @property
     def own_name(self) -> str:

@@ -296,6 +296,7 @@ class NoteCode(enum.Enum):
     INSTALLING = "installing"
     UNREAD = "unread"  # some of its data could not be read: its lists, updates of its resources
     CHANGED = "changed"  # a tool is not as it was first shown
+    HIDDEN_CHARACTERS = "hidden characters"  # a definition has some that nobody sees
     REFUSED_BY_CLIENTS = "refused by clients"  # a definition that many clients would not take
     CONFIGURATION = "configuration"
     CATALOGUE_FILE = "catalogue file"

@@ -31,6 +31,12 @@ _NO_WIDTH: Final = re.compile(
     r"[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u206f\u3164\uffa0\ufff9-\ufffb"
     r"\U0001d173-\U0001d17a\ufe00-\ufe0e\U000e0080-\U000e0fff]"
 )
+_HIDDEN: Final = re.compile(f"{_UNSEEN.pattern}|{_NO_WIDTH.pattern}")
+# A joiner between two characters that may need one.
+_JOINED: Final = re.compile(
+    r"(?<=[^\x00-\xff\u034f\u180b-\u180f\u200b-\u200f\u2028-\u206f\ufe00-\ufe0e\U000e0000-\U000e0fff])[\u200c\u200d]"
+    r"(?=[^\x00-\xff\u034f\u180b-\u180f\u200b-\u200f\u2028-\u206f\ufe00-\ufe0e\U000e0000-\U000e0fff])"
+)
 
 
 def printable(text: str) -> str:
@@ -53,6 +59,15 @@ def one_line(text: str, most: int = LONGEST) -> str:
     head = text if len(text) <= 8 * most else text[: 8 * most]
     line = " ".join(unhidden(head).split())
     return line if len(line) <= most and head is text else f"{line[: most - 1]}…"
+
+
+def hidden_characters(text: str) -> list[str]:
+    """The characters of `text` that `unhidden` removes and that a person cannot see. Line breaks are none of them, nor
+    what joins two characters of an emoji or of a script that needs it."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return []
+    seen = _JOINED.sub("", _BREAK.sub("\n", text))
+    return _HIDDEN.findall(seen)
 
 
 def seen_in_json(text: str) -> str:

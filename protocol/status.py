@@ -58,6 +58,7 @@ class ServerStatus:
     session_variables: tuple[str, ...] = ()  # what a session must give before it can be started
     changed: tuple[str, ...] = ()  # tools that are not as they were first shown, by their own names
     flapping: tuple[str, ...] = ()  # those of them that change again and again
+    hidden: tuple[str, ...] = ()  # items whose definitions have characters that nobody sees, and which
     faults: tuple[str, ...] = ()  # items in its lists that clients would refuse, and what was done about them
 
     @property

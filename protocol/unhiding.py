@@ -9,6 +9,7 @@ arguments back into what the server expects. The name of a tool needs no such th
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, cast
@@ -17,10 +18,11 @@ import attrs
 
 from .catalogue import Raw
 from .jsonrpc import UNWRITABLE, encode
-from .plain_text import unhidden
+from .plain_text import hidden_characters, unhidden
 
 # In JSON in ASCII, how a character begins that is not plain text. A backslash in the text may look so, too.
 _SUSPECT: Final = re.compile(rb"\\[ubfr]|\x7f")
+_TOLD: Final = 4  # different characters that are named
 _FIXED: Final = frozenset({"enum", "const", "default", "examples"})  # of a schema: values, not words
 
 
@@ -72,6 +74,34 @@ def unhidden_record(record: Raw) -> tuple[Raw, Spelled | None]:
         {one: own for own, one in known.items() if own in values},
     )
     return cast("Raw", shown), back if known else None
+
+
+def hidden_in(record: Raw) -> str:
+    """The hidden characters of a record in words, by the member that has them; empty if it has none."""
+    found = {name: Counter(_hidden(value)) for name, value in record.items()} if is_suspect(record) else {}
+    words = (f"{_many(count)} in its {unhidden(name)}" for name, count in found.items() if count)
+    return ", ".join(words)
+
+
+def _many(count: Counter[str]) -> str:
+    said = [
+        f"U+{ord(each):04X}{f' ({number} times)' if number > 1 else ''}"
+        for each, number in count.most_common(_TOLD)
+    ]
+    more = len(count) - len(said)
+    return ", ".join(said) + (f" and {more} more" if more else "")
+
+
+def _hidden(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from hidden_characters(value)
+    elif isinstance(value, Mapping):
+        for name, each in cast("Mapping[str, Any]", value).items():
+            yield from hidden_characters(name)
+            yield from _hidden(each)
+    elif isinstance(value, list | tuple):
+        for each in cast("list[Any]", value):
+            yield from _hidden(each)
 
 
 def _shown(value: Any, known: Mapping[str, str]) -> Any:

@@ -117,6 +117,7 @@ class ProfileView:
             tool_count=None if counts is None else counts.callable,
             changed=() if counts is None else counts.changed,
             flapping=() if counts is None else counts.flapping,
+            hidden=() if counts is None else counts.hidden,
             faults=faults,
             problems=(),
         )

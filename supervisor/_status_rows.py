@@ -49,6 +49,7 @@ def status_row(directory: Directory, address: Address, now: float, counts: Count
         tool_count=counts.callable if counts is not None else None,
         changed=counts.changed if counts is not None else (),
         flapping=counts.flapping if counts is not None else (),
+        hidden=counts.hidden if counts is not None else (),
         pid=pid_of(actor) if actor is not None else None,
         failure=record.failure,
         failed_ago=now - record.failed_at if record.failure is not None else None,

@@ -185,6 +185,8 @@ def _notes(server: Mapping[str, Any]) -> str:
     if server.get("quarantined"):
         notes.append(f"quarantined: {server['quarantined']}")
     notes += [str(server[key]) for key in ("down", "failure") if server.get(key)]
+    if hidden := server.get("hidden"):
+        notes.append(f"hidden characters in {hidden[0]}{_and_more(hidden)}")
     if server["faults"]:
         notes.append(f"clients would refuse {server['faults'][0]}{_and_more(server['faults'])}")
     if server["retryIn"] is not None:

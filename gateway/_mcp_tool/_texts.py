@@ -159,13 +159,22 @@ def _server_details(row: ServerStatus, line: Line) -> dict[str, Any]:
         details["problems"] = list(row.problems)
     if row.changed:
         details["changed"] = list(row.changed)
+    if row.hidden:
+        details["hidden"] = list(row.hidden)
     return details
 
 
 def _counted(row: ServerStatus) -> str:
     """How many tools the server has, those that have changed, and why its lists are incomplete."""
     changed = (changed_in_words(row.server, row.changed, row.flapping),) if row.changed else ()
-    return "; ".join((_tools(row.tool_count or 0), *changed, *map(_brief, row.problems[:MOST_PROBLEMS])))
+    hidden = (f"hidden characters in {hidden_in_words(row.hidden)}",) if row.hidden else ()
+    return "; ".join(
+        (_tools(row.tool_count or 0), *changed, *hidden, *map(_brief, row.problems[:MOST_PROBLEMS]))
+    )
+
+
+def hidden_in_words(hidden: Sequence[str]) -> str:
+    return hidden[0] + (f", and {len(hidden) - 1} more" if len(hidden) > 1 else "")
 
 
 def _brief(problem: str) -> str:
@@ -300,6 +309,8 @@ def describe(target: Target) -> Answer:
     text = [target.name, f"Server: {target.server}"]
     if target.kind == "resource":
         text.append(f"Type: Resource (reads from {target.original})")
+    if target.hidden:
+        text.append(f"Hidden characters, which are not shown: {target.hidden}")
     text += ["", target.description or "(no description)", "", *_parameters(target), *_declared(target)]
     return Answer.of("\n".join(text), mode="describe", server=target.server, tool=tool_details(target))
 
@@ -320,6 +331,8 @@ def tool_details(target: Target) -> dict[str, Any]:
             for key in ("title", "annotations", "outputSchema")
             if key in target.record
         }
+    if target.hidden:
+        details["hidden"] = target.hidden
     return unhidden_value(details)
 
 

@@ -225,6 +225,15 @@ def _names(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.NOTE, "names", server.name, what, mend)
         tools = setup.catalogue.index.tools(server.name)
         counts = setup.catalogue.index.counts(server.name)
+        for hidden in counts.hidden[:1] if counts is not None else ():
+            others = (
+                f", and {len(counts.hidden) - 1} more"
+                if counts is not None and len(counts.hidden) > 1
+                else ""
+            )
+            what = f"characters that nobody sees: {hidden}{others}"
+            mend = "nobody is shown them here; ask the server's author what they are for"
+            yield Finding(Severity.WARNING, "hidden", server.name, what, mend)
         if counts is not None and counts.changed:
             what = f"not as first shown: {', '.join(counts.changed[:3])}"
             yield Finding(Severity.WARNING, "changed", server.name, what, command(server.name))
