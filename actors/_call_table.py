@@ -64,7 +64,10 @@ class CallTable:
         actor, record, waiting = self.actor, self.record, self.waiting
         connected = actor.life.state is CONNECTED
         if not connected or record.guarded:
-            refusal = self.supervisor.refusal(actor, call)
+            try:
+                refusal = self.supervisor.refusal(actor, call)
+            except Exception as error:
+                refusal = actor.steps.stop_for_bug(error)
             if refusal is not None:
                 self._refuse(call, refusal)
         direct = (

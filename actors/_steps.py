@@ -240,8 +240,9 @@ class Steps:
         finally:
             actor.waits.tell(error)
 
-    def stop_for_bug(self, error: Exception) -> None:
-        """A bug of ours. This incarnation stops here; the event carries the traceback."""
+    def stop_for_bug(self, error: Exception) -> Bug:
+        """A bug of ours. This incarnation stops here; the event carries the traceback. Returns the error of its
+        calls."""
         actor = self._actor
         server = actor.address.server
         try:
@@ -249,9 +250,9 @@ class Steps:
             what = actor.hidden(in_words(error))
         except Exception:  # not even that can be told
             what = type(error).__name__
-        self._stop_for(
-            Bug(f'Server "{server}" was stopped by an error in Greenroom itself: {what}', server=server)
-        )
+        bug = Bug(f'Server "{server}" was stopped by an error in Greenroom itself: {what}', server=server)
+        self._stop_for(bug)
+        return bug
 
     def _stop_for(self, bug: Bug) -> None:
         """Release everything that waits here, whatever else is broken, and stop the tree."""

@@ -219,7 +219,10 @@ class Calls:
         """Find a tool, as `call` does, and start its call. `options`: those of `start_call`."""
         wait_by = self._caller.wait_by()
         with ExitStack() as leases:
-            with self._caller.counting_refusals(Asked("tools/call", tool, server, arguments)):
+            with (
+                self._caller.counting_refusals(Asked("tools/call", tool, server, arguments)),
+                self._caller.holding(arguments, server),
+            ):
                 target = await self._names.find(tool, server, leases, wait_by)
             return target, self.start_call(target, arguments, on_end, wait_by=wait_by, **options)
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ._choices import exploring
     from ._explore import explore
     from ._explore_tree import Explored, NotRepeatableError
-    from ._fake import HANG, FakeServer, fake_connectors, tool
+    from ._fake import HANG, FakeServer, fake_connectors, fake_room, tool
+    from ._fake_answers import FakeCall
     from ._faults import Fault, FaultScript
     from ._machine import RoomMachine
     from ._schedule import ScheduleError, seed_schedule
@@ -35,7 +36,8 @@ _HOMES = {
     "._choices": ("exploring",),
     "._explore": ("explore",),
     "._explore_tree": ("Explored", "NotRepeatableError"),
-    "._fake": ("HANG", "FakeServer", "fake_connectors", "tool"),
+    "._fake": ("HANG", "FakeServer", "fake_connectors", "fake_room", "tool"),
+    "._fake_answers": ("FakeCall",),
     "._faults": ("Fault", "FaultScript"),
     "._machine": ("RoomMachine",),
     "._schedule": ("ScheduleError", "seed_schedule"),
@@ -47,6 +49,7 @@ _HOMES = {
 __all__ = [
     "HANG",
     "Explored",
+    "FakeCall",
     "FakeServer",
     "Fault",
     "FaultScript",
@@ -62,6 +65,7 @@ __all__ = [
     "explore",
     "exploring",
     "fake_connectors",
+    "fake_room",
     "seed_schedule",
     "tool",
 ]

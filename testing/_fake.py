@@ -13,21 +13,26 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import attrs
 
 from ..actors import Connection, Connector, ConnectorFactory, LostReason, PeerHooks
 from ..protocol.errors import ConnectFailed
+from ._fake_answers import FakeCall
 from ._fake_connection import FakeConnection
 from ._faults import Fault, FaultScript
 
+if TYPE_CHECKING:
+    from ..supervisor import Greenroom
+
 HANG = math.inf  # a latency that never ends
 
-Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Result = Mapping[str, Any] | str
+Handler = Callable[[FakeCall], Result | Awaitable[Result]]
 
 
 def echo(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -42,10 +47,19 @@ def tool(name: str, description: str = "", **extra: Any) -> dict[str, Any]:
 
 @attrs.define(eq=False)
 class FakeServer:
-    """One server and all its incarnations. See the module for its attributes."""
+    """One server and all its incarnations. See the module for its attributes.
+
+    `handler(call)` answers each call: with a result, or with its text. `call` is the arguments, and has the name of the
+    tool as `call.tool`. It may be async: then it may wait, and ask the client (`call.elicit`, `call.sample`). What it
+    raises is the cause of the error that the caller gets, and stands in `raised`; an `RpcRefusal` is the server's own.
+    """
 
     tools: list[dict[str, Any]] = attrs.field(factory=lambda: [tool("echo", "Says it back")])
     handler: Handler = echo
+    resources: dict[str, str] = attrs.field(factory=dict[str, str])  # text by URI
+    prompts: dict[str, str | Callable[[Mapping[str, str]], str]] = attrs.field(
+        factory=lambda: dict[str, str | Callable[[Mapping[str, str]], str]]()
+    )  # by name: the text, or what makes it of the arguments
     script: FaultScript = attrs.field(factory=FaultScript)
     start_latency: float = 0.0
     greet_latency: float = 0.0
@@ -63,6 +77,10 @@ class FakeServer:
     deaf: bool = False  # it answers nothing
     # -- what happened --
     played: list[tuple[int, Fault]] = attrs.field(factory=lambda: list[tuple[int, Fault]]())  # (start, fault)
+    raised: list[Exception] = attrs.field(factory=list[Exception])  # what its handler raised
+    asked: list[tuple[str, Mapping[str, Any]]] = attrs.field(
+        factory=lambda: list[tuple[str, Mapping[str, Any]]]()
+    )  # what it asked its client: method and params
     pings: int = 0
     starts: int = 0
     live: int = 0
@@ -75,6 +93,12 @@ class FakeServer:
         """All its connections are lost now."""
         for connection in tuple(self.connections):
             connection.lose(LostReason(text, exit_code))
+
+    def change_resource(self, uri: str, text: str) -> None:
+        """The resource reads otherwise from now on; who is subscribed to it is told."""
+        self.resources[uri] = text
+        for connection in tuple(self.connections):
+            connection.tell_update(uri)
 
     def announce_tools(self, *, only: FakeConnection | None = None) -> None:
         """Notify all connections, or one, that the list of tools has changed."""
@@ -115,3 +139,30 @@ def fake_connectors(servers: Mapping[str, FakeServer]) -> ConnectorFactory:
         return FakeConnector(servers[address.server], address.server)
 
     return connect
+
+
+def fake_room(
+    servers: Mapping[str, FakeServer],
+    *,
+    entries: Mapping[str, Mapping[str, Any]] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Greenroom:
+    """A room of these servers, with nothing on disk: `async with fake_room({"shop": shop}) as room`.
+
+    `entries`: further keys of their entries in `mcpServers`; `settings`: those of the room; `options`: those of
+    `Greenroom.open`. A server is started by its first call, as usual.
+    """
+    from ..supervisor import Greenroom
+
+    config = {
+        "mcpServers": {name: {"command": "a fake", **(entries or {}).get(name, {})} for name in servers},
+        "settings": dict(settings or {}),
+    }
+    given: dict[str, Any] = {
+        "cache_path": ":memory:",
+        "bootstrap": False,
+        "connectors": fake_connectors(servers),
+        **options,
+    }
+    return Greenroom.open(config, **given)

@@ -6,14 +6,17 @@ connection is up to the `Wire`: this module only decides what happens, and when.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
+import msgspec
 
 from ..actors import Exchange
-from ..protocol.jsonrpc import RpcError
+from ..protocol.errors import RpcRefusal
+from ..protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from ._fault_plan import FaultPlan, perform
 from ._faults import Fault
 from ._vocabulary import STEP_OF, Entry
@@ -38,6 +41,18 @@ class Wire(Protocol):
         """Answer the exchange, if it is still waiting."""
         ...
 
+    def break_off(self, exchange: Exchange, raised: Exception) -> None:
+        """The handler of the test raised."""
+        ...
+
+    async def ask(self, method: str, params: Mapping[str, Any], during: Exchange) -> Mapping[str, Any]:
+        """Ask the client. Raises `RpcRefusal`."""
+        ...
+
+    def watch(self, uri: str, *, on: bool) -> None:
+        """The client subscribes to a resource, or does so no more."""
+        ...
+
     def expire(self, exchange: Exchange) -> None:
         """The session is unknown: the exchange did not run, and the connection is over."""
         ...
@@ -57,6 +72,43 @@ class Wire(Protocol):
     def write_stderr(self, text: str) -> None: ...
 
     def crash(self, exit_code: int, signal_name: str | None, last_words: str | None) -> None: ...
+
+
+class FakeCall(dict[str, Any]):
+    """The arguments of one call, as a handler gets them, and what else it may know and do."""
+
+    def __init__(self, arguments: Mapping[str, Any], tool: str, exchange: Exchange, wire: Wire) -> None:
+        super().__init__(arguments)
+        self.tool = tool  # the server's own name for it
+        self._exchange = exchange
+        self._wire = wire
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The `_meta` that the caller gave."""
+        return (self._exchange.params or {}).get("_meta") or {}
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress, if the caller wants it."""
+        said = {"progress": progress, "total": total, "message": message}
+        if self._exchange.wants_progress and self._wire.is_waiting(self._exchange):
+            self._exchange.progress({key: value for key, value in said.items() if value is not None})
+
+    async def elicit(self, message: str, schema: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Ask the person behind the client: `{"action": "accept", "content": …}`, or another action."""
+        wanted: Mapping[str, Any] = schema or {"type": "object", "properties": {}}
+        return await self.ask("elicitation/create", {"message": message, "requestedSchema": wanted})
+
+    async def sample(self, text: str, **more: Any) -> Mapping[str, Any]:
+        """Ask the client's model. `more`: further params, or others."""
+        said = {"role": "user", "content": {"type": "text", "text": text}}
+        params = {"messages": [said], "maxTokens": 1000, **more}
+        return await self.ask("sampling/createMessage", params)
+
+    async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Ask the client anything, such as `roots/list`. Raises the `RpcRefusal` with which it refuses; not caught,
+        that is how the call ends."""
+        return await self._wire.ask(method, params or {}, self._exchange)
 
 
 class FakeAnswers:
@@ -121,7 +173,14 @@ class FakeAnswers:
         self._rest()
 
     async def _answer_well(self, exchange: Exchange, how: str) -> None:
-        answer = await self._answer_to(exchange)
+        try:
+            answer = await self._answer_to(exchange)
+        except RpcRefusal as refusal:  # so a handler refuses in its own words
+            answer = RpcError(refusal.rpc_code, str(refusal), refusal.data)
+        except Exception as raised:
+            self._server.raised.append(raised)
+            self._wire.break_off(exchange, raised)
+            return
         if how == "answer_late" and self._wire.is_waiting(exchange):
             self.late[exchange] = answer
             return
@@ -144,19 +203,62 @@ class FakeAnswers:
             case "tools/call":
                 await pause(server.call_latency)
                 error = server.call_error
-                return RpcError(*error) if error else server.handler(params.get("arguments") or {})
+                return RpcError(*error) if error else await self._handled(exchange, params)
             case "ping":
                 await pause(server.ping_latency)
                 return {}
+            case _:
+                return self._about_others(exchange.method, params)
+
+    async def _handled(self, exchange: Exchange, params: Mapping[str, Any]) -> Answer:
+        """What the handler of the test makes of a call. Raises what it raises."""
+        given: Any = params.get("arguments") or {}
+        if isinstance(given, msgspec.Raw):  # a door that only passes them on has not read them
+            given = msgspec.json.decode(given)
+        call = FakeCall(given, str(params.get("name")), exchange, self._wire)
+        made = self._server.handler(call)
+        result = await made if isinstance(made, Awaitable) else made
+        if isinstance(result, str):
+            return {"content": [{"type": "text", "text": result}]}
+        json.dumps(result)  # what cannot be sent is the handler's error, too
+        return result
+
+    def _about_others(self, method: str, params: Mapping[str, Any]) -> Answer:
+        """Resources and prompts."""
+        server, name, uri = self._server, str(params.get("name")), str(params.get("uri"))
+        match method:
+            case "resources/list" if server.resources:
+                return {"resources": [{"uri": each, "name": each} for each in server.resources]}
+            case "resources/templates/list" if server.resources:
+                return {"resourceTemplates": []}
+            case "resources/read" if uri in server.resources:
+                return {"contents": [{"uri": uri, "text": server.resources[uri]}]}
+            case "resources/read" if server.resources:
+                return RpcError(-32002, f"Resource not found: {uri}")
+            case "resources/subscribe" | "resources/unsubscribe" if server.resources:
+                self._wire.watch(uri, on=method == "resources/subscribe")
+                return {}
+            case "prompts/list" if server.prompts:
+                return {"prompts": [{"name": each} for each in server.prompts]}
+            case "prompts/get" if name in server.prompts:
+                made = server.prompts[name]
+                text = made if isinstance(made, str) else made(params.get("arguments") or {})
+                return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+            case "prompts/get" if server.prompts:
+                return RpcError(INVALID_PARAMS, f"Unknown prompt: {name}")
             case other:
-                return RpcError(-32601, f"Method not found: {other}")
+                return RpcError(METHOD_NOT_FOUND, f"Method not found: {other}")
 
     def _greeting(self, params: Mapping[str, Any]) -> Answer:
         if self._server.refuse_greeting is not None:
             return RpcError(-32603, self._server.refuse_greeting)
         return {
             "protocolVersion": params["protocolVersion"],
-            "capabilities": {"tools": {"listChanged": True}},
+            "capabilities": {
+                "tools": {"listChanged": True},
+                **({"resources": {"subscribe": True}} if self._server.resources else {}),
+                **({"prompts": {}} if self._server.prompts else {}),
+            },
             "serverInfo": {"name": "fake", "version": "1"},
         }
 

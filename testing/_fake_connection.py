@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ..actors import Exchange, LostReason, Peer, PeerHooks, current_backend
-from ..protocol.errors import Reach, UsageError
-from ..protocol.jsonrpc import RpcError
+from ..actors import Call, Exchange, LostReason, Peer, PeerHooks, current_backend
+from ..protocol.errors import Reach, RpcRefusal, UsageError
+from ..protocol.jsonrpc import INTERNAL_ERROR, RpcError
 from ..protocol.lifecycle import Reason
 from ._fake_answers import Answer, FakeAnswers, pause
 
@@ -46,6 +46,8 @@ class FakeConnection:
         self._backend = current_backend()
         self._stderr: list[str] = []
         self._open: set[Exchange] = set()
+        self._asked: dict[str, _Asked] = {}  # what it has asked its client, by id
+        self._watched: set[str] = set()
         self._over = False
 
     @property
@@ -78,7 +80,10 @@ class FakeConnection:
         pass
 
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
-        pass
+        asked = self._asked.pop(rpc_id, None)
+        if asked is not None:
+            asked.answer = error or result or {}
+            asked.over.set()
 
     # ---- Connection -------------------------------------------------------------------------------------------------
 
@@ -157,6 +162,34 @@ class FakeConnection:
         else:
             exchange.end(json.dumps(answer).encode(), None)
 
+    def break_off(self, exchange: Exchange, raised: Exception) -> None:
+        """The handler of the test raised, or returned what cannot be sent: the call ends with that, and has it as its
+        cause."""
+        text = f"The handler of this FakeServer raised {type(raised).__name__}: {raised}"
+        self.end(exchange, RpcError(INTERNAL_ERROR, text))
+        if isinstance(exchange, Call) and exchange.error is not None:
+            exchange.error.__cause__ = raised
+
+    async def ask(self, method: str, params: Mapping[str, Any], during: Exchange) -> Mapping[str, Any]:
+        """Ask the client something in the course of a call. Raises the `RpcRefusal` with which it refuses."""
+        self._hear()
+        number = f"fake-{self.start}-{len(self.server.asked)}"
+        self.server.asked.append((method, params))
+        asked = self._asked[number] = _Asked()
+        self.hooks.on_request(number, method, params, during)
+        await asked.over.wait()
+        if isinstance(asked.answer, RpcError):
+            raise RpcRefusal(asked.answer.code, asked.answer.message, asked.answer.data)
+        return asked.answer
+
+    def watch(self, uri: str, *, on: bool) -> None:
+        (self._watched.add if on else self._watched.discard)(uri)
+
+    def tell_update(self, uri: str) -> None:
+        """Report that a resource has changed, if it is subscribed to."""
+        if uri in self._watched:
+            self.tell("notifications/resources/updated", {"uri": uri})
+
     def expire(self, exchange: Exchange) -> None:
         if not self._over:
             exchange.reach = Reach.NOT_SENT
@@ -178,6 +211,14 @@ class FakeConnection:
 
     def _hear(self) -> None:
         self.last_heard = self._backend.now()
+
+
+class _Asked:
+    """A question to the client, and its answer once it is `over`."""
+
+    def __init__(self) -> None:
+        self.over = anyio.Event()
+        self.answer: Mapping[str, Any] | RpcError = {}
 
 
 def _check_json(params: object) -> None:

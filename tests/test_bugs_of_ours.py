@@ -183,7 +183,7 @@ async def a_room_with_a_fault(place: tuple[Any, str, int]) -> None:
     each has one outcome, and the next call starts the server again."""
     owner, name, turn = place
     server, other = FakeServer(tools=[tool("echo")]), FakeServer()
-    entries = {"a": {"maxInFlight": 1, "callTimeoutMs": 2_000}, "b": {}}
+    entries = {"a": {"maxInFlight": 1, "requestTimeoutMs": 2_000}, "b": {}}
     async with open_room({"a": server, "b": other}, entries=entries, restartBackoff={"minMs": 1}) as room:
         await room.connect("a")
         await room.connect("b")
