@@ -10,10 +10,11 @@ room has closed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.abc
@@ -22,6 +23,7 @@ import attrs
 from ..actors import want_orphans
 from ..protocol.config import Config
 from . import _serve as stdio
+from ._control import Handler
 from ._conversations import Conversations
 from ._event_log import TOLD, Hear, Log, follow, to_log
 from ._garbage import collect_again, set_room_aside
@@ -138,7 +140,7 @@ class _Serving:
                 try:
                     async with anyio.create_task_group() as attending:
                         await attending.start(conversations.watch)
-                        methods = stdio.commands(room, self.options.version)
+                        methods = _commands(stdio.commands(room, self.options.version), door)
                         await stdio.attend(attending, room, self.options, log, methods)
                         await leaving.asked.wait()
                         door.refuse_new()
@@ -153,3 +155,12 @@ class _Serving:
         host, port = self.listener.getsockname()[:2]
         named = f"[{host}]" if ":" in host else host
         return f"{'https' if self.http.cert else 'http'}://{named}:{port}/mcp"
+
+
+def _commands(methods: Mapping[str, Handler], door: HttpDoor) -> Mapping[str, Handler]:
+    """The methods of the control socket. The status also shows the clients, and why each is still here."""
+
+    async def status(params: Mapping[str, Any]) -> Any:
+        return {**await methods["status"](params), "clients": door.sessions.view()}
+
+    return {**methods, "status": status}

@@ -367,6 +367,31 @@ def test_t28_a_session_without_messages_ends_with_its_children() -> None:
     with_door(body, rules=Rules(session_idle=0.2))
 
 
+def test_t28_a_session_ends_soon_after_its_last_request_and_says_why_it_stays() -> None:
+    """Its client has sent nothing for longer than the limit while a call ran. The limit does not begin anew then."""
+    held = Held()
+
+    async def body(opened: Opened, server: AskingServer) -> None:
+        person = await opened.session()
+        sessions = opened.door.sessions
+        (said,) = sessions.view()
+        assert (said["inFlight"], said["endsInSeconds"] is None) == (0, False)
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(person.call, "own_held")
+            await held.begun.wait()
+            await anyio.sleep(1.6)
+            (said,) = sessions.view()
+            assert (said["inFlight"], said["endsInSeconds"]) == (1, None)
+            assert said["silentSeconds"] >= 1.5, "since its last message, whatever is open"
+            held.may_end.set()
+        with anyio.fail_after(PATIENCE):
+            while server.live or len(sessions):
+                await anyio.sleep(0.01)
+        assert sessions.view() == []
+
+    with_door(body, server=AskingServer({"held": held.act}), rules=Rules(session_idle=1.0))
+
+
 def test_a_session_with_an_open_request_is_not_idle() -> None:
     held = Held()
 

@@ -421,7 +421,7 @@ def test_each_part_of_the_door_gets_what_was_configured_and_they_end_in_order(
         "heed_signals": signals,
         "attend": attends,
         "set_alarm": lambda seconds: did.append(("alarm",)),
-        "commands": lambda room, version: ("commands", version),
+        "commands": lambda room, version: {"of": version},
         "events_file": lambda path, *_: [f"{path} hears"] if path is not None else [],
     }.items():
         monkeypatch.setattr(_serve_http.stdio, name, fake)
@@ -471,7 +471,7 @@ def test_each_part_of_the_door_gets_what_was_configured_and_they_end_in_order(
     assert given["the operations"].door is given["the door"]
     assert given["server"][0][0] is given["the door"]
     assert given["server"][1] == {"cert": cert, "key": key}
-    assert given["methods"] == ("commands", "9.9")
+    assert given["methods"]["of"] == "9.9"
     assert any(line.startswith("serving https://127.0.0.1:") for line in lines)
     ran = [one for one in did if one[0].endswith(".runs")]
     assert sorted(ran, key=lambda one: one[0]) == [

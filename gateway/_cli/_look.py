@@ -10,6 +10,7 @@ import click
 
 from ...protocol.pinning import changed_in_words
 from ...protocol.plain_text import one_line
+from ...protocol.status import about
 from ._common import common_options, open_source, say, show, show_result
 from ._complete import complete_servers
 
@@ -119,6 +120,7 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
         yield f"The audit file {details['audit']['file']} cannot be written: the gateway's log says why."
     if "background" in details:
         yield from _attached_lines(details["background"])
+    yield from _client_lines(details.get("clients", ()))
 
 
 def _further(details: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -155,6 +157,23 @@ def _attached_lines(room: Mapping[str, Any]) -> Iterator[str]:
         how = "".join(f", {client[key]}" for key in ("expose", "profile") if client[key])
         at_work = f"{client['inFlight']} in flight, for {client['seconds']:.0f} s"
         yield "  " + one_line(f"pid {client['pid']}{how}, {at_work}")
+
+
+def _client_lines(clients: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The clients over HTTP, and why each session is still there."""
+    if clients:
+        yield f"{len(clients)} {'client has a session' if len(clients) == 1 else 'clients have sessions'} over HTTP"
+    for client in clients[:_FURTHER]:
+        said = [f"last message {about(client['silentSeconds'])} ago"]
+        if client["listening"]:
+            said.append("an event stream is open")
+        if client["inFlight"]:
+            said.append(f"stays while requests are open ({client['inFlight']})")
+        else:
+            said.append(f"ends in {about(client['endsInSeconds'])} without another (http.sessionIdle)")
+        yield "  " + one_line(f"{client['session']}: {', '.join(said)}")
+    if len(clients) > _FURTHER:
+        yield f"  and {len(clients) - _FURTHER} more: greenroom status --json"
 
 
 def _state(server: Mapping[str, Any]) -> str:

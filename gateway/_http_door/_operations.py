@@ -100,6 +100,7 @@ class Operations:
             "version": self._version,
             "uptimeSeconds": round(anyio.current_time() - self._started, 1),
             "sessions": self._sessions,
+            "clients": self.door.sessions.view() if self.door is not None else [],
             "waitingForApproval": len(self._room.approvals),
         }
         await _answer(request, True, {**about, **said})

@@ -14,7 +14,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .._conversations import Conversations
 
 _NOTHING: Final[Mapping[str, str]] = {}
+_LOOK_AGAIN: Final = 10.0  # seconds
 Member = HttpSession | Visitor
 
 
@@ -120,6 +121,24 @@ class Sessions:
             if member in self._names and not member.in_flight and not member.is_listening:
                 yield self._names[member], partial(self.end, member)
 
+    def view(self) -> list[dict[str, Any]]:
+        """Each that is open, and why it still is: seconds since its last message, what is open of it, and when it ends
+        without another message. The longest silent first."""
+        now = anyio.current_time()
+        return [
+            {
+                "session": self._names[member],
+                "silentSeconds": round(now - used, 1),
+                "inFlight": member.in_flight,
+                "listening": member.is_listening,
+                "endsInSeconds": None
+                if member.in_flight
+                else round(max(0.0, used + self._rules.session_idle - now), 1),
+            }
+            for member, used in self._used.items()
+            if member in self._names
+        ]
+
     def end_all(self) -> None:
         for member in tuple(self._born):
             self.end(member)
@@ -130,7 +149,12 @@ class Sessions:
             if not self._born:
                 self._first_came = anyio.Event()
                 await self._first_came.wait()
-            idle = next(iter(self._used.values())) + self._rules.session_idle
+            now, limit = anyio.current_time(), self._rules.session_idle
+            # One that is only kept by an open request is looked at again and again, so that it ends soon after that.
+            held = now + min(_LOOK_AGAIN, limit)
+            idle = min(
+                max(used + limit, held if used + limit <= now else 0.0) for used in self._used.values()
+            )
             age = next(iter(self._born.values())) + self._rules.session_life
             await anyio.sleep_until(min(idle, age))
             self._end_due(anyio.current_time())
@@ -139,9 +163,7 @@ class Sessions:
         for member, used in tuple(self._used.items()):
             if used + self._rules.session_idle > now:
                 break
-            if member.in_flight:
-                self.touch(member)
-            else:
+            if not member.in_flight:
                 self.end(member)
         for member, born in tuple(self._born.items()):
             if born + self._rules.session_life > now:
