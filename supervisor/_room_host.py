@@ -94,6 +94,10 @@ class RoomHost:
         greetings = [self._sessions.host(who).greeting(address) for who in everybody]
         if not self._sessions.for_many:
             return joined(greetings)
+        if (
+            not address.is_shared
+        ):  # it only shows what it has; what it has for a client, that one's child says
+            return greetings[0]
         return attrs.evolve(joined([*greetings, Greeting(_EVERYTHING)]), for_many=True)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:

@@ -225,3 +225,17 @@ def test_t63_what_a_server_lists_for_one_user_is_never_shown_to_another(expose: 
     kept = b"".join(each.read_bytes() for each in tmp_path.iterdir() if each.is_file())
     assert b"Ann" not in kept
     assert b"Bob" not in kept
+
+
+def test_a_server_that_no_clients_share_is_first_asked_what_it_has_for_anybody() -> None:
+    async def main() -> None:
+        room = Greenroom.open({"mcpServers": {"s": capable(isolation="per_session")}}, cache_path=":memory:")
+        room.expect_clients()
+        async with room, http_door(room) as door:
+            await room.catalogued()
+            assert await names(await door.session()) == {"s_count", "s_named", "s_slow"}
+            able = await door.session(capabilities={"sampling": {}})
+            assert text(await able.call("s_count")) == "1"
+            assert "s_ask_sampling" in await names(able)
+
+    run("asyncio", main)
