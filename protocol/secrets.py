@@ -63,7 +63,7 @@ class Hidden:
 class Secrets:
     """Known secrets; removes them from texts. `others`: secrets that are removed everywhere."""
 
-    __slots__ = ("_common", "_in_json", "_longest", "_others", "_spellings", "_stubs")
+    __slots__ = ("_common", "_in_json", "_longest", "_others", "_run_on", "_spellings", "_stubs")
 
     def __init__(self, found: Iterable[Hidden] = (), others: Secrets | None = None) -> None:
         self._others = others
@@ -71,6 +71,9 @@ class Secrets:
         self._common: frozenset[str] = frozenset()  # those that are removed only where they stand alone
         self._stubs: frozenset[str] = frozenset()
         self._longest = 0  # characters of a spelling
+        self._run_on: tuple[
+            str, ...
+        ] = ()  # those that are no common ones, as they are looked for over ends of lines
         self._in_json: tuple[bytes, ...] | None = None
         self.learn(found)
 
@@ -86,6 +89,7 @@ class Secrets:
             self._common = frozenset(filter(is_common, longest_first))
             self._stubs = frozenset(spelling[:_STUB] for spelling in longest_first)
             self._longest = len(longest_first[0])
+            self._run_on = tuple({_run_on(each) for each in longest_first if each not in self._common})
             self._in_json = None
 
     def without(self, text: str) -> str:
@@ -99,9 +103,10 @@ class Secrets:
 
     def _without_broken(self, text: str) -> str:
         """Without the secrets that go on in the next line."""
-        lines = _BREAK.split(text)
-        if len(lines) > 1:
-            spans = self._in_one("".join(lines[::2]))
+        run_on = _run_on(text) if "\n" in text or "—" in text else ""
+        lines = _BREAK.split(text) if any(each in run_on for each in self._run_on) else [text]
+        spans = self._in_one("".join(lines[::2])) if len(lines) > 1 else []
+        if spans:
             begins = 0
             for place in range(0, len(lines), 2):
                 line, ends = lines[place], begins + len(lines[place])
@@ -122,16 +127,12 @@ class Secrets:
 
     def _without_rests(self, text: str) -> str:
         """Without the ends of secrets at the beginning of a line: the line before it may not be quoted."""
-        text = "".join(map(self._without_rest, _BREAK.split(text)))
-        return text if self._others is None else self._others._without_rests(text)
-
-    def _without_rest(self, line: str) -> str:
         for spelling in self._spellings:
-            begun, rest = spelling[: len(spelling) // 2], spelling[len(spelling) // 2 :]
-            at = line.find(rest, 0, len(spelling)) if len(rest) >= _REST else -1
-            if at >= 0 and begun.endswith(line[:at]) and spelling not in self._common:
-                return REDACTED + line[at + len(rest) :]
-        return line
+            half = len(spelling) // 2
+            if spelling not in self._common and len(spelling) - half >= _REST and spelling[half:] in text:
+                lines = (_without_rest(line, spelling[:half], spelling[half:]) for line in _BREAK.split(text))
+                text = "".join(lines)
+        return text if self._others is None else self._others._without_rests(text)
 
     def _without_escaped(self, text: str) -> str:
         """Without the secrets that stand in JSON in this text, or in texts in that. They are found as in results."""
@@ -206,7 +207,7 @@ class Secrets:
         for spelling, anchor in self._spellings.items():
             if anchor in text and spelling not in self._common:
                 text = _without_most_of(text, spelling, anchor)
-        if self._stubs:
+        if any(stub in text for stub in self._stubs):
             text = self._without_stubs(text)
         return text if self._others is None else self._others._without_known(text)
 
@@ -309,11 +310,22 @@ def _values(hidden: Hidden) -> set[str]:
     return {value for value in found if len(value) >= LEAST}
 
 
+def _run_on(text: str) -> str:
+    """The text without what may stand between two lines."""
+    return "".join(text.replace("—", " ").split())
+
+
 def _places(text: str, part: str) -> Iterator[int]:
     at = text.find(part)
     while at >= 0:
         yield at
         at = text.find(part, at + 1)
+
+
+def _without_rest(line: str, begun: str, rest: str) -> str:
+    """The line, if it begins with the end of a secret, without that. `begun`, `rest`: the halves of the secret."""
+    at = line.find(rest, 0, len(begun) + len(rest))
+    return REDACTED + line[at + len(rest) :] if at >= 0 and begun.endswith(line[:at]) else line
 
 
 def _covered(line: str, begins: int, end: int) -> str:
