@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 _CLIENT_SESSION: Final = "stdio"  # the name of the only client's session
 _LAST_ANSWERS: Final = 1.0  # seconds the client has to read the answers written while the room closed
+_CLIENT_WITHIN: Final = 1.0  # seconds in which a client that has started us greets us
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _LAST_RESORT: Final = 1.2  # seconds from ending at once to the alarm; an orderly end takes no longer
 
@@ -132,7 +133,7 @@ async def _serve_room(
     log: Log,
 ) -> None:
     room = open_room(config)
-
+    room.await_client(_CLIENT_WITHIN)
     leaving = Exit(partial(close_at_once, room, outer))
     outer.start_soon(door.write)
     await outer.start(heed_signals, leaving)

@@ -378,12 +378,16 @@ class Calls:
         session: what belongs to this session. Servers that were told other capabilities than it has are connected
         again, if nobody has used them yet; the others are told when they start the next time."""
         self._caller.live.sessions.answer_with(host, self._caller.session)
-        self.restart_outdated()
+        self._restart_outdated()
 
     def restart_outdated(self) -> None:
         """Restart the unused servers that were not told what the host can answer now. In a session: its children, and
         the shared servers that were not told all of it. A server that is being installed, or only visited, finishes
-        first; it is checked again when it is ready."""
+        first; it is checked again when it is ready. Servers that have waited for a client are started."""
+        self._caller.live.begin()
+        self._restart_outdated()
+
+    def _restart_outdated(self) -> None:
         live, session = self._caller.live, self._caller.session
         if session is not None:
             greeting = live.sessions.greeting(session, Address.of_session("", session))

@@ -150,6 +150,11 @@ class Greenroom(Calls):
         is opened."""
         self._runtime.sessions.for_many = True
 
+    def await_client(self, seconds: float) -> None:
+        """One client comes soon and says what it can answer. Servers that need no call to be started are started then,
+        or after `seconds`, and not twice because they were told too little. For a door, before the room is opened."""
+        self._runtime.client_within = seconds
+
     @property
     def _live(self) -> Runtime:
         """The machinery. Raises `UsageError` before the room is opened."""

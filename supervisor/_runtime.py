@@ -113,6 +113,8 @@ class Runtime:
         self.is_copy = False  # in a fork of the process that the room runs in
         self.failure: BaseException | None = None
         self.report: DrainReport | None = None
+        self.client_within = 0.0  # seconds to wait for a client to say what it can answer, before servers are started
+        self._has_begun = False
         self.store = store
         self.pins = Pins(store)
         self._bootstrap = bootstrap
@@ -264,8 +266,17 @@ class Runtime:
             scope = anyio.CancelScope()
             self._core_scopes.append(scope)
             tasks.start_soon(_run_core, actor, events, scope, name=f"greenroom {actor.name}")
-        self._standing.connect(self.root)
-        self._visit_the_unknown(self._known)
+        if self.client_within > 0:
+            self.context.timers.at(self.context.backend.now() + self.client_within, self.begin)
+        else:
+            self.begin()
+
+    def begin(self) -> None:
+        """Start what is started without a call; does nothing the second time."""
+        if not self._has_begun and self.is_running:
+            self._has_begun = True
+            self._standing.connect(self.root)
+            self._visit_the_unknown(self._known)
 
     def _visit_the_unknown(self, known: Mapping[str, ServerEntry]) -> None:
         """First run: visit each server of which nothing is known, in the background."""

@@ -271,7 +271,8 @@ def test_the_parts_of_a_gateway_get_what_was_asked_for_and_end_in_order(
     config = Config(settings=Settings(max_line=12_345))
     expected = pytest.raises(StreamFault, match=fault) if fault is not None else nullcontext()
     with expected:
-        anyio.run(_serve.serve, config, lambda _: SimpleNamespace(start=starts, aclose=closes), options)
+        room = SimpleNamespace(await_client=lambda _: None, start=starts, aclose=closes)
+        anyio.run(_serve.serve, config, lambda _: room, options)
 
     assert given["door"] == (70, 71, {"max_line": 12_345})
     assert given["talks"] == {"expose": "direct", "version": "9.9", "note": "line"}

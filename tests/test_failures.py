@@ -15,7 +15,7 @@ import attrs
 import pytest
 from tests.support import run, run_virtual
 from tests.support.forked import GREENROOM, run_forked
-from tests.support.gateway import PATIENCE, faulty, serve
+from tests.support.gateway import HELLO, PATIENCE, faulty, logged_when_all, serve
 from tests.support.rooms import open_room
 
 from greenroom import ConnectFailed, Greenroom
@@ -317,3 +317,30 @@ def test_fifteen_starts_that_fail_alike_are_a_line_and_quarantine_is_said_by_tha
     assert len(lines) == 2, log
     assert "Error: no token" in lines[0]
     assert "quarantined" in lines[1]
+
+
+# ---- a cold start ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lifecycle", ["lazy", "eager", "keep-alive"])
+def test_at_a_cold_start_no_server_is_started_twice_to_be_told_what_the_client_can(
+    tmp_path: Path, lifecycle: str
+) -> None:
+    entries = {
+        f"s{number}": {**faulty(tmp_path, f"s{number}"), "lifecycle": lifecycle} for number in range(3)
+    }
+    hello = {**HELLO, "capabilities": {"elicitation": {}, "sampling": {}, "roots": {}}}
+    with serve(tmp_path, entries, bootstrap=True) as gateway:
+        gateway.answer(gateway.send("initialize", hello))
+        gateway.notify("notifications/initialized")
+        for name in entries:
+            assert "pid" in json.dumps(gateway.mcp(tool=f"{name}_pid"))
+        gateway.end()
+    assert [(tmp_path / f"{name}.log").read_text().count("start ") for name in entries] == [1, 1, 1]
+
+
+def test_servers_that_need_no_call_are_started_although_no_client_says_anything(tmp_path: Path) -> None:
+    entries = {"s": {**faulty(tmp_path, "s"), "lifecycle": "eager"}}
+    with serve(tmp_path, entries) as gateway:
+        assert len(logged_when_all(tmp_path, 1)) == 1
+        gateway.end()

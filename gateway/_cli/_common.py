@@ -6,7 +6,6 @@ form, so a command need not know which it is. A line on stderr tells it to the p
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import sys
@@ -120,6 +119,8 @@ def check_profile(config: Config, profile: str | None) -> None:
 
 def no_such_server(config: Config, server: str) -> UsageError:
     """The error for the name of a server that the configuration does not have."""
+    import difflib
+
     names = ", ".join((*config.servers, *config.broken))
     near = difflib.get_close_matches(server, (*config.servers, *config.broken), n=1)
     meant = f' Did you mean "{near[0]}"?' if near else ""

@@ -46,6 +46,9 @@ class Room(FakeRoom):
     def session(self, name: str, **_more: Any) -> Session:
         return Session(self, name)
 
+    def await_client(self, seconds: float) -> None:
+        pass
+
     async def start(self, task_group: Any) -> None:
         self.closed = anyio.Event()
 
