@@ -19,12 +19,11 @@ it is not a bug of Greenroom.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..protocol.errors import BadArguments, CallError, Reach, UsageError
-from ..protocol.events import CallAccepted, CallEnded, CallEvent, CallSent, NoteCode
+from ..protocol.events import CallAccepted, CallEnded, CallEvent, CallSent
 from ..protocol.jsonrpc import LOG_LEVEL_KEY, MODERN_VERSIONS, RpcError
 from ..protocol.lifecycle import State
 from . import _call_endings as endings
@@ -276,8 +275,7 @@ class CallTable:
 
     def _note_raised(self, error: Exception) -> None:
         """A callback of a call's owner raised: that is the owner's error, and becomes a note."""
-        text = "".join(traceback.format_exception(error))
-        self.actor.note(NoteCode.CALLBACK, f"the callback of a call raised\n{text}")
+        self.actor.note_raised("the callback of a call", error)
 
     def _tell(self, call: Call, what: type[CallEvent]) -> None:
         """Emit an event. Call this only when somebody reads call events. An event that nobody reads takes a number too,

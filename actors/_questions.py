@@ -143,13 +143,13 @@ class Questions:
             self._note_settled()
 
     async def _ask(self, request: ServerRequest) -> Mapping[str, Any]:
-        """Ask the host. A bug in a callback becomes a refusal that does not tell the server what the bug was."""
+        """Ask the host. What a callback raises becomes a refusal that does not tell the server what it was."""
         try:
             return await self._context.host.answer(request)
         except RpcRefusal:
             raise
         except Exception as error:
-            self._incarnation.actor.note_bug(error)
+            self._incarnation.actor.note_raised(f"what answers {request.method}", error)
             raise RpcRefusal(
                 INTERNAL_ERROR, f"Internal error: {request.method} could not be answered."
             ) from error
@@ -158,7 +158,7 @@ class Questions:
         try:
             self._incarnation.peer.reply(rpc_id, result, error)
         except UsageError as problem:  # a callback's answer is not valid JSON
-            self._incarnation.actor.note_bug(problem)
+            self._incarnation.actor.note_raised("what answers a server's question", problem)
             self._incarnation.peer.reply(
                 rpc_id, None, RpcError(INTERNAL_ERROR, "Internal error: the answer is not JSON.")
             )

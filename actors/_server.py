@@ -236,6 +236,11 @@ class ServerActor:
         """Write a line to the log."""
         self.context.events.emit(Note, self.address, self.life.incarnation, code=code, words=words)
 
+    def note_raised(self, what: str, error: BaseException) -> None:
+        """What the embedding program handed in has raised: its own error, with the traceback."""
+        text = "".join(traceback.format_exception(error))
+        self.note(NoteCode.CALLBACK, f"{what} raised\n{text}")
+
     def note_bug(self, error: BaseException) -> None:
         """Put the traceback of an error of ours into the event stream."""
         self.note(NoteCode.BUG, "".join(traceback.format_exception(error)))

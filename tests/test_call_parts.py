@@ -368,7 +368,7 @@ class Asked:
             backend=current_backend(), spawn=tasks.start_soon, host=SimpleNamespace(answer=answer)
         )
         incarnation: Any = SimpleNamespace(
-            actor=SimpleNamespace(context=context, note_bug=self.said.append),
+            actor=SimpleNamespace(context=context, note_raised=lambda _what, error: self.said.append(error)),
             peer=SimpleNamespace(
                 reply=lambda *said: self.said.append(said), notify=lambda *said: self.said.append(said)
             ),

@@ -20,10 +20,11 @@ from tests.support.whole import LISTS, raw_server, whole
 
 from greenroom import (
     AmbiguousTool,
-    Event,
     Greenroom,
     InputRefused,
     Kind,
+    Note,
+    NoteCode,
     RemoteError,
     RpcRefusal,
     ServerRequest,
@@ -237,7 +238,8 @@ def test_a_callback_may_refuse_in_its_own_words_and_its_bugs_stay_here(either_ba
             assert said.structured["error"]["code"] == -32603
             assert "secret" not in said.text
             note = await anext(events)
-            assert isinstance(note, Event)
+            assert isinstance(note, Note)
+            assert note.code is NoteCode.CALLBACK, "it is the program's error, not ours"
             assert "ZeroDivisionError" in note.detail
         async with room_of("2025-11-25", on_sampling=odd) as room:
             said = await call(room, "ask", method="sampling/createMessage")
@@ -479,7 +481,8 @@ class Asking:
         self.bugs: list[BaseException] = []
         host = SimpleNamespace(answer=answer)
         context = SimpleNamespace(host=host, spawn=tasks.start_soon)
-        self.actor: Any = SimpleNamespace(context=context, note_bug=self.bugs.append)
+        raised = lambda _what, error: self.bugs.append(error)  # noqa: E731
+        self.actor: Any = SimpleNamespace(context=context, note_raised=raised)
         self.peer = self
 
     def reply(self, rpc_id: Any, result: Any, error: RpcError | None = None) -> None:
