@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import anyio
 import msgspec
 
-from ..protocol.jsonrpc import ABSENT, PlainCall, RpcFault
+from ..protocol.errors import UsageError
+from ..protocol.jsonrpc import ABSENT, INVALID_PARAMS, PlainCall, RpcFault
 from ._room import CallLike
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -115,11 +116,14 @@ class Job:
             self._sink.job_progress(self, params)
 
     def broke(self, error: Exception) -> None:
-        """End with an error that was raised on the way: an `RpcFault` as it is, any other as a bug of ours.
+        """End with an error that was raised on the way: an `RpcFault` as it is, a `UsageError` as what it says of the
+        request, any other as a bug of ours.
         Cancels the call it follows and the task it runs."""
         call, scope = self._call, self._scope
         if not self._end():
             return
+        if isinstance(error, UsageError):
+            error = RpcFault(INVALID_PARAMS, f"Invalid params: {error.message}", {"error": error.code})
         if isinstance(error, RpcFault):
             self._sink.job_done(self, None, error)
         else:

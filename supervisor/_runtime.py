@@ -344,7 +344,7 @@ class Runtime:
         for name, problem in config.broken.items():
             self.root.define(ServerDefinition(name), problem)
             for actor in self.root.actors_of(name):
-                actor.stop(Ending(Cause.RELOAD, reason=Reason.BAD_DEFINITION))
+                actor.stop(Ending(Cause.DISABLED, reason=Reason.BAD_DEFINITION))  # there is nothing to start
         for entry in entries.values():  # what happens to changed tools may be another thing now
             self._heed(entry, entry)
         started = set(plan.start)
