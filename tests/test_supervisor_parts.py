@@ -564,7 +564,9 @@ def test_what_is_asked_for_at_a_start_is_put_in_its_place_and_hidden_for_that_se
     monkeypatch.setattr(secret_commands, "answers", answers)
     monkeypatch.setattr(secret_keyring, "kept", kept)
     monkeypatch.setattr(
-        env_file, "variables_in", lambda file, name: {"PLAIN_KEY": f"{name}-of-{file}", "OWN": "of-the-file"}
+        env_file,
+        "variables_in",
+        lambda file, name, _asked: {"PLAIN_KEY": f"{name}-of-{file}", "OWN": "of-the-file"},
     )
     made, secrets, sessions = connectors_of(Told(), Settings(secret_timeout=3.5, connect_timeout=9.0))
     sessions.open("x", {"TOKEN": "planted-token"})
