@@ -252,7 +252,8 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         return {**said, "waitingForApproval": len(room.approvals), **_audit_view(room)}
 
     async def explain(params: Mapping[str, Any]) -> Any:
-        from ._why import Commands, explained
+        from ._commands import Commands
+        from ._why import explained
 
         view = await in_turns(status_view(reader, room))
         pid = None if params.get("pid") is None else whole_in(params, "pid")

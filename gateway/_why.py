@@ -16,7 +16,6 @@ comes next. If somebody has to do something before the server can be used, the r
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from ..protocol.effective import idle_time, restart_policy
 from ..protocol.lifecycle import State
 from ..protocol.start import Place
 from ..protocol.status import ServerStatus, about, status_from
+from ._commands import Commands
 
 _SIZES: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 _AFTER_A_LOSS: Final = {
@@ -43,27 +43,6 @@ class Reason:
 
     what: str
     step: str | None = None
-
-
-@attrs.frozen
-class Commands:
-    """Our commands as they are typed for this configuration. `config`: the file that was named; `pid`: the gateway."""
-
-    config: str | None = None
-    pid: int | None = None
-
-    def about(self, verb: str, server: str | None = None) -> str:
-        """A command that reads or changes the configuration."""
-        return self._typed(verb, server, [])
-
-    def live(self, verb: str, server: str) -> str:
-        """A command that asks the running gateway."""
-        return self._typed(verb, server, [] if self.pid is None else ["--pid", str(self.pid)])
-
-    def _typed(self, verb: str, server: str | None, more: list[str]) -> str:
-        of_config = [] if self.config is None else ["--config", self.config]
-        name = [] if server is None else ["--", server] if server.startswith("-") else [server]
-        return shlex.join(["greenroom", verb, *of_config, *more, *name])
 
 
 @attrs.frozen
@@ -134,7 +113,7 @@ def reasons(
     others = list(others)
     of = _Of(row, definition, settings, commands, is_visit=any(one.scope == VISIT for one in others))
     if not runs:
-        step = f"{commands.about('serve')}, or greenroom init CLIENT and a start of that client"
+        step = commands.about("serve", options=("--background",))
         said = [Reason("It does not run: there is no gateway of this configuration.", step)]
         login = [_of_login(of)] if row.needs_auth else []
         return [*said, *login, *_of_trouble(of), *_of_tools(of)]

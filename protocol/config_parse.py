@@ -35,10 +35,11 @@ from ._config_settings import merged_settings, read_settings
 from ._config_trust import SECTIONS, digest, what_matters
 from .config import Config, Isolation, Lifecycle, ServerDefinition
 from .config_readers import did_you_mean, is_array, is_object, is_whole, kind_of, unknown
-from .errors import ConfigError, Problem
+from .errors import DISABLED, ConfigError, Problem
 
 __all__ = [
     "IMPORT_KINDS",
+    "SECTIONS",
     "Layer",
     "config_schema",
     "definition_hash",
@@ -201,7 +202,8 @@ def _config(
         found += check_session(definition, isolation)
         warnings += found
         if fatal := [problem for problem in found if problem.fatal]:
-            broken[name] = _summary(fatal)
+            is_off = (given := entry.get("disabled")) is not None and given.value is True
+            broken[name] = attrs.evolve(_summary(fatal), **({"code": DISABLED} if is_off else {}))
         else:
             servers[name] = definition
     warnings += foreign_keys(entries)

@@ -100,6 +100,7 @@ def _plain(value: Any) -> Any:
     return attrs.asdict(value) if isinstance(value, Problem) else value
 
 
+DISABLED: Final = "server_disabled"  # the code of a server that its owner has taken out of service
 UNTRUSTED: Final = "server_untrusted"  # the code when a project's file has not been trusted by its owner
 NO_EFFECT_HERE: Final = "no_effect_here"  # the code of a problem that is a key of another program
 

@@ -8,12 +8,13 @@ disabled, broken or removed is not also drained, and a connect by name does not 
 from __future__ import annotations
 
 import enum
+import shlex
 
 import attrs
 
 from ..actors import login_needed
 from ..protocol.config import ServerDefinition
-from ..protocol.errors import CallError, Problem, ServerDown
+from ..protocol.errors import DISABLED, CallError, Problem, ServerDown
 from ..protocol.lifecycle import Ending, State
 
 
@@ -60,9 +61,9 @@ def defined(definition: ServerDefinition, problem: Problem | None = None) -> Ava
         error.code = problem.code
         return Availability(Use.BROKEN, error)
     if definition.disabled:
-        text = f'Server "{name}" is disabled. Remove "disabled": true from its entry to use it.'
+        text = f'Server "{name}" is disabled. To use it again: greenroom enable {shlex.quote(name)}'
         error = ServerDown(text, server=name)
-        error.code = "server_disabled"
+        error.code = DISABLED
         return Availability(Use.DISABLED, error)
     return USABLE
 

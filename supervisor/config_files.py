@@ -18,6 +18,7 @@ reloads.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -90,7 +91,7 @@ def load_config(
     )
     if trust or not asked:
         return config
-    command = "greenroom trust" if path is None else f"greenroom trust --config {path}"
+    command = "greenroom trust" if path is None else f"greenroom trust --config {shlex.quote(str(path))}"
     warnings, reasons = refusals(left, command)
     if agreements.warning is not None:
         what = f"is not used, so no project is trusted: {agreements.warning}"

@@ -52,7 +52,7 @@ def test_a_call_is_told_what_helps() -> None:
         return one.refusal.code, str(one.refusal)
 
     assert told(ALL[Use.DISABLED])[0] == "server_disabled"
-    assert 'Remove "disabled": true' in told(ALL[Use.DISABLED])[1]
+    assert "greenroom enable" in told(ALL[Use.DISABLED])[1]
     assert told(ALL[Use.BROKEN]) == ("config_error", 'Server "a" cannot be used: a.json: it has no command')
     assert "Connect or restart it" in told(ALL[Use.DOWN])[1]
     assert "is down (lost: exited)" in told(down_after("a", Ending(Cause.LOST, "exited")))[1]

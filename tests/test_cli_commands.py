@@ -132,7 +132,7 @@ def test_a_command_says_the_first_warnings_and_config_says_all(
     assert run(["status", "--config", file]) == 0
     said = capsys.readouterr().err.splitlines()
     assert sum("zebra" in line for line in said) == 10
-    assert "and 4 more about the configuration: greenroom doctor shows all of them." in said[10]
+    assert "and 4 more about the configuration. To see all of them: greenroom doctor --config" in said[10]
     assert run(["config", "--config", file]) == 0
     assert sum("zebra" in line for line in capsys.readouterr().err.splitlines()) == 14
 
@@ -1427,7 +1427,7 @@ def test_accept_takes_what_was_named_by_the_names_of_its_server(
     assert ('title: "first"' in out) == ("a/one" in changed)
     assert '"second"' not in out, "the first of its name is what a client is shown"
     assert ("nothing to accept" in out) == (not changed)
-    assert ("greenroom accept b" in out) == (changed[2:] != [])
+    assert ("To accept: " in out and out.rstrip().endswith(" b")) == (changed[2:] != [])
 
 
 def test_what_is_said_and_shown_is_text_and_an_answer_says_where_it_is_from(
@@ -1524,8 +1524,8 @@ def test_a_room_in_the_background_is_started_for_the_project_and_said_to_run(
         monkeypatch.setattr(_background.Starting, "start", lambda _, started=started: started)
         _background.start_in_background(config, Path("mcp.json"), ["--expose", "meta"])
         err = capsys.readouterr().err
-        assert f"the background room {words}. Clients join it" in err
-        assert "Its log: " in err
+        assert f"the background room {words}. Its log: " in err
+        assert "Clients join it" in err
     assert said == [(config, Path("mcp.json"))] * 2
 
 
@@ -1676,6 +1676,8 @@ def test_of_many_problems_of_the_configuration_some_are_told_and_the_rest_is_cou
     assert len(read_config(path).problems) == problems
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == told
-    assert ("more about the configuration: greenroom doctor" in lines[-1]) == (problems > 10)
+    assert ("more about the configuration. To see all of them: greenroom doctor" in lines[-1]) == (
+        problems > 10
+    )
     if problems > 10:
         assert f"and {problems - 10} more" in lines[-1]

@@ -194,4 +194,7 @@ def test_who_brings_back_a_server_that_cannot_be_used_is_told_where_to_look(
         capsys.readouterr()
         assert run([command, server]) == 0
         err = capsys.readouterr().err
-        assert (f"{server} cannot be used yet: run greenroom doctor" in err) == told, (command, server)
+        assert (f"{server} cannot be used yet. To see why: greenroom explain" in err) == told, (
+            command,
+            server,
+        )

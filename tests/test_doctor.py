@@ -82,7 +82,7 @@ def has(mode: int = 0o600, **entries: Any) -> Callable[[Path], Path]:
 WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("a program", has(a={"command": "uvx-nowhere"}), "error", "program", "disable a"),
     ("its folder", has(a={"command": "sh", "cwd": "/no/where"}), "error", "program", "mkdir"),
-    ("no JSON", lambda home: own_config(home, '{"mcpServers": {'), "error", "file", "correct the file"),
+    ("no JSON", lambda home: own_config(home, '{"mcpServers": {'), "error", "file", "correct /"),
     ("a key", has(a={"command": "sh", "comand": 1}), "warning", "configuration", "correct"),
     ("a key of another client", has(a={"command": "sh", "timeout": 60}), "note", "configuration", "leave it for"),
     ("a variable", has(a={"command": "sh", "args": ["${NO_4711}"]}), "warning", "configuration", ""),
@@ -266,7 +266,7 @@ def test_of_a_running_gateway_it_asks_what_that_knows_of_its_servers(
     assert set(found) == {"noisy", "guarded"}
     assert found["noisy"]["what"].startswith("junk on stdout: ")
     assert found["noisy"]["mend"] == "let it print to stderr: stdout is for the protocol"
-    assert found["guarded"]["mend"] == "greenroom auth guarded"
+    assert found["guarded"]["mend"] == "greenroom auth --config mcp.json guarded"
     assert json.loads(said)["notSeenStarting"] == ["guarded", "unused"]
     assert "--start would look: guarded, unused\n" in plain
     assert SECRET not in said
@@ -455,7 +455,7 @@ def test_a_gateway_of_another_version_is_asked_nothing_more(monkeypatch: pytest.
     assert gateway.asked == [("hello", True), ("left", True)]
     assert [(each.severity, each.about) for each in found] == [(Severity.WARNING, "process 4711")]
     assert found[0].what == f"runs Greenroom 0.0.1, and this command is {VERSION}"
-    assert found[0].mend.endswith("restart the client that started process 4711")
+    assert found[0].mend.startswith("restart the client that started process 4711")
     assert setup.seen_starting == set()
 
 

@@ -264,7 +264,7 @@ def test_what_keeps_it_out_is_said_alone() -> None:
 
 
 def test_without_a_gateway_that_is_the_reason() -> None:
-    step = "greenroom serve, or greenroom init CLIENT and a start of that client"
+    step = "greenroom serve --background"
     reason = ("It does not run: there is no gateway of this configuration.", step)
     assert said(KNOWN, {}, runs=False) == [reason, TOOLS]
     assert said({}, {}, runs=False) == [

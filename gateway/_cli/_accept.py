@@ -22,13 +22,11 @@ from ...protocol.pinning import (
     ServerPins,
     agree,
     changes,
-    command,
     flapping_in_words,
     prints_of,
-    typed,
 )
 from .._control_client import GatewayError
-from ._common import common_options, load, no_such_server, running_gateway, say, show
+from ._common import commands_typed, common_options, load, no_such_server, running_gateway, say, show
 from ._complete import complete_servers
 
 if TYPE_CHECKING:
@@ -79,7 +77,9 @@ def accept_command(
         "accepted": [],
     }
     if server is None or only_look or not found:
-        then = ["", *(f"To accept: {command(name)}" for name in found)] if found else []
+        then = (
+            ["", *(f"To accept: {commands_typed().about('accept', name)}" for name in found)] if found else []
+        )
         show("\n".join([*lines, *then]) or _nothing(server), details, as_json)
         return 0
     shown = _shown(catalogue, server, found[server])
@@ -158,7 +158,7 @@ def _lines(catalogue: OfflineCatalogue, server: str, pins: ServerPins, chosen: s
                 if entry is None or tool in records
                 else "not listed at present"
             )
-            yield f"  {what}; to read it again: greenroom refresh {typed(server)}"
+            yield f"  {what}; to read it again: {commands_typed().about('refresh', server)}"
         if tool in pins.flapping:
             yield f"  {flapping_in_words(server, [tool])}"
 

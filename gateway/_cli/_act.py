@@ -24,7 +24,9 @@ from ...protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ...protocol.plain_text import one_line, printable
 from .._marks import details_of
 from ._common import (
+    commands_typed,
     common_options,
+    no_such_server,
     read_config,
     run_to_end,
     running_gateway,
@@ -88,8 +90,11 @@ def reconnect_command(server: str | None, config_path: Path | None, pid: int | N
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
     if gateway is None:
+        if server is not None and server not in config.servers:
+            raise no_such_server(config, server)
+        step = commands_typed().about("refresh", *(() if server is None else (server,)))
         say(
-            "no gateway runs for this configuration, so there is nothing to reconnect: start greenroom serve."
+            f"no gateway runs for this configuration, so nothing is connected. To ask servers what they have: {step}"
         )
         say_elsewhere(config)
         return 1

@@ -55,10 +55,12 @@ def approve_command(
     if for_session and deny:
         raise UsageError("--session allows the call and --deny refuses it. Give one of them.")
     if number is None and (for_session or deny):
-        raise UsageError("Which call is meant? greenroom approve lists those that wait, with their numbers.")
+        raise UsageError("Which call is meant? Those that wait, with their numbers: greenroom approve")
     gateways = _gateways(config_path, pid)
     if not gateways:
-        say("no gateway runs for this configuration, so no call waits. Start greenroom serve, or a client.")
+        say(
+            "no gateway runs for this configuration, so no call waits. To start one: greenroom serve --background"
+        )
         say_elsewhere(load(config_path))
         return FAILED
     if number is None:
@@ -130,6 +132,6 @@ def _lines(calls: Sequence[Mapping[str, Any]], count: int, with_pid: bool) -> It
     if count > len(calls):
         yield f"{count - len(calls)} more wait."
     if calls:
-        yield "Allow one with greenroom approve NUMBER (--session: for its session), refuse it with --deny."
+        yield "To allow one (--session: for its session; --deny: refuse it): greenroom approve NUMBER"
     else:
         yield "No call waits for approval."

@@ -57,7 +57,7 @@ def auth_command(
     config = read_config(config_path)
     if server is None:
         if logout or no_browser or device or scope:
-            raise UsageError("Name the server: greenroom auth SERVER. Without options it lists the logins.")
+            raise UsageError("Name the server. Without options the logins are listed: greenroom auth")
         return _list(config, as_json)
     try:
         if logout:

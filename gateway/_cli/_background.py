@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.errors import UsageError
 from .._attach import Starting
 from .._background_place import environment
-from ._common import room_of, running_gateway, say, say_whose
+from ._common import commands_typed, room_of, running_gateway, say, say_whose
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -25,10 +25,12 @@ def start_in_background(
     started = there.start()
     if not started and audit is not None and _audit_of(config) != os.path.abspath(audit):
         text = f"The background room runs already, and does not keep the audit file {audit}."
-        raise UsageError(f"{text} Run greenroom stop first, then this again.")
+        raise UsageError(f"{text} Run this again after: greenroom stop")
+    commands = commands_typed()
     say(
-        f"the background room {'is ready' if started else 'runs already'}. Clients join it with greenroom attach, and "
-        f"greenroom stop ends it. Its log: {there.place.log}"
+        f"the background room {'is ready' if started else 'runs already'}. Its log: {there.place.log}\n"
+        f"Clients join it with: {commands.about('attach')}\n"
+        f"To end it: {commands.about('stop')}"
     )
 
 

@@ -20,6 +20,7 @@ from ...protocol.errors import UsageError
 from ...protocol.plain_text import one_line, printable, seen_in_json
 from ...protocol.slices import finish
 from .. import _control_client as control
+from .._commands import Commands
 from .._control_place import identity
 from .._garbage import collect_again
 from .._marks import details_of
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from .._background_place import RoomPlace
     from .._mcp_tool import CatalogueReader
     from .._offline import OfflineCatalogue
-    from .._why import Commands
 
 _TOLD: Final = (
     10  # warnings that one command says; a client's own file may have dozens of keys without effect
@@ -39,12 +39,43 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
+@attrs.define
+class Typed:
+    """What the next command has to be given again. The root of the command line has it, so that it is known to the
+    end, when an error is reported."""
+
+    config: str | None = None
+    pid: int | None = None
+
+
+def commands_typed() -> Commands:
+    """Our commands, with the options of this one."""
+    context = click.get_current_context(silent=True)
+    return commands_of(None if context is None else context.find_root().obj)
+
+
+def commands_of(typed: object) -> Commands:
+    return Commands(typed.config, typed.pid) if isinstance(typed, Typed) else Commands()
+
+
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    typed = context.find_root().obj
+    if isinstance(typed, Typed) and value is not None:
+        if option.name == "pid":
+            typed.pid = value
+        else:
+            typed.config = os.fspath(value)
+    return value
+
+
 def config_option(command: F) -> F:
     """`--config FILE`."""
     return click.option(
         "--config",
         "config_path",
         type=click.Path(path_type=Path),
+        callback=_remember,
+        is_eager=True,
         help="Read only this configuration file.",
     )(command)
 
@@ -52,7 +83,9 @@ def config_option(command: F) -> F:
 def common_options(command: F) -> F:
     """`--config`, `--pid` and `--json`."""
     command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-    command = click.option("--pid", type=int, help="Ask the gateway that runs as this process.")(command)
+    command = click.option(
+        "--pid", type=int, callback=_remember, help="Ask the gateway that runs as this process."
+    )(command)
     return config_option(command)
 
 
@@ -64,7 +97,7 @@ def read_config(path: Path | None, most: int | None = _TOLD) -> Config:
         say(str(problem))
     if most is not None and len(config.problems) > most:
         say(
-            f"and {len(config.problems) - most} more about the configuration: greenroom doctor shows all of them."
+            f"and {len(config.problems) - most} more about the configuration. To see all of them: greenroom doctor"
         )
     return config
 
@@ -246,12 +279,15 @@ def elsewhere_in_words(gateway: control.Elsewhere, command: str) -> str:
     return f"a gateway of another configuration runs{where}: greenroom {command} --pid {gateway.pid}"
 
 
-def show(text: str, details: Mapping[str, Any], as_json: bool) -> None:
-    """The answer, on stdout."""
-    if as_json:
-        show_json(details)
+def show(text: str, details: Mapping[str, Any], as_json: bool, *, ours: bool = True) -> None:
+    """The answer, on stdout. `ours`: the commands that its text and its `message` name are next steps."""
+    filled = commands_typed().filled if ours else str
+    if not as_json:
+        click.echo(printable(filled(text)))
+    elif isinstance(details.get("message"), str):
+        show_json({**details, "message": filled(details["message"])})
     else:
-        click.echo(printable(text))
+        show_json(details)
 
 
 def show_json(value: Any) -> None:
@@ -267,10 +303,11 @@ def show_result(result: Mapping[str, Any], origin: Mapping[str, Any], as_json: b
     if details.get("mode") == "call":  # in other modes the details say everything that the text says
         details["content"] = result["content"]
     failed = "error" in details
+    is_theirs = details.get("mode") == "call" and details.get("error") in (None, "tool_error")
     if failed and not as_json:
-        say(text_of(result))
+        say(text_of(result), ours=not is_theirs)
     else:
-        show(text_of(result), details, as_json)
+        show(text_of(result), details, as_json, ours=not is_theirs)
     return not failed
 
 
@@ -279,9 +316,9 @@ def text_of(result: Mapping[str, Any]) -> str:
     return "\n".join(_block_text(block) for block in result["content"])
 
 
-def say(text: str) -> None:
-    """Print a message about the answer on stderr."""
-    click.echo(f"greenroom: {printable(text)}", err=True)
+def say(text: str, *, ours: bool = True) -> None:
+    """Print a message about the answer on stderr. `ours`: as for `show`."""
+    click.echo(f"greenroom: {printable(commands_typed().filled(text) if ours else text)}", err=True)
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._common import config_option, load, run_to_end, say, show
+from ._common import commands_typed, config_option, load, run_to_end, say, show
 
 if TYPE_CHECKING:
     from .._setup._finding import Finding, Setup
@@ -32,7 +32,7 @@ def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int
     from .._setup._finding import Setup, Severity
 
     config = load(config_path)
-    setup = Setup(config, config_path, os.environ)
+    setup = Setup(config, config_path, os.environ, commands_typed())
     found = examine(setup)
     if starts:
         from .._setup._running import FAILED

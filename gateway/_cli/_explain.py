@@ -17,7 +17,7 @@ import click
 
 from ...protocol.errors import UsageError
 from ...protocol.plain_text import one_line
-from ._common import common_options, load, no_such_server, open_source, show
+from ._common import commands_typed, common_options, load, no_such_server, open_source, show
 from ._complete import complete_servers
 from ._doctor import MARKS
 
@@ -36,19 +36,18 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     about it, and its entry with the file of each key. What somebody has to do comes as a command.
     """
     from ...protocol.config_parse import redacted
-    from .._why import Commands
 
     config = load(config_path)
     if server not in config.servers and server not in config.broken:
         raise no_such_server(config, server)
     source = open_source(config_path, pid, config)
-    typed = Commands(None if config_path is None else os.fspath(config_path), pid)
+    typed = commands_typed()
     found = source.explain(server, typed)
     if "status" not in found:
         text = f'The running gateway does not know the server "{server}" yet. Try again in a moment.'
         step = f"If it still does not: {typed.about('doctor')}"
         raise UsageError(f"{text} {step}", server=server)
-    if server in config.broken and found["status"]["status"] != "broken":
+    if server in config.broken and found["status"]["status"] not in ("broken", "untrusted"):
         what = f"As read here its entry cannot be used: {config.broken[server]}. The gateway has read it otherwise."
         found["reasons"].insert(0, {"what": what, "step": None})
     findings: list[Finding] = []
@@ -71,7 +70,7 @@ def _findings(config: Config, path: Path | None, server: str, row: Mapping[str, 
     from .._setup._checks import examine_one
     from .._setup._finding import Setup
 
-    return examine_one(Setup(config, path, os.environ), server, row)
+    return examine_one(Setup(config, path, os.environ, commands_typed()), server, row)
 
 
 def _lines(

@@ -145,7 +145,7 @@ def _is_connected(row: Mapping[str, Any]) -> bool:
 
 def calls_wait(count: int) -> str:
     waits = "1 call waits" if count == 1 else f"{count} calls wait"
-    return f"{waits} for approval: greenroom approve lists them, greenroom top shows them as they come"
+    return f"{waits} for approval; to see them, and decide: greenroom top"
 
 
 def _attached_lines(room: Mapping[str, Any]) -> Iterator[str]:

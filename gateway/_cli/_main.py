@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "demo": ("_demo", "demo_command", "See it work: bundled servers called, evicted, crashed, recovered."),
     "init": ("_init", "init_command", "Write Greenroom into the configuration of your MCP clients."),
+    "add": ("_add", "add_command", "Write a server into your own configuration file."),
+    "remove": ("_add", "remove_command", "Take a server out of it."),
     "serve": ("_serve", "serve_command", "Run the gateway, on standard input and output or over HTTP."),
     "attach": ("_attach", "attach_command", "Serve a client from the background room, started if need be."),
     "stop": ("_attach", "stop_command", "End the background room."),
@@ -146,8 +148,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line. Returns the exit code."""
+    from ._common import Typed
+
+    typed = Typed()
     try:
-        code: Any = cli.main(arguments, prog_name="greenroom", standalone_mode=False)
+        code: Any = cli.main(arguments, prog_name="greenroom", standalone_mode=False, obj=typed)
     except click.ClickException as error:
         error.show()
         return USAGE
@@ -156,7 +161,7 @@ def run(arguments: list[str] | None = None) -> int:
     except SystemExit:
         raise
     except BaseException as error:  # a task group wraps a Ctrl-C too
-        return _report(error)
+        return _report(error, typed)
     return code if isinstance(code, int) else OK
 
 
@@ -191,7 +196,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _report(error: BaseException) -> int:
+def _report(error: BaseException, typed: object = None) -> int:
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in _leaves(error)):
         return INTERRUPTED
     error = _single(error)
@@ -199,7 +204,9 @@ def _report(error: BaseException) -> int:
         _forget_stdout()
         return OK
     if isinstance(error, GreenroomError):
-        click.echo(f"greenroom: {printable(error.message)}", err=True)
+        from ._common import commands_of
+
+        click.echo(f"greenroom: {printable(commands_of(typed).filled(error.message))}", err=True)
         return USAGE if isinstance(error, ConfigError | UsageError) else FAILED
     if os.environ.get("GREENROOM_DEBUG"):
         raise error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ._common import config_option, load, say, show
+from ._common import commands_typed, config_option, load, say, show
 from ._complete import complete_servers
 
 if TYPE_CHECKING:
@@ -51,4 +51,4 @@ def _switch(server: str, as_json: bool, path: Path | None, *, disabled: bool) ->
     told = f"{server} is {state}: {', '.join(names)}" if names else f"{server} is {state} already."
     show(told, details, as_json)
     if not disabled and server in load(path).broken:
-        say(f"{server} cannot be used yet: run greenroom doctor to see why.")
+        say(f"{server} cannot be used yet. To see why: {commands_typed().about('explain', server)}")

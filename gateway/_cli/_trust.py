@@ -18,7 +18,7 @@ import click
 from ...protocol.errors import UsageError
 from ...protocol.secrets import REDACTED
 from ...protocol.trust_view import shown_matter
-from ._common import config_option, say, show_json
+from ._common import commands_typed, config_option, say, show_json
 
 if TYPE_CHECKING:
     from ...supervisor.trust import Agreements, ProjectFile
@@ -81,12 +81,13 @@ def _decide(
         say("a file above cannot be compared later, so it cannot be trusted: write it anew.")
     if not agreed:
         if not sys.stdin.isatty():
-            raise UsageError("Nobody can answer here. Read the above, then run greenroom trust --yes.")
+            raise UsageError("Nobody can answer here. Read the above, then run: greenroom trust --yes")
         if not click.confirm("Trust this?", default=False, err=True):
             say("not trusted; nothing of it is used.")
             return 1
     agreements.add(possible)
-    click.echo("Trusted. A running gateway notices it. To take it back: greenroom trust --revoke")
+    step = commands_typed().about("trust", options=("--revoke",))
+    click.echo(f"Trusted. A running gateway notices it. To take it back: {step}")
     return int(len(possible) < len(new))
 
 

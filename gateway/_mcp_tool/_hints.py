@@ -7,6 +7,7 @@ differ.
 
 from __future__ import annotations
 
+import shlex
 from typing import Final
 
 import attrs
@@ -14,7 +15,8 @@ import attrs
 
 @attrs.frozen
 class Hints:
-    """Each hint completes a message. `{server}`, `{tool}`, `{output}` and `{offset}` are filled in."""
+    """Each hint completes a message. `{server}`, `{typed}` (the server, for a shell), `{tool}`, `{output}` and
+    `{offset}` are filled in."""
 
     overview: str
     see_servers: str
@@ -23,18 +25,18 @@ class Hints:
     instructions: str
     learn: str  # what to do about servers of which nothing is known
     mend: str  # and about one that failed
-    log_in: str = "Use greenroom auth {server} to log in."
+    log_in: str = "To log in: greenroom auth {typed}"
     call: str = 'mcp({{ tool: "{tool}" }})'
     page: str = 'mcp({{ output: "{output}", offset: {offset} }})'  # the next part of a long text
 
     def to_connect(self, server: str) -> str:
-        return self.connect.format(server=server)
+        return self.connect.format(server=server, typed=shlex.quote(server))
 
     def to_mend(self, server: str) -> str:
-        return self.mend.format(server=server)
+        return self.mend.format(server=server, typed=shlex.quote(server))
 
     def to_log_in(self, server: str) -> str:
-        return self.log_in.format(server=server)
+        return self.log_in.format(server=server, typed=shlex.quote(server))
 
     def to_call(self, tool: str) -> str:
         return self.call.format(tool=tool)
@@ -47,10 +49,10 @@ FOR_MODELS: Final = Hints(
     overview='mcp({ server: "name" }) to list tools, mcp({ search: "..." }) to search',
     see_servers="Use mcp({}) to see available servers.",
     search='Use mcp({ search: "..." }) to search.',
-    connect='Use mcp({{ connect: "{server}" }}) or greenroom reconnect {server} to retry.',
+    connect='Use mcp({{ connect: "{server}" }}) or greenroom reconnect {typed} to retry.',
     instructions='mcp({{ instructions: "{server}" }}) for all of them',
     learn='Use mcp({ connect: "name" }) to ask one what it has.',
-    mend='Use mcp({{ connect: "{server}" }}) to try again; greenroom explain {server} says more.',
+    mend='Use mcp({{ connect: "{server}" }}) to try again; `greenroom explain {typed}` says more.',
 )
 
 FOR_META: Final = Hints(
@@ -62,18 +64,18 @@ FOR_META: Final = Hints(
     learn='Use mcp_provision({ intent: "name", autoProvision: true }) to ask one what it has.',
     mend=(
         'Use mcp_provision({{ intent: "{server}", autoProvision: true }}) to try again; '
-        "greenroom explain {server} says more."
+        "`greenroom explain {typed}` says more."
     ),
     call='mcp_call({{ tool: "{tool}" }})',
     page='mcp_discover({{ output: "{output}", offset: {offset} }})',
 )
 
 FOR_PEOPLE: Final = Hints(
-    overview="greenroom tools NAME to list tools, greenroom search WORDS to search",
-    see_servers="Use greenroom status to see the configured servers.",
-    search="Use greenroom search WORDS to search.",
-    connect="Use greenroom reconnect {server} to connect it in a running gateway.",
+    overview="`greenroom tools NAME` lists tools, `greenroom search WORDS` finds them",
+    see_servers="To see the configured servers: greenroom status",
+    search="To find one: greenroom search WORDS",
+    connect="To ask it what it has: greenroom refresh {typed}",
     instructions='a client\'s mcp({{ instructions: "{server}" }}) has all of them',
-    learn="Use greenroom refresh to start them once and read what they have.",
-    mend="Use greenroom explain {server} to see why, and greenroom refresh {server} to try again.",
+    learn="To start them once and read what they have: greenroom refresh",
+    mend="To try again: `greenroom refresh {typed}`. To see why: greenroom explain {typed}",
 )

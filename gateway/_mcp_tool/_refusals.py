@@ -8,10 +8,12 @@ says so, because a model decides from the text whether to try again.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ...protocol.errors import (
+    DISABLED,
     AmbiguousTool,
     ApprovalNeeded,
     Busy,
@@ -64,8 +66,8 @@ def unknown_server(mode: str, server: str, known: Sequence[str], hints: Hints) -
 
 
 def disabled_server(mode: str, server: str) -> Answer:
-    text = f'Server "{server}" is disabled. Remove "disabled" from its configuration to use it.'
-    return Answer.of(text, mode=mode, server=server, error="server_disabled")
+    text = f'Server "{server}" is disabled. To use it again: greenroom enable {shlex.quote(server)}'
+    return Answer.of(text, mode=mode, server=server, error=DISABLED)
 
 
 def broken_server(mode: str, server: str, reason: Problem) -> Answer:

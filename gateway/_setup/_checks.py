@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from ...protocol.config import ServerDefinition
 from ...protocol.config_parse import place, secrets_of
-from ...protocol.errors import NO_EFFECT_HERE, UNTRUSTED, GreenroomError
+from ...protocol.errors import DISABLED, NO_EFFECT_HERE, UNTRUSTED, GreenroomError
 from ...protocol.interpolate import session_variables
-from ...protocol.pinning import command
 from ._finding import Finding, Setup, Severity
 from ._running import DIALS_FOR, FAILED, gateways, of_start, sockets
 
@@ -80,29 +80,30 @@ def _files(setup: Setup) -> Iterator[Finding]:
     untrusted = {*setup.config.untrusted}
     for problem in setup.config.problems:
         if problem.where in untrusted:
-            mend = "greenroom trust" + (f" --config {setup.path}" if setup.path else "")
+            mend = setup.commands.about("trust")
             yield Finding(Severity.WARNING, "trust", problem.where, problem.what, mend)
         elif problem.where in places:
-            yield Finding(Severity.ERROR, "file", problem.where, problem.what, "correct the file")
+            yield Finding(Severity.ERROR, "file", problem.where, problem.what, f"correct {problem.where}")
         elif problem.code == NO_EFFECT_HERE:
             mend = "leave it for the program that it is for, or write what has an effect here"
             yield Finding(Severity.NOTE, "configuration", problem.where, problem.what, mend)
         else:
-            yield Finding(
-                Severity.WARNING, "configuration", problem.where, problem.what, "correct it at this place"
-            )
+            mend = f"correct {_place_in_words(problem.where)}"
+            yield Finding(Severity.WARNING, "configuration", problem.where, problem.what, mend)
 
 
 def _broken(setup: Setup) -> Iterator[Finding]:
     for name, problem in setup.config.broken.items():
-        if problem.code != UNTRUSTED:  # said once for the whole file
-            mend = f"correct it at this place, or: greenroom disable {name}"
+        if problem.code not in (UNTRUSTED, DISABLED):  # the first is said once for the whole file
+            mend = f"correct {_place_in_words(problem.where)}, or: {setup.commands.about('disable', name)}"
             yield Finding(Severity.ERROR, "server", name, str(problem), mend)
 
 
 def _nothing(setup: Setup) -> Iterator[Finding]:
     if not setup.config.servers and not setup.config.broken:
-        mend = "greenroom init CLIENT --move, or write them into ~/.config/greenroom/mcp.json"
+        mend = f"{setup.commands.about('add')} NAME -- COMMAND"
+        if setup.path is None:
+            mend = f"`{mend}`, or those of a client: greenroom init CLIENT --move"
         yield Finding(Severity.WARNING, "configuration", "servers", "there are none", mend)
 
 
@@ -121,10 +122,10 @@ def _rights(setup: Setup) -> Iterator[Finding]:
             continue
         if found.st_mode & stat.S_IWOTH:
             what = "everybody on this machine may change it, and so start programs as you"
-            yield Finding(Severity.ERROR, "rights", file, what, f"chmod go-w {file}")
+            yield Finding(Severity.ERROR, "rights", file, what, f"chmod go-w {shlex.quote(file)}")
         elif found.st_mode & 0o077 and file in secret:
             what = "holds secrets, and others on this machine may read it"
-            yield Finding(Severity.WARNING, "rights", file, what, f"chmod 600 {file}")
+            yield Finding(Severity.WARNING, "rights", file, what, f"chmod 600 {shlex.quote(file)}")
 
 
 # ---- servers -------------------------------------------------------------------------------------------------
@@ -136,14 +137,12 @@ def _programs(setup: Setup) -> Iterator[Finding]:
             continue
         cwd = Path(server.cwd or os.getcwd())
         if server.cwd is not None and not cwd.is_dir():
-            yield Finding(
-                Severity.ERROR, "program", server.name, "its working directory is missing", f"mkdir -p {cwd}"
-            )
+            mend = f"mkdir -p {shlex.quote(str(cwd))}"
+            yield Finding(Severity.ERROR, "program", server.name, "its working directory is missing", mend)
             continue
         command = server.command if os.sep not in server.command else os.fspath(cwd / server.command)
         if shutil.which(command, path=server.env.get("PATH") or setup.environ.get("PATH")) is None:
-            name = PurePath(server.command).name
-            mend = f"{_COMES_WITH.get(name, f'install {name}')}, or: greenroom disable {server.name}"
+            mend = f"{_how_to_get(server)}, or: {setup.commands.about('disable', server.name)}"
             what = f"its program is not found or cannot be run: {server.command}"
             yield Finding(Severity.ERROR, "program", server.name, what, mend)
 
@@ -158,13 +157,13 @@ def _env_files(setup: Setup) -> Iterator[Finding]:
         try:
             variables_in(file, server.name, server.env_file_asked)
         except GreenroomError as error:
-            mend = f"correct its envFile, or: greenroom disable {server.name}"
+            mend = f"correct its envFile, or: {setup.commands.about('disable', server.name)}"
             yield Finding(Severity.ERROR, "env file", server.name, str(error), mend)
             continue
         with suppress(OSError):
             if os.stat(file).st_mode & 0o077:
                 what = "it is an env file, and others on this machine may read it"
-                yield Finding(Severity.WARNING, "rights", file, what, f"chmod 600 {file}")
+                yield Finding(Severity.WARNING, "rights", file, what, f"chmod 600 {shlex.quote(file)}")
 
 
 def _ports(setup: Setup) -> Iterator[Finding]:
@@ -195,7 +194,7 @@ def _logins(setup: Setup) -> Iterator[Finding]:
     for server in map(setup.expanded, setup.in_service()):
         if server is None or session_variables(server) or not may_log_in(server):
             continue
-        mend = f"greenroom auth {shlex.quote(server.name)}"
+        mend = setup.commands.about("auth", server.name)
         try:
             login = stored_login(server)
         except LoginFailed as error:
@@ -236,7 +235,9 @@ def _names(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.WARNING, "hidden", server.name, what, mend)
         if counts is not None and counts.changed:
             what = f"not as first shown: {', '.join(counts.changed[:3])}"
-            yield Finding(Severity.WARNING, "changed", server.name, what, command(server.name))
+            yield Finding(
+                Severity.WARNING, "changed", server.name, what, setup.commands.about("accept", server.name)
+            )
         if counts is not None and counts.flapping:
             what = f"changes again and again: {', '.join(counts.flapping[:3])}"
             mend = 'set "pinning": "warn" in its entry, if you trust it'
@@ -248,6 +249,24 @@ def _names(setup: Setup) -> Iterator[Finding]:
             what = f"{len(long)} names are too long for clients that write {before} before them: {long[0]}"
             mend = f'set "clientPrefix": "{before}", or use the mcp tool (--expose proxy)'
             yield Finding(Severity.NOTE, "names", server.name, what, mend)
+
+
+def _place_in_words(where: str) -> str:
+    """`FILE: KEY` as a place to go to."""
+    file, colon, key = where.rpartition(": ")
+    return f"{key} in {file}" if colon else where
+
+
+def _how_to_get(server: ServerDefinition) -> str:
+    """What brings the program of a server."""
+    known = _COMES_WITH.get(PurePath(server.command or "").name)
+    where = server.sources.get("command")
+    said = f'correct "command" of {server.name}' + (f" in {where}" if where else "")
+    return (
+        f"{known}, which has it"
+        if known and os.sep not in (server.command or "")
+        else f"{said}, or install it"
+    )
 
 
 def _listens(host: str, port: int) -> bool:

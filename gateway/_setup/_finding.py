@@ -14,6 +14,7 @@ import attrs
 from ...protocol.config import Config, ServerDefinition, with_settings
 from ...protocol.errors import ConfigError
 from ...protocol.interpolate import expand_definition
+from .._commands import Commands
 
 if TYPE_CHECKING:
     from .._offline import OfflineCatalogue
@@ -43,11 +44,13 @@ class Finding:
 
 @attrs.define(slots=False)
 class Setup:
-    """What the checks look at, and which starts they have seen. `path`: the file that was named."""
+    """What the checks look at, and which starts they have seen. `path`: the file that was named; `commands`: ours, as
+    they are typed for it."""
 
     config: Config
     path: Path | None
     environ: Mapping[str, str]
+    commands: Commands = attrs.field(factory=Commands)
     seen_starting: set[str] = attrs.field(
         factory=set[str]
     )  # servers of which a running gateway knows a start

@@ -58,7 +58,7 @@ def gateways(setup: Setup) -> Iterator[Finding]:
         return
     if version != VERSION:
         what = f"runs Greenroom {version}, and this command is {VERSION}"
-        mend = f"greenroom stop, or restart the client that started process {gateway.pid}"
+        mend = f"restart the client that started process {gateway.pid}, or: {setup.commands.about('stop')}"
         yield Finding(Severity.WARNING, "gateway", f"process {gateway.pid}", what, mend)
     yield from _of_rows(setup, rows)
 
@@ -77,7 +77,7 @@ def _of_rows(setup: Setup, rows: Iterable[Mapping[str, Any]]) -> Iterator[Findin
             continue  # said by the checks of the configuration
         if row["status"] == "needs-auth":
             what = "it refuses requests until somebody logs in"
-            yield Finding(Severity.WARNING, "login", name, what, f"greenroom auth {shlex.quote(name)}")
+            yield Finding(Severity.WARNING, "login", name, what, setup.commands.about("auth", name))
         if row.get("failure") is not None:
             setup.seen_starting.add(name)
             yield _last_failed(setup, name, row)
@@ -119,7 +119,7 @@ def sockets(_setup: Setup) -> Iterator[Finding]:
         return
     except NotOurs as error:
         what = f"cannot hold our sockets: {error.strerror}"
-        yield Finding(Severity.ERROR, "sockets", str(folder), what, f"rm -r {folder}")
+        yield Finding(Severity.ERROR, "sockets", str(folder), what, f"rm -r {shlex.quote(str(folder))}")
         return
     for name in dead:
         yield Finding(
@@ -127,7 +127,7 @@ def sockets(_setup: Setup) -> Iterator[Finding]:
             "sockets",
             str(folder / name),
             "nobody listens on it any more",
-            f"rm {folder / name}",
+            f"rm {shlex.quote(str(folder / name))}",
         )
 
 

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from ...protocol.config import Config
-from ...protocol.config_parse import is_object
+from ...protocol.config_parse import SECTIONS, is_object
 from ...protocol.errors import UsageError
 from . import _write
 from ._entries import decoded, meaning, with_member, without_member
-
-_SECTIONS: Final = ("mcpServers", "mcp-servers", "servers")
 
 
 @attrs.frozen
@@ -48,13 +46,13 @@ def switch(
         return []
     found = list(_definitions(name, files))
     if disabled:
-        place = found[0] if found else _Definition(fallback, _SECTIONS[0], {})
+        place = found[0] if found else _Definition(fallback, SECTIONS[0], {})
         _put(place, name, True)
         return [place.file]
     changed = [each.file for each in found if _enable(each, name)]
     if _is_disabled(load(), name):  # another program's file says so, too
         own = (each for each in _definitions(name, files) if each.file == fallback)
-        place = next(own, _Definition(fallback, _SECTIONS[0], {}))
+        place = next(own, _Definition(fallback, SECTIONS[0], {}))
         _put(place, name, False)
         changed.append(place.file)
     return list(dict.fromkeys(changed))
@@ -69,7 +67,7 @@ def _is_disabled(config: Config, name: str) -> bool | None:
 def _definitions(name: str, files: Sequence[Path]) -> Iterator[_Definition]:
     for file in files:
         said = meaning(file, decoded(file, _write.read(file)))
-        for section in _SECTIONS:
+        for section in SECTIONS:
             servers: Any = said.get(section)
             entry: Any = servers.get(name) if is_object(servers) else None
             if is_object(entry):

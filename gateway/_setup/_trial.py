@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 import anyio
@@ -50,10 +49,10 @@ async def try_servers(setup: Setup, known: Collection[str], tell: Callable[[str]
             await room.connect(name)
             await room.drain(name)
         except NeedsAuth as error:
-            mend = f"greenroom auth {shlex.quote(name)}"
+            mend = setup.commands.about("auth", name)
             findings.append(Finding(Severity.ERROR, "login", name, error.message, mend))
         except GreenroomError as error:
-            mend = f"correct its entry, or: greenroom disable {name}"
+            mend = f"correct its entry, or: {setup.commands.about('disable', name)}"
             findings.append(Finding(Severity.ERROR, "start", name, error.message, mend))
 
     async with room.events([Kind.NOTE, Kind.TRANSITION]) as events, anyio.create_task_group() as readers:
