@@ -14,11 +14,14 @@ from typing import Final
 import attrs
 
 WITH_PID: Final = frozenset(
-    ("status", "top", "tools", "search", "describe", "call", "refresh", "reconnect", "explain", "approve")
+    {
+        *("status", "top", "tools", "search", "describe", "call", "refresh", "reconnect"),
+        *("explain", "approve", "accept"),
+    }
 )
 # `init` is here, too: what it has under this name is what its client shall use, which is the same file.
 WITH_CONFIG: Final = WITH_PID | {
-    *("serve", "attach", "stop", "add", "remove", "enable", "disable", "trust", "accept", "auth"),
+    *("serve", "attach", "stop", "add", "remove", "enable", "disable", "trust", "auth"),
     *("config", "doctor", "cost", "init", "logs"),
 }
 _NAMED: Final = re.compile(r"(?<![\w./-])greenroom ([a-z]+)(?![\w-])(?! --(?:config|pid)\b)")

@@ -85,7 +85,7 @@ class Desk:
             what = (
                 f"Call {number} {_BECAME[became]}." if became else f"No call with the number {number} waits."
             )
-            raise UsageError(f"{what} To see which calls wait: greenroom approve.", code="not_waiting")
+            raise UsageError(f"{what} To see which calls wait: greenroom approve", code="not_waiting")
         found.decide(verdict)
         return found
 

@@ -199,7 +199,10 @@ def test_a_call_waits_until_another_process_allows_or_refuses_it(
     number, call = held(door, where, capsys, more="\x1b[31mred")
     assert (call["tool"], call["session"], call["pid"]) == ("w_echo", "stdio", door.process.pid)
     assert run(["status", *where]) == 0
-    assert "1 call waits for approval: greenroom approve" in capsys.readouterr().out
+    assert (
+        "1 call waits for approval; to see them, and decide: greenroom top --config"
+        in capsys.readouterr().out
+    )
     assert asked("status", *where, capsys=capsys)["waitingForApproval"] == 1
     assert run(["top", "--once", *where]) == 0
     assert "1 call waits for approval" in capsys.readouterr().out
@@ -248,7 +251,7 @@ def test_what_cannot_be_answered_is_told_with_the_next_step(
     door: RawClient, where: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words, code, told in (
-        (["5"], 1, "No call with the number 5 waits. To see which calls wait: greenroom approve."),
+        (["5"], 1, "No call with the number 5 waits. To see which calls wait: greenroom approve"),
         (["5", "--session", "--deny"], 2, "Give one of them"),
         (["--deny"], 2, "Which call is meant?"),
         (["0"], 2, "0 is not in the range"),
@@ -687,7 +690,7 @@ def test_with_one_gateway_its_pid_is_not_told_and_a_call_of_the_room_is_named_so
         out = capsys.readouterr().out
         assert out.splitlines()[0] == f"1: waits for 1 s, 9 s left, {who}"
         assert "more wait" not in out
-        assert out.splitlines()[-1].startswith("Allow one with greenroom approve NUMBER")
+        assert out.splitlines()[-1].startswith("To allow one ")
 
 
 @pytest.mark.parametrize(

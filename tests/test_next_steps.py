@@ -30,7 +30,7 @@ from greenroom.supervisor.config_files import load_config
 
 # What a reader fills in.
 FILLED_IN = {
-    "NAME": "new",
+    "NAME": "a",
     "COMMAND": "cat",
     "WORDS": "echo",
     "CLIENT": "cursor",
@@ -51,6 +51,11 @@ LOOKS = (
     "reconnect a",
     "approve",
     "cost",
+    "refresh a",
+    "doctor",
+    "status",
+    "explain a",
+    "search x",
 )
 
 
@@ -103,7 +108,8 @@ def steps_in(said: str) -> Iterator[str]:
 
 
 def follow(step: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    words = [FILLED_IN.get(word, word) for word in shlex.split(step)]
+    fill = FILLED_IN if " add " not in step else {**FILLED_IN, "NAME": "new"}
+    words = [fill.get(word, word) for word in shlex.split(step)]
     if words[0] != "greenroom":
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         return done.returncode, done.stderr

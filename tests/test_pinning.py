@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Generator
@@ -286,7 +287,7 @@ def test_a_changed_description_quarantines_the_tool_until_it_is_accepted(tmp_pat
         assert EVIL not in json.dumps(said)
         until_kept(tmp_path, '"changed":{"pay"')
     assert "1 changed: pay (greenroom accept bank)" in (tmp_path / "stderr.txt").read_text()
-    assert "greenroom accept bank" in greenroom(tmp_path, "status")
+    assert re.search(r"greenroom accept --config \S+ bank", greenroom(tmp_path, "status"))
     assert EVIL not in greenroom(tmp_path, "tools") + greenroom(tmp_path, "describe", "bank_pay", "--json")
     with serving(tmp_path, tools=[NEW, SAFE]) as gateway:
         assert gateway.mcp(tool="bank_pay")["isError"] is True, "it is remembered"
@@ -517,7 +518,7 @@ def test_without_a_server_the_changed_tools_are_shown_and_nothing_is_accepted(
     for words in ((), ("bank", "--show"), ("bank", "pay", "--show")):
         code, out, _, changed = accepted(bank, capsys, *words)
         assert (code, changed) == (0, {"pay", "look"})
-        assert "To accept: greenroom accept bank" in out
+        assert re.search(r"To accept: greenroom accept --config \S+ bank", out)
         assert ('"look" has changed' in out) == (words != ("bank", "pay", "--show"))
         assert EVIL in out
         details = json.loads(accepted(bank, capsys, *words, "--json")[1])
@@ -575,7 +576,7 @@ def test_t65_only_the_definition_that_was_shown_is_accepted(
         assert (code, changed) == (1, {"pay", "look"})
         assert "Accepted" not in out
         assert "something else" not in out.lower()
-        assert "--json" in words or "greenroom refresh bank" in out
+        assert "--json" in words or re.search(r"greenroom refresh --config \S+ bank", out)
 
 
 @pytest.mark.parametrize(

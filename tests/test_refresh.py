@@ -49,14 +49,14 @@ def configure(folder: Path, **servers: Any) -> None:
 
 def test_t47_with_an_empty_cache_commands_name_who_was_never_asked_and_what_to_do(tmp_path: Path) -> None:
     configure(tmp_path, quick=faulty(tmp_path, "quick"), other={"command": "other"})
-    told = "Not known yet: quick (not asked yet), other (not asked yet). Use greenroom refresh"
+    told = "Not known yet: quick (not asked yet), other (not asked yet). To start them once"
     for words in (["tools"], ["search", "echo"]):
         done = greenroom(tmp_path, *words)
         assert (done.returncode, told in done.stdout) == (0, True), done.stdout + done.stderr
     for words in (["describe", "quick_echo"], ["tools", "quick"]):
         done = greenroom(tmp_path, *words)
         assert done.returncode == 1
-        assert "Not known yet: quick (not asked yet). Use greenroom refresh" in done.stderr
+        assert "Not known yet: quick (not asked yet). To start them once" in done.stderr
         assert "not found" not in done.stderr
     assert not logged_pids(tmp_path), "looking starts nothing"
 

@@ -113,7 +113,7 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
     )
     yield f"{connected} of {enabled} connected, {details['totalTools']} tools"
     if any(server["status"] == "failed" for server in servers):
-        yield "greenroom explain NAME says more of a server that failed, and what to do."
+        yield "Why a server failed, and what to do: greenroom explain NAME"
     if waiting := details.get("waitingForApproval"):
         yield calls_wait(waiting)
     if details.get("audit", {}).get("failing"):

@@ -15,7 +15,6 @@ from ...protocol.status import about
 from ...protocol.version import VERSION
 from .. import _control_client as control
 from .._control_place import control_directory, identity
-from .._why import Commands
 from ._finding import Finding, Setup, Severity
 
 DIALS_FOR: Final = 0.5  # seconds
@@ -93,8 +92,8 @@ def _last_failed(setup: Setup, name: str, row: Mapping[str, Any]) -> Finding:
     else:
         what = f"was lost {ago}: {row['failure']}"
     works = not starts and not quarantined and row.get("cached")
-    commands = Commands(None if setup.path is None else str(setup.path))
-    mend = f"mend that, then: {commands.about('refresh', name)}. See also: {commands.about('explain', name)}"
+    refresh, explain = (setup.commands.about(verb, name) for verb in ("refresh", "explain"))
+    mend = f"mend that, then: `{refresh}`. See also: {explain}"
     return Finding(Severity.WARNING if works else Severity.ERROR, FAILED, name, what, mend)
 
 
