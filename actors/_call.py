@@ -41,6 +41,9 @@ class Table(ExchangeOwner, Protocol):
     @property
     def protocol_version(self) -> str | None: ...
 
+    @property
+    def connected_at(self) -> float: ...
+
     def cancel(self, call: Call, reason: str) -> None: ...
 
 
@@ -146,6 +149,11 @@ class Call(Exchange):
         """The protocol version that it was spoken in. Read it while the call ends: afterwards the connection may be
         another."""
         return self.version or (self.owner.protocol_version if self.owner is not None else None)
+
+    @property
+    def met_a_start(self) -> bool:
+        """Whether its server was connected only after it was accepted. Read it while the call ends."""
+        return self.owner is not None and self.owner.connected_at > self.accepted_at
 
     # ---- the one end ------------------------------------------------------------------------------------------------
 

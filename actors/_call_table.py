@@ -180,6 +180,10 @@ class CallTable:
     # ---- what a call tells ------------------------------------------------------------------------------------------
 
     @property
+    def connected_at(self) -> float:
+        return self.actor.connected_at
+
+    @property
     def protocol_version(self) -> str | None:
         """What the server speaks now; None while it is not connected."""
         return self.actor.peer.protocol_version if self.actor.peer is not None else None

@@ -35,6 +35,7 @@ from ._subscriptions import Listening
 
 if TYPE_CHECKING:
     from ._server import ServerActor
+    from ._waits import Told
 
 
 class Incarnation:
@@ -190,9 +191,9 @@ class Incarnation:
         if self.actor.is_connected:
             self._pulse.start()
 
-    def look_again(self) -> None:
-        """The server's lists may have changed."""
-        self._meeting.look_again()
+    def look_again(self, told: Told | None = None) -> None:
+        """The server's lists may have changed. `told`: somebody waits until they have been read again."""
+        self._meeting.look_again(told)
 
     def _fall_silent(self) -> None:
         self._pulse.stop()

@@ -3,9 +3,9 @@
 One deadline covers opening, greeting and listing (but see `_patience`). When it passes, the error names the step that
 used up the time.
 
-When the server says that one of its lists changed, the lists are read again here. A short pause before reading lets a
-burst of changes end. A change announced during a reading causes another reading afterwards. So no change is lost, and
-one change causes one reading.
+When the server says that one of its lists changed, or somebody asks for it by name, the lists are read again here. A
+short pause before reading lets a burst of changes end. A change announced during a reading causes another reading
+afterwards. So no change is lost, one change causes one reading, and who asked never gets a list from before.
 
 A server of the handshake era may ask for its client's roots as soon as it is greeted, and refuse calls until it has
 them. So if it was told that it may ask, we send a ping, and answer first whatever the server asks before it answers
@@ -21,6 +21,7 @@ import anyio
 import attrs
 
 from ..protocol.config import Settings
+from ..protocol.errors import CallError, ConnectFailed
 from ..protocol.events import ConnectStep, NoteCode
 from ..protocol.installers import is_installer
 from ..protocol.jsonrpc import MODERN_VERSIONS
@@ -33,6 +34,7 @@ from ._peer import Peer
 
 if TYPE_CHECKING:
     from ._incarnation import Incarnation
+    from ._waits import Told
 
 DEBOUNCE: Final = 0.1
 _LEAST_TIME: Final = 1.0  # the lists get at least this, even when the greeting used up the connect time
@@ -51,6 +53,7 @@ class Meeting:
         most = (definition.install_timeout or context.settings.install_timeout) if installs else None
         self._patience = Patience(context, context.backend.now(), self._limit, most)
         self._bell = context.backend.waiter()
+        self._waiting: list[Told] = []  # who waits for the next reading
 
     @property
     def deadline(self) -> float:
@@ -68,9 +71,12 @@ class Meeting:
 
     def stop(self) -> None:
         self._patience.stop()
+        self._tell(self._take_waiting(), self._unread("the connection has ended"))
 
-    def look_again(self) -> None:
-        """The server's lists may have changed."""
+    def look_again(self, told: Told | None = None) -> None:
+        """The server's lists may have changed. `told`: somebody waits until they have been read again."""
+        if told is not None:
+            self._waiting.append(told)
         self._bell.set()
 
     async def run(self, connection: Connection) -> None:
@@ -152,17 +158,38 @@ class Meeting:
             await ask(peer, self._context.backend, "ping", None, FIRST_ANSWERS)
 
     async def _stay(self, connection: Connection, handshake: Handshake) -> None:
-        context, incarnation = self._context, self._incarnation
+        context = self._context
         while True:
             await self._bell.wait()
             await anyio.sleep(DEBOUNCE)
             self._bell = context.backend.waiter()
-            revision = context.next_revision()
+            waiting, failure = self._take_waiting(), self._unread("the connection has ended")
             try:
-                with anyio.fail_after(context.settings.call_timeout):
-                    listing = await list_all(connection.peer, context.backend, handshake, self._settings)
-            except (TimeoutError, RpcFailure) as error:
-                why = str(error) or "no answer in time"
-                incarnation.note(NoteCode.UNREAD, f"its lists changed, but reading them failed: {why}")
-            else:
-                self._actor.tell(Listed(incarnation.number, handshake, listing, revision))
+                failure = await self._read_again(connection, handshake)
+            finally:
+                self._tell(waiting, failure)
+
+    async def _read_again(self, connection: Connection, handshake: Handshake) -> CallError | None:
+        """Returns why the lists could not be read."""
+        context, incarnation = self._context, self._incarnation
+        revision = context.next_revision()
+        try:
+            with anyio.fail_after(context.settings.call_timeout):
+                listing = await list_all(connection.peer, context.backend, handshake, self._settings)
+        except (TimeoutError, RpcFailure) as error:
+            why = self._actor.hidden(str(error)) or "no answer in time"
+            incarnation.note(NoteCode.UNREAD, f"reading its lists again failed: {why}")
+            return self._unread(why)
+        self._actor.tell(Listed(incarnation.number, handshake, listing, revision))
+        return None
+
+    def _unread(self, why: str) -> CallError:
+        return ConnectFailed(f"it did not list what it has again: {why}", server=self._actor.address.server)
+
+    def _take_waiting(self) -> list[Told]:
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _tell(self, waiting: list[Told], failure: CallError | None) -> None:
+        for told in waiting:
+            told(failure)

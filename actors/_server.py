@@ -192,6 +192,12 @@ class ServerActor:
         stops the wait."""
         return self.waits.add(told, self.context.backend.now(), self.life, by_name=by_name)
 
+    def list_again(self, told: Told) -> None:
+        """Have a connected server list what it has again. `told(None)` when that has been read, `told(error)` when
+        that failed or the connection has ended instead."""
+        assert self.incarnation is not None
+        self.incarnation.look_again(told)
+
     def request_start(self) -> None:
         """There is a reason to connect: a waiting call, another wait, or its policy."""
         if self.life.state is State.IDLE:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.lifecycle import State
 from ..protocol.slices import Slices
 from ._mcp_tool._unknown import waits
 
@@ -42,7 +41,7 @@ def _doing(room: Room, name: str, row: ServerStatus | None, since: float) -> dic
     entry = room.entry(name) if row is not None else None
     if row is None:
         return {"name": name, "state": "failed", "failure": "it is not configured any more"}
-    if entry is not None and (entry.fetched_at >= since or row.state is State.CONNECTED):
+    if entry is not None and entry.fetched_at >= since:
         return {"name": name, "state": "known", "tools": row.tool_count or 0}
     failed_now = row.failed_ago is not None and time.time() - row.failed_ago >= since
     if row.down is not None or failed_now:

@@ -44,6 +44,11 @@ class CallLike(Protocol):
     @property
     def error(self) -> CallError | None: ...
 
+    @property
+    def met_a_start(self) -> bool:
+        """Whether its server was connected only after it was accepted. Only valid inside the callback that ends it."""
+        ...
+
     def cancel(self) -> object: ...
 
 
@@ -109,6 +114,11 @@ class Room(Catalogue, Protocol):
 
     async def connect(self, server: str) -> None: ...
 
+    @property
+    def is_learning(self) -> bool: ...
+
+    async def catalogued(self) -> None: ...
+
 
 class RefreshedRoom(Room, Protocol):
     """A room whose servers can be visited to learn what they have; a session has no such command."""
@@ -126,11 +136,6 @@ class HostedRoom(Room, Protocol):
     def answer_with(self, host: Host | None) -> None: ...
 
     def restart_outdated(self) -> None: ...
-
-    @property
-    def is_learning(self) -> bool: ...
-
-    async def catalogued(self) -> None: ...
 
 
 class AwaitedCall(CallLike, Protocol):

@@ -225,6 +225,15 @@ class Ranking:
         unlisted = sum(not scores >> 16 * number & _LANE for number in named)
         return [*of_name, *(hit for hit in best if hit[0] not in named)][:most], matching + unlisted
 
+    def coverage(self, query: str, only: Iterable[int] | None = None) -> tuple[int, int]:
+        """How many words of `query` its best document has, in any form that counts; and how many there are."""
+        words = asked(normalise(query))[0]
+        best = self.rank(query, 1, only)[0]
+        if not best or best[0][1] == EXACT:
+            return (len(words) if best else 0), len(words)
+        at = 16 * best[0][0]
+        return sum(bool(self._word(word, 1.0) >> at & _LANE) for word in words), len(words)
+
     def _rarity(self, term: str) -> float:
         posting = self._postings.get(term)
         having = len(posting[0]) if posting is not None else 0

@@ -187,16 +187,24 @@ class UnknownServer(UsageError):
 
 
 class UnknownTool(UsageError):
-    """No tool has that name."""
+    """No tool has that name. `connected`: the servers that were connected to look for it."""
 
     code = "tool_not_found"
     _http_status = 404
 
-    def __init__(self, tool: str, *, message: str | None = None, suggestions: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tool: str,
+        *,
+        message: str | None = None,
+        suggestions: Sequence[str] = (),
+        connected: Sequence[str] = (),
+    ) -> None:
         hint = f" Did you mean: {', '.join(suggestions)}" if suggestions else ""
         super().__init__((message or f'Tool "{tool}" not found.') + hint)
         self.tool = tool
         self.suggestions = tuple(suggestions)
+        self.connected = tuple(connected)
 
 
 class UnknownPrompt(UsageError):

@@ -21,6 +21,8 @@ PAGE: Final = 12
 MAX_QUERY: Final = 1_000  # characters of a query that are read
 _SHORTEST: Final = 3  # letters of a word that says what a query is about
 _LONGEST: Final = 40
+_FEW: Final = 2  # words of a query that a good match has all of
+_MOST_OF: Final = 0.6  # of more words
 
 
 @attrs.frozen
@@ -70,6 +72,15 @@ def search(
     hits, total = index.ranking.rank(query, end, only)
     matches = tuple(Match(everything[number], score) for number, score in hits[start:])
     return SearchPage(matches, total, end if end < total else None)
+
+
+def fits_well(index: Index, query: str, *, server: str | None = None) -> bool:
+    """Whether the best match has what the query says: each of one or two words, most of more."""
+    query = query[:MAX_QUERY]
+    everything = index.tools()
+    only = None if server is None else [n for n, tool in enumerate(everything) if tool.server == server]
+    had, asked_for = index.ranking.coverage(query, only)
+    return had >= (asked_for if asked_for <= _FEW else _MOST_OF * asked_for) > 0
 
 
 def search_matching(

@@ -22,6 +22,7 @@ from ..protocol.errors import (
     Busy,
     CallError,
     CallTimeout,
+    ConnectFailed,
     GreenroomError,
     ProtocolFault,
     Reach,
@@ -31,6 +32,7 @@ from ..protocol.errors import (
 from ..protocol.index import Index
 from ..protocol.jsonrpc import WireFault, decode_result, weigh
 from ..protocol.large_json import LARGE
+from ..protocol.lifecycle import Cause, Ending
 from ._decoding import decoded_in_turns, scrubbed_in_turns
 from ._profile_view import ProfileView
 from ._runtime import Runtime
@@ -186,13 +188,13 @@ class Caller:
         await self.connect(server, by_name=True)
         await self.live.router.ref.ask(Sync)
 
-    async def connect(self, server: str, *, by_name: bool = False, wait_by: float = math.inf) -> None:
-        """Wait until the server is connected.
+    async def connect(self, server: str, *, by_name: bool = False, wait_by: float = math.inf) -> bool:
+        """Wait until the server is connected. Returns whether it was not.
 
-        `by_name`: bypass the gate. Otherwise wait as a call would wait, and no longer than a call or than
-        until `wait_by`. When the wait ends, a running attempt goes on. A server may have no standing address
-        here: it has a child per call, or a child per session and this is no session. Then it is visited
-        instead, with the same result.
+        `by_name`: bypass the gate, and have a connected server list what it has again. Otherwise wait as a
+        call would wait, and no longer than a call or than until `wait_by`. When the wait ends, a running attempt
+        goes on. A server may have no standing address here: it has a child per call, or a child per session and
+        this is no session. Then it is visited instead, with the same result.
         """
         self.check_server(server)
         live = self.live
@@ -205,10 +207,10 @@ class Caller:
             if by_name:
                 root.bring_back(server)
             await self._visit(server, limit)
-            return
+            return True
         actor = self.actor(server)
-        if actor.is_connected:
-            return
+        if actor.is_connected and (not by_name or await self._list_again(actor)):
+            return False
         waiter, box = backend.waiter(), list[CallError | None]()
 
         def connected(error: CallError | None) -> None:
@@ -228,6 +230,35 @@ class Caller:
             starter.withdraw(actor)
         if box[0] is not None:
             raise box[0].copy()
+        return True
+
+    async def _list_again(self, actor: ServerActor) -> bool:
+        """Have a connected server list what it has again. False: its connection is over. A server that does not list
+        is stopped if it has nothing else to do; else raises `ConnectFailed`."""
+        incarnation, waiter = actor.life.incarnation, self.live.context.backend.waiter()
+        box = list[CallError | None]()
+
+        def listed(error: CallError | None) -> None:
+            box.append(error)
+            waiter.set()
+
+        release = actor.idling.lease()
+        try:
+            actor.list_again(listed)
+            await waiter.wait()
+        finally:
+            release()
+        error = box[0]
+        if error is None:
+            return True
+        if actor.is_connected and actor.life.incarnation == incarnation:
+            if open_calls := actor.in_flight + actor.queued:
+                calls = "1 call is" if open_calls == 1 else f"{open_calls} calls are"
+                reason = error.reason if isinstance(error, ConnectFailed) else error.message
+                text = f"{reason} ({calls} in flight there, so it was not started anew)"
+                raise ConnectFailed(text, server=actor.address.server)
+            actor.stop(Ending(Cause.RESTART))
+        return False
 
     async def _visit(self, server: str, limit: float) -> None:
         """Start the server once to learn what it has. Raises the error that kept it from starting."""

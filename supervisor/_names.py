@@ -47,13 +47,15 @@ class Names:
         if not isinstance(found, Missing):
             return found
         refused: CallError | None = None
+        connected = list[str]()
         # A server that is given by name is asked even if the index has nothing of it: a disabled one says so.
         for candidate in found.servers or ((server,) if server is not None else ()):
             # One at a time: do not hold the slot of one server while waiting for the slot of the next.
             with ExitStack() as lease:
                 lease.callback(caller.lease(candidate))
                 try:
-                    await caller.connect(candidate, wait_by=wait_by)
+                    if await caller.connect(candidate, wait_by=wait_by):
+                        connected.append(candidate)
                 except CallError as error:
                     refused = refused or error
                     continue
@@ -67,7 +69,7 @@ class Names:
         if refused is not None:
             raise refused
         await in_turns(caller.index.preparing())
-        raise self.unknown(name, found.servers)
+        raise self.unknown(name, found.servers, connected)
 
     def resolve(self, name: str, server: str | None) -> Target | Missing:
         """Look a tool's name up in the index. Raises `AmbiguousTool`, `UnknownServer`."""
@@ -77,13 +79,13 @@ class Names:
             raise AmbiguousTool(name, found.candidates)
         return found
 
-    def unknown(self, name: str, servers: Sequence[str] = ()) -> UnknownTool:
-        """The error for a name that no server has, with similar names."""
+    def unknown(self, name: str, servers: Sequence[str] = (), connected: Sequence[str] = ()) -> UnknownTool:
+        """The error for a name that no server has, with similar names. `connected`: who was connected to look."""
         index = self._caller.index
         names = [target.name for server in servers[:1] for target in index.tools(server)]
         message = f'Tool "{name}" not found.'
         message += f' Server "{servers[0]}" has: {some_of(names)}.' if names else ""
-        return UnknownTool(name, message=message, suggestions=index.suggest(name))
+        return UnknownTool(name, message=message, suggestions=index.suggest(name), connected=connected)
 
     # ---- prompts and resources --------------------------------------------------------------------------------------
 

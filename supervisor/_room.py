@@ -298,7 +298,8 @@ class Greenroom(Calls):
     # ---- servers ----------------------------------------------------------------------------------------------------
 
     async def connect(self, server: str, *, force: bool = False) -> None:
-        """Connect a server now, whatever its gate says, and even if it was taken down. `force`: connect it
+        """Connect a server now, whatever its gate says, and even if it was taken down. One that is connected lists
+        again what it has; if it does not, it is started anew, unless calls are open there. `force`: connect it
         again if it is connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken
         definition)."""
         if force and any(actor.is_connected for actor in self._live.root.actors_of(server)):
@@ -372,9 +373,9 @@ class Greenroom(Calls):
         return await accept(self._live, server, tool)
 
     def refresh(self, server: str | None = None) -> list[str]:
-        """Visit the servers of which nothing is known, or this one, and return their names. `catalogued`
-        waits for the visits. Raises `UnknownServer`, `ServerDown` for a server that is out of service, and
-        `CredentialNeeded` for one that only a session can start."""
+        """Visit the servers of which nothing is known, or this one, and return their names. If this one is connected,
+        it lists again what it has. `catalogued` waits for the visits. Raises `UnknownServer`, `ServerDown` for a
+        server that is out of service, and `CredentialNeeded` for one that only a session can start."""
         live = self._live
         if server is not None:
             live.root.bring_back(server)

@@ -134,6 +134,7 @@ class Supervision:
         self.visiting.learned(actor)
 
     def listed(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
+        record_of(actor).failure = record_of(actor).server.failure = None
         self._learn(actor, handshake, listing, revision)
 
     # ---- an idle connection -----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from ..actors import ServerActor
 from ..protocol.address import SHARED, VISIT, Address
 from ..protocol.config import Lifecycle
+from ..protocol.errors import CallError, ConnectFailed
 from ..protocol.interpolate import session_variables
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ._directory import Directory
@@ -35,11 +36,24 @@ class Visiting:
         record = self._directory.record(server)
         visitor = record.visit or self._visitor(server)
         if visitor.is_connected:
-            self._over(server)  # what the server has is known
+            visitor.list_again(lambda error: self._listed_again(visitor, error))
         elif record.visit is None:
             record.visit = visitor
             self._starter.request_by_policy(visitor)
         return visitor
+
+    def _listed_again(self, actor: ServerActor, error: CallError | None) -> None:
+        """A connected server has listed what it has again, or this error kept it from doing so. If its connection is
+        over, it is visited as others are. One that does not list and has nothing else to do is started anew."""
+        server = actor.address.server
+        if error is not None and actor.is_connected and not (actor.in_flight or actor.queued):
+            actor.stop(Ending(Cause.RESTART))
+        if error is not None and actor.is_connected:
+            for record in (record_of(actor), record_of(actor).server):
+                record.failure, record.failed_at = _reason(error), actor.context.backend.now()
+        elif error is not None and self.begin_if_usable(server):
+            return
+        self._over(server)
 
     def can_begin(self, server: str) -> bool:
         """Whether the server may be asked what it has. One that is started with credentials of a session is asked when
@@ -101,3 +115,7 @@ class Visiting:
             if visitor.life.state is State.IDLE:
                 visitor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.KNOWN), 0)
         self._over(record.definition.name)
+
+
+def _reason(error: CallError) -> str:
+    return error.reason if isinstance(error, ConnectFailed) else error.message

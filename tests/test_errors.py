@@ -48,13 +48,13 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
         errors.UnknownTool("t", suggestions=("u", "v")),
         "tool_not_found",
         'Tool "t" not found. Did you mean: u, v',
-        {**PLAIN, "tool": "t", "suggestions": ["u", "v"]},
+        {**PLAIN, "tool": "t", "suggestions": ["u", "v"], "connected": []},
     ),
     (
         errors.UnknownTool("t", message="Not here."),
         "tool_not_found",
         "Not here.",
-        {**PLAIN, "tool": "t", "suggestions": []},
+        {**PLAIN, "tool": "t", "suggestions": [], "connected": []},
     ),
     (
         errors.UnknownPrompt("p", ("q",)),

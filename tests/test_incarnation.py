@@ -61,7 +61,7 @@ class Stage:
             begin=lambda connection: self.did("meeting begins", connection is self.connection),
             run=self._meet,
             stop=lambda: self.did("meeting stops"),
-            look_again=lambda: self.did("lists are read again"),
+            look_again=lambda _told: self.did("lists are read again"),
         )
         staged._pulse = SimpleNamespace(
             start=lambda: self.did("pulse starts"), stop=lambda: self.did("pulse stops")

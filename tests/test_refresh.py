@@ -192,7 +192,7 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     assert doing(attrs.evolve(entry, fetched_at=since), tool_count=3) == {
         "name": "a", "state": "known", "tools": 3,
     }  # fmt: skip
-    assert doing(state=State.CONNECTED) == {"name": "a", "state": "known", "tools": 0}
+    assert doing(state=State.CONNECTED)["state"] == "waiting", "it lists again"
     assert doing(last_line="npm: 3 of 7")["lastLine"] == "npm: 3 of 7"
     assert doing(None, state=State.CONNECTED)["state"] == "waiting"
     failed = doing(failed_ago=0.0, failure="no", retry_in=2.0)

@@ -1482,7 +1482,8 @@ def visiting_over(
     definition = ServerDefinition("a", command="c", env=env or {}, lifecycle=lifecycle)
     actor: Any = SimpleNamespace(
         address=Address("a"), is_connected=is_connected, is_awaited=False, is_installing=False,
-        life=SimpleNamespace(state=State.IDLE), start=SimpleNamespace(by_policy=True),
+        life=SimpleNamespace(state=State.IDLE), list_again=lambda told: told(None),
+        start=SimpleNamespace(by_policy=True),
         idling=SimpleNamespace(shorten=lambda seconds: done.append(("shorten", seconds))),
         stop=lambda ending, patience: done.append(("stop", ending.reason, patience)),
     )  # fmt: skip

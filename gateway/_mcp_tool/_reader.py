@@ -12,7 +12,7 @@ from typing import Any, Final
 from ...protocol.errors import UNTRUSTED, UsageError
 from ...protocol.index import Ambiguous, Missing
 from ...protocol.names import has_prefix
-from ...protocol.search import SearchPage, search, searching_matching
+from ...protocol.search import SearchPage, fits_well, search, searching_matching
 from ...protocol.slices import Pace, Slices, finish
 from ...protocol.status import ServerStatus
 from .._room import Catalogue
@@ -211,6 +211,26 @@ class CatalogueReader:
             hints=self._hints,
             bounds=self.bounds,
         )
+
+    def may_find_more(self, request: Request) -> Slices[bool]:
+        """Whether a search finds nothing that fits well, and a server of which nothing is known yet may have it."""
+        if self.refusal(request.mode, request.server) is not None:
+            return False
+        if request.regex:
+            try:
+                page = yield from self._page(request, {"server": request.server, "limit": 1})
+            except UsageError:
+                return False
+            if page.total:
+                return False
+        elif request.subject.strip():
+            index = self._catalogue.index
+            yield from index.preparing()
+            if fits_well(index, request.subject, server=request.server):
+                return False
+        elif request.server is None:
+            return False
+        return bool((yield from self.unknown(request.server)))
 
     def unknown(self, server: str | None = None) -> Slices[list[ServerStatus]]:
         """The servers of which nothing is known yet; with `server`, only that one."""

@@ -2,7 +2,8 @@
 
 `CatalogueReader` handles the modes that only look (status, list, search, describe, instructions). It works in
 slices. A request that needs only one slice is answered in the step that read it. With thousands of tools a
-task does the rest, and everybody else gets a turn between two slices. Calling and connecting need a `Room`. A
+task does the rest, and everybody else gets a turn between two slices. A search that finds nothing good waits a while
+for the servers that are being asked what they have. Calling and connecting need a `Room`. A
 name that the index knows goes straight to `start_call`, without a task. A task is needed only for a name that
 the index does not know, if a server may still turn out to have it.
 
@@ -13,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+import anyio
 
 from ...actors import in_turns
 from ...protocol.audit import Asked
@@ -40,6 +43,8 @@ from ._definition import Mode, Request, parse_request
 from ._hints import FOR_MODELS, Hints
 from ._reader import CatalogueReader
 from ._spill import Spill
+
+_LOOK_EVERY: Final = 0.25  # seconds between two looks of a search that waits
 
 
 class ShownBeside(Protocol):
@@ -79,6 +84,7 @@ class McpTool:
         self._reader = CatalogueReader(room, hints=hints)
         self._hints = hints
         self._answers = Answers(room, spill or Spill(), hints)
+        self._searches_by: float | None = None  # until when its searches may wait; set by the first one
 
     def begin(self, arguments: Mapping[str, Any], job: Job) -> None:
         """Answer `job`, now or when the call that it needs has ended."""
@@ -100,11 +106,28 @@ class McpTool:
         elif request.mode is Mode.OUTPUT:
             self._answers.turn_page(request, job)
         else:
-            self._answers.reply_in_turns(self._reader.answering(request), job)
+            self._look(request, self._reader.answering(request), job)
 
     def look_with(self, request: Request, more: str, job: Job) -> None:
         """Answer a request that only looks, with one more text behind the answer."""
-        self._answers.reply_in_turns(self._looking_with(request, more), job)
+        self._look(request, self._looking_with(request, more), job)
+
+    def _look(self, request: Request, answering: Slices[Answer], job: Job) -> None:
+        """Answer with `answering`; a search first waits for servers that are being asked, if that may find more."""
+        if request.mode is Mode.SEARCH and self._room.is_learning:
+            job.run(partial(self._look_when_known, request, answering, job))
+        else:
+            self._answers.reply_in_turns(answering, job)
+
+    async def _look_when_known(self, request: Request, answering: Slices[Answer], job: Job) -> None:
+        room = self._room
+        if self._searches_by is None:
+            self._searches_by = anyio.current_time() + room.config.settings.first_list_timeout
+        with anyio.CancelScope(deadline=self._searches_by):
+            while room.is_learning and await in_turns(self._reader.may_find_more(request)):
+                with anyio.move_on_after(_LOOK_EVERY):
+                    await room.catalogued()
+        self._answers.reply(await in_turns(answering), job)
 
     def _looking_with(self, request: Request, more: str) -> Slices[Answer]:
         answer = yield from self._reader.answering(request)
@@ -249,18 +272,21 @@ class McpTool:
 
     def _ended(self, target: Target, request: Request, job: Job, call: CallLike) -> None:
         if call.error is not None:
-            self._answers.reply_in_turns(self._failed(call.error, target, request), job)
+            failed = self._failed(call.error, target, request, met_a_start=call.met_a_start)
+            self._answers.reply_in_turns(failed, job)
         else:
             self._answers.conclude(target, call.result or b"", job)
 
-    def _failed(self, error: CallError, target: Target, request: Request) -> Slices[Answer]:
+    def _failed(
+        self, error: CallError, target: Target, request: Request, *, met_a_start: bool
+    ) -> Slices[Answer]:
         """The answer to a call that failed. If the server no longer has the tool, it says so: the index may
-        have come from the cache when the call began."""
+        have come from the cache when the call began, or the server has changed its list."""
         if error.reach is not Reach.SENT:
             found = yield from self._resolving_again(request)
             if isinstance(found, Missing):
                 name, server = request.subject, target.server
-                return (yield from self._reader.missing(Mode.CALL, name, server, connected_now=True))
+                return (yield from self._reader.missing(Mode.CALL, name, server, connected_now=met_a_start))
         return refusals.failed_call(error, target)
 
     def _progressed(self, request: Request, job: Job, params: Mapping[str, Any]) -> None:
@@ -295,12 +321,11 @@ class McpTool:
             return refusals.ambiguous_tool("call", error.tool, error.candidates)
         if isinstance(error, UnknownTool):
             owners = found.servers if isinstance(found, Missing) else ()
+            server = request.server or next(iter((*error.connected, *owners)), None)
+            connected_now = server in error.connected
             return (
                 yield from self._reader.missing(
-                    Mode.CALL,
-                    request.subject,
-                    request.server or next(iter(owners), None),
-                    connected_now=request.server is not None,
+                    Mode.CALL, request.subject, server, connected_now=connected_now
                 )
             )
         if isinstance(error, UnknownServer):

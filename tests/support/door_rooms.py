@@ -52,6 +52,7 @@ class FakeCall:
         self.error: CallError | None = None
         self.protocol_version: str | None = None
         self.cancelled = False
+        self.met_a_start = False
         self._on_end = on_end
 
     def end(self, result: Mapping[str, Any] | bytes) -> None:
@@ -156,7 +157,7 @@ class FakeRoom:
         await self.connect(server or "fresh")
         found = self.index.resolve(tool, server)
         if not isinstance(found, Target):
-            raise UnknownTool(tool)
+            raise UnknownTool(tool, connected=[server or "fresh"])
         return ToolResult({"content": [{"type": "text", "text": f"{tool} ran"}]})
 
     async def connect(self, server: str, *, force: bool = False) -> None:
