@@ -110,7 +110,9 @@ def _lost(lower: Givens, both: Givens, dropped: set[str]) -> list[str]:
 
 def _told(lower: Givens, higher: Givens, lost: list[str]) -> Problem:
     steers = (*WHERE, *(name for names, _ in _STEERS for name in names))
-    steering = next(name for name in steers if name in higher and _differs(name, lower, higher))
+    changed_by = (name for name in steers if name in higher and _differs(name, lower, higher))
+    # Where it is was given in two ways, and the stronger file repeats one of them: the other is not used any more.
+    steering = next(changed_by, None) or next(name for name in WHERE if name in higher)
     changed = "what runs" if steering in _STEERS[0][0] else "who is called"
     names = ", ".join(f'"{name}"' for name in lost)
     sources = ", ".join(dict.fromkeys(lower[name].source for name in lost))

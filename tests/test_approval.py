@@ -931,7 +931,10 @@ MODERN = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
 
 
 def begin_modern(person: Person, expose: str, name: str, arguments: Mapping[str, Any], **more: Any) -> int:
-    meta = {**MODERN, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    meta = {
+        **MODERN,
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}, "roots": {}},
+    }
     params: dict[str, Any] = {"name": name, "arguments": arguments}
     if expose == "proxy":
         params = {"name": "mcp", "arguments": {"tool": name, "args": arguments}}

@@ -305,6 +305,7 @@ def test_a_gateway_shows_the_chosen_and_promotes_others(tmp_path: Path) -> None:
 def test_a_chosen_tool_with_the_name_of_ours_is_not_listed_twice() -> None:
     listed = {"tools": [{"name": "mcp"}, {"name": "other"}]}
     beside: Any = SimpleNamespace(
+        room=SimpleNamespace(index=None),
         has_chosen=True,
         clients={},
         listing=lambda: listed["tools"],
@@ -316,7 +317,7 @@ def test_a_chosen_tool_with_the_name_of_ours_is_not_listed_twice() -> None:
 
 
 def test_a_client_that_has_left_is_told_nothing_and_hears_nothing() -> None:
-    beside: Any = SimpleNamespace(clients={})
+    beside: Any = SimpleNamespace(clients={}, room=None)
     told: list[str] = []
     client: Any = SimpleNamespace(greeted=True, tell=lambda *said: told.append(said[0]))
     each = BesideClient(beside)

@@ -200,8 +200,10 @@ def test_each_failed_attempt_is_one_line_in_the_log(tmp_path: Path) -> None:
         assert gateway.end() == 0
     lines = (tmp_path / "stderr.txt").read_text().splitlines()
     for name in servers:
-        (line,) = [line for line in lines if line.startswith(f"greenroom: {name}") and "shutdown" not in line]
-        assert "exited with code 3" in line or "was not found" in line
+        said = [line for line in lines if line.startswith(f"greenroom: {name}") and "shutdown" not in line]
+        why = [line for line in said if "exited with code 3" in line or "was not found" in line]
+        gate = [line for line in said if "gate:" in line]
+        assert (len(why), len(gate), len(said)) == (1, 1, 2), "the attempt, and what follows from it"
 
 
 SLOW_RESOLVER = """

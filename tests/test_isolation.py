@@ -642,8 +642,10 @@ def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room(
             "find_reference",
             "locate",
             "request",
+            "run_tool_calls",
             "start_call",
             "start_request",
+            "stream_call",
         ),
         *("complete", "get_prompt", "index", "prompts", "read_resource", "resources", "templates"),
     }
