@@ -11,8 +11,10 @@ The points of the words are added. Words are joined by *or*: a tool that has any
 brings points too, so that two words found once count more than one found often. A tool whose whole name is the query,
 in any spelling, is always first.
 
-Articles, pronouns and the like are left out, of tools and of queries. A query of nothing else is searched by what its
-words are part of.
+Articles, pronouns and the like are left out, of tools and of queries. They count where they are all that a tool or a
+server is called: such a name is found by them, and beside other words of a query they count a little (`ASIDE`), so
+that "how do I create it" is not a question for the tool `do`. A query of nothing else is searched by what its words are
+part of, too.
 
 To be quick: what a document says is reduced to stems and points once, when it is made; a list of documents is only
 joined into postings. The points that a word of a query gives are one long integer with a lane of sixteen bits for each
@@ -42,6 +44,8 @@ import attrs
 
 from ._search_synonyms import phrases, synonyms
 from ._search_words import ROOTS, STOP_WORDS, normalise, stem, tokens, words_of
+from .config import PrefixMode
+from .names import prefix_of
 from .slices import Pace, Slices, finish
 
 MAX_WORDS: Final = 32  # of a query; the rest is ignored
@@ -64,6 +68,7 @@ PHRASE: Final = 0.7
 _BEGINS: Final = 0.45
 _INSIDE: Final = 0.4
 _SLIP: Final = 0.75
+ASIDE: Final = 0.1  # a stop word that is a name, beside words that say more
 _MOST_RELATED: Final = 60  # words that one word of a query stands for by its letters
 
 _END_OF_PURPOSE: Final = re.compile(r"[.!?\n](?:\s|\Z)")  # a description says first what a tool is for
@@ -110,6 +115,8 @@ class Document:
         weights: dict[str, float] = {}
         _add(weights, [*plain.split(), *_together(plain)], _NAME)
         _add(weights, _often(server).split(), _SERVER)
+        _add_stop_words(weights, plain, _NAME)
+        _add_stop_words(weights, _short(server), _SERVER)
         end = _END_OF_PURPOSE.search(description, _SHORTEST, _LONGEST)
         at = end.end() if end is not None else _LONGEST
         _add(weights, words_of(description[:at]), _PURPOSE)
@@ -127,6 +134,12 @@ class Document:
 _often = lru_cache(maxsize=1 << 12)(normalise)  # for what many tools share: servers, and names of parameters
 
 
+@lru_cache(maxsize=1 << 12)
+def _short(server: str) -> str:
+    """What a server is called without the `-mcp` that many end with."""
+    return normalise(prefix_of(server, PrefixMode.SHORT))
+
+
 def _together(name: str) -> list[str]:
     """Words whose parts stand apart in a name and are often written as one: `gitHub`, `screen_shot`."""
     parts = name.split()
@@ -140,6 +153,14 @@ def _add(weights: dict[str, float], words: Sequence[str], field: tuple[float, fl
     for word in words:
         root = ROOTS[word]
         weights[root] = weights.get(root, 0.0) + each
+
+
+def _add_stop_words(weights: dict[str, float], name: str, field: tuple[float, float, float]) -> None:
+    """Count the words of a name that has no others than stop words."""
+    words = name.split()
+    if STOP_WORDS.issuperset(words):
+        weight = field[0]
+        weights.update((root, weights.get(root, 0.0) + weight) for root in map(stem, words))
 
 
 def _add_parameters(weights: dict[str, float], schema: Mapping[str, Any]) -> None:
@@ -213,6 +234,7 @@ class Ranking:
         if not words:
             return [], 0
         scores = sum(map(self._word, words, repeat(1.0))) + sum(map(self._word, meant, repeat(PHRASE)))
+        scores += sum(map(self._word, filter(self._postings.__contains__, aside(plain)), repeat(ASIDE)))
         named = dict.fromkeys(self._names.get(plain, ()))
         if only is not None:
             allowed = dict.fromkeys(only)
@@ -242,7 +264,8 @@ class Ranking:
     def _measure(self, word: str, factor: float) -> Lanes:
         """The points of every document for one word of a query, by the best of what the word stands for."""
         marks, rarity = self._empty(), self._rarity(word)
-        for term, weight in self.standing_for(word).items():
+        standing = {word: 1.0} if factor == ASIDE else self.standing_for(word)
+        for term, weight in standing.items():
             numbers, points = self._postings[term]
             each = factor * weight * min(self._rarity(term), rarity) / SCALE
             whole = each * PRESENT
@@ -355,6 +378,13 @@ def asked(plain: str) -> tuple[list[str], list[str]]:
     words = [root for root, word in zip(stems, said, strict=True) if word not in STOP_WORDS] or stems
     meant = [term for span in spans for term in phrases().get(span, ()) if term not in words]
     return list(dict.fromkeys(words)), list(dict.fromkeys(meant))[:_MEANT]
+
+
+def aside(plain: str) -> list[str]:
+    """The stems of the stop words that a query has beside others: each counts only where it is a name."""
+    said = tokens(plain)[:MAX_WORDS]
+    stopped = [word for word in said if word in STOP_WORDS]
+    return list(dict.fromkeys(map(stem, stopped))) if len(stopped) < len(said) else []
 
 
 def _slips(word: str) -> Iterator[str]:

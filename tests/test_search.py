@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.protocol._ranking import (
+    ASIDE,
     EXACT,
     MAX_WORDS,
     PHRASE,
@@ -22,6 +23,7 @@ from greenroom.protocol._ranking import (
     SCALE,
     Document,
     Ranking,
+    aside,
     asked,
 )
 from greenroom.protocol._search_words import normalise
@@ -61,15 +63,18 @@ def scores(index: Index, query: str) -> dict[str, int]:
 def naive_total(documents: Sequence[Document], query: str, number: int) -> int:
     """The sum for one document, read off its own stems; the ranking keeps the same in postings and lanes."""
     words, meant = asked(normalise(query))
-    return sum(naive_points(documents, word, number) for word in words) + sum(
-        naive_points(documents, word, number, PHRASE) for word in meant
+    return (
+        sum(naive_points(documents, word, number) for word in words)
+        + sum(naive_points(documents, word, number, PHRASE) for word in meant)
+        + sum(naive_points(documents, word, number, ASIDE) for word in aside(normalise(query)))
     )
 
 
 def naive_points(documents: Sequence[Document], word: str, number: int, factor: float = 1.0) -> int:
     ranking = Ranking(documents)
     best = 0
-    for term, weight in ranking.standing_for(word).items():
+    standing = {word: 1.0} if factor == ASIDE else ranking.standing_for(word)
+    for term, weight in standing.items():
         if term in documents[number].stems:
             rarity = min(naive_rarity(documents, term), naive_rarity(documents, word))
             value = documents[number].points[documents[number].stems.index(term)]
@@ -336,6 +341,39 @@ def test_words_that_say_nothing_count_only_where_there_are_no_others() -> None:
     assert asked("about this")[0] == ["about", "this"]
     for number in range(1, 4):
         assert len(asked("pull request and more"[: 12 + number])[1]) <= 8
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("do", "s_do"),
+        ("do it", "s_do"),
+        ("do xyzzy", "s_do"),
+        ("s do", "s_do"),
+        ("how to", "s_how_to"),
+        ("one", "one_run"),
+        ("ONE!", "one_run"),
+        ("in one", "one_run"),
+        ("one xyzzy", "one_run"),
+        ("all", "all-mcp_run"),
+        ("all run", "all-mcp_run"),
+        ("all mcp", "all-mcp_run"),
+        ("next to me", "next-to-me_run"),
+        ("to me", "into-me_run"),
+    ],
+)
+def test_a_stop_word_counts_where_it_is_the_name_of_a_tool_or_a_server(query: str, first: str) -> None:
+    servers = {name: [["run", "x"]] for name in ("one", "all-mcp", "into-me", "next-to-me")}
+    index = build({"s": [["do", "x"], ["how_to", "x"], ["docs", "x"], ["onedrive", "x"]], **servers})
+    assert names(search(index, query))[0] == first
+
+
+def test_a_stop_word_that_is_a_name_does_not_outdo_the_words_that_say_something() -> None:
+    issues = [["create_issue", "Make one."], ["list_issues", "All of them."]]
+    index = build({"github": issues, "s": [["do", "Do it."], ["how", ""]], "all": [["run", ""]]})
+    assert names(search(index, "how do I create an issue"))[0] == "github_create_issue"
+    assert names(search(index, "list all issues"))[0] == "github_list_issues"
+    assert names(search(build({"s": [["get_all", ""], ["x", "all"]]}), "all xyzzy")) == []
 
 
 @pytest.mark.parametrize(
