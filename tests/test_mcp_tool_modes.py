@@ -198,6 +198,14 @@ def test_search_pages() -> None:
     assert asked(FakeRoom(), search="issue", limit=1, offset=1)[0].endswith("1 of 2")
 
 
+@pytest.mark.parametrize("query", ["do", "do it", "do xyzzy"])
+def test_search_finds_a_tool_whose_name_is_a_word_that_says_nothing_elsewhere(query: str) -> None:
+    room = FakeRoom()
+    room.learn("clock", {**NOW, "name": "do"})
+    _, details = asked(room, search=query)
+    assert details["matches"][0]["tool"] == "clock_do"
+
+
 def test_search_by_pattern() -> None:
     _, details = asked(FakeRoom(), search="^GITHUB_(create|list)_", regex=True)
     assert {match["tool"] for match in details["matches"]} == {"github_create_issue", "github_list_issues"}
