@@ -254,7 +254,8 @@ SETTING_KEYS: Final = (
         "firstListTimeoutMs",
         "first_list_timeout",
         MS_FROM_0,
-        "With `--expose direct`, a client's first list waits this long for servers whose tools are unknown.",
+        "A client's first list with `--expose direct`, and its searches with `mcp` that find nothing that fits well, "
+        "wait this long for servers whose tools are unknown.",
     ),
     Key("maxLineBytes", "max_line", count("bytes", least=1024), "The longest line a server may write."),
     Key("stderrBytes", "stderr_ring", count("bytes", least=0), "How much of a server's stderr is kept."),

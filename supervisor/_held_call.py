@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,6 +45,7 @@ class HeldCall:
     """One call that waits for a yes. It is the call's owner as long as no actor is."""
 
     protocol_version: str | None = None
+    connected_at = -math.inf  # no server has been started for it
     scope: anyio.CancelScope | None = None  # of the task that asks
     answered: anyio.Event  # set when the question about it is over, if somebody is asked about it
     verdict: Verdict | None = None

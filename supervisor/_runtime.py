@@ -113,7 +113,9 @@ class Runtime:
         self.is_copy = False  # in a fork of the process that the room runs in
         self.failure: BaseException | None = None
         self.report: DrainReport | None = None
-        self.client_within = 0.0  # seconds to wait for a client to say what it can answer, before servers are started
+        self.client_within = (
+            0.0  # seconds to wait for a client to say what it can answer, before servers are started
+        )
         self._has_begun = False
         self.store = store
         self.pins = Pins(store)

@@ -73,7 +73,7 @@ def test_each_command_says_why_a_server_failed_in_an_earlier_one(tmp_path: Path)
         assert "exited with code 3 (Error: no token)" in shown, words
         assert "bad (not asked yet)" not in shown, words
     assert "never (not asked yet)" in said(tmp_path, "tools")
-    assert "greenroom explain bad" in said(tmp_path, "tools", "bad")
+    assert "greenroom explain --config" in said(tmp_path, "tools", "bad")
     assert greenroom(tmp_path, "doctor").returncode == 1
     (row,) = [
         one for one in json.loads(greenroom(tmp_path, "status", "--json").stdout)["servers"] if one["failure"]
