@@ -1,8 +1,12 @@
-"""The commands that only look: `status`, `tools`, `search`, `describe`. They start nothing."""
+"""The commands that only look: `status`, `tools`, `search`, `describe`. They start nothing.
+
+On a terminal the first three print tables (`_tables`); the plain text is the same for every window.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,9 @@ import click
 from ...protocol.pinning import changed_in_words
 from ...protocol.plain_text import one_line
 from ...protocol.status import about
-from ._common import common_options, open_source, say, show, show_result
+from .._marks import details_of
+from . import _tables
+from ._common import Source, common_options, open_source, say, show, show_result, text_of
 from ._complete import complete_servers
 
 _MARKS = {
@@ -33,7 +39,10 @@ def status_command(config_path: Path | None, pid: int | None, as_json: bool) -> 
     """Show the configured servers and their states."""
     source = open_source(config_path, pid)
     details = source.status()
-    show("\n".join(_status_lines(details)), {**details, **source.origin}, as_json)
+    if details["servers"] and not as_json and _tables.on_terminal():
+        _print_status(details)
+    else:
+        show("\n".join(_status_lines(details)), {**details, **source.origin}, as_json)
 
 
 @click.command("tools")
@@ -45,6 +54,8 @@ def tools_command(server: str | None, config_path: Path | None, pid: int | None,
     details = source.tools(server)
     if "error" in details and not as_json:
         say(details["message"])
+    elif details.get("tools") and not as_json and _tables.on_terminal():
+        _print_tools(details)
     else:
         show("\n".join(_tool_lines(details)), {**details, **source.origin}, as_json)
     return int("error" in details)
@@ -75,7 +86,12 @@ def search_command(
     request |= {"limit": limit, "offset": offset}
     if server is not None:
         request["server"] = server
-    return 0 if show_result(source.look(request), source.origin, as_json) else 1
+    result = source.look(request)
+    details = details_of(result)
+    if details.get("matches") and not (schemas or as_json) and _tables.on_terminal():
+        _print_matches(source, text_of(result), details["matches"])
+        return 0
+    return 0 if show_result(result, source.origin, as_json) else 1
 
 
 @click.command("describe")
@@ -103,10 +119,16 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
     width = max(len(server["name"]) for server in servers)
     further = _further(details)
     for server in servers:
-        mark = _MARKS.get(server["status"], "○")
-        yield f"{mark} {server['name']:<{width}}  {_state(server):<24}  {_notes(server)}".rstrip()
+        yield f"{_mark(server)} {server['name']:<{width}}  {_state(server):<24}  {_notes(server)}".rstrip()
         yield from _further_lines(further.get(server["name"], ()))
     yield ""
+    yield from _overall(details)
+
+
+def _overall(details: Mapping[str, Any]) -> Iterator[str]:
+    """What is said below the servers."""
+    servers: list[Mapping[str, Any]] = details["servers"]
+    further = _further(details)
     enabled = len(servers) - details["disabledCount"]
     connected = sum(
         _is_connected(one) or any(map(_is_connected, further.get(one["name"], ()))) for one in servers
@@ -123,6 +145,31 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
     yield from _client_lines(details.get("clients", ()))
 
 
+def _print_status(details: Mapping[str, Any]) -> None:
+    further = _further(details)
+    rows: list[tuple[str, ...]] = []
+    for server in details["servers"]:
+        count = str(server["toolCount"]) if server["status"] in ("connected", "cached") else ""
+        state = server["status"].replace("-", " ")
+        rows.append((_mark(server), server["name"], state, count, _notes(server)))
+        own = further.get(server["name"], ())
+        rows += [("", each["scope"], each["state"], "", _notes(each)) for each in own[:_FURTHER]]
+        if len(own) > _FURTHER:
+            rows.append(("", "", "", "", _more_of(own)))
+    screen = _tables.console()
+    screen.print(_tables.table(("server", "state", "tools", "notes"), rows, right=("tools",)))
+    screen.print(soft_wrap=True)
+    screen.print(_tables.prose("\n".join(_overall(details)), screen.width), soft_wrap=True)
+
+
+def _mark(server: Mapping[str, Any]) -> str:
+    return _MARKS.get(server["status"], "○")
+
+
+def _more_of(rows: Sequence[object]) -> str:
+    return f"and {len(rows) - _FURTHER} more: greenroom status --json"
+
+
 def _further(details: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     """The processes that sessions and calls have of their own, by the name of their server."""
     found: dict[str, list[Mapping[str, Any]]] = {}
@@ -136,7 +183,7 @@ def _further_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         notes = _notes(row)
         yield "    " + one_line(f"{row['scope']}: {row['state']}{f', {notes}' if notes else ''}")
     if len(rows) > _FURTHER:
-        yield f"    and {len(rows) - _FURTHER} more: greenroom status --json"
+        yield f"    {_more_of(rows)}"
 
 
 def _is_connected(row: Mapping[str, Any]) -> bool:
@@ -173,7 +220,7 @@ def _client_lines(clients: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             said.append(f"ends in {about(client['endsInSeconds'])} without another (http.sessionIdle)")
         yield "  " + one_line(f"{client['session']}: {', '.join(said)}")
     if len(clients) > _FURTHER:
-        yield f"  and {len(clients) - _FURTHER} more: greenroom status --json"
+        yield f"  {_more_of(clients)}"
 
 
 def _state(server: Mapping[str, Any]) -> str:
@@ -220,6 +267,42 @@ def _and_more(faults: Sequence[str]) -> str:
 def _tool_lines(details: Mapping[str, Any]) -> Iterator[str]:
     for tool in details.get("tools", ()):
         yield tool["name"]
+    yield from _total(details)
+
+
+def _total(details: Mapping[str, Any]) -> Iterator[str]:
     yield f"Total: {details.get('count', 0)} tools"
     if "message" in details:
         yield details["message"]
+
+
+def _print_tools(details: Mapping[str, Any]) -> None:
+    """The tools below their servers, each with one line of its description."""
+
+    def server_of(tool: Mapping[str, Any]) -> str:
+        return str(tool["server"])
+
+    by_server = groupby(sorted(details["tools"], key=server_of), key=server_of)  # they stay sorted by name
+    groups = [
+        (server, [(tool["name"], tool["description"]) for tool in tools]) for server, tools in by_server
+    ]
+    screen = _tables.console()
+    screen.print(_tables.name_and_words(("tool", "what it does"), groups, screen.width))
+    screen.print(_tables.prose("\n".join(("", *_total(details))), screen.width), soft_wrap=True)
+
+
+def _print_matches(source: Source, text: str, matches: Sequence[Mapping[str, Any]]) -> None:
+    """`text` with a table in place of its list, the second of its paragraphs."""
+    entries: list[tuple[str, str]] = []
+    for match in matches:
+        asked = {"describe": match["tool"], "server": match["server"]}
+        tool: Any = details_of(source.look(asked)).get("tool")
+        # a tool that has gone since then is no record
+        entries.append((match["tool"], tool["description"] if isinstance(tool, Mapping) else ""))
+    head, _, rest = text.partition("\n\n")
+    tail = rest.partition("\n\n")[2]
+    screen = _tables.console()
+    screen.print(_tables.prose(f"{head}\n", screen.width), soft_wrap=True)
+    screen.print(_tables.name_and_words(("tool", "what it does"), [("", entries)], screen.width))
+    if tail:
+        screen.print(_tables.prose(f"\n{tail}", screen.width), soft_wrap=True)
