@@ -296,9 +296,8 @@ def _print_matches(source: Source, text: str, matches: Sequence[Mapping[str, Any
     entries: list[tuple[str, str]] = []
     for match in matches:
         asked = {"describe": match["tool"], "server": match["server"]}
-        tool: Any = details_of(source.look(asked)).get("tool")
-        # a tool that has gone since then is no record
-        entries.append((match["tool"], tool["description"] if isinstance(tool, Mapping) else ""))
+        tool: Mapping[str, Any] = details_of(source.look(asked)).get("tool") or {}
+        entries.append((match["tool"], tool.get("description", "")))
     head, _, rest = text.partition("\n\n")
     tail = rest.partition("\n\n")[2]
     screen = _tables.console()
