@@ -72,7 +72,7 @@ def test_each_address_has_a_row_with_what_it_does() -> None:
     assert rows[0]["memory"].endswith(" MiB") or sys.platform != "linux"
     assert rows[2]["waits for"] == "slot for 4 s"
     assert rows[2]["tools"] == "?"
-    assert rows[3]["waits for"].startswith("retry in 9 s; it exited")
+    assert rows[3]["waits for"].startswith("next try in 9 s; it exited")
     assert "\x1b" not in "".join(plain(table(said)))
     assert len({line.index("connected") for line in plain(table(said))[1:3]}) == 1
     assert summary(said) == "1 of 3 connected, 2 calls in flight, 1 queued"
@@ -137,9 +137,9 @@ def read_until(descriptor: int, words: bytes) -> bytes:
         ({"status": "connected", "state": "connected"}, {"state": "connected"}),
         ({"status": "disabled", "state": "closed"}, {"state": "disabled"}),
         ({"status": "connected", "state": "draining"}, {"state": "draining"}),
-        ({"waitingFor": "slot", "failure": "no"}, {"waits for": "slot"}),
+        ({"waitingFor": "slot", "failure": "no"}, {"waits for": "slot; no"}),
         ({"waitingFor": "slot", "waiting": 0.0}, {"waits for": "slot for 0 s"}),
-        ({"retryIn": 0.0, "failure": "no"}, {"waits for": "retry in 0 s; no"}),
+        ({"retryIn": 0.0, "failure": "no"}, {"waits for": "next try in 0 s; no"}),
         ({"failure": "x" * 100 + "\nmore"}, {"waits for": "x" * 59 + "…"}),
         ({"name": "n" * 50}, {"server": "n" * 39 + "…"}),
         ({"incarnation": 0}, {"restarts": "0"}),
@@ -292,7 +292,7 @@ def test_the_screen_goes_on_with_another_gateway_and_leaves_no_connection(
         def close(self) -> None:
             looks.append("closed")
 
-    def screen(gateway: Any, said: Any, _calls: Any) -> str:
+    def screen(gateway: Any, said: Any, *_: Any) -> str:
         shown.append((None if gateway is None else gateway.pid, said))
         return ""
 
@@ -373,3 +373,23 @@ def test_the_terminal_is_put_back_and_so_is_what_a_signal_does(
     assert caught.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is handler
     assert len(did) == 3
+
+
+def test_a_small_window_shows_why_a_server_failed_and_scrolls(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    why = "exited with code 3 (Error: could not find the database at /var/lib/db: set DATABASE_PATH)"
+    bad = ServerStatus("postgres", waiting_for="gate", waiting=30.0, retry_in=52.0, failure=why)
+    said = details(bad, *(ServerStatus(f"s{number}") for number in range(20)))
+    for first, there, gone in ((0, "postgres", "s19"), (99, "s19", "postgres")):
+        console = Console(width=80, height=16, color_system=None)
+        with console.capture() as capture:
+            console.print(_top._screen(None, said, (), (80, 16), first))
+        shown = capture.get()
+        assert len(shown.splitlines()) <= 16
+        assert max(map(len, shown.splitlines())) <= 80
+        assert there in shown
+        assert gone not in shown
+        if first == 0:
+            assert "waits 30 s, next try in 52 s" in shown
+            assert all(word in shown.split() for word in why.split())

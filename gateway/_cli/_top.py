@@ -26,6 +26,7 @@ from .. import _control_client as control
 from .._control_place import identity
 from ._common import common_options, elsewhere_in_words, open_source, read_config, show
 from ._look import calls_wait
+from ._tables import wrap
 from ._top_calls import DOWN, UP, WaitingCalls
 from ._top_desks import Desks
 
@@ -37,12 +38,16 @@ _RIGHT: Final = frozenset({"tools", "calls", "queued", "restarts", "memory", "pi
 _COLOURS: Final = {"connected": "green", "connecting": "yellow", "draining": "magenta", "failed": "red"}
 _NONE: Final = "No gateway runs for this configuration; waiting for one."
 _KEYS: Final = "q quits"
+_WIDE: Final = 100  # columns of a window that also has room for memory and pid
+_SCROLL: Final = {"\t": 0, UP: -1, "k": -1, DOWN: 1, "j": 1, "b": -8, " ": 8}  # lines
 _LATE: Final = 4.0  # seconds by which a look may be late before the gateway takes it that nobody watches
 _ARROWS: Final = {
     "A": UP,
     "B": DOWN,
     "Z": UP,
-}  # the last character of what such a key sends; Z: with Shift and Tab
+    "5": "b",
+    "6": " ",
+}  # the last character of what such a key sends; Z: with Shift and Tab; 5, 6: by pages
 
 
 @click.command("top")
@@ -74,15 +79,15 @@ def top_command(once: bool, every: float, config_path: Path | None, pid: int | N
         _watch(name, pid, every, keys)
 
 
-def table(details: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def table(details: Mapping[str, Any], most: int = 60) -> list[tuple[str, ...]]:
     """A row of texts for each address; further addresses of a server follow it."""
     further: Sequence[Mapping[str, Any]] = details.get("addresses", ())
     rows: list[tuple[str, ...]] = []
     for server in details["servers"]:
-        rows.append(_row(str(server["name"]), server, str(server["status"]).replace("-", " ")))
+        rows.append(_row(str(server["name"]), server, str(server["status"]).replace("-", " "), most))
         for each in further:
             if each["name"] == server["name"]:
-                rows.append(_row(str(each["scope"]), each, str(each["state"]), before="  "))
+                rows.append(_row(str(each["scope"]), each, str(each["state"]), most, before="  "))
     return rows
 
 
@@ -110,13 +115,16 @@ def summary(details: Mapping[str, Any]) -> str:
     return said
 
 
-def _row(name: str, server: Mapping[str, Any], state: str, *, before: str = "") -> tuple[str, ...]:
-    waits = server.get("failure") or ""
-    if server.get("waitingFor"):
-        waits = str(server["waitingFor"])
-        waits += f" for {server['waiting']:.0f} s" if server.get("waiting") is not None else ""
-    elif server.get("retryIn") is not None:
-        waits = f"retry in {server['retryIn']:.0f} s; {waits}"
+def _row(name: str, server: Mapping[str, Any], state: str, most: int, *, before: str = "") -> tuple[str, ...]:
+    said: list[str] = []
+    took = f" {server['waiting']:.0f} s" if server.get("waiting") is not None else ""
+    if server.get("waitingFor") == "gate":
+        said.append(f"waits{took}")
+    elif server.get("waitingFor"):
+        said.append(f"{server['waitingFor']}{' for' if took else ''}{took}")
+    if server.get("retryIn") is not None:
+        said.append(f"next try in {server['retryIn']:.0f} s")
+    why = "; ".join(each for each in (", ".join(said), server.get("failure") or "") if each)
     return (
         before + one_line(name, 40),
         state if server["state"] in ("idle", "connected", "closed") else str(server["state"]),
@@ -126,7 +134,7 @@ def _row(name: str, server: Mapping[str, Any], state: str, *, before: str = "") 
         str(max(0, server["incarnation"] - 1)),
         _memory(server["pid"]),
         str(server["pid"] or ""),
-        one_line(waits, 60),
+        one_line(why, most),
     )
 
 
@@ -162,17 +170,23 @@ def _watch(name: str, pid: int | None, every: float, keys: Keys) -> None:
     watching = every + _LATE if keys.can_type else None
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
-            is_marked = False
+            is_marked, first = False, 0
             while True:
                 gateway, details = _ask(gateway, name, pid)
                 calls.see(*desks.look(watching))
                 if is_marked:
                     keys.forget()
-                live.update(_screen(gateway, details, calls.shown(*console.size)), refresh=True)
+                waiting = calls.shown(*console.size)
+                shown = _screen(gateway, details, waiting, console.size, first)
+                live.update(shown, refresh=True)
                 key = keys.within(every)
                 if key in ("q", "Q", "\x1b"):
                     return
                 is_marked = calls.press(key, desks.decide)
+                if key in _SCROLL and not is_marked and not isinstance(details, str):
+                    count = len(_lines(details, console.width)) - 1
+                    last = count - _room(waiting, *console.size)
+                    first = max(0, min(first + _SCROLL[key], last))
     except KeyboardInterrupt:
         return
     finally:
@@ -198,23 +212,53 @@ def _ask(
 
 
 def _screen(
-    gateway: control.Gateway | None, details: Mapping[str, Any] | str, calls: Sequence[RenderableType]
+    gateway: control.Gateway | None,
+    details: Mapping[str, Any] | str,
+    calls: Sequence[RenderableType],
+    size: tuple[int, int],
+    first: int,
 ) -> RenderableType:
-    from rich.box import SIMPLE_HEAD
+    """The calls that wait, and as much of the table as fits, from its line `first` on."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     if isinstance(details, str):
         return Group(Text(one_line(details)), Text(_KEYS, style="dim"))
+    width, height = size
+    (title, _), *lines = _lines(details, width)
+    room = _room(calls, width, height)
+    first = max(0, min(first, len(lines) - room))
+    keys = _KEYS
+    if len(lines) > room:
+        keys += f"; arrows, space and b scroll: {first + 1} to {first + room} of {len(lines)} lines"
     head = f"gateway {gateway.pid}" if gateway is not None else "gateway"
-    grid = Table(box=SIMPLE_HEAD, expand=True)
-    for title in HEAD:
-        grid.add_column(title, justify="right" if title in _RIGHT else "left", no_wrap=True)
-    for row in table(details):
+    seen = [Text(text, style=style, no_wrap=True) for text, style in lines[first : first + room]]
+    top = Text(f"{head}: {summary(details)}", no_wrap=True, overflow="ellipsis")
+    return Group(*calls, top, Text(title, style="bold", no_wrap=True), *seen, Text(keys, style="dim"))
+
+
+def _room(calls: Sequence[RenderableType], width: int, height: int) -> int:
+    """The lines of the table that fit below the calls, besides its header and what stands around it."""
+    return max(1, height - sum(1 + len(str(call)) // width for call in calls) - 4)
+
+
+def _lines(details: Mapping[str, Any], width: int) -> list[tuple[str, str]]:
+    """The table for a window so wide, each line with its style. Below a server stands why it waits or failed."""
+    rows = table(details, most=2_000)
+    shown = len(HEAD) - 1 if width >= _WIDE else HEAD.index("memory")
+    heads = [row[:shown] for row in (HEAD, *rows)]
+    widths = [max(len(row[place]) for row in heads) for place in range(shown)]
+    lines: list[tuple[str, str]] = []
+    for row, cells in zip((HEAD, *rows), heads, strict=True):
+        padded = (
+            text.rjust(wide) if head in _RIGHT else text.ljust(wide)
+            for head, text, wide in zip(HEAD, cells, widths, strict=False)
+        )
         style = _COLOURS.get(row[1], "")
-        grid.add_row(*(Text(text, style=style if place == 1 else "") for place, text in enumerate(row)))
-    return Group(*calls, Text(f"{head}: {summary(details)}"), grid, Text(_KEYS, style="dim"))
+        lines.append(("  ".join(padded).rstrip(), style))
+        if row is not HEAD and row[-1]:
+            lines += [(line, style) for line in wrap(f"    {row[-1]}", width)]
+    return lines
 
 
 class NoKeyboard:
