@@ -195,6 +195,8 @@ class Paced:
     ) -> None:
         self.last_heard = 0.0
         self.protocol_version: str | None = None
+        self.beside: str | None = None
+        self.may_speak_both = False
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self.heard: list[tuple[float, str, str | None]] = []

@@ -70,6 +70,7 @@ class Watched:
 
     def __init__(self, carrier: Any) -> None:
         self.carrier = carrier
+        self.may_speak_both: bool = carrier.may_speak_both
         self.deliver, self.listen, self.leave = carrier.deliver, carrier.listen, carrier.leave
         self.faults: list[ExchangeFault] = []
 

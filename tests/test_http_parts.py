@@ -334,6 +334,7 @@ class Scripted:
 
     def __init__(self, carry: Callable[[Attempt], Awaitable[None]]) -> None:
         self._carry = carry
+        self.may_speak_both = False
         self.delivered: list[Any] = []
         self.listened = 0
 

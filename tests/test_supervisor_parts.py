@@ -803,7 +803,12 @@ def test_each_reason_that_a_server_cannot_be_used_refuses_with_its_own_code_and_
     for found, use, code, words in (
         (defined(ServerDefinition("a"), problem), Use.BROKEN, "server_untrusted", "cannot be used: f: mcp"),
         (defined(ServerDefinition("a", disabled=True), problem), Use.BROKEN, "server_untrusted", "is bad"),
-        (defined(ServerDefinition("a", disabled=True)), Use.DISABLED, "server_disabled", "greenroom enable a"),
+        (
+            defined(ServerDefinition("a", disabled=True)),
+            Use.DISABLED,
+            "server_disabled",
+            "greenroom enable a",
+        ),
         (removed("a"), Use.REMOVED, "server_not_connected", "Add it again"),
         (drained("a"), Use.DOWN, "server_not_connected", "was drained"),
         (needs_login("a", "no token"), Use.NEEDS_LOGIN, "auth_required", "no token"),

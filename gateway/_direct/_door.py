@@ -162,7 +162,8 @@ class Direct:
     def _call(self, job: Job) -> None:
         plain = job.plain
         name = answers.text_of(job, "name") if plain is None else plain.name
-        target = self._shown.tool(name)
+        # What a call may name is a matter of the index alone, whoever else is shown the same.
+        target = (self._own or self._common.shown).tool_in(self._room.index, name)
         if target is None:
             self._call_unlisted(name, job)
         else:

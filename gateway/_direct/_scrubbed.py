@@ -23,6 +23,7 @@ class Scrubbed:
     result: bytes
     protocol_version: str | None
     error: None = None
+    met_a_start: bool = False
 
     def cancel(self) -> None:
         pass

@@ -91,7 +91,10 @@ class Shown:
 
     def tool(self, name: str) -> Target | None:
         """A tool that is shown under this very name."""
-        index = self._room.index
+        return self.tool_in(self._room.index, name)
+
+    def tool_in(self, index: Index, name: str) -> Target | None:
+        """The same, in the index as its caller sees it now."""
         if index is not self._index:
             self._index, self._found = index, {}
         target = self._found.get(name)
