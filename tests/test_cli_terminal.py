@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from greenroom.gateway._cli import _common, _look, _tables
+from greenroom.gateway._cli import _common, _look, _refresh, _tables
 from greenroom.gateway._cli._main import run
 from greenroom.protocol.status import ServerStatus, json_of
 
@@ -115,3 +116,30 @@ def test_a_command_in_a_text_stays_on_one_line() -> None:
     for width in range(30, 80):
         text = "Not known yet: postgres. To see why: greenroom explain postgres, and then again and again"
         assert "greenroom explain postgres" in _tables.prose(text, width)
+
+
+def test_refresh_writes_one_line_again_and_takes_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "60")
+    slow = {"name": "slow", "state": "waiting", "waitsFor": "installing for 3 s", "lastLine": "x" * 99}
+    known = {"name": "a", "state": "known", "tools": 2}
+    progress = _refresh.Progress()
+    assert not progress.tell([known, slow])
+    assert progress.tell([known, {"name": "slow", "state": "known", "tools": 1}])
+    assert "1 of 2 done: slow installing for 3 s" in screen.getvalue()
+    assert "\n" not in screen.getvalue()
+    assert screen.getvalue().endswith("\r\x1b[2K")
+    assert max(map(len, screen.getvalue().split("\x1b[2K"))) <= 61
+
+
+def test_refresh_ends_with_a_total(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"name": "a", "state": "known", "tools": 2}, {"name": "b", "state": "failed", "failure": "no"}]
+    monkeypatch.setattr(_refresh, "running_gateway", lambda *_: SimpleNamespace(pid=7))
+    monkeypatch.setattr(_refresh, "_through", lambda *_: rows)
+    assert run(["refresh"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == ["✓ a: 2 tools", "✗ b: no"], "what a pipe gets is as it was"
+    assert shown.err.splitlines()[-1] == "greenroom: 1 of 2 servers answered, 2 tools"

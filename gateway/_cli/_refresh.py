@@ -1,11 +1,13 @@
 """`refresh`: start servers whose tools are unknown once, and read what they have.
 
 It uses the running gateway, whose clients have the result at once. Without a gateway it opens a room of its own and
-fills the cache. Progress goes to stderr; the answer is one line for each server.
+fills the cache. Progress and a total go to stderr; the answer is one line for each server.
 """
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -18,6 +20,7 @@ from ...protocol.plain_text import one_line
 from ...protocol.slices import finish
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show
 from ._complete import complete_servers
+from ._tables import on_terminal
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -41,6 +44,8 @@ def refresh_command(server: str | None, config_path: Path | None, pid: int | Non
         origin = {"source": "gateway", "pid": gateway.pid}
         rows = _through(gateway, server)
     show("\n".join(_lines(rows)), {"servers": rows, **origin}, as_json)
+    if len(rows) > 1 and not as_json:
+        say(_total(rows))
     return int(any(row["state"] == "failed" for row in rows))
 
 
@@ -77,10 +82,22 @@ class Progress:
 
     def tell(self, rows: list[dict[str, Any]]) -> bool:
         """Print what has changed. True when there is no server left to wait for."""
+        if on_terminal(sys.stderr):
+            return self._draw(rows)
         for row in rows:
             if row["state"] == "waiting":
                 self._tell(row)
         return all(row["state"] != "waiting" for row in rows)
+
+    @staticmethod
+    def _draw(rows: list[dict[str, Any]]) -> bool:
+        """One line that is written again and again, and taken away at the end."""
+        waiting = [row for row in rows if row["state"] == "waiting"]
+        doing = (f"{row['name']} {row['waitsFor']} {row['lastLine'] or ''}".rstrip() for row in waiting)
+        line = f"{len(rows) - len(waiting)} of {len(rows)} done: {'; '.join(doing)}" if waiting else ""
+        width = max(20, shutil.get_terminal_size().columns - 1)
+        click.echo(f"\r\x1b[2K{one_line(line, width)}", nl=False, err=True, color=True)
+        return not waiting
 
     def _tell(self, row: Mapping[str, Any]) -> None:
         now, words = time.monotonic(), str(row["waitsFor"])
@@ -99,3 +116,9 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
             yield f"✓ {row['name']}: {row['tools']} tool{'' if row['tools'] == 1 else 's'}"
         else:
             yield one_line(f"✗ {row['name']}: {row['failure']}")
+
+
+def _total(rows: list[dict[str, Any]]) -> str:
+    known = [row["tools"] for row in rows if row["state"] == "known"]
+    count = f"{sum(known)} tool{'' if sum(known) == 1 else 's'}"
+    return f"{len(known)} of {len(rows)} servers answered, {count}"
