@@ -107,6 +107,19 @@ def test_every_parameter_has_a_description_and_the_or_of_words_is_said() -> None
     assert "OR'd" in parameters["search"]["description"]
 
 
+def test_no_parameter_is_required_of_an_agent_that_requires_what_is_not_nullable() -> None:
+    """As smolagents' agents do: `make world` plays one."""
+    parameters = DEFINITION["inputSchema"]["properties"]
+    assert all(parameter["nullable"] is True for parameter in parameters.values())
+    assert "required" not in DEFINITION["inputSchema"]
+
+
+@pytest.mark.parametrize("given", [{}, {"search": "pulls"}, {"describe": "clock_now"}, {"server": "clock"}])
+def test_null_counts_as_absent_for_every_parameter(given: dict[str, Any]) -> None:
+    nulls = dict.fromkeys(DEFINITION["inputSchema"]["properties"])
+    assert asked(FakeRoom(), **(nulls | given)) == asked(FakeRoom(), **given)
+
+
 def test_status_has_a_line_for_every_server_in_config_order() -> None:
     room = FakeRoom()
     room.rows["fresh"] = {"failed_ago": 12.4, "failure": "exited with code 3"}

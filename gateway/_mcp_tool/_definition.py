@@ -4,8 +4,11 @@ The definition is a constant. It names no servers and carries no counts. So it c
 250 tokens, counted as four characters each) for one server or for a thousand, never changes while a client
 holds it, and needs no `list_changed`.
 
-Each parameter has a description of a few words. Search says in its own that words are OR'd. Defaults are not
-declared: the answers say how to get the next page.
+Each parameter has a description, mostly of one word, since there is room for no more. Search says in its own that
+words are OR'd. Defaults are not declared: the answers say how to get the next page.
+
+Each parameter is also declared `nullable`, which is OpenAPI's word and means nothing in JSON Schema. Some agents
+require every parameter that is not declared so, and could not call the tool at all. Null counts as absent.
 
 The parameters of a request decide its mode, in this order: tool, connect, describe, promote, instructions,
 search, output, server. A request with none of them asks for the status. Models like to fill in every parameter
@@ -34,33 +37,29 @@ MOST_LINES: Final = 500  # on a page of a list or of the status
 MAX_REGEX: Final = 256
 
 
-def _text_parameter(meaning: str) -> Mapping[str, str]:
-    return {"type": "string", "description": meaning}
+def _parameter(meaning: str, kind: str = "string") -> Mapping[str, Any]:
+    return {"type": kind, "description": meaning, "nullable": True}
 
 
 DEFINITION: Final[Mapping[str, Any]] = {
     "name": NAME,
-    "description": (
-        "Find and use MCP tools. Give one of tool, connect, describe, "
-        "promote, instructions, search, output, server; none: status. "
-        'E.g. mcp({search:"issue"}), mcp({tool:"add",args:{a:1}}).'
-    ),
+    "description": "Find MCP tools by search, call by tool+args; {}: status",
     "inputSchema": {
         "type": "object",
         "properties": {
-            "tool": _text_parameter("tool to call"),
-            "args": {"type": "object", "description": "or JSON text"},
-            "connect": _text_parameter("server to start"),
-            "describe": _text_parameter("tool to show"),
-            "promote": _text_parameter("tool to list"),
-            "instructions": _text_parameter("of a server"),
-            "search": _text_parameter("words, OR'd"),
-            "regex": {"type": "boolean", "description": "search is one"},
-            "includeSchemas": {"type": "boolean", "description": "false: short"},
-            "limit": {"type": "integer", "description": "page size"},
-            "offset": {"type": "integer", "description": "skip"},
-            "output": _text_parameter("its id"),
-            "server": _text_parameter("to list or look in"),
+            "tool": _parameter("to call"),
+            "args": _parameter("of tool", "object"),
+            "connect": _parameter("server"),
+            "describe": _parameter("tool"),
+            "promote": _parameter("tool"),
+            "instructions": _parameter("server"),
+            "search": _parameter("OR'd words"),
+            "regex": _parameter("search", "boolean"),
+            "includeSchemas": _parameter("search", "boolean"),
+            "limit": _parameter("page", "integer"),
+            "offset": _parameter("skip", "integer"),
+            "output": _parameter("id"),
+            "server": _parameter("name"),
         },
     },
 }

@@ -93,8 +93,10 @@ def _server_lines(gathered: Gathered) -> list[str]:
 def _client_lines(rows: Sequence[ClientRow]) -> list[str]:
     if not rows:
         return []
-    lines = ["| client | version | at both doors |", "|---|---|---|"]
-    return lines + [f"| {row.name} | `{row.pins}` | {'; '.join(row.problems) or 'works'} |" for row in rows]
+    lines = ["| client | version | played | at both doors |", "|---|---|---|---|"]
+    return lines + [
+        f"| {row.name} | `{row.pins}` | {row.played} | {'; '.join(row.problems) or 'works'} |" for row in rows
+    ]
 
 
 def _suite_lines(rows: Sequence[SuiteRow]) -> list[str]:

@@ -62,6 +62,7 @@ SCENES: Mapping[str, tuple[tuple[str, ...], tuple[Line, ...]]] = {
 class ClientRow:
     name: str
     pins: str
+    played: str
     problems: list[str] = attrs.field(factory=list[str])
 
 
@@ -74,7 +75,7 @@ async def play_clients(clients: Sequence[Client], folder: Path) -> list[ClientRo
 
 
 async def _play(client: Client, config: Path, folder: Path) -> ClientRow:
-    row = ClientRow(client.name, " ".join(client.pins))
+    row = ClientRow(client.name, " ".join(client.pins), client.played)
     try:
         home = install("clients", client.name, client.index, client.pins)
     except InstallFailed as error:

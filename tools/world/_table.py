@@ -33,13 +33,15 @@ class Server:
 @attrs.frozen
 class Client:
     """One real client: the packages it needs, and its script in `clients/`. `refusals`: how it shows a tool's error:
-    "flag" (a field or an exception) or "text" (only the text)."""
+    "flag" (a field or an exception) or "text" (only the text). `played`: what of it makes the calls; an agent, with a
+    model that says what it is told to, also checks them as it would a real model's."""
 
     name: str
     index: str
     pins: tuple[str, ...]
     script: str
     refusals: str = "flag"
+    played: str = "tools"
     core: bool = False
 
 
@@ -193,6 +195,7 @@ CLIENTS: tuple[Client, ...] = (
         ("smolagents[mcp]==1.26.0", "mcp==1.30.0"),
         "smolagents_client.py",
         refusals="text",
+        played="agent",
     ),
     Client("OpenAI Agents", "pypi", ("openai-agents==0.24.0",), "openai_agents_client.py"),
     Client("Google ADK", "pypi", ("google-adk[mcp]==2.13.0",), "google_adk_client.py"),
