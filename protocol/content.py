@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 import attrs
 
 from .json_text import SaidLater, writing
+from .plain_text import counted
 from .slices import Pace, Slices
 
 Block = dict[str, Any]
@@ -311,7 +312,7 @@ def _next_page(more: Callable[[int], str] | None, offset: int) -> str:
 
 
 def _notice(stats: Stats, path: str | None, error: str, more: str) -> str:
-    what = f"original {stats.original_lines} lines / {stats.original_bytes / 1024:.1f} KiB"
+    what = f"original {counted(stats.original_lines, 'line')} / {stats.original_bytes / 1024:.1f} KiB"
     if path is None and not error:
         return f"[MCP text output truncated: {what}.]"
     if path is None:

@@ -299,8 +299,9 @@ class Busy(CallError):
         why: str = "",
     ) -> None:
         who = f'Server "{server}"' if server else "The room"
+        calls = "1 call" if in_flight == 1 else f"{in_flight} calls"
         super().__init__(
-            f"{who} is busy: {in_flight} calls in flight, {queued} queued, the oldest for "
+            f"{who} is busy: {calls} in flight, {queued} queued, the oldest for "
             f"{oldest_age:.1f}s{'; ' + why if why else ''}. Retry in {retry_after:.1f}s.",
             server=server,
         )

@@ -39,6 +39,11 @@ _JOINED: Final = re.compile(
 )
 
 
+def counted(count: int, what: str) -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """`text` without characters that a terminal obeys or hides; line breaks stay."""
     if text.isascii() and text.isprintable():

@@ -17,6 +17,8 @@ from .content import (
     to_blocks,
     to_resource_blocks,
 )
+from .errors import BadArguments, CallError, RemoteError, ToolFailed
+from .jsonrpc import METHOD_NOT_FOUND
 from .plain_text import unhidden
 from .schema_text import parameters_text
 from .slices import Slices
@@ -76,13 +78,20 @@ def showing(
 
 
 def expected_parameters(target: Called | None, message: str = "") -> str:
-    """The parameters that the tool expects: the end of the text of every failed call. Empty if `message` has them
-    already, as the error of a gateway behind this one does."""
+    """The parameters that the tool expects: the end of the text of a failed call whose arguments may be at fault. Empty
+    if `message` has them already, as the error of a gateway behind this one does."""
     if target is None or _EXPECTED in message:
         return ""
     if target.kind == "resource":
         return f"{_EXPECTED}(no parameters)"
     return _EXPECTED + unhidden(parameters_text(target.input_schema))
+
+
+def arguments_may_be_at_fault(error: CallError) -> bool:
+    """Whether other arguments may help. A server may refuse arguments with any code but that of a method it lacks."""
+    if isinstance(error, RemoteError):
+        return error.rpc_code != METHOD_NOT_FOUND
+    return isinstance(error, BadArguments | ToolFailed) or error.code == "invalid_args"
 
 
 def _is_read(target: Called | None, result: Mapping[str, Any]) -> bool:

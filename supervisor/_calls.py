@@ -190,7 +190,7 @@ class Calls:
     async def _told_of(self, call: ToolCall, own: OwnTool | None) -> Told:
         """Run one call of a model. The model is told every error, but not a cancellation."""
         from ..protocol.chat import Told
-        from ..protocol.shown import expected_parameters
+        from ..protocol.shown import arguments_may_be_at_fault, expected_parameters
 
         if call.problem:
             return Told.failed(call, call.problem)
@@ -201,7 +201,7 @@ class Calls:
                 target, running = await self._start(call.name, call.arguments, None)
                 result = await self._result(target, await running.wait(), Scrub.MCP)
         except CallError as error:
-            found = self.index.get(call.name)
+            found = self.index.get(call.name) if arguments_may_be_at_fault(error) else None
             return Told.failed(call, error.message + expected_parameters(found, error.message))
         settings = self._caller.live.context.settings
         blocks = result.for_model(max_bytes=settings.output_max_bytes, max_lines=settings.output_max_lines)

@@ -122,7 +122,7 @@ def test_commands_reach_it_over_a_private_socket_that_goes_with_it(
         assert run(["tools", "clock", *where]) == 0
         assert capsys.readouterr().out == "clock_now\nTotal: 1 tools\n"
         assert run(["search", "issue", "--limit", "1", *where]) == 0
-        assert "1 of 2 — offset: 1 for more" in capsys.readouterr().out
+        assert "1 of 2 — add --offset 1 for more" in capsys.readouterr().out
         assert run(["describe", "github_create_issue", *where]) == 0
         assert "title (string) *required*" in capsys.readouterr().out
         assert run(["call", "clock_now", "zone=UTC", *where]) == 0

@@ -176,7 +176,7 @@ def test_it_says_so_when_the_rest_could_not_be_saved() -> None:
     guarded = guard([text_block("a" * 2048)], max_bytes=1024)
     (block,) = guarded.cut(error="disk full").blocks
 
-    notice = "original 1 lines / 2.0 KiB. Full output could not be saved: disk full]"
+    notice = "original 1 line / 2.0 KiB. Full output could not be saved: disk full]"
     assert block["text"].endswith(f"\n\n[MCP text output truncated: {notice}")
     assert len(block["text"]) == 1024
 

@@ -109,13 +109,13 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
     (
         errors.Busy("a", in_flight=1, queued=2, oldest_age=3.25, retry_after=4.75, why="full"),
         "server_busy",
-        'Server "a" is busy: 1 calls in flight, 2 queued, the oldest for 3.2s; full. Retry in 4.8s.',
+        'Server "a" is busy: 1 call in flight, 2 queued, the oldest for 3.2s; full. Retry in 4.8s.',
         {**OF_A, "in_flight": 1, "queued": 2, "oldest_age": 3.25, "retry_after": 4.75},
     ),
     (
         errors.Busy("a", in_flight=1, queued=2, oldest_age=3.25, retry_after=4.75),
         "server_busy",
-        'Server "a" is busy: 1 calls in flight, 2 queued, the oldest for 3.2s. Retry in 4.8s.',
+        'Server "a" is busy: 1 call in flight, 2 queued, the oldest for 3.2s. Retry in 4.8s.',
         {**OF_A, "in_flight": 1, "queued": 2, "oldest_age": 3.25, "retry_after": 4.75},
     ),
     (errors.ServerDown("down", server="a"), "server_not_connected", "down", OF_A),

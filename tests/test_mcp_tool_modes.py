@@ -17,6 +17,7 @@ from greenroom.gateway._jobs import Job
 from greenroom.gateway._mcp_tool import (
     DEFINITION,
     FOR_META,
+    FOR_PEOPLE,
     CatalogueReader,
     McpTool,
     Mode,
@@ -32,18 +33,24 @@ from greenroom.protocol.config import Scrub
 from greenroom.protocol.errors import (
     UNTRUSTED,
     ApprovalDenied,
+    BadArguments,
     Busy,
     CallError,
     CallTimeout,
     ConnectFailed,
+    Drained,
+    InputRefused,
     NeedsAuth,
     Problem,
+    ProtocolFault,
     Reach,
     RemoteError,
     RoomClosed,
     ServerDown,
+    ServerLost,
     SessionNeeded,
     TaskNeeded,
+    ToolChanged,
     Unavailable,
     UnknownServer,
     UsageError,
@@ -455,11 +462,78 @@ def test_an_rpc_error_and_a_timeout_are_failed_calls_that_say_how_far_they_got()
         CallTimeout(f"No answer in 60s; {Reach.SENT.words}.", server="github", reach=Reach.SENT, timeout=60)
     )
     text = sink.results[0]["content"][0]["text"]
-    assert text.startswith(
-        "Failed to call tool: No answer in 60s; the call was sent and may have run.\n\nExpected"
-    )
+    assert text == "Failed to call tool: No answer in 60s; the call was sent and may have run."
     assert sink.results[0]["_meta"]["greenroom/details"]["reach"] == "sent"
     assert sink.results[0]["isError"] is True
+
+
+ENDS = [
+    (RemoteError("Bad title", server="github", rpc_code=-32602), True),
+    (RemoteError("Bad title", server="github", rpc_code=-32603), True),
+    (BadArguments("The arguments cannot be written.", server="github"), True),
+    (RemoteError("Method not found", server="github", rpc_code=-32601), False),
+    (ServerLost("It exited.", server="github", reach=Reach.SENT), False),
+    (CallTimeout("No answer in 60s.", server="github", reach=Reach.SENT, timeout=60), False),
+    (ServerDown('"github" is down.', server="github"), False),
+    (CallError("It is disabled.", server="github"), False),
+    (ProtocolFault("the answer is not a result object", server="github", reach=Reach.ANSWERED), False),
+    (ToolChanged("It has changed.", server="github"), False),
+    (Drained("It was drained.", server="github"), False),
+    (InputRefused("It asked and was not answered.", server="github", reach=Reach.ANSWERED), False),
+]
+
+
+@pytest.mark.parametrize(("error", "may_be"), ENDS, ids=lambda each: type(each).__name__)
+def test_expected_parameters_are_shown_only_where_the_arguments_can_be_at_fault(
+    error: CallError, may_be: bool
+) -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="github_create_issue")
+    room.calls[0].fail(error)
+    assert ("Expected parameters" in sink.results[0]["content"][0]["text"]) is may_be
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"seach": "issue"}, 'Unknown parameter "seach"; did you mean "search"?'),
+        ({"include_schemas": False, "search": "x"}, 'did you mean "includeSchemas"?'),
+        ({"tool": "github_create_issue", "title": "x"}, "goes into `args`"),
+        ({"zzz": 1, "yyy": 2}, 'Unknown parameters "zzz", "yyy".'),
+        ({"k" * 2_000_000: 1}, "Unknown parameter"),
+        ({f"k{number}": 1 for number in range(999)}, "and 994 more"),
+    ],
+)
+def test_a_parameter_that_the_tool_does_not_have_is_named_and_nothing_is_done(
+    given: dict[str, Any], named: str
+) -> None:
+    room = FakeRoom()
+    text, details = asked(room, **given)
+    assert named in text
+    assert (details["error"], len(text) < 1_500, room.calls) == ("invalid_args", True, [])
+
+
+def test_a_misplaced_argument_is_answered_with_what_the_tool_expects() -> None:
+    text, _ = asked(FakeRoom(), tool="github_create_issue", title="x")
+    assert "Expected parameters:\ntitle (string) *required*" in text
+
+
+def test_an_unknown_parameter_that_says_nothing_does_not_matter() -> None:
+    assert asked(FakeRoom(), search="pulls", why=None, note="") == asked(FakeRoom(), search="pulls")
+
+
+def test_the_footer_of_a_page_names_the_option_that_its_reader_has() -> None:
+    room = FakeRoom()
+    ask_for = parse_request({"search": "", "server": "github", "limit": 1})
+    assert CatalogueReader(room).answer(ask_for).text.endswith("offset: 1 for more")
+    assert CatalogueReader(room, hints=FOR_PEOPLE).answer(ask_for).text.endswith("add --offset 1 for more")
+
+
+def test_one_of_a_thing_is_said_in_the_singular() -> None:
+    room = FakeRoom()
+    room.config = attrs.evolve(room.config, servers={"clock": room.config.servers["clock"]}, broken={})
+    room.learn("clock", NOW)
+    assert asked(room)[0].splitlines()[0] == "MCP: 1/1 server, 1 tool"
 
 
 def test_a_server_in_backoff_is_refused_as_unavailable() -> None:

@@ -190,7 +190,15 @@ def test_a_profile_may_show_it(backend: str) -> None:
     run_virtual(backend, body)
 
 
+def test_whatever_is_not_required_is_nullable_for_agents_that_require_the_rest() -> None:
+    for schema in (each["inputSchema"] for each in definitions()):
+        optional = schema["properties"].keys() - {*schema.get("required", ())}
+        assert {name for name, each in schema["properties"].items() if each.get("nullable")} == optional
+
+
 def test_parameters_that_are_filled_in_with_nothing_count_as_absent() -> None:
+    with pytest.raises(UsageError, match=r'"querry"; did you mean "query"\?'):
+        parse_meta("mcp_discover", {"querry": "time"})
     status = parse_meta("mcp_discover", {"query": "", "server": "", "output": "", "limit": None})
     assert status == parse_meta("mcp_discover", {})
     assert parse_meta("mcp_provision", {"intent": "x", "context": "", "autoProvision": None}) == Provision(

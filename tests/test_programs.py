@@ -273,6 +273,21 @@ def test_a_model_s_calls_are_answered_in_its_order_as_openai_takes_them(
     run_virtual(backend, body)
 
 
+def test_a_model_is_not_shown_parameters_when_its_call_was_late(backend: str) -> None:
+    async def never(_call: object) -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    async def body() -> None:
+        async with open_room({"a": FakeServer(handler=never)}, requestTimeoutMs=1_000) as room:
+            await room.connect("a")
+            (said,) = await room.run_tool_calls([openai(1, "a_echo", "{}")], format="openai")
+            assert "did not answer" in said["content"]
+            assert "Expected parameters" not in said["content"]
+
+    run_virtual(backend, body)
+
+
 def test_the_items_of_a_response_are_answered_by_items(backend: str) -> None:
     items = [
         {"type": "reasoning", "summary": []},

@@ -130,7 +130,10 @@ def test_what_is_over_a_bound_is_cut_with_its_images_kept_and_its_size_told(
     assert image == IMAGE
     size = len(said.encode(errors="replace"))
     lines = said.count("\n") + 1
-    assert f"[MCP text output truncated: original {lines} lines / {size / 1024:.1f} KiB. " in cut["text"]
+    assert (
+        f"[MCP text output truncated: original {lines} line{'s' * (lines > 1)} / {size / 1024:.1f} KiB. "
+        in cut["text"]
+    )
     assert "Full text saved to: /f — use read with offset/limit or grep to inspect.]" in cut["text"]
 
 
@@ -156,4 +159,4 @@ def test_what_was_cut_says_how_much_is_left_and_where_the_rest_begins() -> None:
     failed = whole.cut(error="no disk").blocks[0]["text"]
     assert failed.endswith("Full output could not be saved: no disk]")
     plain = whole.cut().blocks[0]["text"]
-    assert plain.endswith("[MCP text output truncated: original 1 lines / 0.6 KiB.]")
+    assert plain.endswith("[MCP text output truncated: original 1 line / 0.6 KiB.]")

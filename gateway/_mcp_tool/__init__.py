@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..._first_use import first_use
 from ._answer import Answer
-from ._definition import DEFINITION, NAME, Mode, Request, kind_of, parse_args, parse_request
+from ._definition import DEFINITION, NAME, Mode, Request, kind_of, parse_args, parse_request, refuse_unknown
 from ._hints import FOR_META, FOR_MODELS, FOR_PEOPLE, Hints
 from ._reader import CatalogueReader
 
@@ -59,6 +59,7 @@ __all__ = [
     "parse_args",
     "parse_request",
     "reading_call",
+    "refuse_unknown",
 ]
 
 __getattr__ = first_use(__name__, _HOMES)

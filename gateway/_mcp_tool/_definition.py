@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final, cast
 
 import attrs
 
+from ...protocol.config_readers import did_you_mean
 from ...protocol.errors import UsageError
 
 NAME: Final = "mcp"
@@ -35,6 +36,8 @@ PAGE: Final = 12
 MOST_MATCHES: Final = 100  # on a page
 MOST_LINES: Final = 500  # on a page of a list or of the status
 MAX_REGEX: Final = 256
+_SHOWN_KEY: Final = 64  # characters of the name of a parameter that we do not have
+_MOST_UNKNOWN: Final = 5  # such parameters in one sentence
 
 
 def _parameter(meaning: str, kind: str = "string") -> Mapping[str, Any]:
@@ -63,6 +66,9 @@ DEFINITION: Final[Mapping[str, Any]] = {
         },
     },
 }
+
+
+_PARAMETERS: Final = frozenset(DEFINITION["inputSchema"]["properties"])
 
 
 class Mode(enum.Enum):
@@ -111,6 +117,7 @@ def parse_request(arguments: Mapping[str, Any]) -> Request:
 
     Raises `UsageError` (code `invalid_args`), which names the wrong parameter and what was expected.
     """
+    refuse_unknown(arguments, _PARAMETERS)
     mode, subject = _mode_of(arguments)
     if mode is Mode.CALL:  # the hot path: no other parameter matters to a call
         return Request(mode, subject, _text(arguments, "server"), parse_args(arguments.get("args")))
@@ -129,6 +136,23 @@ def parse_request(arguments: Mapping[str, Any]) -> Request:
         limit=min(most, max(1, _number(arguments, "limit", usual))),
         offset=max(0, _number(arguments, "offset", 0)),
     )
+
+
+def refuse_unknown(arguments: Mapping[str, Any], known: Set[str]) -> None:
+    """Raise `UsageError` (code `invalid_args`) for a parameter that our tool does not have, because what it was to say
+    would be lost. One that says nothing (null or empty text) does not matter."""
+    if arguments.keys() <= known:
+        return
+    unknown = [key[:_SHOWN_KEY] for key in arguments if key not in known and arguments[key] not in (None, "")]
+    if not unknown:
+        return
+    named = ", ".join(f'"{key}"{did_you_mean(key, known)}' for key in unknown[:_MOST_UNKNOWN])
+    more = f" and {len(unknown) - _MOST_UNKNOWN} more" if len(unknown) > _MOST_UNKNOWN else ""
+    head = f"Unknown {'parameter' if len(unknown) == 1 else 'parameters'} {named}{more}"
+    step = (
+        " What a tool is called with goes into `args`." if "args" in known and arguments.get("tool") else ""
+    )
+    raise _invalid(f"{head}{'' if head.endswith('?') else '.'} Known: {', '.join(sorted(known))}.{step}")
 
 
 def parse_args(args: Any) -> Mapping[str, Any] | None:

@@ -27,6 +27,7 @@ class Hints:
     mend: str  # and about one that failed
     log_in: str = "To log in: greenroom auth {typed}"
     call: str = 'mcp({{ tool: "{tool}" }})'
+    more: str = "offset: {offset} for more"  # below a list
     page: str = 'mcp({{ output: "{output}", offset: {offset} }})'  # the next part of a long text
 
     def to_connect(self, server: str) -> str:
@@ -40,6 +41,9 @@ class Hints:
 
     def to_call(self, tool: str) -> str:
         return self.call.format(tool=tool)
+
+    def for_more(self, offset: int) -> str:
+        return self.more.format(offset=offset)
 
     def next_page(self, output: str, offset: int) -> str:
         return self.page.format(output=output, offset=offset)
@@ -78,4 +82,5 @@ FOR_PEOPLE: Final = Hints(
     instructions='a client\'s mcp({{ instructions: "{server}" }}) has all of them',
     learn="To start them once and read what they have: greenroom refresh",
     mend="To try again: `greenroom refresh {typed}`. To see why: greenroom explain {typed}",
+    more="add --offset {offset} for more",
 )

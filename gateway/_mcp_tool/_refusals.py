@@ -25,7 +25,7 @@ from ...protocol.errors import (
     some_of,
 )
 from ...protocol.jsonrpc import METHOD_NOT_FOUND
-from ...protocol.shown import expected_parameters
+from ...protocol.shown import arguments_may_be_at_fault, expected_parameters
 from ._answer import Answer
 from ._hints import Hints
 from ._unknown import details as unknown_details
@@ -184,7 +184,8 @@ def failed_call(error: CallError, target: Target | None) -> Answer:
     if isinstance(error, RemoteError) and error.rpc_code == METHOD_NOT_FOUND and not said.startswith(_FAILED):
         said = f'server "{error.server}" does not have this (it answered: {said})'
     message = said if said.startswith(_FAILED) else f"{_FAILED} {said}"
-    return Answer.of(message + expected_parameters(target, message), **details)
+    expected = expected_parameters(target, message) if arguments_may_be_at_fault(error) else ""
+    return Answer.of(message + expected, **details)
 
 
 def _call_details(error: CallError, target: Target | None) -> dict[str, Any]:

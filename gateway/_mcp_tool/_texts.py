@@ -15,6 +15,7 @@ import attrs
 
 from ...protocol.lifecycle import State
 from ...protocol.pinning import changed_in_words
+from ...protocol.plain_text import counted
 from ...protocol.schema_text import parameters_text
 from ...protocol.slices import Pace, Slices
 from ...protocol.status import about
@@ -101,7 +102,7 @@ def status(
     total = sum(row.tool_count or 0 for row in rows if not row.disabled)
     if pace.due(len(rows) // _SEEN):
         yield
-    head = f"MCP: {connected}/{len(rows) - disabled} servers, {total} tools"
+    head = f"MCP: {connected}/{counted(len(rows) - disabled, 'server')}, {counted(total, 'tool')}"
     head += f" ({disabled} disabled)" if disabled else ""
     wanted: list[tuple[ServerStatus, Line]] = []
     for number, row in enumerate(rows[offset:] if limit is None else rows[offset : offset + limit]):
@@ -110,7 +111,7 @@ def status(
             yield
     shown = bounds.fitting([f"{line.mark} {row.server} ({line.note})" for row, line in wanted])
     page = _Page(offset, len(shown), len(rows))
-    text = [head, "", *shown, *page.footer()]
+    text = [head, "", *shown, *page.footer(hints)]
     text += ["", hints.overview] if rows else ["No servers are configured."]
     return Answer.of(
         "\n".join(text),
@@ -136,11 +137,11 @@ class _Page:
         end = self.offset + self.shown
         return end if end < self.total else None
 
-    def footer(self) -> list[str]:
+    def footer(self, hints: Hints) -> list[str]:
         """The lines below a list that say how to get the rest; none when everything is shown."""
         if self.shown == self.total:
             return []
-        more = "" if self.next_offset is None else f" — offset: {self.next_offset} for more"
+        more = "" if self.next_offset is None else f" — {hints.for_more(self.next_offset)}"
         return ["", f"{self.shown} of {self.total}{more}"]
 
     def details(self) -> dict[str, Any]:
@@ -169,7 +170,7 @@ def _counted(row: ServerStatus) -> str:
     changed = (changed_in_words(row.server, row.changed, row.flapping),) if row.changed else ()
     hidden = (f"hidden characters in {hidden_in_words(row.hidden)}",) if row.hidden else ()
     return "; ".join(
-        (_tools(row.tool_count or 0), *changed, *hidden, *map(_brief, row.problems[:MOST_PROBLEMS]))
+        (counted(row.tool_count or 0, "tool"), *changed, *hidden, *map(_brief, row.problems[:MOST_PROBLEMS]))
     )
 
 
@@ -185,10 +186,6 @@ def _incomplete(row: ServerStatus) -> list[str]:
     problems = [f"Incomplete: {_brief(problem)}" for problem in row.problems[:MOST_PROBLEMS]]
     changed = [f"Tools: {changed_in_words(row.server, row.changed, row.flapping)}"] if row.changed else []
     return ["", *changed, *problems] if changed or problems else []
-
-
-def _tools(count: int) -> str:
-    return f"{count} tool{'' if count == 1 else 's'}"
 
 
 # ---- list and instructions -----------------------------------------------------------------------------------------
@@ -219,8 +216,8 @@ def server_list(
         details["problems"] = list(row.problems)
     connected = row.state is State.CONNECTED
     if tools:
-        head = f"{server} ({_tools(len(tools))}{'' if connected else ' (not connected, cached)'}):"
-        text = [head, "", *shown, *page.footer(), *_incomplete(row), *_preview(server, entry, hints)]
+        head = f"{server} ({counted(len(tools), 'tool')}{'' if connected else ' (not connected, cached)'}):"
+        text = [head, "", *shown, *page.footer(hints), *_incomplete(row), *_preview(server, entry, hints)]
         return Answer.of("\n".join(text), **details)
     if connected:
         return Answer.of(f'Server "{server}" has no tools.', **details)
@@ -298,9 +295,13 @@ def search(
         details["unknownServers"] = unknown_details(unknown)
     if not page.total:
         return Answer.of(_nothing(query, server, connecting, unknown, hints), **details)
-    head = f'Found {_tools(page.total)} matching "{query}":' if query.strip() else f"{_tools(page.total)}:"
+    head = (
+        f'Found {counted(page.total, "tool")} matching "{query}":'
+        if query.strip()
+        else f"{counted(page.total, 'tool')}:"
+    )
     untold = ["", f"{sentence(unknown, hints)}"] if unknown else []
-    text = [head, "", between.join(shown), *untold, *seen.footer(), *_still_connecting(connecting)]
+    text = [head, "", between.join(shown), *untold, *seen.footer(hints), *_still_connecting(connecting)]
     return Answer.of("\n".join(text), **details)
 
 

@@ -18,7 +18,7 @@ import attrs
 
 from ...protocol.bounds import EXECUTE_CODE_BYTES
 from ...protocol.errors import UsageError
-from .._mcp_tool import Request, kind_of, parse_request
+from .._mcp_tool import Request, kind_of, parse_request, refuse_unknown
 
 EXECUTE: Final = "mcp_execute"
 DISCOVER: Final = "mcp_discover"
@@ -34,6 +34,8 @@ def _text(meaning: str) -> Mapping[str, str]:
 
 
 def _tool(name: str, description: str, required: list[str], **properties: Any) -> Mapping[str, Any]:
+    for parameter in properties.keys() - set(required):
+        properties[parameter] = {**properties[parameter], "nullable": True}
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if required:
         schema["required"] = required
@@ -80,6 +82,11 @@ _RUNNING: Final = _tool(
 )
 
 
+_PARAMETERS: Final = {
+    tool["name"]: frozenset(tool["inputSchema"]["properties"]) for tool in (*_SHOWN, _RUNNING)
+}
+
+
 @cache
 def can_execute() -> bool:
     """Whether the sandbox is installed."""
@@ -116,6 +123,8 @@ def parse_meta(name: str, arguments: Mapping[str, Any]) -> Request | Provision |
 
     Raises `UsageError` (code `invalid_args`), which names the wrong parameter and what was expected.
     """
+    if name in _PARAMETERS:
+        refuse_unknown(arguments, _PARAMETERS[name])
     if name == CALL:
         _require(arguments, "tool")
         return parse_request(_those(arguments, "server", "tool", "args"))
