@@ -70,7 +70,7 @@ def test_status_shows_the_processes_of_sessions(home: Path) -> None:
     with started(*GREENROOM, "serve", *where, env=environment, cwd=home) as gateway:
         gateway.greet()
         assert not gateway.mcp(tool="own_echo", args={"text": "a"}).get("isError")
-        assert "1/1 servers" in gateway.mcp()["content"][0]["text"]
+        assert "1/1 server" in gateway.mcp()["content"][0]["text"]
         done = greenroom(home, home, "status", *where)
         assert "1 of 1 connected" in done.stdout
         (row,) = json.loads(greenroom(home, home, "status", "--json", *where).stdout)["addresses"]
