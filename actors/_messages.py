@@ -87,7 +87,7 @@ def connect_failed(server: str, reason: LostReason) -> ConnectFailed:
 def login_needed(server: str, what: str) -> NeedsAuth:
     """The error for a server that wants a login; `what` is its own text."""
     return NeedsAuth(
-        f'Server "{server}" needs a login: {what}. Run: greenroom auth {shlex.quote(server)} - or set "bearerToken", '
-        '"bearerTokenEnv" or "headers" in its entry, then connect it again.',
+        f'Server "{server}" needs a login: {what}. Run: greenroom auth {shlex.quote(server)} - or set "bearerToken" '
+        'or "headers" in its entry, then connect it again.',
         server=server,
     )

@@ -33,6 +33,11 @@ ALIASES: Final = {
     "enabledTools": "includeTools",
     "workingDirectory": "cwd",
     "working_directory": "cwd",
+    "bearer_token_env_var": "bearerTokenEnv",
+    "disabled_tools": "excludeTools",
+    "enabled_tools": "includeTools",
+    "http_headers": "headers",
+    "startup_timeout_ms": "connectTimeoutMs",
 }
 
 SETTING_ALIASES: Final = {"approveTools": "approve"}

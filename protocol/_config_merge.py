@@ -114,7 +114,7 @@ def _told(lower: Givens, higher: Givens, lost: list[str]) -> Problem:
     # Where it is was given in two ways, and the stronger file repeats one of them: the other is not used any more.
     steering = next(changed_by, None) or next(name for name in WHERE if name in higher)
     changed = "what runs" if steering in _STEERS[0][0] else "who is called"
-    names = ", ".join(f'"{name}"' for name in lost)
+    names = ", ".join(f'"{lower[name].path[-1]}"' for name in lost)
     sources = ", ".join(dict.fromkeys(lower[name].source for name in lost))
     return higher[steering].problem(
         f"changes {changed}, so {names} of {sources} {'is' if len(lost) == 1 else 'are'} not used with it: "

@@ -199,10 +199,38 @@ def _place_in(definition: ServerDefinition, *inside: str) -> str:
     return place(source, "mcpServers", definition.name, *inside)
 
 
-def check_environment(definition: ServerDefinition, environ: Mapping[str, str] | None) -> list[Problem]:
+def check_environment(
+    definition: ServerDefinition, environ: Mapping[str, str] | None, entry: Givens
+) -> list[Problem]:
     if environ is None or definition.disabled:
         return []
     try:
-        return list(expand_definition(definition, environ).problems)
+        found = expand_definition(definition, environ).problems
     except ConfigError as error:
-        return list(error.problems)
+        found = error.problems
+    return [_as_written(problem, definition, entry) for problem in found]
+
+
+def _as_written(problem: Problem, definition: ServerDefinition, entry: Givens) -> Problem:
+    """The problem of a header that was made of a token, at the key that the file has."""
+    source = definition.sources.get("headers", "")
+    if problem.where != place(source, "mcpServers", definition.name, "headers", "Authorization"):
+        return problem
+    given, is_variable = _token_of(entry)
+    if given is None:
+        return problem
+    what = problem.what
+    if is_variable and not problem.fatal:
+        what = f"the environment variable {given.value} is not set, read as empty: set it"
+    return Problem(given.place(), what, problem.fatal)
+
+
+def _token_of(entry: Givens) -> tuple[Given | None, bool]:
+    """What the header `Authorization` was made of, and whether that names a variable; None: it is written itself."""
+    headers = entry.get("headers")
+    if headers is not None and is_object(headers.value) and "Authorization" in headers.value:
+        return None, False
+    token = entry.get("bearerToken")
+    if token is not None and token.value is not None:
+        return token, False
+    return entry.get("bearerTokenEnv"), True

@@ -198,7 +198,9 @@ def _config(
     warnings += [attrs.evolve(problem, fatal=name in broken) for name, problem in strays.items()]
     for name, entry in entries.items():
         definition, found = read_server(name, entry)
-        found += (problem for problem in check_environment(definition, environ) if problem not in found)
+        found += (
+            problem for problem in check_environment(definition, environ, entry) if problem not in found
+        )
         found += check_session(definition, isolation)
         warnings += found
         if fatal := [problem for problem in found if problem.fatal]:

@@ -25,8 +25,8 @@ from .interpolate import referred_to
 from .loader_variables import loaders_among
 from .secrets import REDACTED
 
-_VALUES: Final = frozenset({"env", "headers", "http_headers"})
-_PATHS: Final = frozenset({"cwd", "socket", "envFile", "bearerTokenEnv", "bearer_token_env_var"})
+_VALUES: Final = frozenset({"env", "headers"})
+_PATHS: Final = frozenset({"cwd", "socket", "envFile", "bearerTokenEnv"})
 _NAMED: Final = frozenset({"auth", "oauth", "requestHeadersCommand"})  # objects with keys of known meaning
 _LOGINS: Final = frozenset({"oauth", "bearer"})  # the words of `auth`
 _TEXTS: Final = _VALUES | _PATHS | {"args", "command", "url"}

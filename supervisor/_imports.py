@@ -159,13 +159,6 @@ def _vscode(raw: Any, around: Surroundings) -> Any:
     return _servers(raw, section, texts)
 
 
-_CODEX: Final = {
-    "enabled_tools": "includeTools",
-    "disabled_tools": "excludeTools",
-    "bearer_token_env_var": "bearerTokenEnv",
-    "startup_timeout_ms": "connectTimeoutMs",
-    "http_headers": "headers",
-}
 _CODEX_SECONDS: Final = {"startup_timeout_sec": "connectTimeoutMs", "tool_timeout_sec": "requestTimeoutMs"}
 
 
@@ -175,14 +168,16 @@ def _codex(raw: Any, around: Surroundings) -> Any:
 
 
 def _codex_entry(entry: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Translate its snake_case keys, seconds to milliseconds, and lists of variable names to references."""
-    mapped = {_CODEX.get(key, key): value for key, value in entry.items()}
+    """Seconds become milliseconds, and lists of variable names references. The parser knows its other keys, and names
+    them as the file does."""
+    mapped = dict(entry)
     for key, ours in _CODEX_SECONDS.items():
         if key in mapped:
             mapped[ours] = _thousandfold(mapped.pop(key))
     if is_object(header_names := mapped.pop("env_http_headers", None)):
         references = {name: f"$env:{variable}" for name, variable in header_names.items()}
-        mapped["headers"] = {**references, **_object(mapped.get("headers"))}
+        own = next((key for key in ("http_headers", "headers") if key in mapped), "headers")
+        mapped[own] = {**references, **_object(mapped.get(own))}
     if is_array(variables := mapped.pop("env_vars", None)):
         mapped["env"] = {**{str(name): f"${{{name}}}" for name in variables}, **_object(mapped.get("env"))}
     return mapped

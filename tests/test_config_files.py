@@ -300,6 +300,44 @@ def test_codex_toml_is_mapped_key_by_key(place: Place) -> None:
     assert [problem.where.rsplit(": ")[-1] for problem in config.problems] == ["mcpServers.off.surprise"]
 
 
+def test_what_is_wrong_in_a_file_of_codex_is_called_what_the_file_calls_it(place: Place) -> None:
+    toml = """
+        [mcp_servers.unset]
+        url = "https://h/mcp"
+        bearer_token_env_var = "NOWHERE"
+        [mcp_servers.number]
+        url = "https://h/mcp"
+        bearer_token_env_var = 5
+        [mcp_servers.local]
+        command = "x"
+        bearer_token_env_var = "NOWHERE"
+        enabled_tools = 5
+        disabled_tools = 5
+        startup_timeout_ms = "x"
+        [mcp_servers.headers]
+        url = "https://h/mcp"
+        http_headers = 5
+        [mcp_servers.line]
+        url = "https://h/mcp"
+        bearer_token_env_var = "LINE"
+    """
+    config = imported(place, "codex", "home/.codex/config.toml", toml, LINE="a\nb")
+    wrong = {(each.split(".")[1], each.split(".")[2]) for each in _places(config)}
+    written = ("bearer_token_env_var", "enabled_tools", "disabled_tools", "startup_timeout_ms")
+    assert wrong == {
+        *((name, "bearer_token_env_var") for name in ("unset", "number", "line")),
+        *(("local", key) for key in written),
+        ("headers", "http_headers"),
+    }
+    told = "\n".join(problem.what for problem in config.problems)
+    assert "bearerTokenEnv" not in told
+    assert "${NOWHERE" not in told, "the key holds a name, and no default can be written there"
+
+
+def _places(config: Config) -> list[str]:
+    return [problem.where.rsplit(": ")[-1] for problem in config.problems]
+
+
 def test_broken_toml_says_where(place: Place) -> None:
     (problem, *_) = imported(place, "codex", "home/.codex/config.toml", "a = = 1").problems
     assert "config.toml: is no valid TOML: " in str(problem)

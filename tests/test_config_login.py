@@ -125,6 +125,7 @@ def test_names_of_other_clients_have_no_effect_on_a_login_and_are_said_one_by_on
         ({"bearerToken": "!get it"}, {"Authorization": "Bearer !get it"}),
         ({"bearerToken": {"keyring": "s/n"}}, {"Authorization": "Bearer ${keyring:s/n}"}),
         ({"bearerTokenEnv": "T"}, {"Authorization": "Bearer ${T}"}),
+        ({"bearer_token_env_var": "T"}, {"Authorization": "Bearer ${T}"}),
         ({"bearerToken": "t", "bearerTokenEnv": "T"}, {"Authorization": "Bearer t"}),
         ({"bearerToken": None, "bearerTokenEnv": "T"}, {"Authorization": "Bearer ${T}"}),
         ({"bearerToken": "t", "headers": {"A": "b"}}, {"A": "b", "Authorization": "Bearer t"}),
