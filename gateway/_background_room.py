@@ -28,23 +28,34 @@ from ._background_doorway import Doorway
 from ._background_listener import Listener
 from ._background_log import keep_small
 from ._background_place import RoomPlace
+from ._commands import Commands
 from ._conversations import Conversations
 from ._event_log import TOLD, Log, follow, to_log
 from ._garbage import collect_again, set_room_aside
-from ._serve import Exit, OpenRoom, Options, attend, commands, events_file, heed_signals, set_alarm
+from ._serve import (
+    Exit,
+    OpenRoom,
+    Options,
+    attend,
+    commands,
+    events_file,
+    heed_signals,
+    set_alarm,
+)
 
 if TYPE_CHECKING:
     from ..supervisor import Greenroom
 
 _OFTEN: Final = 64  # lines between two looks at the size of the log
+_PLAIN: Final = Commands()
 _LAST_RESORT: Final = 5.0  # seconds from ending at once to the alarm; nobody waits for this process
 
 
 class RoomLog(Log):
     """Writes to the room's standard error, which goes to a file of bounded size. Each line says when."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__()
+    def __init__(self, path: Path, commands: Commands = _PLAIN) -> None:
+        super().__init__(commands=commands)
         self._path = path
         self._lines = 0
 
@@ -63,7 +74,7 @@ async def serve_background(
     `UsageError` when the events file cannot be written, `OSError` when the socket cannot be made."""
     collect_again()
     want_orphans()
-    log = RoomLog(place.log)
+    log = RoomLog(place.log, options.commands)
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack, log.line)]
         async with anyio.create_task_group() as outer:
@@ -98,7 +109,9 @@ def _doorway(room: Greenroom, options: Options, listener: Listener, leaving: Exi
 
     return Doorway(
         room,
-        Conversations(room, expose=options.expose, version=options.version, note=log.line),
+        Conversations(
+            room, expose=options.expose, version=options.version, note=log.line, commands=options.commands
+        ),
         options.version,
         options.profile,
         room.config.settings.max_line,

@@ -29,6 +29,7 @@ from ..protocol.events import CatalogueChanged, Kind
 from ._arrivals import Arrivals
 from ._asked import tell_unbegun
 from ._beside import Beside
+from ._commands import Commands
 from ._endpoint import ClientSession, Endpoint, Outlet
 from ._exposure import Exposure
 from ._in_session import InSession
@@ -43,19 +44,30 @@ if TYPE_CHECKING:
     from ._meta import Runs
 
 _NOTHING: Final[Mapping[str, str]] = {}
+_PLAIN: Final = Commands()
 _MANY: Final = 500  # tools; a first search among fewer takes ten milliseconds or two
 _GREETED_BY_THEN: Final = 0.2  # seconds from a client's coming until it has its first lists
 
 
 class Conversations:
     """The clients of one room, which is open. `expose`: what they are shown, unless their profile says otherwise.
-    `version` is our own, which they are told. `note` is given the texts that belong in the log."""
+    `version` is our own, which they are told. `note` is given the texts that belong in the log. `commands` are those
+    that clients are told of."""
 
-    def __init__(self, room: Greenroom, *, expose: str, version: str, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        room: Greenroom,
+        *,
+        expose: str,
+        version: str,
+        note: Callable[[str], None],
+        commands: Commands = _PLAIN,
+    ) -> None:
         self._room = room
         self._expose = _checked(expose)
         self._version = version
         self._note = note
+        self._commands = commands
         self.arrivals = Arrivals(lambda: room.config.settings.max_queued_bytes)
         self._clients: dict[ClientSession, Exposure] = {}
         # Of the direct door's clients, by their profiles.
@@ -98,7 +110,9 @@ class Conversations:
         session.came_by(door, subject)
         async with session:
             exposure = self._exposure(expose, InSession(self._room, session), session.view)
-            endpoint = Endpoint(exposure, self._version, note=self._note, arrivals=self.arrivals)
+            endpoint = Endpoint(
+                exposure, self._version, note=self._note, arrivals=self.arrivals, commands=self._commands
+            )
             client = endpoint.open(outlet, spawn)
             client.on_introduced = partial(_introduced, session, spawn)
             client.on_refused = partial(tell_unbegun, session, expose == "direct")

@@ -32,6 +32,7 @@ from ..protocol.slices import Slices
 from ._answers import Answers, OpenJobs, open_jobs
 from ._arrivals import Arrivals
 from ._client_requests import ClientRequests
+from ._commands import Commands
 from ._exposure import Exposure
 from ._jobs import Job, Spawn
 from ._methods import JOBS, LISTS, METHODS, no_method, stateless_meta
@@ -65,6 +66,7 @@ class Endpoint:
 
     `version` is our own, which clients are told. `max_open` bounds the requests that one client may have in
     flight, and `arrivals` the bytes of all that wait. `note` is given the texts that belong in the log.
+    `commands` are those that clients are told of.
     """
 
     exposure: Exposure
@@ -72,6 +74,7 @@ class Endpoint:
     max_open: int = 1024
     note: Callable[[str], None] = _no_note
     arrivals: Arrivals = attrs.field(factory=lambda: Arrivals(lambda: Settings().max_queued_bytes))
+    commands: Commands = attrs.field(factory=Commands)
 
     def open(self, outlet: Outlet, spawn: Spawn) -> ClientSession:
         """Open the session of one client. `spawn` runs a coroutine function in a task group that outlives the
@@ -278,6 +281,7 @@ class ClientSession:
         wait no longer than until the same moment."""
         job = Job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
+        job.commands = self._endpoint.commands
         self._look_into(job)
         self._open.check(key)
         self._open[key] = job
@@ -296,6 +300,7 @@ class ClientSession:
         """Begin a request that may take time, as a job. `parts`: those of its params, if they are read already."""
         job = Job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
+        job.commands = self._endpoint.commands
         if parts is not None:
             job.is_large = True
         if method == "tools/call":

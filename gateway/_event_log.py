@@ -25,23 +25,32 @@ from anyio.abc import TaskStatus
 from ..protocol.events import EndDecision, Event, Eviction, GateDecision, GateMove, Kind, Lagged, Transition
 from ..protocol.lifecycle import Cause, State
 from ..protocol.plain_text import one_line
+from ._commands import Commands
 
+_PLAIN: Final = Commands()
 _ATOMIC: Final = select.PIPE_BUF
 TOLD: Final = frozenset({Kind.TRANSITION, Kind.DECISION, Kind.NOTE})
 
 
 class Log:
-    """Writes lines to a descriptor, each after `greenroom: `. Never waits, never raises."""
+    """Writes lines to a descriptor, each after `greenroom: `. Never waits, never raises. `commands`: those that lines
+    tell of."""
 
-    def __init__(self, fd: int = 2) -> None:
+    def __init__(self, fd: int = 2, commands: Commands = _PLAIN) -> None:
         self._fd = fd
+        self._commands = commands
         self._lost = 0
 
     def line(self, text: str) -> None:
         """Write one line, unless its reader has fallen behind."""
         if self._lost:
             text = f"({self._lost} lines left out) {text}"
-        data = f"greenroom: {one_line(text, _ATOMIC // 4 - 16)}".encode("utf-8", "replace") + b"\n"
+        data = (
+            f"greenroom: {one_line(self._commands.filled(text), _ATOMIC // 4 - 16)}".encode(
+                "utf-8", "replace"
+            )
+            + b"\n"
+        )
         self._lost = 0 if self._written(data) else self._lost + 1
 
     def _written(self, data: bytes) -> bool:

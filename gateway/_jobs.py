@@ -17,6 +17,7 @@ import msgspec
 
 from ..protocol.errors import UsageError
 from ..protocol.jsonrpc import ABSENT, INVALID_PARAMS, PlainCall, RpcFault
+from ._commands import Commands
 from ._room import CallLike
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -50,6 +51,7 @@ class Job:
     """
 
     client: Any = None  # the client that sent it
+    commands: Commands = Commands()  # ours, as they are typed for the configuration of its door
     plain: PlainCall | None = None
     params: Mapping[str, msgspec.Raw] = {}  # never written to
     meta: Mapping[str, Any] | None = None

@@ -34,6 +34,7 @@ from ..protocol.config import Config
 from ..supervisor.catalogue_keys import pins_file
 from . import _control as control
 from ._approving import approval_methods
+from ._commands import Commands
 from ._control_place import identity, socket_path
 from ._control_request import number_in, object_in, text_in, texts_in, whole_in
 from ._conversations import Conversations
@@ -70,6 +71,7 @@ class Options:
     events: Path | None = None
     reread: Callable[[], Config] | None = None  # how to read the configuration again, when its files change
     version: str = "0"
+    commands: Commands = attrs.field(factory=Commands)  # as they are typed for this configuration
 
 
 class Exit:
@@ -110,7 +112,7 @@ async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
     """
     collect_again()
     want_orphans()
-    log = Log()
+    log = Log(commands=options.commands)
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack, log.line)]
         stdin, stdout = stack.enter_context(taken_over_stdio())
@@ -141,7 +143,9 @@ async def _serve_room(
     async with anyio.create_task_group() as owner:
         await room.start(owner)
         set_room_aside()
-        conversations = Conversations(room, expose=options.expose, version=options.version, note=log.line)
+        conversations = Conversations(
+            room, expose=options.expose, version=options.version, note=log.line, commands=options.commands
+        )
         # The session ends after the room has closed. An earlier end would cancel the calls that drain.
         async with conversations.open(
             door,
@@ -252,7 +256,6 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         return {**said, "waitingForApproval": len(room.approvals), **_audit_view(room)}
 
     async def explain(params: Mapping[str, Any]) -> Any:
-        from ._commands import Commands
         from ._why import explained
 
         view = await in_turns(status_view(reader, room))

@@ -69,7 +69,7 @@ async def serve_http(
     address can be reached by others and no token is needed."""
     collect_again()
     want_orphans()
-    log = Log()
+    log = Log(commands=options.commands)
     settings = config.settings
     oauth = OAuth(http.oauth, log.line) if http.oauth is not None else None
     hosts, origins = settings.http_hosts, settings.http_origins
@@ -116,7 +116,11 @@ class _Serving:
             await room.start(owner)
             set_room_aside()
             conversations = Conversations(
-                room, expose=self.options.expose, version=self.options.version, note=log.line
+                room,
+                expose=self.options.expose,
+                version=self.options.version,
+                note=log.line,
+                commands=self.options.commands,
             )
             operations = Operations(room, self.options.version, feed, metrics)
             door = operations.door = HttpDoor(

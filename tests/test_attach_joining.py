@@ -40,6 +40,7 @@ from greenroom.gateway._cli import _attach as _cli_attach
 from greenroom.gateway._cli import _background
 from greenroom.gateway._cli._common import read_config
 from greenroom.gateway._cli._main import run
+from greenroom.gateway._commands import Commands
 from greenroom.protocol.config import Config, Settings
 from greenroom.protocol.version import VERSION
 
@@ -942,7 +943,7 @@ def test_a_background_room_takes_clients_until_it_ends_and_ends_in_order(
         if end == "at once":
             given["leaving"].at_once()
 
-    def log(path: Path) -> Any:
+    def log(path: Path, _commands: object) -> Any:
         given["log"] = path
         return SimpleNamespace(line="line")
 
@@ -965,7 +966,9 @@ def test_a_background_room_takes_clients_until_it_ends_and_ends_in_order(
         monkeypatch.setattr(_background_room, name, fake)
     settings = Settings(max_line=12_345, background_idle=77.0)
     file = tmp_path / "events" if events else None
-    options = _background_room.Options(expose="direct", profile="work", events=file, version="9.9")
+    options = _background_room.Options(
+        expose="direct", profile="work", events=file, version="9.9", commands=Commands("f")
+    )
     place = RoomPlace("x", tmp_path, tmp_path / "socket", tmp_path / "lock", tmp_path / "log")
     room: Any = SimpleNamespace(
         expect_clients=lambda: None,
@@ -977,7 +980,12 @@ def test_a_background_room_takes_clients_until_it_ends_and_ends_in_order(
     anyio.run(_background_room.serve_background, Config(), lambda _: room, options, place, ready)
 
     assert (given["log"], given["listener"]) == (place.log, place.socket)
-    assert given["talks"] == {"expose": "direct", "version": "9.9", "note": "line"}
+    assert given["talks"] == {
+        "expose": "direct",
+        "version": "9.9",
+        "note": "line",
+        "commands": options.commands,
+    }
     assert (given["idle"], given["watches"], given["orphans"], given["collects"]) == (77.0, True, True, True)
     assert isinstance(given["takes"], Shut)
     assert given["aside"] == ["room.start"], "what the room has made is set aside"

@@ -19,6 +19,7 @@ from tests.support.gateway import PATIENCE, Gateway, started
 
 from greenroom.gateway import _serve
 from greenroom.gateway._cli._main import run
+from greenroom.gateway._commands import Commands
 from greenroom.gateway._control_place import control_directory
 from greenroom.gateway._serve import events_file
 from greenroom.gateway._stdio_door import StreamFault
@@ -249,7 +250,7 @@ def test_the_parts_of_a_gateway_get_what_was_asked_for_and_end_in_order(
     for name, fake in {
         "StdioDoor": Door,
         "Conversations": Talks,
-        "Log": lambda: log,
+        "Log": lambda commands: log,
         "taken_over_stdio": lambda: nullcontext((70, 71)),
         "current_backend": lambda: None,
         "heed_signals": signals,
@@ -267,7 +268,9 @@ def test_the_parts_of_a_gateway_get_what_was_asked_for_and_end_in_order(
     monkeypatch.setenv("SOME_VALUE", "of the client")
     monkeypatch.setenv("NO-NAME", "of a shell")
     file = tmp_path / "events" if events else None
-    options = _serve.Options(expose="direct", profile="work", events=file, version="9.9")
+    options = _serve.Options(
+        expose="direct", profile="work", events=file, version="9.9", commands=Commands("f")
+    )
     config = Config(settings=Settings(max_line=12_345))
     expected = pytest.raises(StreamFault, match=fault) if fault is not None else nullcontext()
     with expected:
@@ -275,7 +278,12 @@ def test_the_parts_of_a_gateway_get_what_was_asked_for_and_end_in_order(
         anyio.run(_serve.serve, config, lambda _: room, options)
 
     assert given["door"] == (70, 71, {"max_line": 12_345})
-    assert given["talks"] == {"expose": "direct", "version": "9.9", "note": "line"}
+    assert given["talks"] == {
+        "expose": "direct",
+        "version": "9.9",
+        "note": "line",
+        "commands": options.commands,
+    }
     door, more = given["client"]
     variables = more.pop("variables")
     assert isinstance(door, Door)

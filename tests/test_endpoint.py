@@ -29,6 +29,7 @@ from greenroom.actors import Greeting, Learn, ServerRequest
 from greenroom.gateway._answers import Answers, open_jobs
 from greenroom.gateway._client_host import ClientHost
 from greenroom.gateway._client_requests import ClientRequests
+from greenroom.gateway._commands import Commands
 from greenroom.gateway._conversations import Conversations
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._direct import _answers as answers
@@ -687,6 +688,8 @@ class Watching:
 
 class Ended:
     """A job as an exposure sees it."""
+
+    commands = Commands()
 
     def __init__(self, *, modern: bool = False, method: str = "resources/read", client: Any = None) -> None:
         self.modern, self.method, self.client = modern, method, client

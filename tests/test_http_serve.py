@@ -26,6 +26,7 @@ from tests.support.http_door import ACCEPT, HELLO, NO_CERTIFICATES, request
 
 from greenroom.gateway import _serve_http
 from greenroom.gateway._cli._main import run
+from greenroom.gateway._commands import Commands
 from greenroom.gateway._http_door import Token, tokens_in
 from greenroom.gateway._http_door._caller import is_loopback, is_safe
 from greenroom.protocol.config import Config, Settings
@@ -284,7 +285,7 @@ def test_every_setting_of_the_door_reaches_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(_serve_http, "Access", access)
     tokens = (Token.of("ann", GOOD),)
     config = Config(settings=Settings(http_hosts=("h.example",), http_origins=("https://o.example",)))
-    options: Any = SimpleNamespace(events=None)
+    options: Any = SimpleNamespace(events=None, commands=Commands())
     with pytest.raises(UsageError, match="no further"):
         anyio.run(
             _serve_http.serve_http,

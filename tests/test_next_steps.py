@@ -9,14 +9,16 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from tests.support.gateway import FAULTY
+from tests.support.gateway import FAULTY, serve
 from tests.support.homes import home as home
 from tests.support.homes import own_config
 
@@ -219,3 +221,58 @@ def test_a_text_that_names_a_command_gets_the_options_once() -> None:
         assert typed.filled(text) == filled
         assert typed.filled(filled) == filled
         assert Commands().filled(text) == text
+
+
+class _LogInFirst(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_response(401)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_DELETE = do_POST  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def wants_login() -> Iterator[str]:
+    """The URL of a server that wants a login for everything."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _LogInFirst)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/mcp"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+# For each exposure, how a client calls the tool `x` of the server `a`.
+CALLS: dict[str, dict[str, Any]] = {
+    "proxy": {"name": "mcp", "arguments": {"tool": "a_x"}},
+    "direct": {"name": "a_x", "arguments": {}},
+    "meta": {"name": "mcp_call", "arguments": {"tool": "a_x"}},
+}
+
+
+@pytest.mark.parametrize("expose", CALLS)
+def test_a_gateway_of_a_named_file_names_it_in_what_it_tells_models(
+    tmp_path: Path, expose: str, wants_login: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my files"
+    folder.mkdir()
+    file = folder / "mcp.json"
+    servers = {"a": {"url": wants_login, "lifecycle": "lazy"}}
+    file.write_text(json.dumps({"mcpServers": servers}))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    config = load_config(file, cwd=folder, home=folder, environ={})
+    entry = ServerEntry("a", catalogue_keys(config)["a"], tools=({"name": "x"},), fetched_at=time.time())
+    CatalogueFile(default_cache_path()).save([entry], time.time())
+    with serve(folder, servers, "--expose", expose) as gateway:
+        gateway.greet()
+        result = gateway.answer(gateway.send("tools/call", CALLS[expose]))["result"]
+        gateway.end()
+    assert result["isError"] is True
+    said = result["content"][0]["text"]
+    (step,) = re.findall(r"greenroom auth .*?(?= - or )", said)
+    assert shlex.split(step)[2:] == ["--config", str(file), "a"]

@@ -273,7 +273,8 @@ def test_a_changed_description_quarantines_the_tool_until_it_is_accepted(tmp_pat
             "the call waited for the server, and was not sent to the changed tool"
         )
         assert refused["_meta"]["greenroom/details"]["error"] == "tool_changed"
-        assert SEE in text(refused)
+        accept = f"greenroom accept --config {tmp_path / 'mcp.json'} bank"
+        assert f"{accept} pay" in text(refused)
         assert text(gateway.mcp(tool="bank_look")) == "look"
         said = [
             gateway.mcp(),
@@ -283,10 +284,10 @@ def test_a_changed_description_quarantines_the_tool_until_it_is_accepted(tmp_pat
             gateway.mcp(describe="bank_pay"),
             gateway.mcp(tool="bank_pay"),
         ]
-        assert all("greenroom accept bank" in text(each) for each in said), said
+        assert all(accept in text(each) for each in said), said
         assert EVIL not in json.dumps(said)
         until_kept(tmp_path, '"changed":{"pay"')
-    assert "1 changed: pay (greenroom accept bank)" in (tmp_path / "stderr.txt").read_text()
+    assert f"1 changed: pay ({accept})" in (tmp_path / "stderr.txt").read_text()
     assert re.search(r"greenroom accept --config \S+ bank", greenroom(tmp_path, "status"))
     assert EVIL not in greenroom(tmp_path, "tools") + greenroom(tmp_path, "describe", "bank_pay", "--json")
     with serving(tmp_path, tools=[NEW, SAFE]) as gateway:
@@ -310,7 +311,7 @@ def test_at_direct_it_is_listed_without_what_its_server_says_and_refused(tmp_pat
         for _ in range(2):  # while it waits for the server, and then from the list
             refused = gateway.answer(gateway.send("tools/call", called))["result"]
             assert refused["isError"] is True
-            assert SEE in text(refused)
+            assert f"greenroom accept --config {tmp_path / 'mcp.json'} bank pay" in text(refused)
         (listed,) = gateway.answer(gateway.send("tools/list"))["result"]["tools"]
         assert listed["name"] == "bank_pay"
         assert SEE in listed["description"]

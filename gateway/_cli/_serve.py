@@ -16,6 +16,7 @@ from ...protocol.config import Isolation
 from ...protocol.config_parse import fit_keep_alive
 from ...protocol.errors import UsageError
 from ...supervisor.self_reference import check_depth
+from .._commands import Commands
 from ._common import check_profile, config_option, load, read_config, say_whose
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ def serve_command(
         events=events,
         version=__version__,
         reread=reread,
+        commands=Commands(None if config_path is None else os.path.abspath(config_path.expanduser())),
     )
     if where is not None:
         _check_door(config)

@@ -73,7 +73,7 @@ def fail(job: Job, error: CallError) -> None:
     elif job.method == "tools/call":
         _fail_call(job, error.message, details(error))
     else:
-        job.fail(rpc.INTERNAL_ERROR, error.message, details(error))
+        job.fail(rpc.INTERNAL_ERROR, job.commands.filled(error.message), details(error))
 
 
 def refuse(job: Job, error: GreenroomError) -> None:
@@ -85,11 +85,13 @@ def refuse(job: Job, error: GreenroomError) -> None:
     elif isinstance(error, UnknownResource) and not job.modern:
         job.fail(rpc.NO_RESOURCE, error.message, {"uri": error.uri})
     else:
-        job.fail(rpc.INVALID_PARAMS, error.message, {"error": error.code})
+        job.fail(rpc.INVALID_PARAMS, job.commands.filled(error.message), {"error": error.code})
 
 
 def _fail_call(job: Job, text: str, details: Mapping[str, Any]) -> None:
-    job.answer({"content": [{"type": "text", "text": text}], "isError": True, "_meta": {ERROR: details}})
+    """End with a text of ours."""
+    said = job.commands.filled(text)
+    job.answer({"content": [{"type": "text", "text": said}], "isError": True, "_meta": {ERROR: details}})
 
 
 def details(error: CallError) -> dict[str, Any]:

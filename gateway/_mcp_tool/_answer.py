@@ -16,9 +16,13 @@ import msgspec
 
 from ...protocol.plain_text import unhidden
 from ...protocol.unhiding import unhidden_value
+from .._commands import Commands
 from .._marks import DETAILS
 
 DETAILS_LIMIT: Final = 51_200  # bytes
+_THEIR_ERRORS: Final = frozenset({"call_failed", "tool_error"})
+# Modes whose answers are in the words of a server.
+_THEIRS: Final = frozenset({"call", "instructions"})
 
 
 def size_of(value: Any) -> int:
@@ -50,6 +54,23 @@ class Answer:
     @property
     def is_error(self) -> bool:
         return "error" in self.details
+
+    def filled(self, commands: Commands) -> Answer:
+        """The same answer, its next steps with the options of `commands`. What a server says stays as it is."""
+        error = self.details.get("error")
+        if (
+            commands == Commands()
+            or error in _THEIR_ERRORS
+            or (not error and self.details.get("mode") in _THEIRS)
+        ):
+            return self
+        content = [
+            {**block, "text": commands.filled(block["text"])} if block.get("type") == "text" else block
+            for block in self.content
+        ]
+        message = self.details.get("message")
+        said = {"message": commands.filled(message)} if isinstance(message, str) else {}
+        return Answer(content, {**self.details, **said})
 
     def slim(self) -> Answer:
         """The same answer with its details within bounds: the largest details are left out, and their names

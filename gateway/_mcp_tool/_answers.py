@@ -169,7 +169,7 @@ class Answers:
     def reply(self, answer: Answer | None, job: Job) -> None:
         """Answer with a text of ours, within the bounds. None: the job is answered elsewhere."""
         if answer is not None:
-            self._end(Outcome.of(answer, **self._bounds), job)
+            self._end(Outcome.of(answer.filled(job.commands), **self._bounds), job)
 
     def _end(self, outcome: Outcome, job: Job) -> None:
         if outcome.is_whole:

@@ -41,6 +41,7 @@ from ...protocol.config import Scrub
 from ...protocol.errors import ConnectFailed, GreenroomError
 from ...protocol.jsonrpc import INTERNAL_ERROR, RpcError, WireFault
 from ...protocol.large_json import decoding_result
+from .._commands import Commands
 from .._mcp_tool import McpTool, Mode, Request
 from .._suspended import SuspendableCall, SuspendedCalls
 from ._runs import Runs
@@ -72,8 +73,10 @@ class Execution:
         self.text = ""  # why there is no result, if there is none
         self.result: Mapping[str, Any] | None = None
         self.failure: Exception | None = None  # a bug
+        self._commands = Commands()
 
     def begin(self, suspended: SuspendedCalls, job: Job) -> None:
+        self._commands = job.commands
         suspendable = _Suspendable(suspended, job, self)
         suspendable.follow(self)
         job.run(partial(self._run, suspendable))
@@ -166,7 +169,8 @@ class Execution:
                 raw = await self._called(tool, server, args)
             except GreenroomError as error:
                 request = Request(Mode.CALL, tool, server, args)
-                answer(None, (await in_turns(self._tool.refused(error, request))).text)
+                refused = await in_turns(self._tool.refused(error, request))
+                answer(None, refused.filled(self._commands).text)
                 return
         if len(raw) > EXECUTE_RESULT_BYTES:
             answer(
