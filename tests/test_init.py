@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import tomllib
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_only_our_entry_differs_and_undo_restores_the_bytes(home: Path, client: 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_each_client_gets_the_entry_that_it_reads(home: Path, client: str) -> None:
-    assert run(["init", client, "--attach", "--config", "some.json"]) == 0
+    assert run(["init", client, "--force", "--attach", "--config", "some.json"]) == 0
     file = file_of(client)
     assert file.is_relative_to(home)
     assert file.stat().st_mode & 0o777 == 0o600
@@ -322,7 +323,7 @@ def test_without_a_client_it_lists_and_writes_nothing(home: Path, capsys: pytest
     write("cursor", b"{}")
     assert run(["init"]) == 0
     said = capsys.readouterr().out
-    assert "✓ cursor" in said
+    assert "○ cursor" in said, "it is here, and nothing is written there yet"
     assert "○ zed" in said
     assert run(["init", "--list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["clients"]
@@ -330,6 +331,10 @@ def test_without_a_client_it_lists_and_writes_nothing(home: Path, capsys: pytest
     assert file_of("cursor").read_bytes() == b"{}"
     assert run(["init", "--all"]) == 0
     assert b"greenroom" in file_of("cursor").read_bytes()
+    capsys.readouterr()
+    assert run(["init"]) == 0
+    assert capsys.readouterr().out.count("✓ ") == 1
+    assert [row["client"] for row in rows_of(capsys, "--list") if row["written"]] == ["cursor"]
     assert run(["init", "nobody"]) == 2
 
 
@@ -378,7 +383,7 @@ def test_a_text_that_was_not_changed_as_it_should_be_is_not_written() -> None:
     ],
 )
 def test_greenroom_never_moves_into_greenroom(entry: Any, is_us: bool) -> None:
-    assert _entries._starts_us(entry) is is_us
+    assert _entries.starts_us(entry) is is_us
 
 
 @pytest.mark.parametrize(
@@ -415,7 +420,8 @@ def test_all_means_the_clients_that_are_found_and_to_list_writes_to_none(
         assert file.read_bytes() == b"{}"
     assert [row["client"] for row in rows_of(capsys, "--all")] == ["cursor"]
     assert [key for key in CLIENTS if file_of(key).exists()] == ["cursor"]
-    assert [row["client"] for row in rows_of(capsys, "--all", "zed", "--dry-run")] == [
+    file_of("zed").parent.mkdir(parents=True)
+    assert [row["client"] for row in rows_of(capsys, "cursor", "zed", "--dry-run")] == [
         key for key in CLIENTS if key in ("cursor", "zed")
     ]
 
@@ -459,6 +465,8 @@ def test_a_client_whose_file_cannot_be_used_does_not_stop_the_others(
     error: Exception, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken, real = file_of("cursor"), _write.read
+    for client in ("cursor", "zed"):
+        file_of(client).parent.mkdir(parents=True)
 
     def reads(file: Path) -> bytes | None:
         if file == broken:
@@ -498,3 +506,51 @@ def test_what_stays_with_its_client_comes_with_the_reason() -> None:
     assert dict(move.servers) == {"same": {"command": "a"}}
     for nothing in ({}, {"mcpServers": []}, []):
         assert _entries.movable("cursor", client, around, nothing, ours) == _entries.Move({}, {})
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("option", [[], ["--dry-run"], ["--move"], ["--attach"]], ids=str)
+def test_nothing_is_made_for_a_client_that_is_not_here(
+    home: Path, client: str, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(home.rglob("*"))
+    (row,) = rows_of(capsys, client, *option, code=1)
+    assert row["state"] == "failed"
+    assert sorted(home.rglob("*")) == before
+    assert run(["init", client, *option]) == 1
+    said = capsys.readouterr()
+    assert "✓" not in said.out
+    assert str(file_of(client)) in said.err
+
+
+def test_a_client_is_here_if_its_command_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(["init", "codex"]) == 1
+    program = home / "bin" / "codex"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert run(["init", "codex"]) == 0
+    assert b"greenroom" in file_of("codex").read_bytes()
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["found", "--config"])
+@pytest.mark.parametrize("servers", [{}, {"a": {"command": sys.executable}}], ids=["no server", "a server"])
+def test_it_ends_with_a_step_that_works_as_printed(
+    home: Path, named: bool, servers: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = home / "my files" / "f.json" if named else home / ".config" / "greenroom" / "mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"mcpServers": servers}))
+    file.chmod(0o600)
+    options = ["--config", str(file)] if named else []
+    write("cursor", b"{}")
+    for words in (["--dry-run"], []):
+        assert run(["init", "cursor", *words, *options]) == 0
+        last = capsys.readouterr().out.splitlines()[-1]
+        typed = shlex.split(last[last.index("greenroom ") :])[1:]
+        assert run([{"NAME": "new", "COMMAND": "cat"}.get(word, word) for word in typed]) == 0, last
+        capsys.readouterr()
+        assert b"greenroom" in file_of("cursor").read_bytes(), "the step of a dry run does it"
+        assert not named or str(file) in typed
+    assert [*json.loads(file.read_text())["mcpServers"]] == ([*servers] or ["new"])

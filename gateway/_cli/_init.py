@@ -6,19 +6,30 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import click
 
-from ...protocol.errors import GreenroomError, UsageError
+from ...protocol.errors import ConfigError, GreenroomError, UsageError
 from ...supervisor.config_files import Surroundings, own_file
 from .._setup import _write
 from .._setup._clients import CLIENTS, Client, surroundings
-from .._setup._entries import OURS, decoded, meaning, movable, our_command, with_member, without_member
+from .._setup._entries import (
+    OURS,
+    decoded,
+    is_written,
+    meaning,
+    movable,
+    our_command,
+    with_member,
+    without_member,
+)
 from .._setup._mask import diff
-from ._common import say, show_json
+from ._common import commands_typed, config_option, load, say, show_json
 from ._complete import complete_clients
+
+_OURS: Final = "greenroom"
 
 
 @attrs.frozen
@@ -30,6 +41,8 @@ class _Wish:
     move: bool
     dry_run: bool
     force: bool
+    undo: bool
+    options: tuple[str, ...]  # as they were given, for doing it after a dry run
 
 
 @click.command("init")
@@ -42,16 +55,15 @@ class _Wish:
 @click.option(
     "--move", is_flag=True, help="Move the servers that stand there into your own file of Greenroom."
 )
-@click.option("--name", default="greenroom", show_default=True, help="The name of our entry.")
-@click.option(
-    "--config",
-    "config_path",
-    type=click.Path(path_type=Path),
-    help="Let the client use only this configuration file.",
-)
+@click.option("--name", default=_OURS, show_default=True, help="The name of our entry.")
+@config_option
 @click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
 @click.option("--undo", is_flag=True, help="Put back the client's file as it was before.")
-@click.option("--force", is_flag=True, help="With --undo: even if the file has changed since.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Write for a client that is not found here; with --undo: even if the file has changed since.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def init_command(
     clients: tuple[str, ...],
@@ -69,7 +81,7 @@ def init_command(
     """Write Greenroom into the configuration of CLIENT, and nothing else in it.
 
     Without CLIENT, the known clients and their files are shown. The difference is shown, and the old file is kept:
-    --undo puts it back, byte for byte.
+    --undo puts it back, byte for byte. With --config, the client will use only that file.
     """
     around = surroundings(os.environ, sys.platform)
     unknown = [client for client in clients if client not in CLIENTS]
@@ -80,13 +92,25 @@ def init_command(
         _list(around, as_json)
         return 0
     if not chosen:
-        raise UsageError("No known client was found on this machine. Name one: greenroom init CLIENT.")
+        raise UsageError(
+            "No known client was found on this machine. To write the file of one: greenroom init --force CLIENT"
+        )
     named = ("--config", os.path.abspath(config_path.expanduser())) if config_path is not None else ()
-    wish = _Wish(name, ("attach" if attaches else "serve", *named), move, dry_run, force)
+    given = {"--attach": attaches, "--move": move, "--undo": undo, "--force": force}
+    options = (*(option for option, is_given in given.items() if is_given), *_named(name))
+    args = ("attach" if attaches else "serve", *named)
+    wish = _Wish(name, args, move, dry_run, force, undo, options)
     rows = [_done(key, around, wish, undo=undo, quiet=as_json) for key in chosen]
+    steps = _steps(rows, wish, config_path)
     if as_json:
-        show_json({"clients": rows})
+        show_json({"clients": rows, "next": steps})
+    elif steps:
+        click.echo("\n" + "\n".join(steps))
     return int(any("error" in row for row in rows))
+
+
+def _named(name: str) -> tuple[str, ...]:
+    return () if name == _OURS else ("--name", name)
 
 
 def _done(key: str, around: Surroundings, wish: _Wish, *, undo: bool, quiet: bool) -> dict[str, Any]:
@@ -106,6 +130,11 @@ def _done(key: str, around: Surroundings, wish: _Wish, *, undo: bool, quiet: boo
 
 def _written(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
     client, file = CLIENTS[key], CLIENTS[key].file(around)
+    if not (wish.force or client.is_found(around)):
+        raise UsageError(
+            f"{client.title} is not on this machine: there is no {file}, nor the folder of its own that holds it. "
+            "Install it first, or write the file all the same with --force."
+        )
     before = _write.read(file)
     old = decoded(file, before)
     command, first = our_command()
@@ -120,6 +149,30 @@ def _written(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
         return {**row, "state": "would be written"}
     backup = _write.change(file, before, new.encode("utf-8"), _state())
     return {**row, "state": "written", "backup": str(backup.content) if backup.content else None}
+
+
+def _steps(rows: Sequence[dict[str, Any]], wish: _Wish, config_path: Path | None) -> list[str]:
+    """What comes next, one step a line, each with its command at the end."""
+    done = [row["client"] for row in rows if "error" not in row]
+    if not done:
+        return []
+    commands = commands_typed()
+    if wish.dry_run:
+        if all(row.get("state") == "unchanged" for row in rows):
+            return []
+        return [f"To do it: {commands.about('init', *done, options=wish.options)}"]
+    titles = " and ".join(CLIENTS[key].title for key in done)
+    steps = [f"Restart {titles}: the file is read at the start."]
+    if wish.undo:
+        return steps
+    try:
+        servers = load(config_path).servers
+    except ConfigError:
+        return [*steps, f"The configuration cannot be used. To see why: {commands.about('doctor')}"]
+    if servers:
+        count = "1 server is" if len(servers) == 1 else f"{len(servers)} servers are"
+        return [*steps, f"{count} configured. To see how they do: {commands.live('status')}"]
+    return [*steps, f"No server is configured yet. To add one: {commands.about('add', 'NAME')} -- COMMAND"]
 
 
 def _moved(
@@ -167,7 +220,8 @@ def _tell(row: dict[str, Any]) -> None:
     if "error" in row:
         say(f"{row['client']}: {row['error']}")
         return
-    click.echo(f"{row['client']}: {row['file']} {_WORDS.get(row['state'], row['state'])}")
+    mark = "✓ " if row["state"] == "written" else ""
+    click.echo(f"{mark}{row['client']}: {row['file']} {_WORDS.get(row['state'], row['state'])}")
     if row.get("diff"):
         click.echo(_coloured(row["diff"].splitlines()))
     if row.get("backup"):
@@ -195,13 +249,20 @@ def _coloured(lines: Sequence[str]) -> str:
 
 def _list(around: Surroundings, as_json: bool) -> None:
     rows = [
-        {"client": key, "title": one.title, "file": str(one.file(around)), "found": one.is_found(around)}
+        {
+            "client": key,
+            "title": one.title,
+            "file": str(one.file(around)),
+            "found": one.is_found(around),
+            "written": is_written(one, around),
+        }
         for key, one in CLIENTS.items()
     ]
     if as_json:
         show_json({"clients": rows})
         return
     for row in rows:
-        mark = "✓" if row["found"] else "○"
+        mark = "✓" if row["written"] else "○"
         click.echo(f"{mark} {row['client']:<15} {row['file']}{'' if row['found'] else '  (not found)'}")
-    click.echo("\nWrite Greenroom into one: greenroom init CLIENT (first with --dry-run, if you like)")
+    step = commands_typed().about("init", "CLIENT", options=("--dry-run",))
+    click.echo(f"\n✓: Greenroom is written there. To see what would be written into another: {step}")

@@ -3,6 +3,7 @@ how our entry looks in it. To support another one, add a row."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +39,7 @@ class Client:
     files: Callable[[Surroundings], Sequence[Path]]
     section: str = "mcpServers"
     entry: _Entry = _plain
+    programs: Sequence[str] = ()  # which start it, where that is done by a command
 
     def file(self, around: Surroundings) -> Path:
         """The file to change: the first that exists, or else where it should be."""
@@ -45,11 +47,12 @@ class Client:
         return next((path for path in places if path.exists()), places[0])
 
     def is_found(self, around: Surroundings) -> bool:
-        """Whether the client seems to be installed: its file is there, or the folder of its own that holds it."""
+        """Whether the client seems to be installed: its file is there, or the folder of its own that holds it, or its
+        command."""
         return any(
             path.exists() or (path.parent != around.home and path.parent.is_dir())
             for path in self.files(around)
-        )
+        ) or any(shutil.which(program, path=around.environ.get("PATH", "")) for program in self.programs)
 
 
 def _home(*paths: str) -> Callable[[Surroundings], Sequence[Path]]:
@@ -81,14 +84,14 @@ def _config_home(around: Surroundings) -> Path:
 
 CLIENTS: Final[Mapping[str, Client]] = {
     "claude-desktop": Client("Claude Desktop", _data("Claude/claude_desktop_config.json")),
-    "claude-code": Client("Claude Code", _home(".claude.json"), entry=_typed),
-    "cursor": Client("Cursor", _home(".cursor/mcp.json")),
-    "vscode": Client("VS Code", _data("Code/User/mcp.json"), "servers", _typed),
-    "windsurf": Client("Windsurf", _home(".codeium/windsurf/mcp_config.json")),
-    "codex": Client("Codex", _codex_files, "mcp_servers"),
-    "zed": Client("Zed", _zed_files, "context_servers", _zed),
-    "gemini": Client("Gemini CLI", _home(".gemini/settings.json")),
-    "opencode": Client("opencode", _opencode_files, "mcp", _opencode),
+    "claude-code": Client("Claude Code", _home(".claude.json"), entry=_typed, programs=("claude",)),
+    "cursor": Client("Cursor", _home(".cursor/mcp.json"), programs=("cursor",)),
+    "vscode": Client("VS Code", _data("Code/User/mcp.json"), "servers", _typed, ("code",)),
+    "windsurf": Client("Windsurf", _home(".codeium/windsurf/mcp_config.json"), programs=("windsurf",)),
+    "codex": Client("Codex", _codex_files, "mcp_servers", programs=("codex",)),
+    "zed": Client("Zed", _zed_files, "context_servers", _zed, ("zed", "zeditor")),
+    "gemini": Client("Gemini CLI", _home(".gemini/settings.json"), programs=("gemini",)),
+    "opencode": Client("opencode", _opencode_files, "mcp", _opencode, ("opencode",)),
 }
 
 

@@ -21,11 +21,13 @@ from typing import Any, Final
 import attrs
 
 from ...protocol.config_parse import is_array, is_object
+from ...protocol.errors import GreenroomError
 from ...protocol.interpolate import expand_path
 from ...supervisor.config_files import Surroundings, parse_json, shaped
 from . import _json_edit, _toml_edit
 from ._clients import Client
 from ._json_edit import CannotEdit
+from ._write import read
 
 OURS: Final = "mcpServers"
 _ASKS: Final = re.compile(r"\$\{(input:[^}]*|workspaceFolder[^}]*|selectedText|file[^}]*)\}")
@@ -102,7 +104,7 @@ def movable(kind: str, client: Client, around: Surroundings, there: Any, ours: M
     servers: dict[str, Any] = {}
     stay: dict[str, str] = {}
     for name, entry in section.items() if is_object(section) else ():
-        if _starts_us(entry):
+        if starts_us(entry):
             continue
         new = _as_ours(kind, client, around, str(name), entry)
         if new is None:
@@ -116,6 +118,26 @@ def movable(kind: str, client: Client, around: Surroundings, there: Any, ours: M
         else:
             servers[str(name)] = _with_its_env_file(new, client, around)
     return Move(servers, stay)
+
+
+def starts_us(entry: Any) -> bool:
+    """Whether the entry starts Greenroom itself; such a one never moves into Greenroom."""
+    if not is_object(entry):
+        return False
+    words: list[Any] = []
+    for each in (entry.get("command"), entry.get("args")):
+        words += each if is_array(each) else [each]
+    return any(isinstance(word, str) and PurePath(word).stem == "greenroom" for word in words)
+
+
+def is_written(client: Client, around: Surroundings) -> bool:
+    """Whether the client's file has an entry that starts Greenroom. A file that cannot be read has none."""
+    file = client.file(around)
+    try:
+        section = meaning(file, decoded(file, read(file))).get(client.section)
+    except (GreenroomError, OSError, OverflowError):
+        return False
+    return is_object(section) and any(starts_us(entry) for entry in section.values())
 
 
 # ---- details -------------------------------------------------------------------------------------------------
@@ -159,16 +181,6 @@ def _drop(found: dict[str, Any], keys: Sequence[str]) -> None:
     for key in keys[:-1]:
         found = found[key]
     del found[keys[-1]]
-
-
-def _starts_us(entry: Any) -> bool:
-    """Whether the entry starts Greenroom itself; such a one never moves into Greenroom."""
-    if not is_object(entry):
-        return False
-    words: list[Any] = []
-    for each in (entry.get("command"), entry.get("args")):
-        words += each if is_array(each) else [each]
-    return any(isinstance(word, str) and PurePath(word).stem == "greenroom" for word in words)
 
 
 def _as_ours(kind: str, client: Client, around: Surroundings, name: str, entry: Any) -> Any:
