@@ -425,7 +425,7 @@ def test_when_top_is_killed_its_call_is_refused_and_the_next_one_at_once(
         process.wait()
         refused = door.answer(number)["result"]
         assert refused["_meta"]["greenroom/error"]["error"] == "approval_required"
-        assert "`greenroom top`" in refused["content"][0]["text"]
+        assert "`greenroom top --config " in refused["content"][0]["text"]
         assert door.call("w_echo", {"text": "hi"})["result"]["isError"] is True
     with control.find_gateway(identity(load(Path(where[1])).files)) or pytest.fail("none") as gateway:
         assert gateway.ask("approvals") == {"approvals": [], "waitingForApproval": 0}

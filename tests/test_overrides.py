@@ -14,6 +14,7 @@ from tests.test_conversations import call, talking
 
 from greenroom import Greenroom
 from greenroom.gateway._direct._answers import end, fail
+from greenroom.gateway._jobs import Job
 from greenroom.gateway._mcp_tool import McpTool, ask
 from greenroom.protocol.config_parse import parse_config
 from greenroom.protocol.errors import (
@@ -338,6 +339,7 @@ class _Ended:
     """A job, of which only its end is looked at."""
 
     method, params, modern = "tools/call", None, False
+    commands = Job.commands
 
     def __init__(self) -> None:
         self.failed: tuple[Any, ...] | None = None
