@@ -22,6 +22,7 @@ from typing import Any, Final, TypeGuard
 import attrs
 
 from .asked import of_keyring
+from .near_names import nearest
 
 _SITE: Final = (
     r"(?:https://[A-Za-z0-9.-]+|http://(?:127\.0\.0\.1|localhost|\[::1\]))(?::[0-9]{1,5})?(?:/[^\s?#]*)?"
@@ -68,12 +69,9 @@ def kind_of(value: Any) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean "…"?`, or nothing when no known word is close. Case, `-` and `_` do not count."""
-    import difflib  # only ever needed for a mistake
-
-    folded = {_folded(candidate): candidate for candidate in known}
-    close = difflib.get_close_matches(_folded(word), folded, n=1, cutoff=0.75)
-    return f'; did you mean "{folded[close[0]]}"?' if close else ""
+    """`; did you mean "…"?`, or nothing when no known word is close."""
+    near = nearest(word, known)
+    return "" if near is None else f'; did you mean "{near}"?'
 
 
 def unknown(word: str, known: Iterable[str], then: str) -> str:
@@ -90,10 +88,6 @@ def is_object(value: Any) -> TypeGuard[Mapping[Any, Any]]:
 def is_array(value: Any) -> TypeGuard[Sequence[Any]]:
     """Whether a value is an array in the sense of JSON."""
     return isinstance(value, list | tuple)
-
-
-def _folded(word: str) -> str:
-    return word.lower().replace("-", "").replace("_", "")
 
 
 # ---- texts -------------------------------------------------------------------------------------------------

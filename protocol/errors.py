@@ -27,6 +27,8 @@ from typing import Any, Final, cast
 
 import attrs
 
+from .near_names import meant
+
 
 class Reach(enum.StrEnum):
     """How far a request got; it only moves forward. Each member is a string, also in JSON."""
@@ -181,7 +183,8 @@ class UnknownServer(UsageError):
     _http_status = 404
 
     def __init__(self, server: str, known: Sequence[str] = ()) -> None:
-        hint = f" Configured: {some_of(known)}." if known else " No servers are configured."
+        there = f" Configured: {some_of(known)}.{meant(server, known)}"
+        hint = there if known else " No servers are configured."
         super().__init__(f'Server "{server}" not found.{hint}', server=server)
         self.known = tuple(known)
 

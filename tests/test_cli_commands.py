@@ -149,7 +149,7 @@ def loaded(names: Sequence[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["status"], ["search", "x"], ["tools", "--json"]]
+    "arguments", [[], ["--help"], ["--version"], ["status"], ["search", "x"], ["tools", "--json"]]
 )
 def test_looking_imports_neither_the_sdk_nor_a_loop(home: Path, arguments: list[str]) -> None:
     write(home / ".mcp.json", clock={"command": "clock"})

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...protocol.errors import UsageError
+from .._near import no_such_server
 from ._common import config_option, read_config, run_to_end, say, show
+from ._complete import complete_servers
 
 if TYPE_CHECKING:
     from ...actors.login import Login
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command("auth")
-@click.argument("server", required=False)
+@click.argument("server", required=False, shell_complete=complete_servers)
 @click.option("--logout", is_flag=True, help="Revoke the login and forget it.")
 @click.option("--no-browser", is_flag=True, help="Print the address, and read the answer that you paste.")
 @click.option(
@@ -79,7 +81,7 @@ def _definition(config: Config, server: str) -> ServerDefinition:
 
     found = config.servers.get(server)
     if found is None:
-        raise UsageError(f'There is no server "{server}". There are: {", ".join(config.servers) or "none"}.')
+        raise no_such_server(server, config.servers)
     if found.url is None:
         raise UsageError(f'Server "{server}" is a program and not an HTTP server: it has no login.')
     if not may_log_in(found):

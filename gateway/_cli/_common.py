@@ -146,19 +146,18 @@ def room_of(config: Config, path: Path | None) -> RoomPlace:
 def check_profile(config: Config, profile: str | None) -> None:
     """Raises `UsageError` for a profile that the configuration does not have."""
     if profile is not None and profile not in config.profiles:
+        from ...protocol.near_names import meant
+
         known = ", ".join(config.profiles) or "none"
-        raise UsageError(f'There is no profile "{profile}" in this configuration. There are: {known}.')
+        text = f'There is no profile "{profile}" in this configuration. There are: {known}.'
+        raise UsageError(f"{text}{meant(profile, config.profiles)}")
 
 
 def no_such_server(config: Config, server: str) -> UsageError:
     """The error for the name of a server that the configuration does not have."""
-    import difflib
+    from .. import _near
 
-    names = ", ".join((*config.servers, *config.broken))
-    near = difflib.get_close_matches(server, (*config.servers, *config.broken), n=1)
-    meant = f' Did you mean "{near[0]}"?' if near else ""
-    there = f"There are: {names}.{meant}" if names else "There are none."
-    return UsageError(f'There is no server "{server}" in this configuration. {there}', server=server)
+    return _near.no_such_server(server, (*config.servers, *config.broken))
 
 
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:

@@ -12,6 +12,7 @@ import attrs
 import click
 
 from ...protocol.errors import ConfigError, GreenroomError, UsageError
+from ...protocol.near_names import meant
 from ...supervisor.config_files import Surroundings, own_file
 from .._setup import _write
 from .._setup._clients import CLIENTS, Client, surroundings
@@ -86,7 +87,8 @@ def init_command(
     around = surroundings(os.environ, sys.platform)
     unknown = [client for client in clients if client not in CLIENTS]
     if unknown:
-        raise UsageError(f'There is no client "{unknown[0]}". Known are: {", ".join(CLIENTS)}.')
+        there = f"Known are: {', '.join(CLIENTS)}.{meant(unknown[0], CLIENTS)}"
+        raise UsageError(f'There is no client "{unknown[0]}". {there}')
     chosen = [key for key, one in CLIENTS.items() if key in clients or (every and one.is_found(around))]
     if listing or not (clients or every):
         _list(around, as_json)

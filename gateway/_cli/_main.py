@@ -78,6 +78,16 @@ class LazyGroup(click.Group):
         module, attribute, _ = COMMANDS[cmd_name]
         return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from ...protocol.near_names import meant
+
+            raise click.UsageError(f'There is no command "{name}".{meant(name, COMMANDS)}', ctx)
+        return super().resolve_command(ctx, args)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands from the table. Click would import all of them for it."""
         from click.shell_completion import CompletionItem
@@ -118,7 +128,9 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -127,11 +139,16 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     callback=_print_version,
     help="Show the version and exit.",
 )
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Supervised MCP servers behind one door.
 
     Without --config, the configuration is ./.greenroom/mcp.json over ./.mcp.json over the user's own.
     """
+    if context.invoked_subcommand is None:
+        from ._overview import show_overview
+
+        show_overview()
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -25,6 +25,7 @@ from ...protocol.errors import (
     some_of,
 )
 from ...protocol.jsonrpc import METHOD_NOT_FOUND
+from ...protocol.near_names import meant
 from ...protocol.shown import arguments_may_be_at_fault, expected_parameters
 from ._answer import Answer
 from ._hints import Hints
@@ -61,7 +62,9 @@ def _short(name: str) -> str:
 
 def unknown_server(mode: str, server: str, known: Sequence[str], hints: Hints) -> Answer:
     text = f'Server "{server}" not found. {hints.see_servers}'
-    text += f" Configured: {some_of(known)}." if known else " No servers are configured."
+    text += (
+        f" Configured: {some_of(known)}.{meant(server, known)}" if known else " No servers are configured."
+    )
     return Answer.of(text, mode=mode, server=server, error="server_not_found")
 
 

@@ -17,7 +17,7 @@ import attrs
 
 from ...protocol.config import Config
 from ...protocol.config_parse import SECTIONS, is_object
-from ...protocol.errors import UsageError
+from .._near import no_such_server
 from . import _write
 from ._entries import decoded, meaning, with_member, without_member
 
@@ -40,8 +40,7 @@ def switch(
     config = load()
     known = (*config.servers, *config.broken)
     if name not in known:
-        there = f"There are: {', '.join(known)}." if known else "There are none."
-        raise UsageError(f'There is no server "{name}" in this configuration. {there}', server=name)
+        raise no_such_server(name, known)
     if _is_disabled(config, name) is disabled:
         return []
     found = list(_definitions(name, files))
