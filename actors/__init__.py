@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ._in_process import InProcessConnector
     from ._incoming import IncomingTable, Refusals
     from ._line_writer import LineWriter, WriteRules
+    from ._locked_file import Broken, LockedFile
     from ._mailbox import Mailbox
     from ._messages import connect_failed, login_needed
     from ._part import Part
@@ -72,6 +73,7 @@ _HOMES = {
     "._in_process": ("InProcessConnector",),
     "._incoming": ("IncomingTable", "Refusals",),
     "._line_writer": ("LineWriter", "WriteRules",),
+    "._locked_file": ("Broken", "LockedFile",),
     "._mailbox": ("Mailbox",),
     "._messages": ("connect_failed", "login_needed",),
     "._part": ("Part",),
@@ -104,6 +106,7 @@ __all__ = [
     "AuditFile",
     "AuthFor",
     "Backend",
+    "Broken",
     "Call",
     "CatalogueFile",
     "CatalogueWriter",
@@ -131,6 +134,7 @@ __all__ = [
     "Listing",
     "Load",
     "Loaded",
+    "LockedFile",
     "LostReason",
     "Mailbox",
     "MailboxFull",

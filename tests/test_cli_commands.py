@@ -1666,7 +1666,7 @@ def test_json_is_printed_in_characters_that_stdout_has(
         assert shown.encode() in into.getvalue()
 
 
-@pytest.mark.parametrize(("problems", "told"), [(10, 10), (11, 11), (12, 11)])
+@pytest.mark.parametrize(("problems", "told"), [(10, 11), (11, 11), (12, 11)])
 def test_of_many_problems_of_the_configuration_some_are_told_and_the_rest_is_counted(
     problems: int, told: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -1676,8 +1676,6 @@ def test_of_many_problems_of_the_configuration_some_are_told_and_the_rest_is_cou
     assert len(read_config(path).problems) == problems
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == told
-    assert ("more about the configuration. To see all of them: greenroom doctor" in lines[-1]) == (
-        problems > 10
-    )
+    assert lines[-1].endswith("To see all of them: greenroom doctor")
     if problems > 10:
         assert f"and {problems - 10} more" in lines[-1]

@@ -47,7 +47,7 @@ def attach_command(expose: str | None, profile: str | None, config_path: Path | 
     The room is started if it does not run. All clients that attach share it, and with it the servers.
     """
     check_start("attach")
-    config = read_config(config_path)
+    config = read_config(config_path, always=True)  # stderr is its client's log
     check_profile(config, profile)
     hello = Hello(
         version=VERSION,

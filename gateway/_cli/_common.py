@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -89,17 +89,31 @@ def common_options(command: F) -> F:
     return config_option(command)
 
 
-def read_config(path: Path | None, most: int | None = _TOLD) -> Config:
-    """The configuration; its first `most` warnings go to stderr. Raises `ConfigError` when a named file cannot be
-    used."""
+def read_config(path: Path | None, *, always: bool = False, most: int | None = _TOLD) -> Config:
+    """The configuration. Its warnings go to stderr, `most` of them, and each once a day, or `always`. Raises
+    `ConfigError` when a named file cannot be used."""
     config = load(path)
-    for problem in config.problems[:most]:
-        say(str(problem))
-    if most is not None and len(config.problems) > most:
-        say(
-            f"and {len(config.problems) - most} more about the configuration. To see all of them: greenroom doctor"
-        )
+    told = [str(problem) for problem in config.problems]
+    if not always and told:
+        from ._told import not_told_lately
+
+        # That a file is not obeyed is said by each command: what it answers is about the other files alone.
+        left = [str(problem) for problem in config.problems if problem.where in config.untrusted]
+        told = [*left, *not_told_lately([text for text in told if text not in left], identity(config.files))]
+        _say_some(told, most, is_new=len(told) > len(left))
+    else:
+        _say_some(told, most, is_new=False)
     return config
+
+
+def _say_some(warnings: Sequence[str], most: int | None, *, is_new: bool) -> None:
+    for text in warnings[:most]:
+        say(text)
+    more = 0 if most is None else max(0, len(warnings) - most)
+    if more:
+        say(f"and {more} more about the configuration. To see all of them: greenroom doctor")
+    elif is_new:
+        say("warnings about the configuration are said once a day. To see all of them: greenroom doctor")
 
 
 def load(path: Path | None) -> Config:

@@ -18,7 +18,7 @@ def config_command(schema: bool, as_json: bool, config_path: Path | None) -> Non
     from ...protocol import config_parse
 
     del as_json  # a configuration is JSON; the flag is there because every command has it
-    shown = (
-        config_parse.config_schema() if schema else config_parse.redacted(read_config(config_path, most=None))
-    )
-    show_json(shown)
+    if schema:
+        show_json(config_parse.config_schema())
+        return
+    show_json(config_parse.redacted(read_config(config_path, always=True, most=None)))

@@ -125,7 +125,7 @@ def serve_command(
         raise UsageError(f"{stray[0]} is for --http HOST:PORT. Add that, or leave it out.")
     if http is not None and (background or as_room is not None):
         raise UsageError("--background and --http do not go together. Leave one of them out.")
-    read = read_config(config_path, most=None)
+    read = read_config(config_path, always=True, most=None)
     where = None if http is None else _address(http or _listen_in(read))
     if (
         where is not None and read.settings.isolation is None
