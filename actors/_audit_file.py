@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .._own_files import open_own
 from ..protocol import audit
 from ..protocol.errors import UsageError
+from ..protocol.plain_text import counted
 from ..protocol.version import VERSION
 from ._part import Part, in_words
 
@@ -122,9 +123,8 @@ class AuditFile:
             if not self.failing:
                 self._try(part, {"time": self._stamp(), "kind": audit.CLOSED})
             elif lost := len(self._kept) + self.missed:
-                part.tell(
-                    f"{lost} lines of the audit file {self.path} are lost: it could not be written until the end"
-                )
+                are = f"{counted(lost, 'line')} of the audit file {self.path} {'is' if lost == 1 else 'are'}"
+                part.tell(f"{are} lost: it could not be written until the end")
             with suppress(OSError):
                 if self._fd is not None:
                     os.fsync(self._fd)

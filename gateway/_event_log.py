@@ -24,7 +24,7 @@ from anyio.abc import TaskStatus
 
 from ..protocol.events import EndDecision, Event, Eviction, GateDecision, GateMove, Kind, Lagged, Transition
 from ..protocol.lifecycle import Cause, State
-from ..protocol.plain_text import one_line
+from ..protocol.plain_text import counted, one_line
 from ._commands import Commands
 
 _PLAIN: Final = Commands()
@@ -44,7 +44,7 @@ class Log:
     def line(self, text: str) -> None:
         """Write one line, unless its reader has fallen behind."""
         if self._lost:
-            text = f"({self._lost} lines left out) {text}"
+            text = f"({counted(self._lost, 'line')} left out) {text}"
         data = (
             f"greenroom: {one_line(self._commands.filled(text), _ATOMIC // 4 - 16)}".encode(
                 "utf-8", "replace"
@@ -66,7 +66,7 @@ class Log:
 def line_of(event: Event | Lagged) -> str | None:
     """One event as a line for people. None: there is nothing to tell."""
     if isinstance(event, Lagged):
-        return f"{event.missed} events were dropped here"
+        return f"{counted(event.missed, 'event')} {'was' if event.missed == 1 else 'were'} dropped here"
     if event.kind not in TOLD:
         return None
     who = str(event.address) if event.address is not None else "room"
@@ -180,7 +180,7 @@ class Teller:
         return (
             None
             if was_tripped
-            else f"{event.address}: gate: {event.failures} failures in a row; {_shut(event)}"
+            else f"{event.address}: gate: {counted(event.failures, 'failure')} in a row; {_shut(event)}"
         )
 
     def _of(self, server: str) -> _Trouble:

@@ -212,7 +212,8 @@ def _of_wait(row: ServerStatus, settings: Settings) -> Iterator[Reason]:
             yield Reason(what, "wait until another server is idle, or raise maxConnections")
         case Place.PERMIT.value:
             most = settings.start_permits
-            yield Reason(f"A start waits for its turn: {most} servers start at a time (startPermits).{since}")
+            start = "1 server starts" if most == 1 else f"{most} servers start"
+            yield Reason(f"A start waits for its turn: {start} at a time (startPermits).{since}")
         case Place.TURN.value:
             what = f"A look at its tools waits until fewer servers start (startPermits: {settings.start_permits})."
             yield Reason(f"{what}{since}")

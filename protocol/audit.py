@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import attrs
 
-from .plain_text import one_line, seen_in_json
+from .plain_text import counted, one_line, seen_in_json
 
 if TYPE_CHECKING:
     from .index import Target
@@ -297,7 +297,9 @@ class _Chain:
             report.remarks.append(f"Before line {self._number} the gateway did not end in order.")
         if kind == GAP and isinstance(missed, int):
             report.missing += missed
-            report.remarks.append(f"Line {self._number} says that {missed} calls could not be written.")
+            report.remarks.append(
+                f"Line {self._number} says that {counted(missed, 'call')} could not be written."
+            )
         report.lines = self._number
         report.calls += kind == CALL
         report.ended = kind == CLOSED

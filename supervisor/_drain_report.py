@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from ..actors import Tally
+from ..protocol.plain_text import counted
 
 
 @attrs.frozen
@@ -34,7 +35,7 @@ class DrainReport:
         reasons = ", ".join(f"{count} {code}" for code, count in self.refusals.items())
         why = f": {reasons}" if reasons else ""
         return (
-            f"{self.accepted} calls accepted: {self.completed} completed, {self.failed} failed, "
+            f"{counted(self.accepted, 'call')} accepted: {self.completed} completed, {self.failed} failed, "
             f"{self.cancelled} cancelled{f', {self.open} open' if self.open else ''} ({self.refused} refused{why})"
         )
 

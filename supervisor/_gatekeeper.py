@@ -26,6 +26,7 @@ from ..protocol.address import Address
 from ..protocol.errors import Unavailable
 from ..protocol.events import GateDecision, GateMove
 from ..protocol.lifecycle import Cause, Ending, Reason, State
+from ..protocol.plain_text import counted
 from ..protocol.start import Place
 from ._gate import Gate, GatePolicy, Pass
 from ._restart import Intensity
@@ -151,7 +152,7 @@ class Gatekeeper:
     def quarantine(self) -> None:
         """The server was restarted too often: the gate shuts for its cooldown, then passes a probe."""
         period = self._gates.context.settings.restart_period
-        reason = f"{len(self.intensity.times)} restarts in {period:g}s"
+        reason = f"{counted(len(self.intensity.times), 'restart')} in {period:g}s"
         gate = self.gate.quarantined(self._gates.policy, self._now(), reason)
         self._set(gate, GateMove.QUARANTINED, words=reason)
 

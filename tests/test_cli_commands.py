@@ -711,9 +711,10 @@ def test_pairs_and_args() -> None:
     for none in ("=1", "a", ":=1"):
         with pytest.raises(UsageError, match="is not K=V"):
             split_pairs((none,))
-    for whole in ('{"a": 1}', '{"url": "x?a=b"}'):
-        with pytest.raises(UsageError, match="needs --args"):
-            split_pairs((whole,))
+    assert split_pairs(('{"a": 1, "url": "x?a=b"}',)) == {"a": 1, "url": "x?a=b"}
+    assert split_pairs(("a=0", ' {"a": 1, "b": 2}', "b=3")) == {"a": 1, "b": 3}, "the later counts"
+    with pytest.raises(UsageError, match="Invalid args JSON"):
+        split_pairs(("{a: 1}",))
     with pytest.raises(UsageError, match="what follows := is not JSON"):
         split_pairs(("a:=x",))
     with pytest.raises(UsageError, match="expected a JSON object, got array"):
@@ -818,7 +819,7 @@ def test_what_a_list_lacks_is_told_below_it(
     source = SimpleNamespace(origin={"source": "cache"}, tools=lambda _: details)
     monkeypatch.setattr(_look, "open_source", lambda *_: source)
     assert run(["tools"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["a_b", "Total: 1 tools", "Not known yet: s."]
+    assert capsys.readouterr().out.splitlines() == ["a_b", "Total: 1 tool", "Not known yet: s."]
 
 
 # ---- how a command ends ---------------------------------------------------------------------------------------------

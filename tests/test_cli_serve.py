@@ -121,7 +121,7 @@ def test_commands_reach_it_over_a_private_socket_that_goes_with_it(
         assert run(["status", *where]) == 0
         assert "✓ clock " in capsys.readouterr().out
         assert run(["tools", "clock", *where]) == 0
-        assert capsys.readouterr().out == "clock_now\nTotal: 1 tools\n"
+        assert capsys.readouterr().out == "clock_now\nTotal: 1 tool\n"
         assert run(["search", "issue", "--limit", "1", *where]) == 0
         assert "1 of 2 — add --offset 1 for more" in capsys.readouterr().out
         assert run(["describe", "github_create_issue", *where]) == 0

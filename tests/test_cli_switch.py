@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from tests.support.homes import own_config
 
+from greenroom.actors import CatalogueFile, default_cache_path
 from greenroom.gateway._cli._main import COMMANDS, run
+from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Config
+from greenroom.supervisor.catalogue_keys import catalogue_keys
 from greenroom.supervisor.config_files import load_config
 
 
@@ -143,6 +147,20 @@ def test_a_shell_completes_commands_servers_and_clients(home: Path) -> None:
     assert completed(home, "greenroom st") == [name for name in COMMANDS if name.startswith("st")]
     assert completed(home, "greenroom tools t") == ["time", "tide"]
     assert completed(home, "greenroom init cl") == ["claude-desktop", "claude-code"]
+
+
+def test_a_shell_completes_the_tools_that_the_cache_knows(home: Path) -> None:
+    own_config(home, '{"mcpServers": {"time": {"command": "/nowhere"}, "tide": {"command": "x"}}}')
+    keys = catalogue_keys(load_config(cwd=Path.cwd(), home=home, environ=os.environ))
+    entries = [
+        ServerEntry(name, keys[name], tools=({"name": "now"}, {"name": "next"}), fetched_at=time.time())
+        for name in ("time", "tide")
+    ]
+    CatalogueFile(default_cache_path()).save(entries, time.time())
+    assert completed(home, "greenroom call ti") == ["tide_next", "tide_now", "time_next", "time_now"]
+    assert completed(home, "greenroom describe time_no") == ["time_now"]
+    assert completed(home, "greenroom describe --server tide ti") == ["tide_next", "tide_now"]
+    assert completed(home, "greenroom call zzz") == []
 
 
 def test_stop_says_as_json_that_nothing_ran(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

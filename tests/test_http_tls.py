@@ -79,3 +79,16 @@ def test_a_key_of_another_certificate_is_refused_before_anything_starts(tmp_path
     check_tls(cert, key)
     with pytest.raises(UsageError, match="cannot be used"):
         check_tls(cert, other)
+
+
+def test_a_certificate_and_its_key_need_each_other(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    with pytest.raises(UsageError, match="Give --tls-key as well"):
+        check_tls(cert, None)
+    with pytest.raises(UsageError, match="Give --tls-cert as well"):
+        check_tls(None, key)
+    both = tmp_path / "both.pem"
+    both.write_bytes(cert.read_bytes() + key.read_bytes())
+    check_tls(both, None)
+    with pytest.raises(UsageError, match="No such file"):
+        check_tls(tmp_path / "none.pem", None)

@@ -2,8 +2,9 @@
 
 `call` goes through the running gateway, whose servers are up. Without a gateway it opens a room for that one call. The
 server validates the arguments. `k=v` is read as JSON if it is valid JSON (`n=5`, `deep=true`, `ids=[1,2]`), and as text
-otherwise; `k:=v` must be JSON. So text that looks like JSON is written in quotes: `zip='"01234"'`. What is sent depends
-only on what was typed, and not on what is known of the tool.
+otherwise; `k:=v` must be JSON. So text that looks like JSON is written in quotes: `zip='"01234"'`. A word that begins
+with `{` is an object with arguments, as `--args` has. What is sent depends only on what was typed, and not on what is
+known of the tool.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from ._common import (
     show,
     show_result,
 )
-from ._complete import complete_servers
+from ._complete import complete_servers, complete_tools
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
 
 
 @click.command("call")
-@click.argument("tool")
-@click.argument("pairs", nargs=-1, metavar="[K=V]...")
+@click.argument("tool", shell_complete=complete_tools)
+@click.argument("pairs", nargs=-1, metavar="[K=V | JSON]...")
 @click.option("--args", "args_json", metavar="JSON", help="All arguments as one JSON object.")
 @click.option(
     "--server",
@@ -62,7 +63,7 @@ def call_command(
     pid: int | None,
     as_json: bool,
 ) -> int:
-    """Call TOOL with arguments K=V, or with --args JSON.
+    """Call TOOL with arguments K=V, or with one JSON object.
 
     V is read as JSON if it is valid JSON, as in n=5 or deep=true, and as text otherwise. Quote text that looks like
     JSON: zip='"01234"'. With K:=V, V must be JSON.
@@ -79,7 +80,11 @@ def call_command(
     result = call(allowed=True) if yes else call()
     if not yes and (text := _question_in(result)) is not None and _is_allowed(text):
         result = call(allowed=True)
-    return 0 if show_result(result, origin, as_json) else 1
+    is_done = show_result(result, origin, as_json)
+    if gateway is None and details_of(result).get("error") in (None, "tool_error"):  # its server was started
+        step = commands_typed().about("serve", options=("--background",))
+        say(f"the server was started for this call alone. A background room would keep it warm: {step}")
+    return 0 if is_done else 1
 
 
 @click.command("reconnect")
@@ -119,16 +124,15 @@ class ToolCall:
 
 
 def split_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """`k=v` and `k:=v` words as arguments. Raises `UsageError` for a word that is neither."""
+    """`k=v`, `k:=v` and `{…}` words as arguments. Of two for one key the later counts. Raises `UsageError` for a word
+    that is none of them."""
     found: dict[str, Any] = {}
     for pair in pairs:
+        if pair.lstrip().startswith("{"):
+            found |= given_args(pair)
+            continue
         key, equals, text = pair.partition("=")
         is_json, key = key.endswith(":"), key.removesuffix(":")
-        if pair.startswith("{"):
-            example = """greenroom call TOOL --args '{"path": "/tmp"}'"""
-            raise UsageError(
-                f"One JSON object with all arguments needs --args. Write, for example: {example}"
-            )
         if not equals or not key:
             raise UsageError(f'"{pair}" is not K=V. Write, for example: greenroom call TOOL path=/tmp')
         try:

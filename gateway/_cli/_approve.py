@@ -130,7 +130,7 @@ def _lines(calls: Sequence[Mapping[str, Any]], count: int, with_pid: bool) -> It
         yield f"{call['number']}: waits for {call['waiting']:.0f} s, {call['left']:.0f} s left, {who}{where}"
         yield from (f"  {line}" for line in call["question"].splitlines())
     if count > len(calls):
-        yield f"{count - len(calls)} more wait."
+        yield f"{count - len(calls)} more {'waits' if count - len(calls) == 1 else 'wait'}."
     if calls:
         yield "To allow one (--session: for its session; --deny: refuse it): greenroom approve NUMBER"
     else:

@@ -1,4 +1,4 @@
-"""What a shell offers after Tab: names of servers, profiles and clients. It reads files and starts nothing.
+"""What a shell offers after Tab: names of servers, tools, profiles and clients. It reads files and starts nothing.
 
 The shell waits, so a configuration that cannot be read offers nothing, and nothing is ever printed.
 """
@@ -18,6 +18,17 @@ def complete_servers(ctx: click.Context, _param: click.Parameter, incomplete: st
     """The servers of the configuration that `--config` names, or of the one that is found."""
     config = _config(ctx)
     return [] if config is None else [name for name in config.servers if name.startswith(incomplete)]
+
+
+def complete_tools(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The tools that the cache knows, of the server that `--server` names or of all."""
+    from .._offline import open_catalogue
+
+    config = _config(ctx)
+    if config is None:
+        return []
+    tools = open_catalogue(config).index.tools(ctx.params.get("server"))
+    return [tool.name for tool in tools if tool.name.startswith(incomplete)]
 
 
 def complete_profiles(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

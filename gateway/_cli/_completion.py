@@ -1,4 +1,4 @@
-"""`greenroom completion SHELL`: the lines that teach a shell to complete our commands, options and server names."""
+"""`greenroom completion SHELL`: the lines that teach a shell to complete commands, options, servers and tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACES: Final = {
 def completion_command(shell: str) -> None:
     """Print what SHELL needs to complete our commands.
 
-    Names of servers come from the configuration; nothing is started for them.
+    Names of servers come from the configuration, those of tools from the cache; nothing is started for them.
     """
     found = get_completion_class(shell)
     if found is None:

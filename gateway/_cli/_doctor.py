@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...protocol.plain_text import counted
 from ._common import commands_typed, config_option, load, run_to_end, say, show
 
 if TYPE_CHECKING:
@@ -69,4 +70,4 @@ def _lines(
     if unseen:
         names = ", ".join(unseen[:_NAMED]) + (", …" if len(unseen) > _NAMED else "")
         yield f"· How these start is not known here, and --start would look: {names}"
-    yield f"{servers} server{'' if servers == 1 else 's'}, from {', '.join(files) or 'no file'}"
+    yield f"{counted(servers, 'server')}, from {', '.join(files) or 'no file'}"

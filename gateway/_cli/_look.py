@@ -13,12 +13,12 @@ from typing import Any
 import click
 
 from ...protocol.pinning import changed_in_words
-from ...protocol.plain_text import one_line
+from ...protocol.plain_text import counted, one_line
 from ...protocol.status import about
 from .._marks import details_of
 from . import _tables
 from ._common import Source, common_options, open_source, say, show, show_result, text_of
-from ._complete import complete_servers
+from ._complete import complete_servers, complete_tools
 
 _MARKS = {
     "connected": "✓",
@@ -95,7 +95,7 @@ def search_command(
 
 
 @click.command("describe")
-@click.argument("tool")
+@click.argument("tool", shell_complete=complete_tools)
 @click.option(
     "--server",
     help="The tool's server, when several servers have a tool of that name.",
@@ -133,7 +133,7 @@ def _overall(details: Mapping[str, Any]) -> Iterator[str]:
     connected = sum(
         _is_connected(one) or any(map(_is_connected, further.get(one["name"], ()))) for one in servers
     )
-    yield f"{connected} of {enabled} connected, {details['totalTools']} tools"
+    yield f"{connected} of {enabled} connected, {counted(details['totalTools'], 'tool')}"
     if any(server["status"] == "failed" for server in servers):
         yield "Why a server failed, and what to do: greenroom explain NAME"
     if waiting := details.get("waitingForApproval"):
@@ -224,8 +224,7 @@ def _client_lines(clients: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _state(server: Mapping[str, Any]) -> str:
-    count = server["toolCount"]
-    tools = f"{count} tool{'' if count == 1 else 's'}"
+    tools = counted(server["toolCount"], "tool")
     if server["status"] == "connected":
         return f"connected, {tools}"
     return f"cached, {tools}" if server["status"] == "cached" else server["status"].replace("-", " ")
@@ -271,7 +270,7 @@ def _tool_lines(details: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _total(details: Mapping[str, Any]) -> Iterator[str]:
-    yield f"Total: {details.get('count', 0)} tools"
+    yield f"Total: {counted(details.get('count', 0), 'tool')}"
     if "message" in details:
         yield details["message"]
 

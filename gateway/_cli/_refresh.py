@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ...protocol.plain_text import one_line
+from ...protocol.plain_text import counted, one_line
 from ...protocol.slices import finish
 from ._common import common_options, read_config, run_to_end, running_gateway, say, show
 from ._complete import complete_servers
@@ -113,12 +113,12 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield "Every server is known; nothing to do."
     for row in rows:
         if row["state"] == "known":
-            yield f"✓ {row['name']}: {row['tools']} tool{'' if row['tools'] == 1 else 's'}"
+            yield f"✓ {row['name']}: {counted(row['tools'], 'tool')}"
         else:
             yield one_line(f"✗ {row['name']}: {row['failure']}")
 
 
 def _total(rows: list[dict[str, Any]]) -> str:
     known = [row["tools"] for row in rows if row["state"] == "known"]
-    count = f"{sum(known)} tool{'' if sum(known) == 1 else 's'}"
-    return f"{len(known)} of {len(rows)} servers answered, {count}"
+    count = counted(sum(known), "tool")
+    return f"{len(known)} of {counted(len(rows), 'server')} answered, {count}"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from ...protocol.errors import GreenroomError
-from ...protocol.plain_text import one_line
+from ...protocol.plain_text import counted, one_line
 from .. import _control_client as control
 from .._control_place import identity
 from ._common import common_options, elsewhere_in_words, open_source, read_config, show
@@ -108,10 +108,10 @@ def summary(details: Mapping[str, Any]) -> str:
     servers = details["servers"]
     calls, queued = (sum(row[key] for row in servers) for key in ("inFlight", "queued"))
     enabled = len(servers) - details["disabledCount"]
-    said = f"{details['connectedCount']} of {enabled} connected, {calls} calls in flight, {queued} queued"
+    said = f"{details['connectedCount']} of {enabled} connected, {counted(calls, 'call')} in flight, {queued} queued"
     if "background" in details:
         clients = len(details["background"]["clients"])
-        said += f", {clients} client{'' if clients == 1 else 's'} attached"
+        said += f", {counted(clients, 'client')} attached"
     return said
 
 

@@ -9,6 +9,7 @@ import click
 
 from ..._own_files import open_own
 from ...protocol.errors import UsageError
+from ...protocol.plain_text import counted
 from ._common import say, show_json
 
 
@@ -33,7 +34,8 @@ def trace_command(events: Path, output: Path | None, as_json: bool) -> int:
     with events.open(encoding="utf-8", errors="replace") as lines:
         trace = trace_of(lines)
     if trace.skipped:
-        say(f"{trace.skipped} lines of {events} are not events and were left out.")
+        are = ("is not an event", "was") if trace.skipped == 1 else ("are not events", "were")
+        say(f"{counted(trace.skipped, 'line')} of {events} {are[0]} and {are[1]} left out.")
     if output is None:
         click.echo(trace.to_json())
     else:

@@ -68,6 +68,11 @@ def check_tls(cert: Path | None, key: Path | None) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
     except OSError as error:  # an ssl.SSLError is one too
+        if key is None and isinstance(
+            error, ssl.SSLError
+        ):  # the file is there: it may have had the key in it, too
+            text = f"--tls-cert needs the certificate's key, and {cert} does not have it. Give --tls-key as well."
+            raise UsageError(text) from None
         raise UsageError(f"The certificate or its key cannot be used: {error}. Correct --tls-cert.") from None
 
 
