@@ -173,7 +173,7 @@ def test_an_event_costs_little_more_than_its_bytes(line: bytes, size: int) -> No
     finally:
         tracemalloc.stop()
     assert (len(found), heads) == (1, [])
-    assert peak < 2 * len(data) + 50 * size + 2000
+    assert peak < 2 * len(data) + 50 * size + 16_384  # what else of the process allocates meanwhile
 
 
 def test_an_id_that_no_header_can_say_is_none() -> None:

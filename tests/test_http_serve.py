@@ -156,7 +156,7 @@ def test_a_second_signal_hurries(tmp_path: Path) -> None:
         (["--http", "127.0.0.1:70000"], "HOST:PORT"),
         (["--http", "192.0.2.1:80", "--token-file", "TOKENS"], "Cannot listen"),
         (["--http", "127.0.0.1:0", "--token-file", "missing"], "cannot be read"),
-        (["--http", "127.0.0.1:0", "--tls-cert", "TOKENS"], "cannot be used"),
+        (["--http", "127.0.0.1:0", "--tls-cert", "TOKENS"], "--tls-key"),
         (["--http", "127.0.0.1:0", "--token-file", "BOUND"], 'There is no profile "work"'),
         (["--token-file", "TOKENS"], "--http"),
     ],

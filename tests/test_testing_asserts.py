@@ -296,7 +296,7 @@ def test_sums_that_do_not_add_up_are_told() -> None:
 def test_a_report_that_does_not_add_up_is_told_beside_the_events() -> None:
     report = DrainReport(accepted=1, completed=1, failed=0, cancelled=1, refused=0)
 
-    with pytest.raises(AssertionError, match="the sums do not add up: 1 calls accepted"):
+    with pytest.raises(AssertionError, match="the sums do not add up: 1 call accepted"):
         assert_one_outcome_each([ACCEPTED, SENT, ENDED], report)
 
 
