@@ -20,7 +20,7 @@ from greenroom.protocol.errors import Bug, CallError
 from greenroom.protocol.events import Note, NoteCode
 from greenroom.supervisor import Greenroom
 
-LONGEST_TURN = 0.02  # seconds of the processor's time: a loaded machine has no part in it
+LONGEST_TURN = 0.05  # seconds of the processor's time: a loaded machine has little part in it
 CHECKS = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 EAGER = ("packed", "packed three times, 5 KB", "a packed stream", "many headers", "many interim answers")
 PLACES: dict[str, Callable[[Seen], bool]] = {
