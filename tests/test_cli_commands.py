@@ -23,6 +23,7 @@ import click
 import pytest
 from tests.support.door_rooms import NOW, FakeRoom
 from tests.support.gateway import faulty, gone_within, logged_pids, serve
+from tests.support.shapes import conforms
 
 from greenroom import Greenroom
 from greenroom.actors._catalogue_file import CatalogueFile, default_cache_path
@@ -1422,7 +1423,7 @@ def test_accept_takes_what_was_named_by_the_names_of_its_server(
         assert run(["accept", *words, *as_json, "--config", config]) == 0
         assert state() == [each for each in before if each not in {f"a/{tool}" for tool in accepted or ()}]
         outs.append(capsys.readouterr().out)
-    said, out = json.loads(outs[0]), outs[1]
+    said, out = conforms("accept", json.loads(outs[0])), outs[1]
     assert [f"{each['server']}/{each['tool']}" for each in said["changed"]] == changed
     assert said["accepted"] == (accepted or [])
     assert ('title: "first"' in out) == ("a/one" in changed)

@@ -27,6 +27,7 @@ import pytest
 from tests.support import attached, run
 from tests.support.auth_server import ACCESS, REFRESH, AuthServer, auth_server, follow
 from tests.support.http_rooms import room_at
+from tests.support.shapes import conforms
 from tests.support.stdio import until
 
 from greenroom.actors.apart import apart
@@ -662,14 +663,16 @@ def test_the_command_logs_in_with_a_browser_lists_and_logs_out(
         assert capsys.readouterr().out == "raw: no login\n"
         assert _main.run(["auth", "raw", "--config", config, "--json"]) == 0
         assert visits == [400, 200]
-        shown = json.loads(capsys.readouterr().out)
+        shown = conforms("auth S", json.loads(capsys.readouterr().out))
         assert (shown["server"], shown["state"], shown["renewable"]) == ("raw", "logged in", True)
         assert _main.run(["auth", "--config", config]) == 0
         assert capsys.readouterr().out.startswith(f"raw: logged in at {server.base}")
-        assert _main.run(["auth", "raw", "--logout", "--config", config]) == 0
+        capsys.readouterr()
+        assert _main.run(["auth", "raw", "--logout", "--config", config, "--json"]) == 0
         assert server.revoked == [f"{REFRESH}1", f"{ACCESS}1"]
         assert stored_login(definition(server)) is None
         out, err = capsys.readouterr()
+        assert conforms("auth S --logout", json.loads(out))["wasThere"]
         assert "secret" not in out + err
         assert _main.run(["auth", "program", "--config", config]) == 2
         assert _main.run(["auth", "nobody", "--config", config]) == 2
@@ -1156,7 +1159,7 @@ def test_a_login_that_cannot_be_read_is_listed_among_the_others(
     keep(Login("odd", "https://h.example/odd", "token"))
     logins().path("odd", "https://h.example/odd").write_text("{}")
     assert _main.run(["auth", "--json", "--config", "mcp.json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["logins"]
+    rows = conforms("auth", json.loads(capsys.readouterr().out))["logins"]
     assert [(row["server"], row["state"]) for row in rows] == [("odd", "unreadable"), ("plain", "none")]
     assert rows[0]["why"]
     for name in ("keyed", "off"):

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+from tests.support.shapes import conforms
+
 COMMAND = [
     sys.executable,
     "-c",
@@ -58,7 +60,7 @@ def test_the_demo_as_json_is_one_document() -> None:
     )
 
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told = conforms("demo", json.loads(done.stdout))
     assert len(told["scenes"]) == SCENES + 1
     steps = [step for scene in told["scenes"] for step in scene["steps"]]
     assert {"clock #2: idle -> connecting"} <= {step.get("transition") for step in steps}

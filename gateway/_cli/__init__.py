@@ -7,6 +7,7 @@
 * `_config`  `config`
 * `_serve`   `serve`
 * `demo`     `demo`
+* `_shapes`  the types of what they print with `--json`
 
 stdout carries only the answer; all messages about it go to stderr. Exit codes: 0 done, 1 the call failed, 2 bad usage
 or configuration. Neither the SDK nor an event loop is imported before a command needs it.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -32,6 +32,7 @@ from ._complete import complete_servers
 if TYPE_CHECKING:
     from ...protocol.config import Config
     from .._offline import OfflineCatalogue
+    from . import _shapes as shapes
 
 _SHOWN = ("title", "description", "inputSchema", "outputSchema", "annotations")
 
@@ -72,7 +73,7 @@ def accept_command(
     found = {name: one for name, one in pins.items() if one.changed}
     chosen = None if tool is None or server is None else _own_name(catalogue, server, tool, found)
     lines = [line for name in found for line in _lines(catalogue, name, found[name], chosen)]
-    details: dict[str, Any] = {
+    details: shapes.Accept = {
         "changed": [each for name in found for each in _details(name, found[name], chosen)],
         "accepted": [],
     }
@@ -163,7 +164,7 @@ def _lines(catalogue: OfflineCatalogue, server: str, pins: ServerPins, chosen: s
             yield f"  {flapping_in_words(server, [tool])}"
 
 
-def _details(server: str, pins: ServerPins, chosen: str | None) -> Iterator[dict[str, Any]]:
+def _details(server: str, pins: ServerPins, chosen: str | None) -> Iterator[shapes.Accepted]:
     for tool, print_ in pins.changed.items():
         if chosen in (None, tool):
             parts = changes(pins.tools.get(tool, ""), print_)

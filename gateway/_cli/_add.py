@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...protocol.errors import UsageError
 from ._common import commands_typed, config_option, load, no_such_server, say, show
 from ._complete import complete_servers
+
+if TYPE_CHECKING:
+    from . import _shapes as shapes
 
 
 class _BehindDashes(click.Command):
@@ -72,7 +75,7 @@ def add_command(
     lines = [done, f"Start it once, to read what it has: {next_step}"]
     if "cwd" in entry and words[0][:1] != "{":
         lines.insert(1, '  It is started in this folder ("cwd"), because its command names a file of it.')
-    details: dict[str, Any] = {"server": name, "file": str(file), "replaced": replaced, "next": next_step}
+    details: shapes.Added = {"server": name, "file": str(file), "replaced": replaced, "next": next_step}
     show("\n".join(lines), details, as_json)
     for other in others_with(name, files, file):
         say(f"{other} has a server of this name, too; where both give a key, the nearer file counts.")
@@ -95,7 +98,8 @@ def remove_command(name: str, as_json: bool, config_path: Path | None) -> None:
     others = [str(each) for each in others_with(name, files, file)]
     if not removed:
         raise _not_there(config, name, file, others)
-    show(f"✓ {name} is no longer in {file}", {"server": name, "file": str(file), "others": others}, as_json)
+    details: shapes.Removed = {"server": name, "file": str(file), "others": others}
+    show(f"✓ {name} is no longer in {file}", details, as_json)
     if name in config.servers or name in config.broken:
         step = commands_typed().about("disable", name)
         say(

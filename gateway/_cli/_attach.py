@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +19,9 @@ from ._background import session_names, starting
 from ._common import check_profile, config_option, read_config, room_of, say, show_json
 from ._complete import complete_profiles
 from ._serve import check_start
+
+if TYPE_CHECKING:
+    from . import _shapes as shapes
 
 _STOPS_WITHIN = 60.0  # seconds; more than the configured times of a drain usually add up to
 
@@ -73,7 +77,7 @@ def stop_command(config_path: Path | None, as_json: bool) -> int:
     if line is None:
         say("no background room runs for this configuration.")
         if as_json:
-            show_json({"ended": None})
+            _show(None)
         return 0
     with line:
         line.settimeout(_STOPS_WITHIN)
@@ -90,5 +94,10 @@ def stop_command(config_path: Path | None, as_json: bool) -> int:
     pid = f" (pid {answer['pid']})" if "pid" in answer else ""
     say(f"the background room{pid} has ended.")
     if as_json:
-        show_json({"ended": answer.get("pid")})
+        _show(answer.get("pid"))
     return 0
+
+
+def _show(ended: int | None) -> None:
+    said: shapes.Stopped = {"ended": ended}
+    show_json(said)

@@ -23,6 +23,7 @@ from ._complete import complete_servers
 if TYPE_CHECKING:
     from ...actors.login import Login
     from ...protocol.config import Config, ServerDefinition
+    from . import _shapes as shapes
 
 
 @click.command("auth")
@@ -197,6 +198,11 @@ def _log_out(definition: ServerDefinition, as_json: bool) -> int:
     if problem is not None:
         say(f"{definition.name}: the login is forgotten here, but it was not revoked: {problem}.")
     text = f"Logged out of {definition.name}." if there else f"There was no login for {definition.name}."
-    details = {"server": definition.name, "state": "none", "wasThere": there, "notRevoked": problem}
+    details: shapes.LoggedOut = {
+        "server": definition.name,
+        "state": "none",
+        "wasThere": there,
+        "notRevoked": problem,
+    }
     show(text, details, as_json)
     return 0

@@ -316,6 +316,8 @@ def show_result(result: Mapping[str, Any], origin: Mapping[str, Any], as_json: b
     if details.get("mode") == "call":  # in other modes the details say everything that the text says
         details["content"] = result["content"]
     failed = "error" in details
+    if failed and details["error"] != "tool_error":  # its words are in the content alone
+        details.setdefault("message", text_of(result))
     is_theirs = details.get("mode") == "call" and details.get("error") in (None, "tool_error")
     if failed and not as_json:
         say(text_of(result), ours=not is_theirs)

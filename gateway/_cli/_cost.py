@@ -3,11 +3,10 @@ starts nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import attrs
 import click
 
 from ...protocol.plain_text import one_line
@@ -15,6 +14,7 @@ from ._common import config_option, read_config, say, show
 
 if TYPE_CHECKING:
     from .._cost import Cost
+    from . import _shapes as shapes
 
 
 @click.command("cost")
@@ -46,25 +46,26 @@ def cost_command(words: str | None, encoding: str | None, as_json: bool, config_
         say(catalogue.warning)
     cost = cost_of(catalogue.index, counted_by, count)
     unknown = sorted(set(catalogue.config.servers) - {one.server for one in cost.servers})
-    details: dict[str, Any] = {
+    details: shapes.Cost = {
         "countedBy": cost.counted_by,
         "proxy": cost.proxy,
         "beside": cost.beside,
         "meta": cost.meta,
         "direct": cost.direct,
         "tools": cost.tools,
-        "servers": [attrs.asdict(one) for one in cost.servers],
+        "servers": [{"server": one.server, "tools": one.tools, "tokens": one.tokens} for one in cost.servers],
         "notCounted": unknown,
     }
     if words is not None:
         reader = CatalogueReader(catalogue, hints=FOR_PEOPLE)
         answer = text_of(reader.answer(parse_request({"search": words})).as_result())
         details["search"] = count(answer)
-        details["task"] = dict(cost.task(search_cost(words, answer, count)))
+        task = cost.task(search_cost(words, answer, count))
+        details["task"] = {"proxy": task["proxy"], "meta": task["meta"], "direct": task["direct"]}
     show("\n".join(_lines(cost, details)), details, as_json)
 
 
-def _lines(cost: Cost, details: Mapping[str, Any]) -> Iterator[str]:
+def _lines(cost: Cost, details: shapes.Cost) -> Iterator[str]:
     width = max((len(one.server) for one in cost.servers), default=0)
     for one in cost.servers:
         tools = "1 tool" if one.tools == 1 else f"{one.tools} tools"
@@ -75,7 +76,7 @@ def _lines(cost: Cost, details: Mapping[str, Any]) -> Iterator[str]:
     beside = f", of which {cost.beside:,} for the tools beside it (directTools)" if cost.beside else ""
     yield f"behind the mcp tool (--expose proxy): {cost.proxy:,} tokens in every turn{beside}"
     yield f"behind the tools of --expose meta: {cost.meta:,} tokens in every turn"
-    if "search" in details:
+    if "search" in details and "task" in details:
         task = details["task"]
         yield f"the answer to that search: {details['search']:,} tokens, in both turns that follow"
         yield (

@@ -150,6 +150,7 @@ class JsonScreen:
 
     def summary(self, summary: Summary) -> None:
         report = attrs.asdict(summary.report)
+        report["isFinal"] = report.pop("is_final")
         self.document |= {"drainReport": report, "processesStarted": summary.started}
         self.document |= {"leftRunning": summary.left, "seconds": round(summary.seconds, 1)}
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,6 +21,7 @@ from ._complete import complete_servers
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
+    from . import _shapes as shapes
 
 LOOK_EVERY: Final = 0.3  # seconds between two looks of --follow
 
@@ -50,7 +51,11 @@ def logs_command(server: str, follow: bool, lines: int, as_json: bool, config_pa
     if not found:
         say(f"nothing of {server} is logged yet: it was not started with this entry in the last days.")
     if not follow:
-        details = {"server": server, "file": str(path), "lines": [_as_json(line) for line in shown]}
+        details: shapes.Logs = {
+            "server": server,
+            "file": str(path),
+            "lines": [_as_json(line) for line in shown],
+        }
         show("\n".join(shown), details, as_json)
         return 0
     while True:
@@ -79,7 +84,7 @@ def _place(config: Config, server: str) -> Path:
     return stderr_log_path(default_cache_path().parent, server, catalogue_keys(config, [server])[server])
 
 
-def _as_json(line: str) -> dict[str, Any]:
+def _as_json(line: str) -> shapes.LogLine:
     from ...actors import OURS
 
     is_ours = line.startswith(OURS)

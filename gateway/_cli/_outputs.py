@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ...protocol.errors import UsageError
 from ...protocol.plain_text import one_line
 from ._common import say, show
+
+if TYPE_CHECKING:
+    from . import _shapes as shapes
 
 
 @click.command("outputs")
@@ -29,15 +32,16 @@ def outputs_command(clear: bool, as_json: bool) -> None:
         except OSError as error:
             raise UsageError(f"{spill.directory} cannot be cleared: {error.strerror or error}") from None
         what = "1 file was" if count == 1 else f"{count} files were"
-        show(f"{what} removed.", {"removed": count}, as_json)
+        cleared: shapes.Cleared = {"removed": count}
+        show(f"{what} removed.", cleared, as_json)
         return
     files, now = spill.kept(), time.time()
-    rows: list[dict[str, Any]] = [
+    rows: list[shapes.Output] = [
         {"id": file.id, "path": str(file.path), "bytes": file.size, "ageSeconds": max(0.0, now - file.stamp)}
         for file in files
     ]
     total = sum(file.size for file in files)
-    details = {"directory": str(spill.directory), "outputs": rows, "bytes": total}
+    details: shapes.Outputs = {"directory": str(spill.directory), "outputs": rows, "bytes": total}
     if not rows and not as_json:
         say(f"there are none in {spill.directory}.")
         return

@@ -14,6 +14,8 @@ from ._complete import complete_servers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from . import _shapes as shapes
+
 
 def _command(name: str, text: str, *, disabled: bool) -> click.Command:
     def run(server: str, as_json: bool, config_path: Path | None) -> None:
@@ -47,7 +49,7 @@ def _switch(server: str, as_json: bool, path: Path | None, *, disabled: bool) ->
     changed = switch(server, disabled=disabled, files=files, fallback=fallback, load=lambda: load(path))
     state = "disabled" if disabled else "enabled"
     names = [str(file) for file in changed]
-    details = {"server": server, "disabled": disabled, "files": names}
+    details: shapes.Switched = {"server": server, "disabled": disabled, "files": names}
     told = f"{server} is {state}: {', '.join(names)}" if names else f"{server} is {state} already."
     show(told, details, as_json)
     if not disabled and server in load(path).broken:

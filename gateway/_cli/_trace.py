@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from ..._own_files import open_own
 from ...protocol.errors import UsageError
 from ...protocol.plain_text import counted
 from ._common import say, show_json
+
+if TYPE_CHECKING:
+    from . import _shapes as shapes
 
 
 @click.command("trace")
@@ -41,7 +45,12 @@ def trace_command(events: Path, output: Path | None, as_json: bool) -> int:
     else:
         _write(output, trace.to_json() + "\n")
         if as_json:
-            show_json({"output": str(output), "events": len(trace.events), "skipped": trace.skipped})
+            said: shapes.Traced = {
+                "output": str(output),
+                "events": len(trace.events),
+                "skipped": trace.skipped,
+            }
+            show_json(said)
     return 0
 
 

@@ -22,6 +22,7 @@ from ._common import commands_typed, config_option, say, show_json
 
 if TYPE_CHECKING:
     from ...supervisor.trust import Agreements, ProjectFile
+    from . import _shapes as shapes
 
 
 @click.command("trust")
@@ -119,7 +120,7 @@ def _safe(text: str) -> str:
     return json.dumps(text) if not (text.isascii() and text.isprintable()) else text
 
 
-def _as_json(one: ProjectFile, trusted: bool) -> dict[str, Any]:
+def _as_json(one: ProjectFile, trusted: bool) -> shapes.ProjectFile:
     return {
         "file": one.file,
         "directory": one.directory,
