@@ -17,7 +17,7 @@ from ._beside import Beside, BesideClient
 from ._client_host import ClientHost
 from ._exposure import Client, left_out
 from ._jobs import Job
-from ._mcp_tool import DEFINITION, FOR_MODELS, NAME, Hints, McpTool, reading_call
+from ._mcp_tool import DEFINITION, FOR_MODELS, NAME, Hints, McpTool, Request, read_plain_request, reading_call
 
 if TYPE_CHECKING:
     from ._room import HostedRoom
@@ -70,9 +70,17 @@ class Proxy:
             return False
         if job.is_large:
             job.run(partial(self._call_large, job))
+            return True
+        request = self._plain_request(job.plain) if job.plain is not None else None
+        if request is not None:
+            self._tool.carry_out(request, job)
         else:
             self._call(rpc.read_call(job.raw), job)
         return True
+
+    def _plain_request(self, call: rpc.PlainCall) -> Request | None:
+        """What nearly every call asks for, read in the short way. None: `_call` reads it."""
+        return read_plain_request(call.arguments) if call.name == NAME else None
 
     async def _call_large(self, job: Job) -> None:
         """Begin a call whose params take long to decode."""

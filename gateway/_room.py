@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from msgspec import Raw
+
     from ..actors import Connector, Host
     from ..protocol.audit import Asked
     from ..protocol.catalogue import ServerEntry
@@ -93,7 +95,7 @@ class Room(Catalogue, Protocol):
     def start_call(
         self,
         target: Target,
-        arguments: Mapping[str, Any] | None,
+        arguments: Mapping[str, Any] | Raw | None,
         on_end: Callable[[Any], None],
         *,
         timeout: float | None = None,
@@ -154,7 +156,7 @@ class SandboxRoom(HostedRoom, Protocol):
     def start_call(
         self,
         target: Target,
-        arguments: Mapping[str, Any] | None,
+        arguments: Mapping[str, Any] | Raw | None,
         on_end: Callable[[Any], None] | None,
         *,
         timeout: float | None = None,

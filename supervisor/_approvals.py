@@ -27,7 +27,7 @@ from functools import partial
 from typing import Final, Protocol
 
 import anyio
-from msgspec import Raw
+from msgspec import Raw, json
 
 from ..actors import Call, RoomContext, Tally
 from ..protocol.address import Address
@@ -130,7 +130,7 @@ class Approvals:
         refusal = self._servers.closing or record.refusal
         if refusal is not None:
             raise refusal.copy()
-        raw = encode_json(params.get("arguments") or {})
+        raw = _in_json(params.get("arguments") or {})
         key = caller.session, grant(server, original, raw)
         name = call.tool or original
         told = partial(self._tell, record.address, call, name, caller.session)
@@ -371,6 +371,11 @@ class Approvals:
         call.approval = f"{move.value}{' at a terminal' if at_terminal else ''}"
         emit = self._context.events.emit
         emit(ApprovalDecision, address, move=move, tool=tool, client=client, at_terminal=at_terminal)
+
+
+def _in_json(arguments: object) -> bytes:
+    """The arguments as an allowance is remembered by them: without the spaces between them, which mean nothing."""
+    return json.format(bytes(arguments), indent=-1) if isinstance(arguments, Raw) else encode_json(arguments)
 
 
 def _wants_input(result: bytes) -> bool:

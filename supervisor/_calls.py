@@ -17,6 +17,7 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio.lowlevel
+import msgspec
 
 from ..actors import Call, Host
 from ..protocol.address import Address
@@ -24,7 +25,7 @@ from ..protocol.audit import Asked
 from ..protocol.config import Isolation, Scrub
 from ..protocol.errors import CallError, UsageError
 from ..protocol.index import Index, Place, Target
-from ..protocol.jsonrpc import MODERN_VERSIONS
+from ..protocol.jsonrpc import MODERN_VERSIONS, read_value
 from ..protocol.large_json import LARGE
 from ..protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
 from ._caller import Caller
@@ -38,7 +39,8 @@ if TYPE_CHECKING:  # imported when first used: most rooms need none of it
     from ..protocol.chat import Format, Told, ToolCall
     from ._call_stream import CallStream
 
-_PLAIN: Final = (dict, type(None))  # nearly always; whether it is another `Mapping` takes longer to find out
+# Nearly always; whether it is another `Mapping` takes longer to find out.
+_PLAIN: Final = (dict, type(None), msgspec.Raw)
 _SET_LEVEL: Final = "logging/setLevel"
 _CHANGES: Final = frozenset({_SET_LEVEL, "resources/unsubscribe", "initialize"})  # the server, for everybody
 _ONLY_LOOK: Final = frozenset(
@@ -237,7 +239,7 @@ class Calls:
     def start_call(
         self,
         target: Target,
-        arguments: Mapping[str, Any] | None,
+        arguments: Mapping[str, Any] | msgspec.Raw | None,
         on_end: Callable[[Call], None] | None,
         *,
         timeout: float | None = None,
@@ -248,6 +250,7 @@ class Calls:
         """Start a call without waiting for it. It ends with `on_end(call)`, exactly once, possibly before
         this returns.
 
+        `arguments` of a door may be `Raw`, the JSON of an object on one line: then nobody decodes them who need not.
         `wait_by`: the time of the room's clock by which it must be sent, if that is before its queue timeout.
         `meta`: the request's `_meta`. Raises the `CallError` with which it is refused. For doors, which have
         no task per call.
@@ -264,7 +267,8 @@ class Calls:
         else:
             if target.override is not None:
                 with self._caller.counting_refusals(Asked.of(target, arguments)):
-                    arguments = target.override.own(arguments, target.server)
+                    given_ones = read_value(arguments) if isinstance(arguments, msgspec.Raw) else arguments
+                    arguments = target.override.own(given_ones, target.server)
             params = {"name": target.original, "arguments": arguments or {}}
             call = Call("tools/call", params, replayable=target.is_harmless)
         if meta is not None:

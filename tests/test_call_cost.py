@@ -8,10 +8,12 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from tests.support import run
 
 import greenroom
@@ -19,10 +21,12 @@ from greenroom import Greenroom
 from greenroom.gateway._direct import Direct
 from greenroom.gateway._endpoint import Endpoint
 from greenroom.gateway._in_session import InSession
+from greenroom.gateway._proxy import Proxy
 
 ECHO = {"command": sys.executable, "args": ["-S", "testing/servers/echo.py"]}
 OURS = str(Path(greenroom.__file__).parent)
-EMBEDDED, DIRECT = 47, 56  # functions of ours called for one call; at a door the index is its client's own
+# Functions of ours called for one call; at a door the index is its client's own.
+EMBEDDED, DIRECT, PROXY = 47, 56, 76
 CALLS = 20
 FIELDS = 30  # of an object with a `__dict__`: with as many, CPython 3.11 reads them the slow way
 
@@ -67,7 +71,16 @@ def test_an_embedded_call_is_few_calls_of_ours(backend: str) -> None:
     run(backend, body)
 
 
-def test_a_call_at_the_direct_door_is_few_calls_of_ours(backend: str) -> None:
+@pytest.mark.parametrize(
+    ("door", "params", "most"),
+    [
+        (Direct, {"name": "e_echo", "arguments": {"text": "hi"}}, DIRECT),
+        (Proxy, {"name": "mcp", "arguments": {"tool": "e_echo", "args": {"text": "hi"}}}, PROXY),
+    ],
+)
+def test_a_call_at_a_door_is_few_calls_of_ours(
+    backend: str, door: Callable[[Any], Any], params: Mapping[str, Any], most: int
+) -> None:
     class Outlet:
         busy = False
 
@@ -81,7 +94,6 @@ def test_a_call_at_the_direct_door_is_few_calls_of_ours(backend: str) -> None:
             return True
 
     def ask(number: int) -> bytes:
-        params = {"name": "e_echo", "arguments": {"text": "hi"}}
         return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode()
 
     async def body() -> None:
@@ -89,7 +101,7 @@ def test_a_call_at_the_direct_door_is_few_calls_of_ours(backend: str) -> None:
         async with opened() as room, room.session("door") as session, anyio.create_task_group() as tasks:
             await room.connect("e")
             seen: Any = InSession(room, session)
-            client = Endpoint(Direct(seen), "1").open(outlet, tasks.start_soon)
+            client = Endpoint(door(seen), "1").open(outlet, tasks.start_soon)
             lines = [ask(number) for number in range(CALLS + 1)]
 
             async def call(line: bytes) -> None:
@@ -104,7 +116,7 @@ def test_a_call_at_the_direct_door_is_few_calls_of_ours(backend: str) -> None:
             client.close()
         assert all(b'"hi"' in line for line in outlet.lines)
         assert len(outlet.lines) == CALLS + 1
-        assert 10 < count.calls / CALLS <= DIRECT
+        assert 10 < count.calls / CALLS <= most
 
     run(backend, body)
 

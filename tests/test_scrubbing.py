@@ -25,7 +25,7 @@ from greenroom.gateway._suspended import StateSigner
 from greenroom.protocol._credentials import is_common
 from greenroom.protocol.config import Scrub
 from greenroom.protocol.scrubbing import (
-    _MARKS,
+    _MARK,
     _STEP,
     _TOKEN,
     scrubbed,
@@ -128,7 +128,7 @@ def test_no_planted_credential_comes_out(plant: tuple[Any, str], write: Any) -> 
 
 @given(st.from_regex(_TOKEN), st.sampled_from([*WRITERS.values()]))
 def test_whatever_looks_like_a_token_has_a_mark(token: bytes, write: Any) -> None:
-    assert any(mark in token for mark in _MARKS)
+    assert _MARK.search(token)
     raw = write({"said": token.decode("latin-1")}).encode()
     assert scrubbed(raw) == finish(scrubbing(raw))
 

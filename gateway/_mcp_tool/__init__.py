@@ -23,7 +23,17 @@ from typing import TYPE_CHECKING
 
 from ..._first_use import first_use
 from ._answer import Answer
-from ._definition import DEFINITION, NAME, Mode, Request, kind_of, parse_args, parse_request, refuse_unknown
+from ._definition import (
+    DEFINITION,
+    NAME,
+    Mode,
+    Request,
+    kind_of,
+    parse_args,
+    parse_request,
+    read_plain_request,
+    refuse_unknown,
+)
 from ._hints import FOR_META, FOR_MODELS, FOR_PEOPLE, Hints
 from ._reader import CatalogueReader
 
@@ -58,6 +68,7 @@ __all__ = [
     "kind_of",
     "parse_args",
     "parse_request",
+    "read_plain_request",
     "reading_call",
     "refuse_unknown",
 ]

@@ -39,6 +39,7 @@ from ._outcome import (
     making_outcome,
     outcome_of,
     outcome_of_large,
+    plain_answer,
 )
 from ._spill import Spill
 
@@ -63,6 +64,10 @@ class Answers:
             return
         if scrubber is not None:
             raw = scrubber.scrub(raw)
+        answer = plain_answer(target, raw, **self._bounds)
+        if answer is not None:
+            job.answer(answer)
+            return
         result = decode_result(raw)
         if result is None:
             self._no_result(target, job)

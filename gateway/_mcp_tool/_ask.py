@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
+import msgspec
 
 from ...protocol.errors import Bug, CallError, Reach
-from ...protocol.jsonrpc import RpcFault, decode_result
+from ...protocol.jsonrpc import RpcFault, decode_result, read_value
 from ...protocol.secrets import in_words
 from .._jobs import Job
 from ._tool import McpTool
@@ -24,7 +25,10 @@ class _Once:
         self.error: CallError | None = None
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
-        self.result = result or {}
+        self.result = {
+            key: read_value(part) if isinstance(part, msgspec.Raw) else part
+            for key, part in (result or {}).items()
+        }
         if error is not None:
             self.error = CallError(error.message, server="", reach=Reach.NOT_SENT)
         self.done.set()

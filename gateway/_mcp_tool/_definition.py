@@ -27,9 +27,11 @@ from collections.abc import Mapping, Set
 from typing import Any, Final, cast
 
 import attrs
+import msgspec
 
 from ...protocol.config_readers import did_you_mean
 from ...protocol.errors import UsageError
+from ...protocol.jsonrpc import ABSENT, NO_MESSAGE, read_value
 
 NAME: Final = "mcp"
 PAGE: Final = 12
@@ -105,11 +107,38 @@ class Request:
     mode: Mode
     subject: str = ""
     server: str | None = None
-    args: Mapping[str, Any] | None = None
+    args: Mapping[str, Any] | msgspec.Raw | None = None  # `Raw`: the JSON of an object
     regex: bool = False
     include_schemas: bool = True
     limit: int = MOST_LINES
     offset: int = 0
+
+    @property
+    def arguments(self) -> Mapping[str, Any] | None:
+        """`args`, decoded. Raises `RpcFault` for what cannot be."""
+        return read_value(self.args) if isinstance(self.args, msgspec.Raw) else self.args
+
+
+class _PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    tool: str
+    args: msgspec.Raw = ABSENT
+    server: str | None = None
+
+
+_plain_call = msgspec.json.Decoder(_PlainCall)
+
+
+def read_plain_request(arguments: msgspec.Raw) -> Request | None:
+    """The request to call a tool with an object of arguments, which stays the JSON that came. None for any other: then
+    use `parse_request`."""
+    try:
+        said = _plain_call.decode(arguments)
+    except NO_MESSAGE:
+        return None
+    args = None if said.args is ABSENT else said.args
+    if not said.tool or (args is not None and bytes(args)[:1] != b"{"):
+        return None
+    return Request(Mode.CALL, said.tool, said.server or None, args)
 
 
 def parse_request(arguments: Mapping[str, Any]) -> Request:

@@ -6,6 +6,8 @@ server's `structuredContent` is added as a block, unless the text says the same.
 because then every answer would be sent twice. A `mcpResult` over 16 KiB is kept in a file too, and the details
 say where.
 
+Nearly every result is only text that fits. Its content passes as the JSON that came (`plain_answer`).
+
 Our own texts (a list, a description, a refusal) have the same bounds.
 
 An `Outcome` is pure. Only an outcome of which something must be saved needs a thread. Every other is answered
@@ -24,11 +26,12 @@ import attrs
 import msgspec
 
 from ...protocol.content import Guarded, Stats, guard
-from ...protocol.jsonrpc import WireFault
+from ...protocol.jsonrpc import NO_MESSAGE, WireFault
 from ...protocol.jsonrpc import decode_result as decoded
 from ...protocol.large_json import decoding_result
 from ...protocol.shown import showing, shown
 from ...protocol.slices import Slices, letting_go
+from .._marks import DETAILS
 from ._answer import Answer, size_of
 from ._hints import FOR_MODELS, Hints
 from ._refusals import subject_of
@@ -106,6 +109,39 @@ def outcome_of(
     """The outcome for a result. `max_bytes`, `max_lines`: the bounds of the output guard; 0: no bound."""
     details, rest = _details_of(server, target, result)
     return Outcome(shown(result, target, max_bytes=max_bytes, max_lines=max_lines), details, rest)
+
+
+class _OnlyText(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    content: msgspec.Raw
+    is_error: bool | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="isError")
+
+
+class _TextBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="text"):
+    text: str
+
+
+_only_text = msgspec.json.Decoder(_OnlyText)
+_text_blocks = msgspec.json.Decoder(list[_TextBlock])
+
+
+def plain_answer(target: Target, raw: bytes, *, max_bytes: int, max_lines: int) -> dict[str, Any] | None:
+    """The result for a client, when that of the server is only text within the bounds: the content stays the JSON that
+    came. None for any other: then use `outcome_of`. The bounds are kept with some room: as JSON a text is never shorter
+    than it is, and each of its newlines has a backslash."""
+    if 0 < max_bytes < len(raw) or target.kind == "resource":
+        return None
+    try:
+        result = _only_text.decode(raw)
+        blocks = _text_blocks.decode(result.content)
+    except NO_MESSAGE:
+        return None
+    if not blocks or result.is_error is True or 0 < max_lines < len(blocks) + raw.count(b"\\"):
+        return None
+    if raw.find(b"\n") >= 0:  # laid out on several lines, and an answer of ours is one line
+        return None
+    said = {} if result.is_error is msgspec.UNSET else {"isError": False}
+    details, _ = _details_of(target.server, target, said)
+    return {"content": result.content, "_meta": {DETAILS: details}}
 
 
 def decoding_large(raw: bytes) -> Slices[dict[str, Any] | None]:

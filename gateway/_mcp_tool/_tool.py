@@ -302,7 +302,7 @@ class McpTool:
         on_progress = partial(self._progressed, request, job) if job.wants_progress else None
         try:
             result = await self._room.call(
-                request.subject, request.args, server=request.server, on_progress=on_progress
+                request.subject, request.arguments, server=request.server, on_progress=on_progress
             )
         except GreenroomError as error:
             self._answers.reply(await in_turns(self.refused(error, request)), job)

@@ -45,6 +45,9 @@ class Meta(Proxy):
     def settling_time(self) -> float:
         return 0.0  # its tools are always the same
 
+    def _plain_request(self, call: rpc.PlainCall) -> Request | None:
+        return None
+
     def _call(self, params: rpc.CallParams, job: Job) -> None:
         arguments = params.arguments or {}
         try:
