@@ -86,6 +86,27 @@ def about(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def next_try(seconds: float) -> str:
+    return f"next try in {seconds:.0f} s"
+
+
+def wait_in_words(waiting_for: str | None, waiting: float | None, retry_in: float | None) -> str:
+    """What a start waits for, since when, and when the next one may be: `waits 30 s, next try in 22 s`, `waiting for
+    slot for 4 s`. "": it waits for nothing."""
+    took = "" if waiting is None else f" {waiting:.0f} s"
+    since = f" for{took}" if took else ""
+    match waiting_for:
+        case None:
+            said = []
+        case "gate":
+            said = [f"waits{took}"]
+        case "install":
+            said = [f"installing{since}"]
+        case place:
+            said = [f"waiting for {place}{since}"]
+    return ", ".join([*said, *(() if retry_in is None else (next_try(retry_in),))])
+
+
 # ---- as JSON ---------------------------------------------------------------------------------------------------------
 
 

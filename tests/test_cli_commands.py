@@ -426,7 +426,7 @@ def test_the_status_says_in_a_line_what_is_worth_knowing() -> None:
         for line in _status_lines(finish(status_view(CatalogueReader(room, hints=FOR_PEOPLE), room)))
         if "clock" in line
     )
-    assert line.endswith("0 in flight, 1 queued; waiting for permit for 3 s; it was drained; retry in 8s")
+    assert line.endswith("0 in flight, 1 queued; waiting for permit for 3 s, next try in 8 s; it was drained")
 
 
 class Asked:
@@ -777,7 +777,8 @@ def shown_status(**more: Any) -> list[str]:
         ({"waitingFor": "slot"}, "waiting for slot"),
         ({"waitingFor": "slot", "waiting": 0.0}, "waiting for slot for 0 s"),
         ({"waitingFor": "install", "waiting": 0.4}, "installing for 0 s"),
-        ({"retryIn": 0.0}, "retry in 0s"),
+        ({"retryIn": 0.0}, "next try in 0 s"),
+        ({"waitingFor": "gate", "waiting": 30.0, "retryIn": 22.0}, "waits 30 s, next try in 22 s"),
         ({"failure": "it said \x1b[2J", "down": "drained"}, "drained; it said"),
         ({"problems": ("odd",)}, "odd"),
         ({"faults": ("x", "y")}, "clients would refuse x, and 1 more"),

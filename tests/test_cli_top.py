@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import PATIENCE, serve
 
 from greenroom.gateway import _control_client as control
 from greenroom.gateway._cli import _top
@@ -70,7 +70,7 @@ def test_each_address_has_a_row_with_what_it_does() -> None:
         "2",
     ]
     assert rows[0]["memory"].endswith(" MiB") or sys.platform != "linux"
-    assert rows[2]["waits for"] == "slot for 4 s"
+    assert rows[2]["waits for"] == "waiting for slot for 4 s"
     assert rows[2]["tools"] == "?"
     assert rows[3]["waits for"].startswith("next try in 9 s; it exited")
     assert "\x1b" not in "".join(plain(table(said)))
@@ -137,8 +137,15 @@ def read_until(descriptor: int, words: bytes) -> bytes:
         ({"status": "connected", "state": "connected"}, {"state": "connected"}),
         ({"status": "disabled", "state": "closed"}, {"state": "disabled"}),
         ({"status": "connected", "state": "draining"}, {"state": "draining"}),
-        ({"waitingFor": "slot", "failure": "no"}, {"waits for": "slot; no"}),
-        ({"waitingFor": "slot", "waiting": 0.0}, {"waits for": "slot for 0 s"}),
+        ({"waitingFor": "slot", "failure": "no"}, {"waits for": "waiting for slot; no"}),
+        ({"waitingFor": "slot", "waiting": 0.0}, {"waits for": "waiting for slot for 0 s"}),
+        (
+            {"waitingFor": "gate", "waiting": 30.0, "retryIn": 22.0},
+            {"waits for": "waits 30 s, next try in 22 s"},
+        ),
+        ({"down": "it was drained"}, {"waits for": "it was drained"}),
+        ({"down": "it exited", "failure": "it exited"}, {"waits for": "it exited"}),
+        ({"broken": "it has no command"}, {"waits for": "it has no command"}),
         ({"retryIn": 0.0, "failure": "no"}, {"waits for": "next try in 0 s; no"}),
         ({"failure": "x" * 100 + "\nmore"}, {"waits for": "x" * 59 + "…"}),
         ({"name": "n" * 50}, {"server": "n" * 39 + "…"}),
@@ -393,3 +400,53 @@ def test_a_small_window_shows_why_a_server_failed_and_scrolls(monkeypatch: pytes
         if first == 0:
             assert "waits 30 s, next try in 52 s" in shown
             assert all(word in shown.split() for word in why.split())
+
+
+KEYS = [  # what is typed, and from which line of 30 the table is shown then
+    (b"j", 2),
+    (b"\x1b[B", 3),
+    (b"k", 2),
+    (b"\x1b[A", 1),
+    (b"\x1b[A", 1),
+    (b" ", 9),
+    (b"\x1b[6~", 17),
+    (b" ", 19),
+    (b"\x1b[5~", 11),
+    (b"b", 3),
+    (b"b", 1),
+]
+
+
+def test_the_keys_scroll_a_table_that_is_higher_than_the_window(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", os.fspath(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(home / "cache"))
+    servers = {f"server-{number:02}": {"command": "nowhere"} for number in range(1, 31)}
+    ours, theirs = pty.openpty()
+    try:
+        with serve(home, servers) as gateway:
+            gateway.greet()
+            environ = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "16"}
+            program = [sys.executable, "-m", "greenroom", "top", "--every", "60"]
+            process = subprocess.Popen(
+                [*program, "--config", os.fspath(home / "mcp.json")],
+                stdin=theirs, stdout=theirs, stderr=theirs, env=environ, start_new_session=True,
+            )  # fmt: skip
+            try:
+                seen = read_until(ours, b"1 to 12 of 30 lines")
+                assert b"server-12" in seen
+                assert b"server-13" not in seen
+                for key, first in KEYS:
+                    os.write(ours, key)
+                    seen = read_until(ours, b"%d to %d of 30 lines" % (first, first + 11))
+                    assert b"server-%02d" % first in seen, key
+                    assert b"server-%02d" % (first + 11) in seen, key
+                os.write(ours, b"q")
+                assert process.wait(PATIENCE) == 0
+            finally:
+                process.kill()
+                process.wait()
+    finally:
+        os.close(ours)
+        os.close(theirs)

@@ -105,7 +105,7 @@ def test_of_several_facts_about_a_server_the_weightiest_shows(
         ({"waiting_for": "install", "waiting": 0.6, "state": State.CONNECTING}, "installing for 1 s"),
         ({"state": State.CONNECTING, "waiting": 3.0, "needs_auth": True}, "connecting for 3 s"),
         ({"needs_auth": True, "failed_ago": 2.0}, "needs a login"),
-        ({"failed_ago": 2.0, "waiting_for": "gate", "retry_in": 5.2}, "failed 2 s ago, tried again in 5 s"),
+        ({"failed_ago": 2.0, "waiting_for": "gate", "retry_in": 5.2}, "failed 2 s ago, next try in 5 s"),
         ({"failed_ago": 2.0, "retry_in": 5.0}, "failed 2 s ago"),
         ({"failed_ago": 0.0, "waiting_for": "gate"}, "failed 0 s ago"),
         ({"waiting_for": "slot", "waiting": 0.0, "down": "x"}, "waiting for slot for 0 s"),

@@ -128,7 +128,7 @@ def test_what_a_server_waits_for_is_said_in_words() -> None:
     assert waits(row(state=State.CONNECTING, waiting=3.0)) == "connecting for 3 s"
     assert waits(row(waiting_for="slot", waiting=1.0)) == "waiting for slot for 1 s"
     assert (
-        waits(row(waiting_for="gate", failed_ago=5.0, retry_in=3.0)) == "failed 5 s ago, tried again in 3 s"
+        waits(row(waiting_for="gate", failed_ago=5.0, retry_in=3.0)) == "failed 5 s ago, next try in 3 s"
     )
     assert waits(row(failed_ago=5.0)) == "failed 5 s ago"
     assert waits(row(needs_auth=True, down="login")) == "needs a login"

@@ -139,7 +139,7 @@ def worded(kind: Any) -> str:
     if origin is list:
         return f"array of {worded(inner[0])}"
     if origin is dict:
-        return "object" if inner[1] is Any else f"object with {worded(inner[1])} by name"
+        return "object" if inner[1] is Any else f"object of {worded(inner[1])}"
     if origin is Literal:
         return ", ".join(f"`{word}`" for word in inner)
     if origin in (Union, UnionType):

@@ -14,7 +14,7 @@ import click
 
 from ...protocol.pinning import changed_in_words
 from ...protocol.plain_text import counted, one_line
-from ...protocol.status import about
+from ...protocol.status import about, wait_in_words
 from .._marks import details_of
 from . import _tables
 from ._common import Source, common_options, open_source, say, show, show_result, text_of
@@ -239,11 +239,9 @@ def _notes(server: Mapping[str, Any]) -> str:
         notes.append(f"pid {server['pid']}")
     if server["inFlight"] or server["queued"]:
         notes.append(f"{server['inFlight']} in flight, {server['queued']} queued")
-    took = f" for {server['waiting']:.0f} s" if server.get("waiting") is not None else ""
-    if server["waitingFor"] == "install":
-        notes.append(f"installing{took}" + (f": {server['lastLine']}" if server["lastLine"] else ""))
-    elif server["waitingFor"]:
-        notes.append(f"waiting for {server['waitingFor']}{took}")
+    wait = wait_in_words(server["waitingFor"], server.get("waiting"), server["retryIn"])
+    line = f": {server['lastLine']}" if server["waitingFor"] == "install" and server["lastLine"] else ""
+    notes += [wait + line] if wait else []
     if server.get("changed"):
         notes.append(changed_in_words(server["name"], server["changed"], server.get("flapping") or ()))
     notes += server.get("problems", ())
@@ -254,8 +252,6 @@ def _notes(server: Mapping[str, Any]) -> str:
         notes.append(f"hidden characters in {hidden[0]}{_and_more(hidden)}")
     if server["faults"]:
         notes.append(f"clients would refuse {server['faults'][0]}{_and_more(server['faults'])}")
-    if server["retryIn"] is not None:
-        notes.append(f"retry in {server['retryIn']:.0f}s")
     return one_line("; ".join(notes))
 
 

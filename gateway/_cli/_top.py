@@ -22,6 +22,7 @@ import click
 
 from ...protocol.errors import GreenroomError
 from ...protocol.plain_text import counted, one_line
+from ...protocol.status import wait_in_words
 from .. import _control_client as control
 from .._control_place import identity
 from ._common import common_options, elsewhere_in_words, open_source, read_config, show
@@ -116,15 +117,9 @@ def summary(details: Mapping[str, Any]) -> str:
 
 
 def _row(name: str, server: Mapping[str, Any], state: str, most: int, *, before: str = "") -> tuple[str, ...]:
-    said: list[str] = []
-    took = f" {server['waiting']:.0f} s" if server.get("waiting") is not None else ""
-    if server.get("waitingFor") == "gate":
-        said.append(f"waits{took}")
-    elif server.get("waitingFor"):
-        said.append(f"{server['waitingFor']}{' for' if took else ''}{took}")
-    if server.get("retryIn") is not None:
-        said.append(f"next try in {server['retryIn']:.0f} s")
-    why = "; ".join(each for each in (", ".join(said), server.get("failure") or "") if each)
+    wait = wait_in_words(server.get("waitingFor"), server.get("waiting"), server.get("retryIn"))
+    reasons = (wait, *(server.get(key) for key in ("down", "broken", "failure")))
+    why = "; ".join(dict.fromkeys(each for each in reasons if each))
     return (
         before + one_line(name, 40),
         state if server["state"] in ("idle", "connected", "closed") else str(server["state"]),

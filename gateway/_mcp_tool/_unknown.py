@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ...protocol.lifecycle import State
-from ...protocol.status import about
+from ...protocol.status import about, next_try, wait_in_words
 
 if TYPE_CHECKING:
     from ...protocol.status import ServerStatus
@@ -29,18 +29,17 @@ def is_unknown(row: ServerStatus) -> bool:
 
 def waits(row: ServerStatus) -> str:
     """What the server waits for, and since when: `installing for 12 s`."""
-    took = "" if row.waiting is None else f" for {row.waiting:.0f} s"
     if row.waiting_for == "install":
-        return f"installing{took}"
+        return wait_in_words(row.waiting_for, row.waiting, None)
     if row.state is State.CONNECTING:
-        return f"connecting{took}"
+        return "connecting" if row.waiting is None else f"connecting for {row.waiting:.0f} s"
     if row.needs_auth:
         return "needs a login"
     if row.failed_ago is not None:
-        again = f", tried again in {row.retry_in:.0f} s" if row.waiting_for and row.retry_in else ""
+        again = f", {next_try(row.retry_in)}" if row.waiting_for and row.retry_in else ""
         return f"failed {about(row.failed_ago)} ago{again}"
     if row.waiting_for is not None:
-        return f"waiting for {row.waiting_for}{took}"
+        return wait_in_words(row.waiting_for, row.waiting, row.retry_in)
     if row.down is not None:
         return "down"
     if row.session_variables:
