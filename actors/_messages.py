@@ -5,12 +5,11 @@ All but `Stop` carry the number of their incarnation, so a late message is recog
 
 from __future__ import annotations
 
-import shlex
-
 import attrs
 
 from ..protocol.errors import CallError, ConnectFailed, NeedsAuth
 from ..protocol.lifecycle import Ending
+from ..protocol.plain_text import typed
 from ._connection import Handshake, Listing
 from ._peer import LostReason
 
@@ -87,7 +86,7 @@ def connect_failed(server: str, reason: LostReason) -> ConnectFailed:
 def login_needed(server: str, what: str) -> NeedsAuth:
     """The error for a server that wants a login; `what` is its own text."""
     return NeedsAuth(
-        f'Server "{server}" needs a login: {what}. Run: greenroom auth {shlex.quote(server)} - or set "bearerToken" '
+        f'Server "{server}" needs a login: {what}. Run: greenroom auth {typed(server)} - or set "bearerToken" '
         'or "headers" in its entry, then connect it again.',
         server=server,
     )

@@ -28,7 +28,7 @@ from ._background_doorway import Doorway
 from ._background_listener import Listener
 from ._background_log import keep_small
 from ._background_place import RoomPlace
-from ._commands import Commands
+from ._commands import PLAIN, Commands
 from ._conversations import Conversations
 from ._event_log import TOLD, Log, follow, to_log
 from ._garbage import collect_again, set_room_aside
@@ -47,14 +47,13 @@ if TYPE_CHECKING:
     from ..supervisor import Greenroom
 
 _OFTEN: Final = 64  # lines between two looks at the size of the log
-_PLAIN: Final = Commands()
 _LAST_RESORT: Final = 5.0  # seconds from ending at once to the alarm; nobody waits for this process
 
 
 class RoomLog(Log):
     """Writes to the room's standard error, which goes to a file of bounded size. Each line says when."""
 
-    def __init__(self, path: Path, commands: Commands = _PLAIN) -> None:
+    def __init__(self, path: Path, commands: Commands = PLAIN) -> None:
         super().__init__(commands=commands)
         self._path = path
         self._lines = 0

@@ -28,6 +28,7 @@ from ..actors import in_turns
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import PROMOTED
 from ..protocol.slices import finish
+from ._commands import PLAIN, Commands
 from ._mcp_tool import NAME
 
 if TYPE_CHECKING:
@@ -56,8 +57,9 @@ class Configured(Protocol):
 class Beside:
     """The chosen tools of a room, for all clients that see the same of it."""
 
-    def __init__(self, room: Configured) -> None:
+    def __init__(self, room: Configured, commands: Commands = PLAIN) -> None:
         self.room = room
+        self.commands = commands
         self.clients: dict[BesideClient, None] = {}
         self._config: Config | None = None
         self._has_chosen = False
@@ -79,7 +81,7 @@ class Beside:
         if self._shown is None:
             from ._direct import Shown
 
-            self._shown = Shown(self.room, beside=True, listed_none=self._listed_none)
+            self._shown = Shown(self.room, self.commands, beside=True, listed_none=self._listed_none)
         return self._shown
 
     def listing(self) -> Sequence[Mapping[str, Any]]:
@@ -129,7 +131,7 @@ class BesideClient:
     @property
     def _chosen(self) -> Beside:
         if self._own is None and self._room.index is not self._beside.room.index:
-            self._own = Beside(self._room)
+            self._own = Beside(self._room, self._beside.commands)
         return self._own or self._beside
 
     def listed(self) -> Iterator[Mapping[str, Any]]:

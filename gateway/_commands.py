@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
 
 import attrs
+
+from ..protocol.plain_text import typed
 
 WITH_PID: Final = frozenset(
     {
@@ -24,6 +27,9 @@ WITH_CONFIG: Final = WITH_PID | {
     *("serve", "attach", "stop", "add", "remove", "enable", "disable", "trust", "auth"),
     *("config", "doctor", "cost", "init", "logs"),
 }
+# Where a text of ours stands in JSON that is made of status rows, tools and answers, and what such JSON holds.
+_OURS: Final = ("message", "failure", "broken", "down", "problems")
+_HELD: Final = ("servers", "addresses", "tools", "tool")
 _NAMED: Final = re.compile(r"(?<![\w./-])greenroom ([a-z]+)(?![\w-])(?! --(?:config|pid)\b)")
 
 
@@ -52,6 +58,26 @@ class Commands:
 
         return _NAMED.sub(with_options, text)
 
+    def filled_in(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The same for the texts of ours in some JSON. In place of the description of a tool that has changed stands
+        one of ours; whatever else a server says stays as it is."""
+        if self == Commands():
+            return said
+        ours = (*_OURS, "description") if said.get("changed") else _OURS
+        new = {key: self._filled_value(said[key]) for key in ours if said.get(key)}
+        new |= {key: self._filled_parts(said[key]) for key in _HELD if said.get(key)}
+        return {**said, **new}
+
+    def _filled_value(self, value: object) -> object:
+        if isinstance(value, list | tuple):
+            return [self._filled_value(each) for each in cast("Sequence[object]", value)]
+        return self.filled(value) if isinstance(value, str) else value
+
+    def _filled_parts(self, value: object) -> object:
+        if isinstance(value, list | tuple):
+            return [self._filled_parts(each) for each in cast("Sequence[object]", value)]
+        return self.filled_in(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
+
     def _of_config(self, verb: str) -> tuple[str, ...]:
         return ("--config", self.config) if self.config is not None and verb in WITH_CONFIG else ()
 
@@ -60,5 +86,8 @@ class Commands:
 
     @staticmethod
     def _typed(verb: str, names: tuple[str, ...], options: tuple[str, ...]) -> str:
-        apart = ("--",) if any(name.startswith("-") for name in names) else ()
-        return shlex.join(["greenroom", verb, *options, *apart, *names])
+        said = [shlex.join(["greenroom", verb, *options]), *([typed(*names)] if names else [])]
+        return " ".join(said)
+
+
+PLAIN: Final = Commands()  # without options

@@ -29,7 +29,7 @@ from ..protocol.events import CatalogueChanged, Kind
 from ._arrivals import Arrivals
 from ._asked import tell_unbegun
 from ._beside import Beside
-from ._commands import Commands
+from ._commands import PLAIN, Commands
 from ._endpoint import ClientSession, Endpoint, Outlet
 from ._exposure import Exposure
 from ._in_session import InSession
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ._meta import Runs
 
 _NOTHING: Final[Mapping[str, str]] = {}
-_PLAIN: Final = Commands()
 _MANY: Final = 500  # tools; a first search among fewer takes ten milliseconds or two
 _GREETED_BY_THEN: Final = 0.2  # seconds from a client's coming until it has its first lists
 
@@ -61,7 +60,7 @@ class Conversations:
         expose: str,
         version: str,
         note: Callable[[str], None],
-        commands: Commands = _PLAIN,
+        commands: Commands = PLAIN,
     ) -> None:
         self._room = room
         self._expose = _checked(expose)
@@ -190,16 +189,16 @@ class Conversations:
 
             profile = None if view is None else view.name
             if profile not in self._common:
-                self._common[profile] = view, Common(self._room if view is None else view)
+                self._common[profile] = view, Common(self._room if view is None else view, self._commands)
             return Direct(room, self._common[profile][1])
         if expose == "meta":
             from ._meta import Meta, Runs
 
             self._runs = self._runs or Runs()
-            return Meta(room, self._runs)
+            return Meta(room, self._runs, self._commands)
         profile = None if view is None else view.name
         if profile not in self._beside:
-            self._beside[profile] = view, Beside(self._room if view is None else view)
+            self._beside[profile] = view, Beside(self._room if view is None else view, self._commands)
         return Proxy(room, self._beside[profile][1])
 
 

@@ -25,9 +25,8 @@ from anyio.abc import TaskStatus
 from ..protocol.events import EndDecision, Event, Eviction, GateDecision, GateMove, Kind, Lagged, Transition
 from ..protocol.lifecycle import Cause, State
 from ..protocol.plain_text import counted, one_line
-from ._commands import Commands
+from ._commands import PLAIN, Commands
 
-_PLAIN: Final = Commands()
 _ATOMIC: Final = select.PIPE_BUF
 TOLD: Final = frozenset({Kind.TRANSITION, Kind.DECISION, Kind.NOTE})
 
@@ -36,7 +35,7 @@ class Log:
     """Writes lines to a descriptor, each after `greenroom: `. Never waits, never raises. `commands`: those that lines
     tell of."""
 
-    def __init__(self, fd: int = 2, commands: Commands = _PLAIN) -> None:
+    def __init__(self, fd: int = 2, commands: Commands = PLAIN) -> None:
         self._fd = fd
         self._commands = commands
         self._lost = 0

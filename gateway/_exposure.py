@@ -15,6 +15,7 @@ from ._jobs import Job
 
 if TYPE_CHECKING:
     from ..protocol.config import Config
+    from ._commands import Commands
 
 Progress = Mapping[str, Any]
 
@@ -97,12 +98,12 @@ class Exposure(Protocol):
         ...
 
 
-def left_out(config: Config) -> str | None:
+def left_out(config: Config, commands: Commands) -> str | None:
     """What a client is told when files of the project are not obeyed."""
     if not config.untrusted:
         return None
     names = ", ".join(config.untrusted)
     return (
         f"Greenroom leaves out {names}: its owner has not trusted it. To see what it would do and to decide, the owner "
-        "runs `greenroom trust` in the project's directory."
+        f"runs `{commands.about('trust')}` in the project's directory."
     )

@@ -41,7 +41,7 @@ class Proxy:
         return {"tools": {"listChanged": True}, "logging": {}}
 
     def instructions(self) -> str | None:
-        return left_out(self._room.config)
+        return left_out(self._room.config, self._shared.commands)
 
     def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
         return {"tools": [DEFINITION, *self._beside.listed()]} if method == "tools/list" else None

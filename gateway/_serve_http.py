@@ -122,7 +122,7 @@ class _Serving:
                 note=log.line,
                 commands=self.options.commands,
             )
-            operations = Operations(room, self.options.version, feed, metrics)
+            operations = Operations(room, self.options.version, feed, metrics, commands=self.options.commands)
             door = operations.door = HttpDoor(
                 conversations,
                 self.access,

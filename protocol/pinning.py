@@ -26,13 +26,12 @@ import attrs
 
 from .catalogue import Pinned, Raw, ServerEntry
 from .errors import ToolChanged
-from .plain_text import unhidden
+from .plain_text import typed, unhidden
 
 PARTS: Final = ("description", "input schema", "output schema", "annotations")
 _encode: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 _MOST: Final = 20_000  # tools of one server that are remembered
 _NAMED: Final = 3  # changed tools of one server that are named in a line
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _SHORT: Final = (
     4  # hex digits that tell which part has changed; the hash before them tells that something has
 )
@@ -319,19 +318,15 @@ def tool_changed(tool: str, server: str, original: str, parts: Sequence[str]) ->
 
 
 def command(server: str, tool: str = "") -> str:
-    """The command that accepts a tool, or all tools of a server. A name that cannot be typed is left out."""
-    said = [typed(server), tool] if _PLAIN.fullmatch(tool) else [typed(server)]
-    return f"greenroom accept {' '.join(said)}"
-
-
-def typed(name: str) -> str:
-    """A name as it is written in a command."""
-    return name if _PLAIN.fullmatch(name) else json.dumps(name)
+    """The command that accepts a tool, or all tools of a server, as a shell takes it. A tool's name that cannot be
+    typed is left out."""
+    names = [server, tool] if tool and tool.isprintable() else [server]
+    return f"greenroom accept {typed(*names)}"
 
 
 def changed_in_words(server: str, changed: Sequence[str], flapping: Collection[str] = ()) -> str:
     """The changed tools of a server, in a few words, and the command that accepts them."""
-    told = f"{len(changed)} changed: {_some(changed)} ({command(server)})"
+    told = f"{len(changed)} changed: {_some(changed)} (`{command(server)}`)"
     flaps = [tool for tool in changed if tool in flapping]
     return f"{told}. {flapping_in_words(server, flaps)}" if flaps else told
 

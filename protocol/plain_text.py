@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Final
 
 LONGEST: Final = 2_000  # characters of what belongs on one line
@@ -82,3 +83,9 @@ def seen_in_json(text: str) -> str:
 
 def _escape(unseen: re.Match[str]) -> str:
     return json.dumps(unseen[0])[1:-1]
+
+
+def typed(*names: str) -> str:
+    """Names as they are typed behind a command: quoted for a shell, and never taken for options."""
+    apart = ("--",) if any(name.startswith("-") for name in names) else ()
+    return shlex.join([*apart, *names])

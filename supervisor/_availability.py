@@ -8,7 +8,6 @@ disabled, broken or removed is not also drained, and a connect by name does not 
 from __future__ import annotations
 
 import enum
-import shlex
 
 import attrs
 
@@ -16,6 +15,7 @@ from ..actors import login_needed
 from ..protocol.config import ServerDefinition
 from ..protocol.errors import DISABLED, CallError, Problem, ServerDown
 from ..protocol.lifecycle import Ending, State
+from ..protocol.plain_text import typed
 
 
 class Use(enum.Enum):
@@ -61,7 +61,7 @@ def defined(definition: ServerDefinition, problem: Problem | None = None) -> Ava
         error.code = problem.code
         return Availability(Use.BROKEN, error)
     if definition.disabled:
-        text = f'Server "{name}" is disabled. To use it again: greenroom enable {shlex.quote(name)}'
+        text = f'Server "{name}" is disabled. To use it again: greenroom enable {typed(name)}'
         error = ServerDown(text, server=name)
         error.code = DISABLED
         return Availability(Use.DISABLED, error)

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,15 @@ import pytest
 from tests.support.gateway import FAULTY, serve
 from tests.support.homes import home as home
 from tests.support.homes import own_config
+from tests.test_http_serve import served
 
 from greenroom.actors import CatalogueFile, default_cache_path
 from greenroom.actors.login import Login, keep
 from greenroom.gateway._cli._main import COMMANDS, cli, run
 from greenroom.gateway._commands import WITH_CONFIG, WITH_PID, Commands
 from greenroom.protocol.catalogue import ServerEntry
-from greenroom.supervisor.catalogue_keys import catalogue_keys
+from greenroom.protocol.pinning import ServerPins, fingerprint
+from greenroom.supervisor.catalogue_keys import catalogue_keys, pin_keys, pins_file
 from greenroom.supervisor.config_files import load_config
 
 # What a reader fills in.
@@ -78,6 +81,28 @@ def changed(file: Path) -> None:
     CatalogueFile(default_cache_path()).save([entry], time.time())
 
 
+def quarantined(file: Path, names: tuple[str, str] = ("a", "x")) -> None:
+    """A known server, one of whose tools has changed. `names`: of the server and of its tool."""
+    server, tool = names
+    file.write_text(entries(**{server: {"command": sys.executable}}))
+    config, cache = (
+        load_config(file, cwd=Path.cwd(), home=Path.home(), environ=os.environ),
+        default_cache_path(),
+    )
+    for words in ("Pays.", "Pays twice."):
+        record = {"name": tool, "description": words, "inputSchema": {"type": "object"}}
+        prints = {tool: fingerprint(record)}
+        entry = ServerEntry(server, catalogue_keys(config)[server], tools=(record,), fetched_at=time.time())
+        CatalogueFile(cache).save([entry], time.time())
+        pins_file(cache).change({server: pin_keys(config)[server]}, partial(learned, prints))
+
+
+def learned(prints: Mapping[str, str], _server: str, pins: ServerPins | None) -> ServerPins:
+    pins = pins or ServerPins(since=1.0)
+    pins.learn(prints, 1.0)
+    return pins
+
+
 def written(mode: int = 0o600, **servers: Any) -> Callable[[Path], None]:
     def write(file: Path) -> None:
         file.write_text(entries(**servers))
@@ -98,6 +123,7 @@ BROKEN: dict[str, Callable[[Path], None]] = {
     "no server": written(),
     "a login that is over": over,
     "known and disabled": changed,
+    "a changed tool": quarantined,
     "not asked yet": written(a={"command": sys.executable, "args": ["-S", str(FAULTY)]}),
 }  # fmt: skip
 
@@ -276,3 +302,48 @@ def test_a_gateway_of_a_named_file_names_it_in_what_it_tells_models(
     said = result["content"][0]["text"]
     (step,) = re.findall(r"greenroom auth .*?(?= - or )", said)
     assert shlex.split(step)[2:] == ["--config", str(file), "a"]
+
+
+NAMES = [("a", "x"), ("my bank's", "pay $(now)"), ("-s", "-t")]
+
+
+@pytest.mark.parametrize("names", NAMES, ids=["plain", "odd", "like options"])
+@pytest.mark.parametrize("expose", ["direct", "proxy"])
+def test_a_tool_that_has_changed_is_listed_with_the_command_that_accepts_it(
+    tmp_path: Path,
+    names: tuple[str, str],
+    expose: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "my files"
+    folder.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setenv("HOME", str(folder))
+    quarantined(folder / "mcp.json", names)
+    chosen = {"directTools": True} if expose == "proxy" else {}
+    servers = {names[0]: {"command": sys.executable, **chosen}}
+    with serve(folder, servers, "--expose", expose) as gateway:
+        gateway.greet()
+        *_, tool = gateway.answer(gateway.send("tools/list"))["result"]["tools"]
+        found = json.dumps(gateway.mcp(describe=tool["name"])["_meta"]) if expose == "proxy" else None
+        gateway.end()
+    (step,) = steps_in(tool["description"])
+    assert found is None or json.dumps(step) in found or json.dumps(step)[1:-1] in found
+    assert run(shlex.split(step)[1:]) == 0, step
+    assert f"Accepted: {names[1]}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["a", "my bank's", "-s"])
+def test_what_the_status_page_says_can_be_typed(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my files"
+    folder.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    with served(folder, {name: {"command": "true", "disabled": True}}) as door:
+        (row,) = door.http.get(door.url.replace("/mcp", "/status")).json()["servers"]
+    (step,) = steps_in(row["down"])
+    assert shlex.split(step)[2:4] == ["--config", str(folder / "mcp.json")]
+    assert run(shlex.split(step)[1:]) == 0, step
+    assert not json.loads((folder / "mcp.json").read_text())["mcpServers"][name].get("disabled")

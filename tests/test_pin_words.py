@@ -112,12 +112,12 @@ def test_what_has_changed_is_a_sentence(parts: tuple[str, ...], words: str) -> N
     [
         ("bank", "", "bank"),
         ("bank", "pay-now_2.x", "bank pay-now_2.x"),
-        ("bank", "pay now", "bank"),
-        ("bank", "-f", "bank"),
-        ("-f", "pay", '"-f" pay'),
-        ("a b", "pay", '"a b" pay'),
+        ("bank", "pay now", "bank 'pay now'"),
+        ("bank", "-f", "-- bank -f"),
+        ("-f", "pay", "-- -f pay"),
+        ("a b", "$(pay)", "'a b' '$(pay)'"),
         ("_a", ".b", "_a .b"),
-        ("bank", "é", "bank"),
+        ("bank", "pay\x1b[2J", "bank"),
     ],
 )
 def test_a_command_names_what_can_be_typed(server: str, tool: str, line: str) -> None:
@@ -128,10 +128,10 @@ def test_a_command_names_what_can_be_typed(server: str, tool: str, line: str) ->
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        (["a"], "1 changed: a (greenroom accept s)"),
-        (["a", "b", "c"], "3 changed: a, b, c (greenroom accept s)"),
-        (["a", "b", "c", "d"], "4 changed: a, b, c and 1 more (greenroom accept s)"),
-        (["a\u200b\x1b[2J", "b"], "2 changed: a, b (greenroom accept s)"),
+        (["a"], "1 changed: a (`greenroom accept s`)"),
+        (["a", "b", "c"], "3 changed: a, b, c (`greenroom accept s`)"),
+        (["a", "b", "c", "d"], "4 changed: a, b, c and 1 more (`greenroom accept s`)"),
+        (["a\u200b\x1b[2J", "b"], "2 changed: a, b (`greenroom accept s`)"),
     ],
 )
 def test_three_changed_tools_are_named_and_the_rest_is_counted(changed: list[str], words: str) -> None:

@@ -293,14 +293,12 @@ def elsewhere_in_words(gateway: control.Elsewhere, command: str) -> str:
 
 
 def show(text: str, details: Mapping[str, Any], as_json: bool, *, ours: bool = True) -> None:
-    """The answer, on stdout. `ours`: the commands that its text and its `message` name are next steps."""
-    filled = commands_typed().filled if ours else str
-    if not as_json:
-        click.echo(printable(filled(text)))
-    elif isinstance(details.get("message"), str):
-        show_json({**details, "message": filled(details["message"])})
+    """The answer, on stdout. `ours`: the commands that it names, as text or in its JSON, are next steps."""
+    commands = commands_typed() if ours else Commands()
+    if as_json:
+        show_json(commands.filled_in(details))
     else:
-        show_json(details)
+        click.echo(printable(commands.filled(text)))
 
 
 def show_json(value: Any) -> None:

@@ -23,6 +23,7 @@ from ...protocol.jsonrpc import RpcFault
 from ...protocol.plain_text import unhidden
 from .._asked import asked_in
 from .._client_host import ClientHost
+from .._commands import PLAIN, Commands
 from .._exposure import Client, left_out
 from .._extensions import extensions_of_all
 from .._jobs import Job
@@ -37,9 +38,10 @@ from ._shown import Indexed, Shown
 class Common:
     """What the clients of the direct door have in common: the lists, whom to tell of changes, one key."""
 
-    def __init__(self, room: Indexed) -> None:
+    def __init__(self, room: Indexed, commands: Commands = PLAIN) -> None:
         self.room = room
-        self.shown = Shown(room)
+        self.commands = commands
+        self.shown = Shown(room, commands)
         self.clients = DirectClients()
         self.signer = StateSigner()
 
@@ -78,7 +80,7 @@ class Direct:
     def _shown(self) -> Shown:
         """The lists, which are its own from when its own servers have listed something else than the room knows."""
         if self._own is None and self._room.index is not self._common.room.index:
-            self._own = Shown(self._room, listed=self._common.shown)
+            self._own = Shown(self._room, self._common.commands, listed=self._common.shown)
         return self._own or self._common.shown
 
     async def announce(self, client: Client) -> None:
@@ -107,7 +109,10 @@ class Direct:
             for name, entry in known.items()
             if entry is not None and entry.instructions
         }
-        parts = [left_out(self._room.config), *(f"# {name}\n\n{text}" for name, text in said.items())]
+        parts = [
+            left_out(self._room.config, self._common.commands),
+            *(f"# {name}\n\n{text}" for name, text in said.items()),
+        ]
         return "\n\n".join(part for part in parts if part) or None
 
     def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:

@@ -24,6 +24,7 @@ import attrs
 from ...protocol import jsonrpc as rpc
 from ...protocol.index import Index, Place, Target, qualified
 from ...protocol.slices import Pace, Slices, finish
+from .._commands import PLAIN, Commands
 from .._signed import without_ours
 
 LISTS: Final = {
@@ -62,17 +63,19 @@ class _Made:
 class Shown:
     """`beside`: only what is shown beside the `mcp` tool: tools, and only those that were chosen for that.
     `listed_none`: until now, clients were told that there is nothing. `listed`: they were told what is shown there.
-    Otherwise they were told nothing yet, or what is shown now."""
+    Otherwise they were told nothing yet, or what is shown now. `commands`: those that clients are told of."""
 
     def __init__(
         self,
         room: Indexed,
+        commands: Commands = PLAIN,
         *,
         beside: bool = False,
         listed_none: bool = False,
         listed: Shown | None = None,
     ) -> None:
         self._room = room
+        self._commands = commands
         self._beside = beside
         self._made: _Made | None = None
         self._digests: dict[str, bytes] = {}
@@ -116,7 +119,7 @@ class Shown:
     def as_listed(self, index: Index, target: Target) -> Mapping[str, Any] | None:
         """A tool as it is listed. None: clients would refuse the list for it. Beside the `mcp` tool a result is made
         fit for a model, like those of that tool, so nothing is promised of its structure."""
-        record = _named(index, target)
+        record = _named(index, target, self._commands)
         if record is None or not self._beside or "outputSchema" not in record:
             return record
         return {key: value for key, value in record.items() if key != "outputSchema"}
@@ -143,7 +146,7 @@ class Shown:
                 "resources/templates/list": [
                     _placed(index, "template", "uriTemplate", place) for place in index.templates()
                 ],
-                "prompts/list": [_named(index, target) for target in index.prompts()],
+                "prompts/list": [_named(index, target, self._commands) for target in index.prompts()],
             }
         )
         lists = {
@@ -166,8 +169,10 @@ class Shown:
         return digests
 
 
-def _named(index: Index, target: Target) -> Mapping[str, Any] | None:
+def _named(index: Index, target: Target, commands: Commands) -> Mapping[str, Any] | None:
     record = index.as_listed(target.kind, target.server, target.original, target.record)
+    if record is not None and target.changed is not None:
+        record = {**record, "description": commands.filled(target.description)}
     return None if record is None else _with_page(index, target.server, _under(record, "name", target.name))
 
 

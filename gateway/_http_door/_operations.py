@@ -27,6 +27,7 @@ from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
 from ...protocol.slices import Pace, Slices
 from ...protocol.unhiding import unhidden_value
+from .._commands import PLAIN, Commands
 from .._mcp_tool import FOR_PEOPLE, CatalogueReader
 from .._mcp_tool._texts import tool_details
 from .._views import status_view
@@ -43,15 +44,24 @@ if TYPE_CHECKING:
 
 
 class Operations:
-    """The pages about `room`. `door` is the door they are shown at, once there is one."""
+    """The pages about `room`. `door` is the door they are shown at, once there is one. `commands`: those that their
+    readers are told of."""
 
-    def __init__(self, room: Greenroom, version: str, feed: Feed, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        room: Greenroom,
+        version: str,
+        feed: Feed,
+        metrics: Metrics | None = None,
+        commands: Commands = PLAIN,
+    ) -> None:
         self.door: HttpDoor | None = None
         self._room = room
         self._reader = CatalogueReader(room, hints=FOR_PEOPLE)
         self._version = version
         self._feed = feed
         self._metrics = metrics
+        self._commands = commands
         self._started = anyio.current_time()
 
     def open_pages(self) -> Mapping[bytes, Page]:
@@ -103,7 +113,7 @@ class Operations:
             "clients": self.door.sessions.view() if self.door is not None else [],
             "waitingForApproval": len(self._room.approvals),
         }
-        await _answer(request, True, {**about, **said})
+        await _answer(request, True, {**about, **self._commands.filled_in(said)})
 
     @property
     def _sessions(self) -> int:
@@ -123,14 +133,14 @@ class Operations:
         index, pace = self._room.index, Pace()
         yield from index.preparing_names()
         yield from index.preparing_lists()
-        shown: dict[str, list[dict[str, Any]]] = {
+        shown: dict[str, list[Mapping[str, Any]]] = {
             "tools": [],
             "prompts": [],
             "resources": [],
             "templates": [],
         }
         for target in index.tools():
-            shown["tools"].append(tool_details(target))
+            shown["tools"].append(self._commands.filled_in(tool_details(target)))
             if pace.due():
                 yield
         for target in index.prompts():

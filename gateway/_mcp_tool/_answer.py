@@ -68,9 +68,7 @@ class Answer:
             {**block, "text": commands.filled(block["text"])} if block.get("type") == "text" else block
             for block in self.content
         ]
-        message = self.details.get("message")
-        said = {"message": commands.filled(message)} if isinstance(message, str) else {}
-        return Answer(content, {**self.details, **said})
+        return Answer(content, commands.filled_in(self.details))
 
     def slim(self) -> Answer:
         """The same answer with its details within bounds: the largest details are left out, and their names

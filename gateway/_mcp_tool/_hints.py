@@ -7,10 +7,11 @@ differ.
 
 from __future__ import annotations
 
-import shlex
 from typing import Final
 
 import attrs
+
+from ...protocol.plain_text import typed
 
 
 @attrs.frozen
@@ -31,13 +32,13 @@ class Hints:
     page: str = 'mcp({{ output: "{output}", offset: {offset} }})'  # the next part of a long text
 
     def to_connect(self, server: str) -> str:
-        return self.connect.format(server=server, typed=shlex.quote(server))
+        return self.connect.format(server=server, typed=typed(server))
 
     def to_mend(self, server: str) -> str:
-        return self.mend.format(server=server, typed=shlex.quote(server))
+        return self.mend.format(server=server, typed=typed(server))
 
     def to_log_in(self, server: str) -> str:
-        return self.log_in.format(server=server, typed=shlex.quote(server))
+        return self.log_in.format(server=server, typed=typed(server))
 
     def to_call(self, tool: str) -> str:
         return self.call.format(tool=tool)

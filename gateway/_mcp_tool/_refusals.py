@@ -8,7 +8,6 @@ says so, because a model decides from the text whether to try again.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +25,7 @@ from ...protocol.errors import (
 )
 from ...protocol.jsonrpc import METHOD_NOT_FOUND
 from ...protocol.near_names import meant
+from ...protocol.plain_text import typed
 from ...protocol.shown import arguments_may_be_at_fault, expected_parameters
 from ._answer import Answer
 from ._hints import Hints
@@ -69,7 +69,7 @@ def unknown_server(mode: str, server: str, known: Sequence[str], hints: Hints) -
 
 
 def disabled_server(mode: str, server: str) -> Answer:
-    text = f'Server "{server}" is disabled. To use it again: greenroom enable {shlex.quote(server)}'
+    text = f'Server "{server}" is disabled. To use it again: greenroom enable {typed(server)}'
     return Answer.of(text, mode=mode, server=server, error=DISABLED)
 
 

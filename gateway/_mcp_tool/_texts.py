@@ -332,6 +332,8 @@ def tool_details(target: Target) -> dict[str, Any]:
             for key in ("title", "annotations", "outputSchema")
             if key in target.record
         }
+    if target.changed is not None:
+        details["changed"] = list(target.changed)
     if target.hidden:
         details["hidden"] = target.hidden
     return unhidden_value(details)

@@ -17,6 +17,8 @@ from ...actors import in_turns
 from ...protocol import jsonrpc as rpc
 from ...protocol.errors import UsageError
 from ...protocol.search import search
+from .._beside import Beside
+from .._commands import PLAIN, Commands
 from .._jobs import Job
 from .._mcp_tool import FOR_META, Mode, Request
 from .._proxy import Proxy
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 class Meta(Proxy):
     """Every server behind four tools, for one client. `room` is open. `runs`: of all clients of the room."""
 
-    def __init__(self, room: SandboxRoom, runs: Runs) -> None:
-        super().__init__(room, hints=FOR_META)
+    def __init__(self, room: SandboxRoom, runs: Runs, commands: Commands = PLAIN) -> None:
+        super().__init__(room, Beside(room, commands), hints=FOR_META)
         self._sandbox_room = room
         self._runs = runs
 
