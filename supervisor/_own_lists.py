@@ -58,6 +58,21 @@ class OwnLists:
             self._by_told.setdefault(entry.told, {})[entry.server] = entry
         self._changes += 1
 
+    def mark(self, marked: Callable[[ServerEntry], ServerEntry]) -> list[tuple[str, str]]:
+        """What is remembered of tools has changed; `marked` is an entry with that. Returns the sessions that see
+        something else now of a server, and which."""
+        self._changes += 1
+        for entries in self._by_told.values():
+            entries.update({server: marked(entry) for server, entry in entries.items()})
+        news: list[tuple[str, str]] = []
+        for session, own in self._sessions.items():
+            changed = {
+                server: new for server, entry in own.entries.items() if (new := marked(entry)) is not entry
+            }
+            own.entries.update(changed)
+            news += [(session, server) for server in changed]
+        return news
+
     def meet(self, session: str, capabilities: Mapping[str, Any]) -> None:
         """The client of this session has said what it can be asked."""
         self._sessions.setdefault(session, _Session()).told = told(capabilities)

@@ -254,6 +254,7 @@ class Runtime:
         for warning in recalled.warnings:
             self.context.events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=warning)
         self.pins.take(recalled.pin_keys, recalled.pins, recalled.hashes_now)
+        self._mark_own()
         return {name: self.pins.marked(entry) for name, entry in recalled.entries.items()}
 
     async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
@@ -465,6 +466,17 @@ class Runtime:
             if entry is not None and (marked := self.pins.marked(entry)) is not entry:
                 self._heed(entry, marked)
                 self.router.ref.tell_system(Learn(marked))
+        self._mark_own()
+
+    def _mark_own(self) -> None:
+        """What sessions see of their own children is in quarantine, and is not, with what the room knows."""
+        for session, server in self.own_lists.mark(self._marked):
+            self.context.events.emit(CatalogueChanged, Address.of_session(server, session))
+
+    def _marked(self, entry: ServerEntry) -> ServerEntry:
+        definition = self.config.servers.get(entry.server)
+        is_private = definition is None or bool(session_variables(definition))
+        return entry if is_private else self.pins.marked(entry)
 
     def _heed(self, before: ServerEntry | None, entry: ServerEntry) -> None:
         heed_changes(self.context.events, self.root, self.config, before, entry)
