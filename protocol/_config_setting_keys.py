@@ -19,6 +19,7 @@ from .config_readers import (
     MINUTES,
     SAFE_URL,
     SECONDS,
+    SESSION_HEADERS,
     TEXT,
     TEXT_MAP,
     TEXTS,
@@ -345,7 +346,7 @@ SETTING_KEYS: Final = (
             Key(
                 "sessionHeaders",
                 "http_session_headers",
-                TEXT_MAP,
+                SESSION_HEADERS,
                 'Request headers that become a session\'s values: `{"x-github-token": "GITHUB_TOKEN"}`.',
             ),
             Key("metrics", "http_metrics", FLAG, "Count what happens, for `/metrics` (docs/http.md)."),

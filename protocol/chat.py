@@ -58,7 +58,7 @@ class Told:
 
 def read_calls(calls: Iterable[Any] | None, format: Format) -> list[ToolCall]:
     """The calls among these objects, in their order. Raises `UsageError` for another format."""
-    read = {"openai": _of_openai, "anthropic": _of_anthropic}.get(format)
+    read = {"openai": _of_openai, "anthropic": _of_anthropic}.get(str(format))
     if read is None:
         raise UsageError(f'"{format}" is no format of tool calls. Use "openai" or "anthropic".')
     return [found for each in calls or () if (found := read(each)) is not None]

@@ -158,6 +158,36 @@ def _read_name(key: Any) -> str:
     return key
 
 
+# What a header may be called, and a session's value, for which `${session.NAME}` stands.
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+VALUE_NAME: Final = re.compile(r"\w+")
+_SESSION: Final = re.compile(r"(?:\$\{)?session\.(\w+)\}?")
+
+
+def _read_session_headers(value: Any) -> dict[str, str]:
+    named = _read_text_map(value)
+    seen: dict[str, str] = {}
+    for header, name in named.items():
+        if not HEADER_NAME.fullmatch(header):
+            raise BadValueError(
+                "is not a name that a header may have: write letters, digits and hyphens", header
+            )
+        if header.lower() in seen:
+            raise BadValueError(
+                f'is the header "{seen[header.lower()]}" again: take one of the two out', header
+            )
+        if not VALUE_NAME.fullmatch(name):
+            meant = _SESSION.fullmatch(name)
+            what = (
+                f'write "{meant[1]}"'
+                if meant
+                else 'write letters, digits and underscores, such as "GITHUB_TOKEN"'
+            )
+            raise BadValueError(f"must be the NAME of ${{session.NAME}}: {what}", header)
+        seen[header.lower()] = header
+    return named
+
+
 def _read_value(value: Any, *inside: str | int) -> str:
     """A text, or `{"keyring": "service/name"}`."""
     if not is_object(value):
@@ -186,6 +216,15 @@ SAFE_URL: Final = Reader(_read_safe_url, {"type": "string", "pattern": f"^{_SITE
 TEXTS: Final = Reader(_read_texts, {"type": "array", "items": {"type": "string"}}, "list of texts")
 TEXT_MAP: Final = Reader(
     _read_text_map, {"type": "object", "additionalProperties": {"type": "string"}}, "name → text"
+)
+SESSION_HEADERS: Final = Reader(
+    _read_session_headers,
+    {
+        "type": "object",
+        "propertyNames": {"pattern": f"^{HEADER_NAME.pattern}$"},
+        "additionalProperties": {"type": "string", "pattern": f"^{VALUE_NAME.pattern}$"},
+    },
+    "name → text",
 )
 
 _KEPT: Final[Mapping[str, Any]] = {

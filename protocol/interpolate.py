@@ -33,6 +33,7 @@ import attrs
 from ._config_place import place
 from .asked import BEARER, is_asked
 from .config import ServerDefinition
+from .config_readers import HEADER_NAME
 from .errors import ConfigError, Problem
 
 _REFERENCE: Final = re.compile(
@@ -43,7 +44,6 @@ _OPEN: Final = re.compile(
     r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<session>(?!))?(?P<default>(?!))?(?P<curly>(?!))?"
 )
 SESSION: Final = "session."  # names of a session's values begin with this
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _KEYS: Final = {
     "env_file": "envFile",
@@ -262,7 +262,7 @@ def _expand_headers(definition: ServerDefinition, environ: Mapping[str, str]) ->
 
 
 def header_problem(name: str, value: str) -> str | None:
-    if not _HEADER_NAME.fullmatch(name):
+    if not HEADER_NAME.fullmatch(name):
         return "is not a name that a header may have: write letters, digits and hyphens"
     if _CONTROL.search(value.replace("\t", " ")):
         return f"its value holds {_CONTROL_WORDS}, which no header may: correct it, or the variable it comes from"

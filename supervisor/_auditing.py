@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..protocol.events import Note, NoteCode
 from ._caller import Caller
+from ._given import path
 
 if TYPE_CHECKING:
     from ..actors import AuditFile
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     from ._runtime import Runtime
 
 
-def audit_file(path: str | os.PathLike[str] | None) -> AuditFile | None:
-    """The file at this path, which nobody has opened yet."""
-    if path is None:
+def audit_file(place: str | os.PathLike[str] | None) -> AuditFile | None:
+    """The file at this place, which nobody has opened yet."""
+    if place is None:
         return None
     from ..actors import AuditFile
 
-    return AuditFile(path)
+    return AuditFile(path(place, "audit"))
 
 
 def caller_of(runtime: Runtime, session: str | None = None, view: ProfileView | None = None) -> Caller:

@@ -21,6 +21,7 @@ import attrs
 from ..actors import Greeting, ServerRequest, not_found
 from ..protocol.address import Address
 from ..protocol.approval import ApprovalRequest, Verdict
+from ._given import function, json_object, list_or_function
 
 Answer = Callable[[ServerRequest], Awaitable[Mapping[str, Any]]]
 Root = str | os.PathLike[str] | Mapping[str, Any]
@@ -47,6 +48,12 @@ class Callbacks:
     on_log: OnLog | None = None
     on_notification: OnNotification | None = None
     capabilities: Mapping[str, Any] = attrs.field(factory=_nothing)
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("on_sampling", "on_elicitation", "on_log", "on_notification"):
+            function(getattr(self, name), name)
+        list_or_function(self.roots, "roots", "paths, URIs or root objects")
+        json_object(self.capabilities, "capabilities")
 
     def greeting(self, address: Address) -> Greeting:
         """With a callback, servers may ask or notify at any moment, which needs a handshake."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import anyio.lowlevel
 import msgspec
@@ -30,6 +30,7 @@ from ..protocol.large_json import LARGE
 from ..protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
 from ._caller import Caller
 from ._decoding import scrubbed_in_turns, tool_result, tool_result_in_turns
+from ._given import function, name_of, named_values, seconds, text
 from ._log_levels import LOG_LEVELS
 from ._names import Names
 from ._told import restart_outdated, tell_roots_changed
@@ -93,6 +94,8 @@ class Calls:
         `CallError`, which says how far the call got; `UnknownTool`, `AmbiguousTool` and `UnknownServer` are
         among them. Cancelling this cancels the call.
         """
+        if type(tool) is not str:
+            name_of(tool, "a tool")
         target = self._caller.index.get(tool) if server is None else None
         wait_by, leases = math.inf, None
         try:
@@ -255,11 +258,9 @@ class Calls:
         `meta`: the request's `_meta`. Raises the `CallError` with which it is refused. For doors, which have
         no task per call.
         """
-        given: type[object] = type(arguments)
-        if given not in _PLAIN and not isinstance(arguments, Mapping):
-            text = f"The arguments of {target.name} must be an object of named values, got {given.__name__}."
-            error = UsageError(text, code="invalid_args", server=target.server)
-            raise self._caller.refused(error, Asked.of(target, arguments))
+        if type(arguments) not in _PLAIN:
+            with self._caller.counting_refusals(Asked.of(target, arguments)):
+                named_values(arguments, f"The arguments of {target.name}", target.server)
         if not target.may_be_called:
             raise self._caller.refused(target.refusal(), Asked.of(target, arguments))
         if target.kind == "resource":
@@ -271,9 +272,11 @@ class Calls:
                     arguments = target.override.own(given_ones, target.server)
             params = {"name": target.original, "arguments": arguments or {}}
             call = Call("tools/call", params, replayable=target.is_harmless)
-        if meta is not None:
-            call.params = {**(call.params or {}), "_meta": dict(meta)}
+        if named_values(meta, "meta", target.server) is not None:
+            call.params = {**(call.params or {}), "_meta": dict(meta or {})}
         call.tool = target.name
+        if timeout is not None or on_progress is not None:
+            _check(timeout, on_progress)
         call.timeout = timeout
         call.on_end = on_end
         call.on_progress = on_progress
@@ -414,6 +417,11 @@ class Calls:
         reads. `logging/setLevel` does what `set_log_level` does. Raises `CallError`s, `UnknownServer`, and in a
         session `UsageError` for a request that would change a shared server for others.
         """
+        with self._caller.counting_refusals():
+            name_of(server, "a server")
+            text(method, "A method")
+            named_values(params, f"The params of {method}", server)
+            _check(timeout, on_progress)
         if method == _SET_LEVEL:
             self.set_log_level(str((params or {}).get("level")), server)
             return {}
@@ -442,6 +450,9 @@ class Calls:
         it is refused, `UnknownServer`, and in a session `UsageError` for a request that would change a shared
         server for others. For doors, which have no task per request.
         """
+        if type(params) not in _PLAIN:
+            with self._caller.counting_refusals():
+                named_values(params, f"The params of {method}", server)
         if method in _CHANGES:
             self._check_own(server, method)
         call = Call(
@@ -535,3 +546,8 @@ class Calls:
         """Tell every connected server that was told of roots that they have changed. In a session: its own
         children; and shared servers, when nobody else could answer what the roots are."""
         tell_roots_changed(self._caller.live, self._caller.session)
+
+
+def _check(timeout: object, on_progress: object) -> None:
+    seconds(timeout, "timeout")
+    function(cast("Callable[..., Any] | None", on_progress), "on_progress")

@@ -12,6 +12,7 @@ import attrs
 from ..actors import CatalogueFile, default_cache_path
 from ..protocol.config import Config, ServerDefinition, Settings
 from ..protocol.config_parse import parse_config
+from ._given import path
 from ._stores import CatalogueStore, FileStore, MemoryStore
 from .config_files import load_config, working_directory
 
@@ -24,23 +25,23 @@ def open_config(source: str | os.PathLike[str] | Mapping[str, Any] | Config) -> 
         return source
     if isinstance(source, Mapping):
         return parse_config(source, source="the configuration", environ=os.environ)
+    file = Path(path(source, "The configuration"))
     return load_config(
-        Path(source),
-        cwd=working_directory(Path(source)),
+        file,
+        cwd=working_directory(file),
         home=Path.home(),
         environ=os.environ,
         trust=True,  # a program chose it, which may choose to start anything
     )
 
 
-def open_store(path: str | os.PathLike[str] | None, settings: Settings) -> CatalogueStore:
-    """The store of the catalogue: this user's file (None), the file at `path`, or only in memory
+def open_store(place: str | os.PathLike[str] | None, settings: Settings) -> CatalogueStore:
+    """The store of the catalogue: this user's file (None), the file at `place`, or only in memory
     (`:memory:`)."""
-    if path == MEMORY:
+    if place == MEMORY:
         return MemoryStore()
-    return FileStore(
-        CatalogueFile(default_cache_path() if path is None else Path(path), max_age=settings.cache_max_age)
-    )
+    file = default_cache_path() if place is None else Path(path(place, "cache_path"))
+    return FileStore(CatalogueFile(file, max_age=settings.cache_max_age))
 
 
 def with_objects(config: Config, servers: Mapping[str, Any]) -> Config:

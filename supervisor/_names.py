@@ -26,6 +26,7 @@ from ..protocol.errors import (
 )
 from ..protocol.index import Ambiguous, Missing, Place, Target
 from ._caller import Caller
+from ._given import name_of, text
 
 
 class Names:
@@ -42,6 +43,7 @@ class Names:
         Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
         """
         caller = self._caller
+        name_of(name, "a tool")
         await in_turns(caller.index.preparing_names())
         found = self.resolve(name, server)
         if not isinstance(found, Missing):
@@ -74,7 +76,7 @@ class Names:
     def resolve(self, name: str, server: str | None) -> Target | Missing:
         """Look a tool's name up in the index. Raises `AmbiguousTool`, `UnknownServer`."""
         self._caller.check_server(server)
-        found = self._caller.index.resolve(name, server)
+        found = self._caller.index.resolve(name_of(name, "a tool"), server)
         if isinstance(found, Ambiguous):
             raise AmbiguousTool(name, found.candidates)
         return found
@@ -126,10 +128,10 @@ class Names:
     def locate(self, uri: str, server: str | None) -> Place:
         """Where a resource is read. Raises `UnknownResource`, `AmbiguousTool`, `UnknownServer`."""
         self._caller.check_server(server)
-        return _placed(uri, server, self._caller.index.resolve_uri(uri))
+        return _placed(uri, server, self._caller.index.resolve_uri(text(uri, "A URI")))
 
     def _resolve_prompt(self, name: str, server: str | None) -> Target | Missing:
-        found = self._caller.index.resolve_prompt(name, server)
+        found = self._caller.index.resolve_prompt(name_of(name, "a prompt"), server)
         if isinstance(found, Ambiguous):
             raise AmbiguousTool(name, found.candidates, what="Prompt")
         return found

@@ -16,7 +16,7 @@ import attrs
 
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config, Profile
-from ..protocol.errors import UnknownServer, UsageError
+from ..protocol.errors import UNKNOWN_PROFILE, UnknownServer, UsageError
 from ..protocol.events import Event
 from ..protocol.index import Index
 from ..protocol.names import selector
@@ -147,5 +147,5 @@ class Profiles:
         if profile not in profiles:
             known = ", ".join(profiles) or "none"
             text = f'There is no profile "{profile}" in this configuration. There are: {known}.'
-            raise UsageError(text, code="unknown_profile")
+            raise UsageError(text, code=UNKNOWN_PROFILE)
         return self._views.setdefault(profile, ProfileView(profile, self._config, self._index))

@@ -39,6 +39,7 @@ from ._callbacks import Answer, Callbacks, OnApproval, OnLog, OnNotification, Ro
 from ._calls import Calls
 from ._drain_report import DrainReport
 from ._files import open_config, open_store, with_objects
+from ._given import function, kinds_of, name_of, named_values, seconds, text
 from ._learned import Recalled
 from ._owner import Owner
 from ._reload import ReloadPlan, plan_reload
@@ -104,6 +105,9 @@ class Greenroom(Calls):
         (`approve`), before anybody else is asked; None leaves it to them. If it raises, the answer is no. `audit`: a
         file that gets a line for each call; entering the room raises `UsageError` if it cannot be written.
         """
+        named_values(in_process, "in_process")
+        for given, what in ((connectors, "connectors"), (auth, "auth"), (on_approval, "on_approval")):
+            function(given, what)
         loaded = with_objects(open_config(config), in_process or {})
         runtime = Runtime(
             loaded,
@@ -142,7 +146,7 @@ class Greenroom(Calls):
         """End the room: calls in flight may take `patience` seconds more (default: the configured drain
         time), every server is stopped, `drain_report` is set. Bounded; idempotent; finishes even when its
         caller is cancelled. In a forked copy it does nothing, because the room belongs to the parent."""
-        await self._owner.aclose(patience)
+        await self._owner.aclose(seconds(patience, "patience"))
 
     def expect_clients(self) -> None:
         """Clients will come and go, in sessions, which can answer different things: servers that they share are told
@@ -221,7 +225,7 @@ class Greenroom(Calls):
         self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
     ) -> SearchPage:
         """Ranked search over names and descriptions: any matching word lists a tool. Starts nothing."""
-        return search(self.index, query, server=server, limit=limit, offset=offset)
+        return search(self.index, text(query, "A search"), server=server, limit=limit, offset=offset)
 
     def describe(self, name: str, *, server: str | None = None) -> Target:
         """One tool by name. Starts nothing. Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`."""
@@ -258,7 +262,7 @@ class Greenroom(Calls):
     def events(self, kinds: Iterable[Kind] | None = None) -> Subscription:
         """`async with room.events() as events: async for event in events: …`, from now on, in order. To get
         the very first event, call it before the room is opened, in the loop that will open it."""
-        return self._runtime.events.subscribe(kinds)
+        return self._runtime.events.subscribe(kinds_of(kinds))
 
     def session(
         self,
@@ -292,7 +296,8 @@ class Greenroom(Calls):
         """
         given = (on_sampling, on_elicitation, roots, on_log, on_notification, capabilities)
         host = None if all(one is None for one in given) else Callbacks(*given[:5], capabilities or {})
-        view = None if profile is None else self._live.profiles.view(profile)
+        function(on_approval, "on_approval")
+        view = None if profile is None else self._live.profiles.view(name_of(profile, "a profile"))
         return Session(name, self._live, variables or {}, host, view, on_approval)
 
     # ---- servers ----------------------------------------------------------------------------------------------------
@@ -370,7 +375,7 @@ class Greenroom(Calls):
     async def accept(self, server: str | None = None, tool: str | None = None) -> list[str]:
         """Accept the changed definition of a tool, or of all changed tools of a server; returns their own names.
         Without a server: take over what was accepted elsewhere. Raises `UnknownServer`, `UnknownTool`, `OSError`."""
-        return await accept(self._live, server, tool)
+        return await accept(self._live, server, None if tool is None else name_of(tool, "a tool"))
 
     def refresh(self, server: str | None = None) -> list[str]:
         """Visit the servers of which nothing is known, or this one, and return their names. If this one is connected,

@@ -21,6 +21,7 @@ from ..protocol.slices import Pace, Slices
 from ._approvals import Approvals
 from ._availability import USABLE, Use, defined, drained, removed
 from ._gatekeeper import Gatekeeper
+from ._given import name_of
 from ._log_levels import LogLevels
 from ._quarantine import quarantine
 from ._records import ServerRecord, record_of
@@ -138,7 +139,7 @@ class Root:
 
     def record(self, server: str) -> ServerRecord:
         """Raises `UnknownServer`."""
-        found = self.records.get(server)
+        found = self.records.get(server if type(server) is str else name_of(server, "a server"))
         if found is None:
             raise UnknownServer(server, tuple(self.records))
         return found

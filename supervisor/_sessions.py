@@ -10,21 +10,21 @@ So a credential is never empty, and never another caller's.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..actors import Greeting, Host
 from ..protocol.address import Address
 from ..protocol.config import ServerDefinition
+from ..protocol.config_readers import VALUE_NAME
 from ..protocol.errors import CredentialNeeded, UsageError
 from ..protocol.interpolate import session_variables
+from ._given import name_of, named_values
 
 if TYPE_CHECKING:
     from ._callbacks import OnApproval
     from ._profile_view import ProfileView
 
-_NAME: Final = re.compile(r"\w+")
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -53,7 +53,7 @@ class Sessions:
     ) -> None:
         """Raises `UsageError` when the name is empty, a session of this name is open or still ending, or a variable has
         no usable name or value."""
-        if not session.strip():
+        if not name_of(session, "a session").strip():
             raise UsageError("A session needs a name, by which it is told from others. Give it one.")
         if session in self._open:
             raise UsageError(
@@ -64,8 +64,8 @@ class Sessions:
             raise UsageError(
                 f"A session {session!r} {text}. Wait until it has ended, or choose another name."
             )
-        for name, value in variables.items():
-            if not _NAME.fullmatch(name) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        for name, value in (named_values(variables, "A session's variables") or {}).items():
+            if not isinstance(name, str) or not VALUE_NAME.fullmatch(name) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
                 text = "A session's variables must be strings, with names of letters, digits and underscores"
                 raise UsageError(f"{text}: correct {name!r}.")
         self._open[session] = dict(variables)

@@ -45,7 +45,7 @@ from greenroom.gateway._http_door._stream import Stream
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import Settings
-from greenroom.protocol.errors import UsageError
+from greenroom.protocol.errors import UNKNOWN_PROFILE, UsageError
 from greenroom.protocol.events import Note, NoteCode
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import ServerStatus
@@ -989,7 +989,7 @@ class Guests:
     @asynccontextmanager
     async def open(self, outlet: Any, _spawn: Any, **how: Any) -> AsyncGenerator[Guest]:
         if how["profile"] == "none":
-            raise UsageError("There is no such profile.")
+            raise UsageError("There is no such profile.", code=UNKNOWN_PROFILE)
         self.all.append(guest := Guest(outlet, how))
         yield guest
 
@@ -1509,11 +1509,10 @@ def test_the_map_has_everything_under_its_own_name_and_no_hidden_characters() ->
         prompts=({"name": "ask", "arguments": [{"name": "a"}]}, {"name": "plain"}, {"name": "third"}),
     )
     room.reindex()
-    shown = Operations.__new__(Operations)
-    shown._room = cast("Any", room)
     wire = Wire()
 
     async def main() -> None:
+        shown = Operations(cast("Any", room), "9.9", cast("Any", None))
         await shown._map(wire.request("GET"))
 
     virtually(main)

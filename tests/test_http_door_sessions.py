@@ -20,7 +20,7 @@ from greenroom.gateway._http_door._routing import Read
 from greenroom.gateway._http_door._sessions import Member, Sessions
 from greenroom.gateway._http_door._stream import Stream
 from greenroom.protocol import jsonrpc as rpc
-from greenroom.protocol.errors import UsageError
+from greenroom.protocol.errors import UNKNOWN_PROFILE, UsageError
 
 ANN, BOB = Caller("ann"), Caller("bob")
 
@@ -403,7 +403,7 @@ def test_requests_that_come_together_are_of_one_client_also_when_it_cannot_be_le
         async def open(self, member: Member, spawn: Any, *, name: str, **how: Any) -> AsyncGenerator[Any]:
             await anyio.sleep(1.0)
             if self.refuses:
-                raise UsageError("There is no such profile.")
+                raise UsageError("There is no such profile.", code=UNKNOWN_PROFILE)
             async with super().open(member, spawn, name=name, **how) as client:
                 yield client
 

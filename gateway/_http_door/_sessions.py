@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.abc
 
-from ...protocol.errors import UsageError
+from ...protocol.errors import UNKNOWN_PROFILE, UsageError
 from ._caller import Caller
 from ._refusals import no_session, no_such_path, too_many
 from ._rules import Rules
@@ -179,11 +179,10 @@ class Sessions:
         self._first_came.set()
         try:
             await self._group.start(partial(self._hold, member))
-        except UsageError:
+        except BaseException as error:
             self.end(member)
-            raise no_such_path() from None
-        except BaseException:
-            self.end(member)
+            if isinstance(error, UsageError) and error.code == UNKNOWN_PROFILE:
+                raise no_such_path() from None
             raise
 
     async def _hold(
