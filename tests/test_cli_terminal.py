@@ -143,3 +143,21 @@ def test_refresh_ends_with_a_total(
     shown = capsys.readouterr()
     assert shown.out.splitlines() == ["✓ a: 2 tools", "✗ b: no"], "what a pipe gets is as it was"
     assert shown.err.splitlines()[-1] == "greenroom: 1 of 2 servers answered, 2 tools"
+
+
+def test_what_refresh_says_of_a_server_is_wrapped_by_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"name": "a", "state": "known", "tools": 1},
+        {"name": "postgres", "state": "failed", "failure": WHY},
+    ]
+    monkeypatch.setattr(_refresh, "running_gateway", lambda *_: SimpleNamespace(pid=7))
+    monkeypatch.setattr(_refresh, "_through", lambda *_: rows)
+    screen = Screen()
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", screen)
+        assert run(["refresh"]) == 1
+    first, *lines = screen.getvalue().splitlines()
+    assert first == "✓ a: 1 tool"
+    assert max(map(len, lines)) <= 80
+    assert all(line.startswith("  ") for line in lines[1:]), "they stand below the name"
+    assert " ".join(" ".join(lines).split()) == f"✗ postgres: {WHY}"

@@ -48,3 +48,16 @@ def test_nothing_is_said_where_no_server_was_started(home: Path, capsys: pytest.
     own_config(home, json.dumps({"mcpServers": {"a": {"command": "no-such-program"}}}))
     assert run(["call", "a_x"]) == 1
     assert "--background" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("isolation", ["per_call", "per_session"])
+@pytest.mark.parametrize("where", ["entry", "settings"])
+def test_nothing_is_said_of_a_server_that_no_room_keeps_for_the_next_call(
+    home: Path, isolation: str, where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, common = ({"isolation": isolation}, {}) if where == "entry" else ({}, {"isolation": isolation})
+    own_config(home, json.dumps({"mcpServers": {"a": {**faulty(home, "a"), **own}}, "settings": common}))
+    assert run(["call", "a_echo", "text=cold"]) == 0
+    said = capsys.readouterr()
+    assert "cold" in said.out
+    assert said.err == ""

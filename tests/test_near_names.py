@@ -48,3 +48,24 @@ def test_nothing_is_guessed_where_nothing_is_near(
     own_config(home, json.dumps({"mcpServers": {"tickets": {"command": "t"}}}))
     assert run(words.split()) == 2
     assert "Did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["auth", "a"], ["auth", "a", "--logout"], ["accept", "a"], ["reconnect", "a"], ["refresh", "a"]),
+        *(["bench", "churn", "a"], ["logs", "a"], ["tools", "a"], ["search", "x", "--server", "a"]),
+        *(["call", "a_x"], ["describe", "a_x"], ["call", "x", "--server", "a"]),
+    ],
+    ids=" ".join,
+)
+def test_of_a_server_whose_entry_is_broken_it_is_said_what_is_wrong(
+    words: list[str], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, json.dumps({"mcpServers": {"a": {"url": "http://127.0.0.1:9/mcp", "command": "x"}}}))
+    run(["status"])  # the warnings are said
+    capsys.readouterr()
+    assert run(words) in (1, 2)
+    said = capsys.readouterr().err
+    assert "remove all but one" in said
+    assert "no server" not in said

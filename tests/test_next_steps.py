@@ -61,6 +61,13 @@ LOOKS = (
     "status",
     "explain a",
     "search x",
+    "search x --server nope",
+    "tools nope",
+    "describe nope",
+    "call nope",
+    "call nope --server nope",
+    "call x --server a",
+    "auth a",
 )
 
 

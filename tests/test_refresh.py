@@ -49,14 +49,14 @@ def configure(folder: Path, **servers: Any) -> None:
 
 def test_t47_with_an_empty_cache_commands_name_who_was_never_asked_and_what_to_do(tmp_path: Path) -> None:
     configure(tmp_path, quick=faulty(tmp_path, "quick"), other={"command": "other"})
-    told = "Not known yet: quick (not asked yet), other (not asked yet). To start them once"
+    told = "Not known yet: quick (not asked yet), other (not asked yet).\nTo start them once"
     for words in (["tools"], ["search", "echo"]):
         done = greenroom(tmp_path, *words)
         assert (done.returncode, told in done.stdout) == (0, True), done.stdout + done.stderr
     for words in (["describe", "quick_echo"], ["tools", "quick"]):
         done = greenroom(tmp_path, *words)
         assert done.returncode == 1
-        assert "Not known yet: quick (not asked yet). To start them once" in done.stderr
+        assert "Not known yet: quick (not asked yet).\nTo start them once" in done.stderr
         assert "not found" not in done.stderr
     assert not logged_pids(tmp_path), "looking starts nothing"
 
@@ -155,9 +155,9 @@ def test_so_many_servers_are_named_in_a_sentence_and_the_rest_counted() -> None:
     rows = [ServerStatus(f"s{number}") for number in range(22)]
     hints = attrs.evolve(FOR_PEOPLE, learn="Ask.")
     assert sentence(rows[:0], hints) == ""
-    assert sentence(rows[:1], hints) == "Not known yet: s0 (not asked yet). Ask."
-    assert sentence(rows[:20], hints).endswith(", s19 (not asked yet). Ask.")
-    assert sentence(rows, hints).endswith(", s19 (not asked yet), and 2 more. Ask.")
+    assert sentence(rows[:1], hints) == "Not known yet: s0 (not asked yet).\nAsk."
+    assert sentence(rows[:20], hints).endswith(", s19 (not asked yet).\nAsk.")
+    assert sentence(rows, hints).endswith(", s19 (not asked yet), and 2 more.\nAsk.")
     known = [
         ServerStatus("a", tool_count=0),
         ServerStatus("a", disabled=True),

@@ -26,7 +26,7 @@ from ...protocol.pinning import (
     prints_of,
 )
 from .._control_client import GatewayError
-from ._common import commands_typed, common_options, load, no_such_server, running_gateway, say, show
+from ._common import check_usable, commands_typed, common_options, load, running_gateway, say, show
 from ._complete import complete_servers
 
 if TYPE_CHECKING:
@@ -60,10 +60,8 @@ def accept_command(
     from .._offline import open_catalogue
 
     config = load(config_path)
-    if server is not None and server not in config.servers:
-        if (problem := config.broken.get(server)) is not None:
-            raise UsageError(f'Server "{server}" cannot be used: {problem}', server=server)
-        raise no_such_server(config, server)
+    if server is not None:
+        check_usable(config, server)
     known = {**pin_keys(config), **_keys_of_gateway(config, pid)}
     keys = {name: key for name, key in known.items() if server in (None, name)}
     file, catalogue = pins_file(default_cache_path()), open_catalogue(config, known)

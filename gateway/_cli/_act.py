@@ -15,31 +15,29 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import click
 
+from ...protocol.config import Config, Isolation
 from ...protocol.errors import UsageError
 from ...protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ...protocol.plain_text import one_line, printable
 from .._marks import details_of
 from ._common import (
+    check_usable,
     commands_typed,
     common_options,
-    no_such_server,
     read_config,
     run_to_end,
     running_gateway,
     say,
     say_elsewhere,
-    show,
     show_result,
 )
 from ._complete import complete_servers, complete_tools
-
-if TYPE_CHECKING:
-    from ...protocol.config import Config
+from ._tables import show_lines
 
 
 @click.command("call")
@@ -82,9 +80,17 @@ def call_command(
         result = call(allowed=True)
     is_done = show_result(result, origin, as_json)
     if gateway is None and details_of(result).get("error") in (None, "tool_error"):  # its server was started
-        step = commands_typed().about("serve", options=("--background",))
-        say(f"the server was started for this call alone. A background room would keep it warm: {step}")
+        _say_what_keeps_warm(config, details_of(result)["server"])
     return 0 if is_done else 1
+
+
+def _say_what_keeps_warm(config: Config, server: str) -> None:
+    """Nothing does if each session or call has a process of its own: a command has a session of its own, too."""
+    definition = config.servers[server]
+    if (definition.isolation or config.settings.isolation or Isolation.PERSISTENT) is Isolation.PERSISTENT:
+        what = "started" if definition.command is not None else "connected"
+        step = commands_typed().about("serve", options=("--background",))
+        say(f"the server was {what} for this call alone. A background room would keep it warm: {step}")
 
 
 @click.command("reconnect")
@@ -95,8 +101,8 @@ def reconnect_command(server: str | None, config_path: Path | None, pid: int | N
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
     if gateway is None:
-        if server is not None and server not in config.servers:
-            raise no_such_server(config, server)
+        if server is not None:
+            check_usable(config, server)
         step = commands_typed().about("refresh", *(() if server is None else (server,)))
         say(
             f"no gateway runs for this configuration, so nothing is connected. To ask servers what they have: {step}"
@@ -105,7 +111,7 @@ def reconnect_command(server: str | None, config_path: Path | None, pid: int | N
         return 1
     servers: list[Mapping[str, Any]] = gateway.ask("reconnect", server=server)["servers"]
     lines = [_reconnected(one) for one in servers] or ["No server was connected; nothing to do."]
-    show("\n".join(lines), {"servers": servers, "source": "gateway", "pid": gateway.pid}, as_json)
+    show_lines(lines, {"servers": servers, "source": "gateway", "pid": gateway.pid}, as_json)
     return int(any(one["error"] for one in servers))
 
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...protocol.errors import UsageError
-from .._near import no_such_server
-from ._common import config_option, read_config, run_to_end, say, show
+from ._common import check_usable, config_option, read_config, run_to_end, say, show
 from ._complete import complete_servers
 
 if TYPE_CHECKING:
@@ -80,9 +79,8 @@ def _definition(config: Config, server: str) -> ServerDefinition:
     from ...protocol.config import with_settings
     from ...protocol.interpolate import expand_definition
 
-    found = config.servers.get(server)
-    if found is None:
-        raise no_such_server(server, config.servers)
+    check_usable(config, server)
+    found = config.servers[server]
     if found.url is None:
         raise UsageError(f'Server "{server}" is a program and not an HTTP server: it has no login.')
     if not may_log_in(found):

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ...protocol.errors import UsageError
-from ._common import config_option, read_config, run_to_end
+from ...protocol.plain_text import counted
+from ._common import check_usable, config_option, read_config, run_to_end
 from ._complete import complete_servers
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def churn_command(
 
     plan = Plan(cycles, concurrency, tool, _arguments(args_json))
     config = read_config(config_path)
+    check_usable(config, server)
     open_room = partial(Greenroom.open, bootstrap=False, cache_path=":memory:")
     with _progress(cycles, shown=not as_json) as tell:
         churned = run_to_end(partial(churn, config, server, plan, open_room, tell))
@@ -122,7 +124,8 @@ def report(server: str, churned: Churned) -> Iterator[str]:
         if churned.tool
         else "calling nothing (it has no tool that is safe to call; see --tool)"
     )
-    yield f"{server}: {done} cycles, {plan.concurrency} at a time, {calling}: {churned.per_second:.1f} a second"
+    times = f"{counted(done, 'cycle')}, {plan.concurrency} at a time"
+    yield f"{server}: {times}, {calling}: {churned.per_second:.1f} a second"
     yield ""
     scale = Scale.of(churned.samples)
     yield f"{'ms':<10} {'p50':>8} {'p90':>8} {'p99':>8} {'max':>8}   {scale.axis()}"
@@ -141,7 +144,7 @@ def _left(churned: Churned) -> Iterator[str]:
     for process in leaks.processes:
         yield f"left behind: process {process}"
     if leaks.descriptors:
-        yield f"left behind: {leaks.descriptors} descriptors"
+        yield f"left behind: {counted(leaks.descriptors, 'descriptor')}"
     if not leaks.found:
         yield (
             "left behind: nothing"

@@ -174,6 +174,14 @@ def no_such_server(config: Config, server: str) -> UsageError:
     return _near.no_such_server(server, (*config.servers, *config.broken))
 
 
+def check_usable(config: Config, server: str) -> None:
+    """Raises `UsageError` for a server that the configuration does not have, or whose entry cannot be used."""
+    if (problem := config.broken.get(server)) is not None:
+        raise UsageError(f'Server "{server}" cannot be used: {problem}', server=server)
+    if server not in config.servers:
+        raise no_such_server(config, server)
+
+
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
     """The gateway to ask, if one runs. The connection is closed when the command ends. Raises `UsageError`
     when no gateway has that `pid`."""

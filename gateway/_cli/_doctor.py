@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...protocol.plain_text import counted
-from ._common import commands_typed, config_option, load, run_to_end, say, show
+from ._common import commands_typed, config_option, load, run_to_end, say
+from ._tables import show_lines
 
 if TYPE_CHECKING:
     from .._setup._finding import Finding, Setup
@@ -46,8 +47,8 @@ def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int
     rows = [one.as_dict() for one in found]
     files = list(config.files)
     unseen = [] if starts else _not_seen(setup)
-    show(
-        "\n".join(_lines(found, files, len(config.servers), unseen)),
+    show_lines(
+        _lines(found, files, len(config.servers), unseen),
         {"findings": rows, "files": files, "notSeenStarting": unseen, **counts},
         as_json,
     )

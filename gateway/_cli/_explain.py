@@ -17,9 +17,10 @@ import click
 
 from ...protocol.errors import UsageError
 from ...protocol.plain_text import one_line
-from ._common import commands_typed, common_options, load, no_such_server, open_source, show
+from ._common import commands_typed, common_options, load, no_such_server, open_source
 from ._complete import complete_servers
 from ._doctor import MARKS
+from ._tables import show_lines
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -63,7 +64,7 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
         "sources": places,
         **source.origin,
     }
-    show("\n".join(_lines(server, found["reasons"], findings, entry, places)), details, as_json)
+    show_lines(_lines(server, found["reasons"], findings, entry, places), details, as_json)
 
 
 def _findings(config: Config, path: Path | None, server: str, row: Mapping[str, Any]) -> list[Finding]:

@@ -18,9 +18,9 @@ import click
 
 from ...protocol.plain_text import counted, one_line
 from ...protocol.slices import finish
-from ._common import common_options, read_config, run_to_end, running_gateway, say, show
+from ._common import common_options, read_config, run_to_end, running_gateway, say
 from ._complete import complete_servers
-from ._tables import on_terminal
+from ._tables import on_terminal, show_lines
 
 if TYPE_CHECKING:
     from ...protocol.config import Config
@@ -43,7 +43,7 @@ def refresh_command(server: str | None, config_path: Path | None, pid: int | Non
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
         rows = _through(gateway, server)
-    show("\n".join(_lines(rows)), {"servers": rows, **origin}, as_json)
+    show_lines(_lines(rows), {"servers": rows, **origin}, as_json)
     if len(rows) > 1 and not as_json:
         say(_total(rows))
     return int(any(row["state"] == "failed" for row in rows))

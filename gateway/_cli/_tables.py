@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import click
 
 from ...protocol.plain_text import one_line, printable
-from ._common import commands_typed
+from ._common import commands_typed, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +27,7 @@ MARKS: Final[Mapping[str, str]] = {"✓": "green", "✗": "red", "⚠": "yellow"
 _GAP: Final = 2  # columns between two cells
 # A command in a text; it stays on one line, so that it can be copied.
 _COMMAND: Final = re.compile(r"`greenroom [^`]*`|\bgreenroom [a-z]+(?: --[a-z]+ \S+)*(?: [\w./-]+)?")
+_INDENT: Final = re.compile(r" *(?:[✓✗⚠⊘○·→] )?")  # what the further lines of a wrapped one stand below
 _GLUE: Final = "\u00a0"  # textwrap does not break a line here
 
 
@@ -87,6 +91,15 @@ def name_and_words(
     return made
 
 
+def show_lines(lines: Iterable[str], details: Mapping[str, Any], as_json: bool) -> None:
+    """The answer, as `show` prints it; on a terminal its lines are wrapped by words."""
+    text = "\n".join(lines)
+    if as_json or not on_terminal():
+        show(text, details, as_json)
+    else:
+        click.echo(prose(text, shutil.get_terminal_size().columns))
+
+
 def prose(text: str, width: int) -> str:
     """The text with its lines wrapped by words. A command stays on one line."""
     text = printable(commands_typed().filled(text))
@@ -95,7 +108,8 @@ def prose(text: str, width: int) -> str:
 
 def wrap(line: str, width: int) -> list[str]:
     glued = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), line)
-    indent = line[: len(line) - len(line.lstrip(" "))]
+    mark = _INDENT.match(line)
+    indent = " " * (mark.end() if mark else 0)
     lines = textwrap.wrap(
         glued,
         max(20, width),

@@ -30,6 +30,16 @@ class Hints:
     call: str = 'mcp({{ tool: "{tool}" }})'
     more: str = "offset: {offset} for more"  # below a list
     page: str = 'mcp({{ output: "{output}", offset: {offset} }})'  # the next part of a long text
+    stands_alone: bool = False  # each step is a line of its own, behind all facts, so that it can be copied
+
+    @property
+    def between(self) -> str:
+        """What stands before a step."""
+        return "\n" if self.stands_alone else " "
+
+    def with_step(self, text: str, step: str, more: str = "") -> str:
+        """A message with a step, and what else is to be said."""
+        return f"{text}{more}\n{step}" if self.stands_alone else f"{text} {step}{more}"
 
     def to_connect(self, server: str) -> str:
         return self.connect.format(server=server, typed=typed(server))
@@ -84,4 +94,5 @@ FOR_PEOPLE: Final = Hints(
     learn="To start them once and read what they have: greenroom refresh",
     mend="To try again: `greenroom refresh {typed}`. To see why: greenroom explain {typed}",
     more="add --offset {offset} for more",
+    stands_alone=True,
 )

@@ -61,10 +61,10 @@ def _short(name: str) -> str:
 
 
 def unknown_server(mode: str, server: str, known: Sequence[str], hints: Hints) -> Answer:
-    text = f'Server "{server}" not found. {hints.see_servers}'
-    text += (
+    there = (
         f" Configured: {some_of(known)}.{meant(server, known)}" if known else " No servers are configured."
     )
+    text = hints.with_step(f'Server "{server}" not found.', hints.see_servers, there)
     return Answer.of(text, mode=mode, server=server, error="server_not_found")
 
 
@@ -111,19 +111,22 @@ def unknown_tool(
     details: dict[str, Any] = {"mode": mode, "requestedTool": tool, "error": "tool_not_found"}
     if server is not None:
         details["server"] = server
+    step = ""
     if server is not None and connected_now:
         details["error"] = "tool_not_found_after_reconnect"
         text = f'Tool "{tool}" not found on "{server}" after reconnect.'
         text += f' Available tools on "{server}": {some_of(names) or "none"}.'
     else:
         text = f'Tool "{tool}" not found.'
-        text += f' Server "{server}" has: {some_of(names)}.' if server and names else f" {hints.search}"
+        text += f' Server "{server}" has: {some_of(names)}.' if server and names else ""
+        step = "" if server and names else hints.search
+    near = f" Did you mean: {', '.join(suggestions)}" if suggestions else ""
+    text = hints.with_step(text, step, near) if step else text + near
     if suggestions:
         details["suggestions"] = list(suggestions)
-        text += f" Did you mean: {', '.join(suggestions)}"
     if unknown:
         details["unknownServers"] = unknown_details(unknown)
-        text += f" {sentence(unknown, hints)}"
+        text += hints.between + sentence(unknown, hints)
     return Answer.of(text, **details)
 
 

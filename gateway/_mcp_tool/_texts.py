@@ -223,7 +223,7 @@ def server_list(
         return Answer.of(f'Server "{server}" has no tools.', **details)
     if entry is not None and entry.known:
         return Answer.of(f'Server "{server}" has no cached tools (not connected).', **details)
-    text = f'Server "{server}" is configured but not connected. {hints.to_connect(server)}'
+    text = hints.with_step(f'Server "{server}" is configured but not connected.', hints.to_connect(server))
     if row.failure is not None or row.needs_auth:
         text = f'Server "{server}" is configured but not connected. {sentence([row], hints)}'
     if row.waiting is not None:
@@ -246,7 +246,7 @@ def instructions(server: str, entry: ServerEntry | None, hints: Hints) -> Answer
     """What a server says about itself, in full."""
     details = {"mode": "instructions", "server": server}
     if entry is None:
-        text = f'No instructions cached for "{server}". {hints.to_connect(server)}'
+        text = hints.with_step(f'No instructions cached for "{server}".', hints.to_connect(server))
         return Answer.of(text, **details, error="not_connected")
     if not entry.instructions:
         return Answer.of(
@@ -398,7 +398,7 @@ def _nothing(
     text = [f'No tools matching "{query}"{where}', *_still_connecting(connecting)]
     if unknown:
         return f"{' '.join(text)}{'' if connecting else '.'} {sentence(unknown, hints)}"
-    return " ".join(text) if connecting else f"{text[0]}. {hints.see_servers}"
+    return " ".join(text) if connecting else hints.with_step(f"{text[0]}.", hints.see_servers)
 
 
 def _still_connecting(connecting: Sequence[str]) -> list[str]:

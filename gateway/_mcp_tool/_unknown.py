@@ -54,7 +54,7 @@ def sentence(rows: Sequence[ServerStatus], hints: Hints) -> str:
     named = [f"{row.server} ({waits(row)}{_why(row)})" for row in rows[:_MOST]]
     if len(rows) > _MOST:
         named.append(f"and {len(rows) - _MOST} more")
-    return f"Not known yet: {', '.join(named)}. {' '.join(_steps(rows, hints))}"
+    return hints.between.join((f"Not known yet: {', '.join(named)}.", *_steps(rows, hints)))
 
 
 def _why(row: ServerStatus) -> str:
