@@ -127,7 +127,7 @@ def test_every_feature_has_a_state_in_readme() -> None:
     rows = re.findall(r"^\| (F\d\d) \| .+ \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
 
     ids = [row[0] for row in rows]
-    assert ids == [f"F{n:02}" for n in (*range(1, 46), *range(50, 79))]
+    assert ids == [f"F{n:02}" for n in (*range(1, 46), *range(50, 79), 91)]
 
 
 def test_the_type_checker_sees_every_room() -> None:

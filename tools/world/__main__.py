@@ -2,7 +2,8 @@
 
 Servers and clients are installed from the package indexes, each into its own environment under `.build/world/`, and
 tried with this checkout. Then FastMCP's own tests are run with our door in the middle. `--core` tries only what CI
-tries, without those tests. `--write` writes the tables to `docs/world.md`. The run fails when there is any problem.
+tries, without those tests. `--write` writes the tables, and of which run they are, to `docs/world.md`. The run fails
+when there is any problem.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def main() -> int:
         met = asyncio.run(play_clients(clients, folder))
     is_whole = not wish.core and not wish.only
     suites = [play_suite()] if is_whole or SUITE in wish.only else []
-    lines = [*_server_lines(gathered), "", *_client_lines(met), "", *_suite_lines(suites)]
+    what = "all" if is_whole else "--core" if wish.core else "some"
+    lines = [
+        f"{_ran(what, len(servers), len(clients))}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
+        *("", *_server_lines(gathered), "", *_client_lines(met), "", *_suite_lines(suites)),
+    ]
     print("\n".join(lines))
     print(f"\n{len(servers)} servers and {len(clients)} clients in {time.monotonic() - began:.0f} s")
     if wish.write:
@@ -50,6 +55,11 @@ def main() -> int:
     # A machine that is too slow for an orderly end in 1.2 s hears the gateway's alarm, and its guard does the rest.
     bad_end = bool(servers) and (gathered.exit_code not in (0, -signal.SIGALRM) or gathered.left)
     return 1 if problems or bad_end else 0
+
+
+def _ran(what: str, servers: int, clients: int) -> str:
+    """What was run, for the page: nobody writes its date by hand."""
+    return f"A run of {what}: {servers} servers and {clients} clients"
 
 
 def _arguments() -> argparse.Namespace:
