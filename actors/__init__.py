@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ._backend import AGAIN, Backend, More, Waiter, current_backend
     from ._call import Call, Tally
     from ._catalogue_file import CatalogueFile, Loaded, default_cache_path
-    from ._catalogue_writer import CatalogueWriter, Flush, Save, SaveFailure, Store
+    from ._catalogue_writer import CatalogueWriter, Flush, Save, SaveFailure, Store, Write
     from ._condition import declared_to, is_outdated, is_unused, last_line, pid_of
     from ._connection import Connection, Connector, ConnectorFactory, Handshake, Listing
     from ._core import CoreActor
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ._request_table import RequestTable, mark_sent
     from ._room_context import Decision, Load, Next, Record, RoomContext, Spawner, Supervisor
     from ._router import Define, Learn, Router, Sync, same_content
+    from ._search_file import SearchFile
     from ._server import ServerActor
     from ._slices import all_of, in_turns
     from ._start import Start
@@ -62,7 +63,7 @@ _HOMES = {
     "._backend": ("AGAIN", "Backend", "More", "Waiter", "current_backend",),
     "._call": ("Call", "Tally",),
     "._catalogue_file": ("CatalogueFile", "Loaded", "default_cache_path",),
-    "._catalogue_writer": ("CatalogueWriter", "Flush", "Save", "SaveFailure", "Store",),
+    "._catalogue_writer": ("CatalogueWriter", "Flush", "Save", "SaveFailure", "Store", "Write",),
     "._condition": ("declared_to", "is_outdated", "is_unused", "last_line", "pid_of",),
     "._connection": ("Connection", "Connector", "ConnectorFactory", "Handshake", "Listing",),
     "._core": ("CoreActor",),
@@ -84,6 +85,7 @@ _HOMES = {
     "._request_table": ("RequestTable", "mark_sent",),
     "._room_context": ("Decision", "Load", "Next", "Record", "RoomContext", "Spawner", "Supervisor",),
     "._router": ("Define", "Learn", "Router", "Sync", "same_content",),
+    "._search_file": ("SearchFile",),
     "._server": ("ServerActor",),
     "._slices": ("all_of", "in_turns"),
     "._start": ("Start",),
@@ -154,6 +156,7 @@ __all__ = [
     "Router",
     "Save",
     "SaveFailure",
+    "SearchFile",
     "ServerActor",
     "ServerRequest",
     "Spawner",
@@ -171,6 +174,7 @@ __all__ = [
     "UnixConnector",
     "Values",
     "Waiter",
+    "Write",
     "WriteRules",
     "all_of",
     "connect_failed",

@@ -52,12 +52,14 @@ def default_cache_path() -> Path:
 @attrs.frozen
 class Loaded:
     """The fresh entries and the last failures, by server, and what was wrong with the file, if anything. Of a server
-    that was told different things of its clients, `entries` has the newest, and `variants` all."""
+    that was told different things of its clients, `entries` has the newest, and `variants` all. `searched`: what search
+    has made of them, from the file beside it."""
 
     entries: dict[str, ServerEntry]
     warning: str | None = None
     failures: dict[str, LastFailure] = attrs.field(factory=dict[str, LastFailure])
     variants: list[ServerEntry] = attrs.field(factory=list[ServerEntry])
+    searched: Mapping[str, bytes] = MappingProxyType({})
 
 
 _T = TypeVar("_T")

@@ -1,4 +1,4 @@
-"""The catalogue writer: the one actor that writes the catalogue's file.
+"""The catalogue writer: the one actor that writes the catalogue's file, and what belongs beside it.
 
 The entries of one batch are one write. It runs in a worker thread, because it locks, reads, merges and writes a
 file. A write that fails costs nothing but the cache: it is noted, and the entries stay here for the next try. A server
@@ -61,7 +61,14 @@ class Flush:
     reply: Reply[None]
 
 
-WriterMessage = Save | SaveFailure | Flush
+@attrs.frozen(eq=False)
+class Write:
+    """Something else is to be written: `write` does it, in a thread, and raises nothing."""
+
+    write: Callable[[], None]
+
+
+WriterMessage = Save | SaveFailure | Flush | Write
 
 
 class CatalogueWriter:
@@ -81,12 +88,14 @@ class CatalogueWriter:
         self._pending: dict[str, ServerEntry] = {}
         self._failures: dict[tuple[str, str], LastFailure | None] = {}
         self._written: dict[tuple[str, str], LastFailure | None] = {}  # of those, what the file has
+        self._writes: list[Callable[[], None]] = []
         self._waiting: list[Reply[None]] = []
         inert_in_forks(self)
 
     def disown(self) -> None:
         """In a fork: the parent writes what is not written yet."""
         self._store = _Nowhere()
+        self._writes.clear()
 
     def step(self, message: WriterMessage) -> None:
         match message:
@@ -96,6 +105,8 @@ class CatalogueWriter:
                 self._failures[server, definition_hash] = failure
             case Flush(reply):
                 self._waiting.append(reply)
+            case Write(write):
+                self._writes.append(write)
 
     async def after_batch(self) -> None:
         pending, self._pending = self._pending, {}
@@ -112,6 +123,9 @@ class CatalogueWriter:
             self._written.update(failures)
         if pending:
             self._on_saved()
+        writes, self._writes = self._writes, []
+        for write in writes:
+            await anyio.to_thread.run_sync(write)
         waiting, self._waiting = self._waiting, []
         for reply in waiting:
             reply.send(None)

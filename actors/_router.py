@@ -20,6 +20,7 @@ from ..protocol.catalogue import ServerEntry
 from ..protocol.config import ServerDefinition, Settings
 from ..protocol.events import CatalogueChanged, Note, NoteCode
 from ..protocol.index import Index
+from ..protocol.search_forms import SearchForms
 from ..protocol.slices import Pace, Slices, finish
 from ._backend import Backend
 from ._core import CoreActor
@@ -63,6 +64,7 @@ class Router:
         entries: Mapping[str, ServerEntry],
         settings: Settings,
         on_change: Callable[[ServerEntry], None],
+        forms: SearchForms | None = None,
     ) -> None:
         self.core: CoreActor[RouterMessage] = CoreActor("router", backend, self)
         self.ref = self.core.ref
@@ -71,12 +73,13 @@ class Router:
         self._servers = dict(servers)
         self._entries: dict[str, ServerEntry | None] = {name: entries.get(name) for name in servers}
         self._settings = settings
+        self._forms = forms
         self._waiting: list[Reply[Index]] = []
         self._is_stale = False
         self._before: dict[
             str, ServerEntry | None
         ] = {}  # of servers that have changed, what was known before
-        self.index = Index.build(self._servers, self._entries, settings)
+        self.index = Index.build(self._servers, self._entries, settings, forms=forms)
 
     def entry(self, server: str) -> ServerEntry | None:
         """What is known of a server now, whether published or about to be."""
@@ -101,7 +104,9 @@ class Router:
         changed = [server for server, before in self._before.items() if await self._is_news(server, before)]
         if changed or self._is_stale:
             self.index = await in_turns(
-                Index.building(self._servers, self._entries, self._settings, previous=self.index)
+                Index.building(
+                    self._servers, self._entries, self._settings, previous=self.index, forms=self._forms
+                )
             )
             await in_turns(self.index.preparing_lists())
             self._is_stale = False

@@ -39,13 +39,19 @@ def queries(which: str) -> list[tuple[str, frozenset[str]]]:
     return [(query, frozenset(answers)) for query, answers in said]
 
 
-def index_of_real_tools(at_least: int = 0) -> Index:
-    """The real tools, and made-up ones of other trades until there are `at_least`."""
+def real_and_made_up(at_least: int = 0) -> dict[str, tuple[Any, ...]]:
+    """By server, the real tools, and made-up ones of other trades until there are `at_least`."""
     tools = {name: tuple(record["tools"]) for name, record in real_servers().items()}
     lacking = at_least - sum(map(len, tools.values()))
     made = _made_up(random.Random(5))
     for number in range(max(0, -(-lacking // _EACH))):
         tools[f"works{number}"] = tuple(itertools.islice(made, _EACH))
+    return tools
+
+
+def index_of_real_tools(at_least: int = 0) -> Index:
+    """An index of these."""
+    tools = real_and_made_up(at_least)
     entries = {name: ServerEntry(name, "h", tools=listed) for name, listed in tools.items()}
     definitions = {name: ServerDefinition(name, command="x") for name in entries}
     return Index.build(definitions, entries, Settings())

@@ -4,7 +4,8 @@ Beside the search a plain scan that asks every tool whether it has any of the wo
 the name a look-up in a plain dict. Each query is new, so no cache of words answers it.
 
 A gateway makes the ranked index before anybody searches. So its first search is measured as a model meets it: a second
-and a half after the start of a gateway that knows ten thousand tools from its cache.
+and a half after the start of a gateway that knows ten thousand tools from its cache. A program may search as soon as
+its room is open: what search made of five thousand tools is then beside the cache (`catalogue.search`), or it is not.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import itertools
 import json
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,13 +23,17 @@ from pathlib import Path
 
 from tests.support.lister import lister
 
+from greenroom.actors import CatalogueFile
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.config import ServerDefinition, Settings
+from greenroom.protocol.config_parse import parse_config
 from greenroom.protocol.index import Index
 from greenroom.protocol.search import search
+from greenroom.supervisor.catalogue_keys import catalogue_keys
 
 from ._figures import Figure, at_most, quantity
 from ._gateways import Gateway, ours
+from ._real_tools import real_and_made_up
 from ._rounds import Size
 from ._run import run_alone
 from ._wire_client import WireClient
@@ -40,6 +47,19 @@ PLACES = ("a repository", "the workspace", "an organisation", "a project", "the 
 NAMES_A_TURN = 10_000
 SERVERS = 20  # behind the gateway
 UNTIL_SEARCHED = 1.5  # seconds from the start of the gateway
+REAL = 5_000  # tools of a program; nearly a thousand of them are real
+PROGRAM = """
+import sys, time, anyio
+from greenroom import Greenroom
+
+async def main():
+    async with Greenroom.open(sys.argv[1], cache_path=sys.argv[2], bootstrap=False) as room:
+        begun = time.perf_counter()
+        room.search("create an issue")
+        print((time.perf_counter() - begun) * 1000, len(room.tools()))
+
+anyio.run(main)
+"""
 
 
 def measure(size: Size) -> Iterator[Figure]:
@@ -63,6 +83,13 @@ def measure(size: Size) -> Iterator[Figure]:
     yield quantity(
         "B10", f"the first search through a gateway, {UNTIL_SEARCHED} s after its start", firsts, "ms",
         at_most(60, 20), {"the second search": statistics.median(seconds)},
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        program = Program(Path(folder), size.of(REAL, 100))
+        kept, unkept = zip(*(program.first_searches_ms() for _ in range(size.rounds)), strict=True)
+    yield quantity(
+        "B10", f"the first search in a program, as soon as its room over {program.tools:,} real tools is open", kept,
+        "ms", at_most(100, 60), {"nothing kept": statistics.median(unkept)},
     )  # fmt: skip
     names = [target.name for target in index.tools()]
     plain = dict.fromkeys(names, 0)
@@ -102,6 +129,33 @@ def _first_searches_ms(gateway: Gateway) -> tuple[float, float]:
         time.sleep(UNTIL_SEARCHED)
         first = _timed_ms(lambda: _text(client, {"search": "issue"}))
         return first, _timed_ms(lambda: _text(client, {"search": "page"}))
+
+
+class Program:
+    """A program of its own that opens a room which knows so many tools from its cache, and searches at once."""
+
+    def __init__(self, home: Path, tools: int) -> None:
+        self._config, self._cache = home / "mcp.json", home / "catalogue.json"
+        self.tools = 0
+        listed = real_and_made_up(tools)
+        said = {"mcpServers": {name: {"command": "x"} for name in listed}}
+        self._config.write_text(json.dumps(said), encoding="utf-8")
+        keys, now = catalogue_keys(parse_config(said)), time.time()
+        entries = [ServerEntry(name, keys[name], tools=each, fetched_at=now) for name, each in listed.items()]
+        CatalogueFile(self._cache).save(entries, now)
+
+    def first_searches_ms(self) -> tuple[float, float]:
+        """With what an earlier program has kept, and without."""
+        self._cache.with_suffix(".search").unlink(missing_ok=True)
+        unkept = self._run()
+        return self._run(), unkept
+
+    def _run(self) -> float:
+        command = [sys.executable, "-c", PROGRAM, str(self._config), str(self._cache)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        took, tools = done.stdout.split()
+        self.tools = int(tools)
+        return float(took)
 
 
 def _text(client: WireClient, arguments: dict[str, object]) -> str:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from ..actors import CatalogueFile, default_cache_path
+from ..actors import CatalogueFile, SearchFile, default_cache_path
 from ..protocol.index import Index
 from ..protocol.interpolate import session_variables
+from ..protocol.search_forms import SearchForms, key_of
 from ..protocol.slices import Slices
 from ..protocol.status import ServerStatus
 from ..supervisor.catalogue_keys import catalogue_keys, pin_keys, pins_file
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..protocol.pinning import PinKey
 
 _NONE: Final[Mapping[str, LastFailure]] = MappingProxyType({})
+_PATIENCE: Final = 0.1  # seconds that a command waits to write what its search has made
 
 
 class OfflineCatalogue:
@@ -34,10 +36,11 @@ class OfflineCatalogue:
         *,
         warning: str | None = None,
         failures: Mapping[str, LastFailure] = _NONE,
+        forms: SearchForms | None = None,
     ) -> None:
         self.config = config
         self.warning = warning  # what was wrong with the catalogue's file, if anything
-        self.index = Index.build(config.servers, entries, config.settings)
+        self.index = Index.build(config.servers, entries, config.settings, forms=forms)
         self._entries = entries
         self._failures = failures
 
@@ -85,11 +88,15 @@ def open_catalogue(config: Config, keys: Mapping[str, PinKey] | None = None) -> 
         name: attrs.evolve(entry, pinned=pins[name].pinned) if name in pins else entry
         for name, entry in loaded.entries.items()
     }
+    searched = SearchFile(path, max_age=config.settings.cache_max_age, lock_timeout=_PATIENCE)
     return OfflineCatalogue(
         config,
         {**dict.fromkeys(wanted), **entries},
         warning=loaded.warning or warning,
         failures=loaded.failures,
+        forms=SearchForms(
+            searched.load(map(key_of, loaded.entries.values())), lambda news: searched.save(news, time.time())
+        ),
     )
 
 

@@ -5,15 +5,17 @@ Making the ranked index takes time with thousands of tools. So it is made in sli
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import attrs
 
+from ._index_part import Part
 from ._namespace import Namespace
 from ._ranking import Ranking, normalise, tokens
 from .config import PrefixMode
 from .names import MAX_LENGTH, normal, prefix_of
+from .search_forms import SearchForms, key_of
 from .slices import Pace, Slices, finish
 
 _ALIKE: Final = 0.8  # of 1: how much two spellings must agree for one to suggest the other
@@ -24,8 +26,9 @@ _MODES: Final = (PrefixMode.SERVER, PrefixMode.SHORT)
 
 @attrs.define(eq=False)
 class Finder:
-    _servers: Collection[str]
+    _servers: Mapping[str, Part]
     _tools: Namespace
+    _forms: SearchForms | None = None
     _ranking: Ranking | None = attrs.field(default=None, init=False)
     # Every prefix that a name may have, in any prefix mode, each with its `_`.
     _prefixes: Collection[str] = attrs.field(default=(), init=False)
@@ -58,7 +61,15 @@ class Finder:
             if number % _A_PIECE == 0 and pace.due():
                 yield
         self._prefixes = said
-        self._ranking = yield from Ranking.making(target.document for target in self._tools.everything)
+        tools, forms = self._tools.everything, self._forms or SearchForms()
+        missing = yield from forms.recalling(tools, self._key)
+        ranking = yield from Ranking.making(target.document for target in tools)
+        yield from forms.reporting(tools, missing)
+        self._ranking = ranking
+
+    def _key(self, server: str) -> str:
+        entry = self._servers[server].entry
+        return "" if entry is None else key_of(entry)
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
         """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those spelled

@@ -58,6 +58,7 @@ class Target:
     override: ToolOverride | None = None
     changed: tuple[str, ...] | None = None  # it is quarantined, because these parts have changed
     hidden: str = ""  # the hidden characters of the server's own object, in words
+    _document: Document | None = attrs.field(default=None, init=False, repr=False)
 
     @property
     def own_name(self) -> str:
@@ -150,19 +151,32 @@ class Target:
             return tool_changed(self.name, self.server, self.original, self.changed)
         return TaskNeeded.of(self.name, self.server)
 
-    @cached_property
+    @property
     def document(self) -> Document:
         """What search looks at. Only the beginning of a long description counts."""
-        said = self.record["name"] if self.kind == "resource" else unhidden(self.own_name)
-        title = self.record.get("title")
-        return Document.of(
-            self.name,
-            said,
-            self.server,
-            self.description[:SEARCHED],
-            title=title[:SEARCHED] if isinstance(title, str) else "",
-            schema=self.input_schema,
-        )
+        if self._document is None:
+            said = self.record["name"] if self.kind == "resource" else unhidden(self.own_name)
+            title = self.record.get("title")
+            document = Document.of(
+                self.name,
+                said,
+                self.server,
+                self.description[:SEARCHED],
+                title=title[:SEARCHED] if isinstance(title, str) else "",
+                schema=self.input_schema,
+            )
+            self.remember(document)
+            return document
+        return self._document
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the document is there already."""
+        return self._document is not None
+
+    def remember(self, document: Document) -> None:
+        """What search made of the same tool before."""
+        object.__setattr__(self, "_document", document)
 
 
 @attrs.frozen

@@ -34,8 +34,9 @@ import re
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate, compress, pairwise, repeat
 from math import log
 from typing import Any, Final, cast
@@ -62,6 +63,7 @@ _PARAMETER: Final = (0.3, 4.0, 0.5)
 _PARAMETER_TEXT: Final = (0.3, 20.0, 0.5)
 _SATURATION: Final = 2.0  # the weighted occurrences that give half of what many give
 _FULL: Final = 255  # the points of saturation; a byte holds them
+_BYTE: Final = 8  # bits; a posting is a document's number and, in its lowest byte, the points
 
 _SYNONYM: Final = 0.6
 PHRASE: Final = 0.7
@@ -91,11 +93,26 @@ EXACT: Final = _TOP  # the score of what the query names
 
 @attrs.frozen(eq=False)
 class Document:
-    """One tool, prepared: the spellings of its name, its stems, and a byte of points for each."""
+    """One tool, prepared: the spellings of its name, its stems, and a byte of points for each.
 
-    names: tuple[str, ...]
-    stems: tuple[str, ...]
+    Documents that were kept share one list of `words`, and `numbers` has the place of each stem in it, in four bytes.
+    """
+
+    plain: str
+    shown: str
+    words: Sequence[str]
     points: bytes
+    numbers: bytes | None = None  # None: the words are the stems
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.plain, self.shown
+
+    @property
+    def stems(self) -> tuple[str, ...]:
+        if self.numbers is None:
+            return tuple(self.words)
+        return tuple(map(self.words.__getitem__, array("I", self.numbers)))
 
     @classmethod
     def of(
@@ -128,7 +145,7 @@ class Document:
             _add_parameters(weights, schema)
         weights.pop("", None)  # the stop words
         points = bytes(int(_FULL * weight / (weight + _SATURATION)) for weight in weights.values())
-        return cls((plain, shown), tuple(weights), points)
+        return cls(plain, shown, tuple(weights), points)
 
 
 _often = lru_cache(maxsize=1 << 12)(normalise)  # for what many tools share: servers, and names of parameters
@@ -191,7 +208,7 @@ class Ranking:
     def __init__(self, documents: Iterable[Document] | None) -> None:
         self._count = 0
         self._names: dict[str, list[int]] = {}
-        self._postings: dict[str, tuple[array[int], bytearray]] = {}
+        self._postings: dict[str, array[int]] = defaultdict(partial(array, "I"))
         self._word = lru_cache(maxsize=256)(self._measure)
         if documents is not None:
             finish(self._take(documents))
@@ -205,18 +222,28 @@ class Ranking:
 
     def _take(self, documents: Iterable[Document]) -> Slices[None]:
         pace, postings = Pace(), self._postings
+        find = postings.__getitem__
+        shared: dict[int, list[array[int]]] = {}  # the postings of the words that documents share
         for number, document in enumerate(documents):
-            for name in document.names:
-                self._names.setdefault(name, []).append(number)
-            for term, points in zip(document.stems, document.points, strict=True):
-                posting = postings.get(term)
-                if posting is None:
-                    posting = postings[term] = (array("I"), bytearray())
-                posting[0].append(number)
-                posting[1].append(points)
+            cost = 1 + len(document.points) // 16
+            self._names.setdefault(document.plain, []).append(number)
+            self._names.setdefault(document.shown, []).append(number)
+            words = document.words
+            if document.numbers is None:
+                found = map(find, words)
+            else:
+                if id(words) not in shared:
+                    shared[id(words)] = list(map(find, words))
+                    cost += len(words) // 100
+                found = map(shared[id(words)].__getitem__, array("I", document.numbers))
+            here = number << _BYTE
+            for posting, points in zip(found, document.points, strict=True):
+                posting.append(here | points)
             self._count = number + 1
-            if pace.due(1 + len(document.stems) // 16):
+            if pace.due(cost):
                 yield
+        for term in [term for term, posting in postings.items() if not posting]:
+            del postings[term]  # of a tool that was kept, and is not in this list
         self._ones = self._lanes(array("H", [1]) * self._count)
         if pace.due(len(postings) // 100):
             yield
@@ -258,7 +285,7 @@ class Ranking:
 
     def _rarity(self, term: str) -> float:
         posting = self._postings.get(term)
-        having = len(posting[0]) if posting is not None else 0
+        having = len(posting) if posting is not None else 0
         return min(RAREST, log(1 + (self._count - having + 0.5) / (having + 0.5)))
 
     def _measure(self, word: str, factor: float) -> Lanes:
@@ -266,11 +293,11 @@ class Ranking:
         marks, rarity = self._empty(), self._rarity(word)
         standing = {word: 1.0} if factor == ASIDE else self.standing_for(word)
         for term, weight in standing.items():
-            numbers, points = self._postings[term]
             each = factor * weight * min(self._rarity(term), rarity) / SCALE
             whole = each * PRESENT
-            for number, value in zip(numbers, points, strict=True):
-                score = int(value * each + whole) + 1
+            scores = [int(points * each + whole) + 1 for points in range(_FULL + 1)]
+            for posted in self._postings[term]:
+                number, score = posted >> _BYTE, scores[posted & _FULL]
                 if score > marks[number]:
                     marks[number] = score
         return self._lanes(marks)

@@ -32,6 +32,7 @@ from ._uris import Place, UriSpace, qualified, unqualified
 from ._uris import resolve as resolve_uri
 from .catalogue import Raw, ServerEntry
 from .config import ServerDefinition, Settings
+from .search_forms import SearchForms
 from .slices import Pace, Slices, finish
 
 __all__ = ["Ambiguous", "Counts", "Index", "Kind", "Missing", "Place", "Target", "qualified", "unqualified"]
@@ -46,12 +47,14 @@ class Index:
 
     _parts: Mapping[str, Part]  # in config order
     _tools: Namespace
+    _forms: SearchForms | None = None
     _lists: Lists = attrs.field(
         init=False,
         default=attrs.Factory(lambda self: Lists(self._parts, self._tools.prefixes), takes_self=True),
     )
     _finder: Finder = attrs.field(
-        init=False, default=attrs.Factory(lambda self: Finder(self._parts, self._tools), takes_self=True)
+        init=False,
+        default=attrs.Factory(lambda self: Finder(self._parts, self._tools, self._forms), takes_self=True),
     )
 
     @classmethod
@@ -62,13 +65,14 @@ class Index:
         settings: Settings,
         *,
         previous: Index | None = None,
+        forms: SearchForms | None = None,
     ) -> Index:
         """The index of `servers` (config order) and what is known of them.
 
-        `previous` only makes it quicker: a part is taken from it when its entry is the same object and its naming is
-        equal.
+        `previous` and `forms` only make it quicker: a part is taken from `previous` when its entry is the same object
+        and its naming is equal; the first search looks into `forms`.
         """
-        return finish(cls.building(servers, entries, settings, previous=previous))
+        return finish(cls.building(servers, entries, settings, previous=previous, forms=forms))
 
     @classmethod
     def building(
@@ -78,6 +82,7 @@ class Index:
         settings: Settings,
         *,
         previous: Index | None = None,
+        forms: SearchForms | None = None,
     ) -> Slices[Index]:
         """`build`, in slices."""
         pace = Pace()
@@ -108,7 +113,7 @@ class Index:
             prefixes = previous._tools.prefixes
         else:
             prefixes = yield from _prefixes(parts, pace)
-        return cls(parts, (yield from Namespace.merging(by_server, prefixes, pace)))
+        return cls(parts, (yield from Namespace.merging(by_server, prefixes, pace)), forms)
 
     def narrowing(
         self,
@@ -133,7 +138,7 @@ class Index:
             parts[name] = part
             by_server[name] = yield from part.reading(pace)
         prefixes = yield from _prefixes(parts, pace)
-        return Index(parts, (yield from Namespace.merging(by_server, prefixes, pace)))
+        return Index(parts, (yield from Namespace.merging(by_server, prefixes, pace)), self._forms)
 
     # -- tools, and resources as tools --
 
@@ -151,7 +156,9 @@ class Index:
         by_server: dict[str, ServerNames] = {}
         for name, part in parts.items():
             by_server[name] = yield from part.reading(pace)
-        return Index(parts, (yield from Namespace.merging(by_server, self._tools.prefixes, pace)))
+        merged = yield from Namespace.merging(by_server, self._tools.prefixes, pace)
+        forms = None if self._forms is None else attrs.evolve(self._forms, on_news=None)
+        return Index(parts, merged, forms)
 
     def entry(self, server: str) -> ServerEntry | None:
         """What is known of a server in it."""

@@ -34,6 +34,7 @@ class Recalled:
     failures: Mapping[str, LastFailure] = MappingProxyType({})
     hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None  # of these servers; it may block
     variants: Sequence[ServerEntry] = ()  # all entries of each, whatever it was told of its client
+    searched: Mapping[str, bytes] = MappingProxyType({})  # what search has made of their tools
 
 
 def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
@@ -53,7 +54,7 @@ def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
     variants = [attrs.evolve(entry, revision=0) for entry in loaded.variants if entry.server in current]
     warnings = [each for each in (loaded.warning, warning) if each is not None]
     now = partial(catalogue_keys, config)
-    return Recalled(hashes, current, keys, pinned, warnings, loaded.failures, now, variants)
+    return Recalled(hashes, current, keys, pinned, warnings, loaded.failures, now, variants, loaded.searched)
 
 
 def entry_of(

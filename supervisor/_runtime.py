@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -45,6 +46,7 @@ from ..actors import (
     StderrLogs,
     Sync,
     Timers,
+    Write,
     current_backend,
     is_unused,
 )
@@ -54,8 +56,10 @@ from ..protocol.catalogue import LastFailure, ServerEntry
 from ..protocol.config import Config, Isolation, ServerDefinition
 from ..protocol.errors import RoomClosed
 from ..protocol.events import CatalogueChanged, Note, NoteCode
+from ..protocol.index import Target
 from ..protocol.interpolate import session_variables
 from ..protocol.lifecycle import Cause, Ending, Reason
+from ..protocol.search_forms import SearchForms
 from ..protocol.secrets import KnownSecrets, of_environment
 from ..protocol.slices import Pace, Slices
 from ..protocol.unhiding import hidden_in
@@ -76,7 +80,7 @@ from ._root import Root, abort, forget_credentials
 from ._routing import Routing
 from ._sessions import Sessions
 from ._standing import Standing, standing
-from ._stores import CatalogueStore, own_folder
+from ._stores import CatalogueStore, FileStore, own_folder
 from ._visits import Visits
 
 if TYPE_CHECKING:
@@ -119,6 +123,7 @@ class Runtime:
         self._has_begun = False
         self.store = store
         self.pins = Pins(store)
+        self._forms = SearchForms(on_news=self._keep_forms)
         self._bootstrap = bootstrap
         self._connectors = connectors
         self._auth = auth
@@ -182,6 +187,7 @@ class Runtime:
 
     def _build(self, tasks: anyio.abc.TaskGroup) -> None:
         inert_in_forks(self)
+        self._thread = threading.get_ident()
         backend, settings = current_backend(), self.config.settings
         self._stop = backend.waiter()
         if self._closing.is_asked_for:
@@ -224,7 +230,9 @@ class Runtime:
             self.root.define(ServerDefinition(name), problem)
         for entry in entries.values():
             self._heed(None, entry)
-        self.router = Router(backend, events, self.config.servers, entries, settings, self._remember)
+        self.router = Router(
+            backend, events, self.config.servers, entries, settings, self._remember, self._forms
+        )
         self.writer = CatalogueWriter(backend, events, self.pins, self.heed_pins)
 
     @cached_property
@@ -251,6 +259,8 @@ class Runtime:
         here = {name: failure for name, failure in self._failed.items() if name in same}
         self._hashes, self._failed = recalled.hashes, {**recalled.failures, **here}
         self.own_lists.recall(recalled.variants)
+        self._forms.records.clear()
+        self._forms.records.update(recalled.searched)
         for warning in recalled.warnings:
             self.context.events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=warning)
         self.pins.take(recalled.pin_keys, recalled.pins, recalled.hashes_now)
@@ -458,6 +468,16 @@ class Runtime:
 
     def _remember(self, entry: ServerEntry) -> None:
         self.writer.ref.tell_system(Save(entry))
+
+    def _keep_forms(self, news: Mapping[str, Sequence[Target]]) -> None:
+        """Search has read these tools for the first time: the next room need not."""
+        if not self.is_running or not isinstance(self.store, FileStore):
+            return
+        write = partial(self.store.searched.save, news, time.time())
+        if threading.get_ident() == self._thread:
+            self.writer.ref.tell_system(Write(write))
+        else:  # a thread of the embedder's, who searches there
+            write()
 
     def heed_pins(self) -> None:
         """The store may say something else of pinned definitions than what is in the index."""

@@ -9,9 +9,10 @@ from typing import Protocol
 
 import attrs
 
-from ..actors import CatalogueFile, Loaded, Store
+from ..actors import CatalogueFile, Loaded, SearchFile, Store
 from ..protocol.catalogue import Failures, LastFailure, ServerEntry
 from ..protocol.pinning import PinKey, ServerPins, found_in, kept_as
+from ..protocol.search_forms import key_of
 from .catalogue_keys import pins_file
 
 
@@ -47,8 +48,14 @@ class FileStore:
     file: CatalogueFile
     blocks: bool = True
 
+    @property
+    def searched(self) -> SearchFile:
+        """What search has made of the tools in it."""
+        return SearchFile(self.file.path, max_age=self.file.max_age)
+
     def load(self, wanted: Mapping[str, str]) -> Loaded:
-        return self.file.load(wanted, time.time())
+        loaded = self.file.load(wanted, time.time())
+        return attrs.evolve(loaded, searched=self.searched.load(map(key_of, loaded.entries.values())))
 
     def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
         return self.file.save(entries.values(), time.time(), failures)

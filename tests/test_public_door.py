@@ -28,7 +28,7 @@ from greenroom.testing._fake import FakeServer, tool
 # What a door of somebody's own is given: named here, but how it is driven is the machinery's affair.
 FOR_DOORS = {"Call", "Host", "ConnectorFactory"}
 # Inside of what is public: no caller is given one to keep, or only a door of ours is.
-INNER = {"Connector", "Desk", "Document", "PinKey", "Ranking"}
+INNER = {"Connector", "Desk", "Document", "PinKey", "Ranking", "SearchForms"}
 CLASSES = [
     found
     for name in greenroom.__all__

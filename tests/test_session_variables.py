@@ -18,6 +18,7 @@ from tests.support.rooms import open_room
 from greenroom import CallError, CredentialNeeded, Greenroom, SessionNeeded, UsageError
 from greenroom.protocol.address import Address
 from greenroom.protocol.config_parse import definition_hash, parse_config, redacted
+from greenroom.protocol.search import search
 from greenroom.supervisor import Session
 from greenroom.testing import servers
 from greenroom.testing._fake import FakeServer
@@ -201,6 +202,8 @@ def test_a_credential_is_in_no_error_event_status_or_cache(backend: str, tmp_pat
         async with Greenroom.open(config, cache_path=cache) as room, room.events() as events:
             async with room.session("alice", variables={"TOKEN": secret}) as alice:
                 await alice.call("t_tell")
+                assert search(alice.index, "tell").total
+                assert not room.search("tell").total
                 with pytest.raises(CallError) as lost:
                     await alice.call("t_die")
                 said += [str(lost.value), repr(lost.value), json.dumps(lost.value.as_dict()), repr(alice)]
@@ -210,6 +213,7 @@ def test_a_credential_is_in_no_error_event_status_or_cache(backend: str, tmp_pat
             said += [repr(one) async for one in events]
         said.append(cache.read_text())
         assert all("Zq7" not in text for text in said), said
+        assert not cache.with_suffix(".search").exists(), "what a session's own server lists is not kept"
 
     run(backend, main)
 

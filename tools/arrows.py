@@ -73,8 +73,10 @@ EXCEPTIONS: Mapping[tuple[str, str], str] = {
             ("protocol/jsonrpc/_payload.py", "msgspec"),
             ("protocol/large_json.py", "msgspec"),
             ("protocol/lenient.py", "msgspec"),
+            ("protocol/search_forms.py", "msgspec"),
         ],
-        "JSON-RPC is bytes, and this turns them into values and back: as pure as what else stands in `protocol`",
+        "what is said or kept is bytes, and this turns them into values and back: as pure as what else stands in "
+        "`protocol`",
     ),
 }
 _ACTOR = (

@@ -20,7 +20,12 @@ READERS = [
     *("greenroom.protocol", "greenroom.supervisor._jsonc", "greenroom.gateway._control_request"),
     *("greenroom.actors._items", "greenroom.actors._http._bodies", "greenroom.actors._catalogue_file"),
     *("greenroom.actors._http._events", "greenroom.actors._http._signing", "greenroom.actors._pins_file"),
-    *("greenroom.actors.env_file", "greenroom.supervisor._yaml", "greenroom.supervisor.trust"),
+    *(
+        "greenroom.actors._search_file",
+        "greenroom.actors.env_file",
+        "greenroom.supervisor._yaml",
+        "greenroom.supervisor.trust",
+    ),
     *("greenroom.gateway._http_door._oauth", "greenroom.gateway._http_door._issuer_keys"),
     *("greenroom.gateway._mcp_tool._spill", "greenroom.gateway._mcp_tool._definition"),
     *("greenroom.actors._stdio._lines", "greenroom.actors._stdio._stderr"),

@@ -6,6 +6,8 @@ import gzip
 import zlib
 from typing import Final
 
+import msgspec
+
 _JSON: Final = (
     b"{}", b"[]", b'{"a":[1,2.5,true,null,"x\\u00e9\\ud83d\\ude00"]}', b'{"a":"\\ud83d"}', b"[" * 900 + b"]" * 900,
     b'{"a":' * 2000, b"\xff", b'{"a":1e999}', b"1" * 5000, b"", b"\xef\xbb\xbf{}", b'{"a":"\\\\ud83d","\\udc00":1}',
@@ -109,6 +111,11 @@ SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
             b'"changed":{"t":"b"}}}}'
         ),
         *_JSON,
+    ),
+    "search_forms": (
+        msgspec.msgpack.encode((["creat", "issu"], [(b"d" * 16, "a", "s a", bytes(4) + b"\1\0\0\0", b"\x80\x40")])),
+        msgspec.msgpack.encode(("1 0.1.0", {"h s": (1e9, b"c" * 16, b"\x92\x90\x90")})),
+        b"",
     ),
     "agreements": (
         b'{"version":1,"trusted":{"' + b"a" * 64 + b'":{"file":"/a/.mcp.json","directory":"/a","since":1}}}',

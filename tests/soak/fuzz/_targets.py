@@ -29,6 +29,7 @@ from greenroom.actors._http._faults import BadAnswer
 from greenroom.actors._http._signing import _headers
 from greenroom.actors._items import Items
 from greenroom.actors._pins_file import PinsFile
+from greenroom.actors._search_file import SearchFile
 from greenroom.actors._stdio._lines import LineSplitter
 from greenroom.actors._stdio._stderr import StderrRing
 from greenroom.actors.env_file import variables_in
@@ -45,6 +46,7 @@ from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol import jsonrpc as wire
 from greenroom.protocol._fit import fit
 from greenroom.protocol.catalogue import ServerEntry
+from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.config_parse import definition_hash, parse_config, redacted
 from greenroom.protocol.content import guard, text_of, to_blocks, to_resource_blocks
 from greenroom.protocol.errors import ConfigError, ConnectFailed, UsageError
@@ -54,6 +56,8 @@ from greenroom.protocol.names import selector
 from greenroom.protocol.pinning import PinKey, ServerPins, fingerprint
 from greenroom.protocol.plain_text import one_line, printable, seen_in_json, unhidden
 from greenroom.protocol.schema_text import parameters_text
+from greenroom.protocol.search import search
+from greenroom.protocol.search_forms import SearchForms, key_of
 from greenroom.protocol.secrets import Hidden, Secrets
 from greenroom.protocol.slices import Slices, finish
 from greenroom.protocol.unhiding import unhidden_record
@@ -615,6 +619,24 @@ def pins(data: bytes) -> None:
         assert warning is None
         assert "t" in after["s"].tools
         assert found.keys() <= after.keys()
+
+
+@_target
+def search_forms(data: bytes) -> None:
+    """What search has made of tools: as a file and as a record of it. Nothing else is found for it."""
+    entry = ServerEntry("s", "h", tools=({"name": "create_issue", "description": "Create an issue"},))
+
+    def found(forms: SearchForms | None) -> list[tuple[str, int]]:
+        index = Index.build({"s": ServerDefinition("s", command="x")}, {"s": entry}, Settings(), forms=forms)
+        return [(match.target.name, match.score) for match in search(index, "issues").matches]
+
+    assert found(SearchForms({key_of(entry): data})) == found(None)
+    with TemporaryDirectory() as folder:
+        file = SearchFile(Path(folder) / "catalogue.json", max_age=0)
+        file.path.write_bytes(data)
+        forms = SearchForms(file.load([key_of(entry)]), lambda news: file.save(news, NOW))
+        assert found(forms) == found(None)
+        assert key_of(entry) in file.load([key_of(entry)])
 
 
 @_target
