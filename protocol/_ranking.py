@@ -199,6 +199,17 @@ def _add_parameters(weights: dict[str, float], schema: Mapping[str, Any]) -> Non
     _add(weights, texts, _PARAMETER_TEXT)
 
 
+class _Scores(dict[int, int]):
+    """What each number of points of a term is worth, worked out once."""
+
+    def __init__(self, each: float) -> None:
+        self._each = each
+
+    def __missing__(self, points: int) -> int:
+        score = self[points] = int(points * self._each + self._each * PRESENT) + 1
+        return score
+
+
 Hit = tuple[int, int]  # a document's number, and its score
 
 
@@ -293,9 +304,7 @@ class Ranking:
         marks, rarity = self._empty(), self._rarity(word)
         standing = {word: 1.0} if factor == ASIDE else self.standing_for(word)
         for term, weight in standing.items():
-            each = factor * weight * min(self._rarity(term), rarity) / SCALE
-            whole = each * PRESENT
-            scores = [int(points * each + whole) + 1 for points in range(_FULL + 1)]
+            scores = _Scores(factor * weight * min(self._rarity(term), rarity) / SCALE)
             for posted in self._postings[term]:
                 number, score = posted >> _BYTE, scores[posted & _FULL]
                 if score > marks[number]:
