@@ -9,6 +9,7 @@ from typing import Any, Final
 import anyio
 
 from ..actors import Call
+from ..protocol.errors import UsageError
 from ..protocol.result import ToolResult
 
 _MOST: Final = 1024  # progress that is kept for a slow reader: the newest says the most
@@ -48,9 +49,13 @@ class CallStream:
         return self._told.popleft()
 
     async def result(self) -> ToolResult:
-        """The result, when the call has ended. Raises its `CallError`, as `call` does."""
+        """The result, when the call has ended. Raises its `CallError`, as `call` does, and `UsageError` when it was
+        cancelled because its block was left."""
         while self._call is None:
             await self._wait()
+        if self._call.error is None and self._call.result is None:
+            text = "The call was cancelled when its block was left, so it has no result."
+            raise UsageError(f"{text} Await `result()` inside the block.")
         if self._result is None:
             self._result = await self._read(self._call)
         return self._result

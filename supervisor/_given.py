@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from ..protocol.errors import UsageError
+from ..protocol.config import ServerDefinition
+from ..protocol.errors import ConnectFailed, GreenroomError, UsageError
 from ..protocol.events import Kind
 from ..protocol.jsonrpc import encode
 from ..protocol.secrets import in_words
@@ -74,6 +75,28 @@ def function(value: F, what: str) -> F:
     if value is not None and not callable(value):
         raise UsageError(f"{what} must be a function, got {_kind(value)}.", code="invalid_args")
     return value
+
+
+def maker(factory: Callable[..., Any] | None, what: str, makes: str, having: str, *, or_none: bool) -> Any:
+    """A function of a program's own that makes something for a server. What it raises, or makes instead, is the reason
+    why that server cannot be connected."""
+    if function(factory, what) is None:
+        return None
+
+    def make(definition: ServerDefinition, *more: Any) -> Any:
+        try:
+            made = cast("Callable[..., Any]", factory)(definition, *more)
+        except GreenroomError:
+            raise
+        except Exception as error:
+            why = f"`{what}` could not make {makes}: {in_words(error)}"
+            raise ConnectFailed(why, server=definition.name) from error
+        if hasattr(made, having) or (made is None and or_none):
+            return made
+        why = f"`{what}` must return {makes}{' or None' if or_none else ''}, and returned {_kind(made)}"
+        raise ConnectFailed(why, server=definition.name)
+
+    return make
 
 
 def list_or_function(value: object, what: str, of: str) -> None:

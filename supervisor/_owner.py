@@ -56,13 +56,16 @@ class Owner:
     async def start(self, task_group: Any) -> None:
         """Open the room in this task group; without one (on asyncio only) in a task of its own."""
         self._check_unused()
-        self._ended = anyio.Event()
-        if task_group is not None:
-            await task_group.start(self._own)
-        elif sniffio.current_async_library() == "trio":
+        if task_group is None and sniffio.current_async_library() == "trio":
             raise UsageError(
                 "On trio, start() needs a nursery: `await room.start(nursery)`, or use `async with`."
             )
+        if task_group is not None and not hasattr(task_group, "start"):
+            what = f"needs a task group of anyio or a nursery of trio, got {type(task_group).__name__}"
+            raise UsageError(f"start() {what}: `await room.start(tasks)`, or use `async with`.")
+        self._ended = anyio.Event()
+        if task_group is not None:
+            await task_group.start(self._own)
         else:
             await self._start_owner_task()
 

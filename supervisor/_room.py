@@ -23,7 +23,7 @@ from ..actors.apart import apart
 from ..protocol.address import Address
 from ..protocol.catalogue import ServerEntry
 from ..protocol.config import Config
-from ..protocol.errors import CallError
+from ..protocol.errors import CallError, UsageError
 from ..protocol.events import Kind
 from ..protocol.index import Index, Missing, Target
 from ..protocol.lifecycle import Cause, Ending, State
@@ -39,7 +39,7 @@ from ._callbacks import Answer, Callbacks, OnApproval, OnLog, OnNotification, Ro
 from ._calls import Calls
 from ._drain_report import DrainReport
 from ._files import open_config, open_store, with_objects
-from ._given import function, kinds_of, name_of, named_values, seconds, text
+from ._given import function, kinds_of, maker, name_of, named_values, seconds, text
 from ._learned import Recalled
 from ._owner import Owner
 from ._reload import ReloadPlan, plan_reload
@@ -105,16 +105,19 @@ class Greenroom(Calls):
         (`approve`), before anybody else is asked; None leaves it to them. If it raises, the answer is no. `audit`: a
         file that gets a line for each call; entering the room raises `UsageError` if it cannot be written.
         """
-        named_values(in_process, "in_process")
-        for given, what in ((connectors, "connectors"), (auth, "auth"), (on_approval, "on_approval")):
-            function(given, what)
+        for name, server in (named_values(in_process, "in_process") or {}).items():
+            if server is None:
+                raise UsageError(
+                    f'in_process has None for "{name}": give a server, or a function that makes one.'
+                )
+        function(on_approval, "on_approval")
         loaded = with_objects(open_config(config), in_process or {})
         runtime = Runtime(
             loaded,
             open_store(cache_path, loaded.settings),
             bootstrap=loaded.settings.bootstrap if bootstrap is None else bootstrap,
-            connectors=connectors,
-            auth=auth,
+            connectors=maker(connectors, "connectors", "a connector", "open", or_none=False),
+            auth=maker(auth, "auth", "an httpx2.Auth", "async_auth_flow", or_none=True),
             client_info={"name": "greenroom", "version": VERSION},
             callbacks=Callbacks(
                 on_sampling, on_elicitation, roots, on_log, on_notification, capabilities or {}

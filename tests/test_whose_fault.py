@@ -16,7 +16,14 @@ from tests.support.rooms import Outcomes, open_room
 
 from greenroom import Greenroom
 from greenroom.protocol.config_parse import parse_config
-from greenroom.protocol.errors import UNTRUSTED, ConfigError, GreenroomError, Problem, UsageError
+from greenroom.protocol.errors import (
+    UNTRUSTED,
+    ConfigError,
+    ConnectFailed,
+    GreenroomError,
+    Problem,
+    UsageError,
+)
 from greenroom.testing import FakeServer
 
 LEVEL = "io.modelcontextprotocol/logLevel"
@@ -174,6 +181,7 @@ def test_what_cannot_be_sent_is_the_callers_mistake_and_the_server_goes_on(backe
         {"connectors": "fake"},
         {"auth": "token"},
         {"in_process": [1]},
+        {"in_process": {"p": None}},
         {"cache_path": 5},
         {"cache_path": "\ud800"},
         {"audit": 5},
@@ -206,3 +214,66 @@ def test_a_header_that_no_session_can_have_is_refused_where_it_is_written(
     assert problem.where.startswith("mcp.json: settings.http.sessionHeaders")
     assert where in problem.where
     assert instead in str(problem)
+
+
+def no_auth(_definition: object) -> Any:
+    return 5
+
+
+def raising(*_given: object) -> Any:
+    raise ValueError("no token today")
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "says"),
+    [
+        ({"auth": no_auth}, "http", "`auth` must return"),
+        ({"auth": raising}, "http", "no token today"),
+        ({"auth": lambda: None}, "http", "`auth` could not make"),
+        ({"connectors": raising}, "a", "no token today"),
+        ({"connectors": lambda *_given: 5}, "a", "`connectors` must return"),
+        ({"in_process": {"p": raising}}, "p", "no token today"),
+        ({"in_process": {"p": lambda: 5}}, "p", "Pass one of these"),
+    ],
+)
+def test_what_a_programs_own_function_makes_wrong_is_not_called_our_bug(
+    given: dict[str, Any], name: str, says: str, backend: str
+) -> None:
+    async def main() -> None:
+        servers = {"a": {"command": "true"}, "http": {"url": "http://127.0.0.1:9/mcp"}}
+        config: Any = {"mcpServers": servers, "settings": {"bootstrap": False}}
+        async with Greenroom.open(config, cache_path=":memory:", **given) as room:
+            with pytest.raises(ConnectFailed) as raised:
+                await room.connect(name)
+            assert raised.value.server == name
+            assert says in str(raised.value)
+
+    run(backend, main)
+
+
+def test_a_room_that_is_used_out_of_order_says_what_to_do(backend: str) -> None:
+    async def main() -> None:
+        room = Greenroom.open({"mcpServers": {}}, cache_path=":memory:")
+        with pytest.raises(UsageError, match="task group"):
+            await room.start(5)
+        if backend == "trio":
+            with pytest.raises(UsageError, match="nursery"):
+                await room.start()
+        await room.aclose()
+        async with room:  # nothing of that has used it up
+            pass
+        with pytest.raises(UsageError, match="opened once"):
+            await room.start()
+
+    run(backend, main)
+
+
+def test_the_result_of_a_call_whose_block_was_left_is_asked_for_too_late(backend: str) -> None:
+    async def main() -> None:
+        async with open_room({"a": FakeServer(call_latency=5.0)}) as room:
+            async with room.stream_call("a_echo", HI) as left:
+                pass
+            with pytest.raises(UsageError, match="inside the block"):
+                await left.result()
+
+    run_virtual(backend, main)
