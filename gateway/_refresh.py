@@ -34,16 +34,18 @@ def look(room: Room, reader: CatalogueReader, asked: Mapping[str, Any]) -> Slice
     """How each server that was asked is doing: `state` is `known`, `failed` or `waiting`."""
     names: Sequence[str] = asked["names"]
     rows = {row.server: row for row in (yield from reader.rows())}
-    return [_doing(room, name, rows.get(name), asked["since"]) for name in names]
+    return [
+        {"server": name, "name": name, **_doing(room, name, rows.get(name), asked["since"])} for name in names
+    ]
 
 
 def _doing(room: Room, name: str, row: ServerStatus | None, since: float) -> dict[str, Any]:
     entry = room.entry(name) if row is not None else None
     if row is None:
-        return {"name": name, "state": "failed", "failure": "it is not configured any more"}
+        return {"state": "failed", "failure": "it is not configured any more"}
     if entry is not None and entry.fetched_at >= since:
-        return {"name": name, "state": "known", "tools": row.tool_count or 0}
+        return {"state": "known", "tools": row.tool_count or 0}
     failed_now = row.failed_ago is not None and time.time() - row.failed_ago >= since
     if row.down is not None or failed_now:
-        return {"name": name, "state": "failed", "failure": row.down or row.failure, "retryIn": row.retry_in}
-    return {"name": name, "state": "waiting", "waitsFor": waits(row), "lastLine": row.last_line}
+        return {"state": "failed", "failure": row.down or row.failure, "retryIn": row.retry_in}
+    return {"state": "waiting", "waitsFor": waits(row), "lastLine": row.last_line}

@@ -283,7 +283,12 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
 
     async def reconnect(params: Mapping[str, Any]) -> Any:
         ended = await room.reconnect(text_in(params, "server"))
-        return {"servers": [{"name": name, "error": str(error) if error else None} for name, error in ended]}
+        return {
+            "servers": [
+                {"server": name, "name": name, "error": str(error) if error else None}
+                for name, error in ended
+            ]
+        }
 
     async def refresh(params: Mapping[str, Any]) -> Any:
         return begin(room, text_in(params, "server"))

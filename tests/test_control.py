@@ -302,7 +302,12 @@ def test_each_method_asks_the_room_for_what_the_command_wants(
         for server in ("s", None):
             said = await methods["reconnect"]({"server": server})
             assert room.did.pop() == ("reconnect", server)
-        assert said == {"servers": [{"name": "a", "error": None}, {"name": "b", "error": "It is down."}]}
+        assert said == {
+            "servers": [
+                {"server": "a", "name": "a", "error": None},
+                {"server": "b", "name": "b", "error": "It is down."},
+            ]
+        }
         for number, (allowed, on_approval) in enumerate([(True, allowing), (False, None)], 1):
             room.did.clear()
             request = {"arguments": {"tool": "t"}, "allowed": allowed}

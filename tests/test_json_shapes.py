@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -123,8 +124,8 @@ def test_an_address_has_the_fields_of_the_status() -> None:
         ({"removed": True}, _shapes.Cleared, False),
         ({"removed": 1, "more": 1}, _shapes.Cleared, False),
         ({}, _shapes.Cleared, False),
-        ({"name": "a", "waitsFor": "b"}, _shapes.Unknown, True),
-        ({"name": "a", "waitsFor": "b", "failure": None}, _shapes.Unknown, False),
+        ({"server": "a", "name": "a", "waitsFor": "b"}, _shapes.Unknown, True),
+        ({"server": "a", "name": "a", "waitsFor": "b", "failure": None}, _shapes.Unknown, False),
         ([{"what": "a", "step": None}], list[_shapes.Reason], True),
         ([{"what": "a", "step": 1}], list[_shapes.Reason], False),
     ],
@@ -208,6 +209,8 @@ def test_what_a_gateway_says_has_the_same_shape(folder: Path, said: Said) -> Non
         said("accept", *where)
         assert said("call", "echo_echo", "text=hi", *where)["source"] == "gateway"
         said("call", "own_echo", "text=hi", *where)
+        gateway.mcp(tool="own_echo", args={"text": "hi"})
+        assert {row["scope"] for row in said("status", *where)["addresses"]} == {"session:stdio"}
         assert said("call", "nothing", *where, code=1)["error"]
         assert said("status", *where)["pid"] == gateway.process.pid
         for words in (
@@ -231,6 +234,34 @@ def test_what_a_gateway_says_has_the_same_shape(folder: Path, said: Said) -> Non
     said("audit", "show", os.fspath(audit), shape="audit show")
     audit.write_bytes(audit.read_bytes()[:-9])
     said("audit", "verify", os.fspath(audit), shape="audit verify", code=1)
+
+
+def test_each_kind_of_answer_to_a_call_has_its_shape(folder: Path, said: Said) -> None:
+    gone = folder / "gone.py"
+    shutil.copy(ECHO["args"][1], gone)
+    servers = {
+        "w": whole("w"),
+        "echo": ECHO,
+        "gone": {**ECHO, "args": ["-S", os.fspath(gone)]},
+    }
+    where = ["--config", os.fspath(folder / "mcp.json")]
+    with serve(folder, servers, approve=["w_echo"]) as gateway:
+        gateway.greet()
+        said("refresh", *where)
+        gone.unlink()
+        said("reconnect", "gone", *where, code=1)
+        for tool in said("tools", "w", *where)["tools"]:
+            said("describe", tool["name"], *where)
+        for words, error in (
+            (["w_echo", "text=hi"], "approval_required"),
+            (["gone_echo"], "server_unavailable"),
+            (["echo_ech"], "tool_not_found"),
+            (["w_echo", "--server", "nope"], "server_not_found"),
+            (["w_refuse"], "call_failed"),
+            (["w_odd"], "tool_error"),
+        ):
+            assert said("call", *words, *where, code=1)["error"] == error
+        assert said("call", "w_echo", "text=hi", "--yes", *where)["mode"] == "call"
 
 
 def test_the_status_of_a_background_room_names_its_clients(folder: Path, said: Said) -> None:
@@ -276,3 +307,11 @@ def test_each_line_that_is_followed_is_a_document(
     assert run(["logs", "bad", "--follow", "--json"]) == 130
     lines = capsys.readouterr().out.splitlines()
     assert "no database" in [conforms("logs --follow", json.loads(line))["text"] for line in lines]
+
+
+def test_a_name_that_two_servers_have_is_refused_with_both(folder: Path, said: Said) -> None:
+    own_config(folder, json.dumps({"mcpServers": {"a": ECHO, "b": ECHO}, "settings": {"toolPrefix": "none"}}))
+    said("refresh")
+    for words in (["describe", "echo"], ["call", "echo"]):
+        refused = said(*words, code=1)
+        assert (refused["error"], len(refused["candidates"])) == ("ambiguous_tool", 2)

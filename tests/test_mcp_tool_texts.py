@@ -138,8 +138,8 @@ def test_servers_that_are_not_known_are_named_up_to_a_number() -> None:
     assert sentence([*failed, rows[0]], hints).endswith("Log in at s. Mend s. Ask.")
     assert len(unknown_details(rows)) == 500
     assert unknown_details([_row(last_line="x"), _row()]) == [
-        {"name": "s", "waitsFor": "not asked yet", "lastLine": "x"},
-        {"name": "s", "waitsFor": "not asked yet"},
+        {"server": "s", "name": "s", "waitsFor": "not asked yet", "lastLine": "x"},
+        {"server": "s", "name": "s", "waitsFor": "not asked yet"},
     ]
 
 
@@ -297,7 +297,7 @@ def test_a_search_says_what_it_found_and_who_may_have_more() -> None:
     assert "unknownServers" not in searched(search="issue").details
     room.rows["fresh"] = {"state": State.CONNECTING, "waiting_for": "install", "waiting": 1.0}
     assert searched(search="issue").details["unknownServers"] == [
-        {"name": "fresh", "waitsFor": "installing for 1 s"}
+        {"server": "fresh", "name": "fresh", "waitsFor": "installing for 1 s"}
     ]
 
 

@@ -127,9 +127,7 @@ def test_what_a_server_waits_for_is_said_in_words() -> None:
     assert waits(installing) == "installing for 12 s"
     assert waits(row(state=State.CONNECTING, waiting=3.0)) == "connecting for 3 s"
     assert waits(row(waiting_for="slot", waiting=1.0)) == "waiting for slot for 1 s"
-    assert (
-        waits(row(waiting_for="gate", failed_ago=5.0, retry_in=3.0)) == "failed 5 s ago, next try in 3 s"
-    )
+    assert waits(row(waiting_for="gate", failed_ago=5.0, retry_in=3.0)) == "failed 5 s ago, next try in 3 s"
     assert waits(row(failed_ago=5.0)) == "failed 5 s ago"
     assert waits(row(needs_auth=True, down="login")) == "needs a login"
     assert waits(row(down="drained")) == "down"
@@ -144,7 +142,9 @@ def test_the_mcp_tool_does_not_say_not_found_of_a_server_that_was_never_asked() 
     elsewhere = answer(room, describe="zebra")
     assert elsewhere.details["error"] == "tool_not_found"
     assert "Not known yet: fresh (not asked yet)." in elsewhere.text
-    assert elsewhere.details["unknownServers"] == [{"name": "fresh", "waitsFor": "not asked yet"}]
+    assert elsewhere.details["unknownServers"] == [
+        {"server": "fresh", "name": "fresh", "waitsFor": "not asked yet"}
+    ]
     room.learn("fresh", {"name": "other", "inputSchema": {}})
     known = answer(room, describe="fresh_thing")
     assert known.details["error"] == "tool_not_found"
@@ -166,8 +166,8 @@ def test_so_many_servers_are_named_in_a_sentence_and_the_rest_counted() -> None:
     assert [is_unknown(row) for row in (*known, rows[0])] == [False, False, False, True]
     last = ServerStatus("b", last_line="said")
     assert details([rows[0], last]) == [
-        {"name": "s0", "waitsFor": "not asked yet"},
-        {"name": "b", "waitsFor": "not asked yet", "lastLine": "said"},
+        {"server": "s0", "name": "s0", "waitsFor": "not asked yet"},
+        {"server": "b", "name": "b", "waitsFor": "not asked yet", "lastLine": "said"},
     ]
 
 
@@ -186,17 +186,17 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
         (one,) = finish(look(room, reader, {"names": ["a"], "since": since}))
         return one
 
-    waiting = {"name": "a", "state": "waiting", "waitsFor": "not asked yet", "lastLine": None}
+    waiting = {"server": "a", "name": "a", "state": "waiting", "waitsFor": "not asked yet", "lastLine": None}
     assert doing(tool_count=3) == waiting, "what was known before is not what was asked for"
     assert doing(None) == waiting
     assert doing(attrs.evolve(entry, fetched_at=since), tool_count=3) == {
-        "name": "a", "state": "known", "tools": 3,
+        "server": "a", "name": "a", "state": "known", "tools": 3,
     }  # fmt: skip
     assert doing(state=State.CONNECTED)["state"] == "waiting", "it lists again"
     assert doing(last_line="npm: 3 of 7")["lastLine"] == "npm: 3 of 7"
     assert doing(None, state=State.CONNECTED)["state"] == "waiting"
     failed = doing(failed_ago=0.0, failure="no", retry_in=2.0)
-    assert failed == {"name": "a", "state": "failed", "failure": "no", "retryIn": 2.0}
+    assert failed == {"server": "a", "name": "a", "state": "failed", "failure": "no", "retryIn": 2.0}
     assert doing(failed_ago=60.0)["state"] == "waiting", "that was before"
     assert doing(down="drained", failure="no")["failure"] == "drained"
     nobody: Any = SimpleNamespace(rows=lambda: slices([]))
@@ -232,7 +232,7 @@ def test_progress_is_said_when_it_is_news_or_has_not_been_said_for_a_while(
     def tell(waits_for: str, line: str | None = None, *others: str) -> bool:
         rows = [{"name": name, "state": "known"} for name in others]
         return progress.tell(
-            [{"name": "a", "state": "waiting", "waitsFor": waits_for, "lastLine": line}, *rows]
+            [{"server": "a", "name": "a", "state": "waiting", "waitsFor": waits_for, "lastLine": line}, *rows]
         )
 
     def heard() -> list[str]:
@@ -254,7 +254,7 @@ def test_progress_is_said_when_it_is_news_or_has_not_been_said_for_a_while(
     tell("installing for 11 s", "fetched 1")
     tell("connecting for 0 s", "fetched 1")
     assert heard() == ["a: installing for 11 s: fetched 1", "a: connecting for 0 s: fetched 1"]
-    assert progress.tell([{"name": "a", "state": "known"}, {"name": "b", "state": "failed"}])
+    assert progress.tell([{"server": "a", "name": "a", "state": "known"}, {"name": "b", "state": "failed"}])
     assert progress.tell([])
     assert heard() == []
 

@@ -31,7 +31,7 @@ from greenroom.gateway._cli._shapes import SHAPES, Says
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "json.md"
 MARK: Final = "<!-- made by tools/json_page.py -->"
-_COMMON: Final[tuple[Any, ...]] = (_shapes.Answered, _shapes.Address, _shapes.Origin)
+_COMMON: Final[tuple[Any, ...]] = (_shapes.Answered, _shapes.Address, _shapes.Origin, _shapes.Source)
 _PLAIN: Final = {
     str: "string",
     int: "integer",

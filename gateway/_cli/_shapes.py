@@ -31,7 +31,7 @@ class Elsewhere(TypedDict):
     folder: Annotated[str, Says('where it works; "" if it did not say')]
 
 
-class Origin(TypedDict):
+class Source(TypedDict):
     """Who answered: these fields stand beside the others."""
 
     source: Annotated[
@@ -39,6 +39,11 @@ class Origin(TypedDict):
         Says("who answered: the running gateway, the cache, or a room of the command's own"),
     ]
     pid: NotRequired[Annotated[int, Says("the process of the gateway", when="a gateway answered")]]
+
+
+class Origin(Source):
+    """Who answered, and who else might have been meant."""
+
     elsewhere: NotRequired[
         Annotated[
             list[Elsewhere],
@@ -237,7 +242,8 @@ class Doctor(TypedDict):
 class Unknown(TypedDict):
     """A server of whose tools nothing is known."""
 
-    name: Annotated[str, Says("the server")]
+    server: Annotated[str, Says("the server")]
+    name: Annotated[str, Says("the same; the older word")]
     waitsFor: Annotated[str, Says("what it waits for, or what happened, in words")]
     lastLine: NotRequired[Annotated[str, Says("what it last wrote to its stderr", when="it connects")]]
     failure: NotRequired[Annotated[str, Says("why it failed", when="it did")]]
@@ -394,9 +400,18 @@ class Refused(Answered):
     ]
     inFlight: NotRequired[Annotated[int, Says("calls in flight at the server", "calls", "`server_busy`")]]
     queued: NotRequired[Annotated[int, Says("calls that wait there", "calls", "`server_busy`")]]
-    reason: NotRequired[Annotated[str, Says("why nobody was asked, or who refused", when="`approval_…`")]]
+    reason: NotRequired[
+        Annotated[
+            Literal["nobody", "expired", "dismissed", "failed", "changed", "busy"],
+            Says(
+                "`nobody` can be asked; the question `expired`, was `dismissed` or `failed`; the server has `changed` "
+                "meanwhile; too many calls wait (`busy`)",
+                when="`approval_required`",
+            ),
+        ]
+    ]
     question: NotRequired[
-        Annotated[str | None, Says("what a person has to allow (`--yes`)", when="`approval_…`")]
+        Annotated[str, Says("what a person has to allow (`--yes`)", when="`approval_required`")]
     ]
 
 
@@ -406,11 +421,12 @@ class Refused(Answered):
 class Reconnected(TypedDict):
     """A server that was connected again."""
 
-    name: Annotated[str, Says("the server")]
+    server: Annotated[str, Says("the server")]
+    name: Annotated[str, Says("the same; the older word")]
     error: Annotated[str | None, Says("why it failed; null: it is connected")]
 
 
-class Reconnect(Origin):
+class Reconnect(Source):
     """Which servers were connected again."""
 
     servers: Annotated[list[Reconnected], Says("those that were up, or the one")]
@@ -419,7 +435,8 @@ class Reconnect(Origin):
 class Read(TypedDict):
     """A server that was started to read what it has."""
 
-    name: Annotated[str, Says("the server")]
+    server: Annotated[str, Says("the server")]
+    name: Annotated[str, Says("the same; the older word")]
     state: Annotated[Literal["known", "failed"], Says("how it ended")]
     tools: NotRequired[Annotated[int, Says("how many it has", "tools", "`known`")]]
     failure: NotRequired[Annotated[str | None, Says("why it failed", when="`failed`")]]
@@ -428,7 +445,7 @@ class Read(TypedDict):
     ]
 
 
-class Refreshed(Origin):
+class Refreshed(Source):
     """Which servers were read."""
 
     servers: Annotated[list[Read], Says("those that were unknown, or the one")]

@@ -79,7 +79,7 @@ def details(rows: Iterable[ServerStatus]) -> list[dict[str, Any]]:
     """The same for programs. Of thousands of servers only the first 500 are named, because more would not fit
     beside an answer."""
     return [
-        {"name": row.server, "waitsFor": waits(row)}
+        {"server": row.server, "name": row.server, "waitsFor": waits(row)}
         | ({"lastLine": row.last_line} if row.last_line else {})
         | ({"failure": row.failure} if row.failure else {})
         for row in islice(rows, _MOST_DETAILED)
