@@ -37,12 +37,23 @@ class Finder:
     @property
     def ranking(self) -> Ranking:
         """The ranked index; made now, unless it was prepared."""
-        finish(self.preparing())
+        finish(self._preparing_ranking())
         assert self._ranking is not None
         return self._ranking
 
     def preparing(self) -> Slices[None]:
         """Make what `search` and `suggest` need. A second caller in the same loop continues the work of the first."""
+        yield from self._tools.preparing(Pace())
+        if not self._prefixes:
+            said, pace = set[str](), Pace()
+            for number, server in enumerate(self._servers):
+                said.update(normal(prefix_of(server, mode)) + "_" for mode in _MODES)
+                if number % _A_PIECE == 0 and pace.due():
+                    yield
+            self._prefixes = said
+        yield from self._preparing_ranking()
+
+    def _preparing_ranking(self) -> Slices[None]:
         if self._ranking is None and self._making is None:
             self._making = self._make_ranking()
         while self._ranking is None and self._making is not None:
@@ -54,13 +65,6 @@ class Finder:
                 yield
 
     def _make_ranking(self) -> Slices[None]:
-        yield from self._tools.preparing(Pace())
-        said, pace = set[str](), Pace()
-        for number, server in enumerate(self._servers):
-            said.update(normal(prefix_of(server, mode)) + "_" for mode in _MODES)
-            if number % _A_PIECE == 0 and pace.due():
-                yield
-        self._prefixes = said
         tools, forms = self._tools.everything, self._forms or SearchForms()
         missing = yield from forms.recalling(tools, self._key)
         ranking = yield from Ranking.making(target.document for target in tools)

@@ -218,7 +218,8 @@ class Ranking:
 
     def __init__(self, documents: Iterable[Document] | None) -> None:
         self._count = 0
-        self._names: dict[str, list[int]] = {}
+        self._names: dict[str, int] = {}  # the first document of each name
+        self._namesakes: dict[str, list[int]] = {}  # the others
         self._postings: dict[str, array[int]] = defaultdict(partial(array, "I"))
         self._word = lru_cache(maxsize=256)(self._measure)
         if documents is not None:
@@ -237,8 +238,9 @@ class Ranking:
         shared: dict[int, list[array[int]]] = {}  # the postings of the words that documents share
         for number, document in enumerate(documents):
             cost = 1 + len(document.points) // 16
-            self._names.setdefault(document.plain, []).append(number)
-            self._names.setdefault(document.shown, []).append(number)
+            for name in (document.plain, document.shown):
+                if self._names.setdefault(name, number) != number:
+                    self._namesakes.setdefault(name, []).append(number)
             words = document.words
             if document.numbers is None:
                 found = map(find, words)
@@ -273,7 +275,8 @@ class Ranking:
             return [], 0
         scores = sum(map(self._word, words, repeat(1.0))) + sum(map(self._word, meant, repeat(PHRASE)))
         scores += sum(map(self._word, filter(self._postings.__contains__, aside(plain)), repeat(ASIDE)))
-        named = dict.fromkeys(self._names.get(plain, ()))
+        first = [self._names[plain]] if plain in self._names else []
+        named = dict.fromkeys([*first, *self._namesakes.get(plain, ())])
         if only is not None:
             allowed = dict.fromkeys(only)
             scores &= self._those(allowed)
