@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -128,6 +129,17 @@ def test_every_feature_has_a_state_in_readme() -> None:
 
     ids = [row[0] for row in rows]
     assert ids == [f"F{n:02}" for n in (*range(1, 46), *range(50, 79), 91)]
+
+
+def test_reports_of_mutants_are_no_part_of_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    reports = [
+        importlib.import_module(name).REPORT for name in ("policy_mutants", "mutate", "search_mutants")
+    ]
+
+    ignored = subprocess.run(["git", "check-ignore", *reports], cwd=ROOT, capture_output=True, text=True)
+
+    assert ignored.stdout.splitlines() == [str(report) for report in reports]
 
 
 def test_the_type_checker_sees_every_room() -> None:

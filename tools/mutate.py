@@ -3,8 +3,8 @@
 mutmut works on a copy of the tree whose links are followed (it knows no links), so the working tree is never touched.
 It leaves alone what is decorated, and much of the pool is properties; so in the copy each property is first rewritten
 as a method and a property that calls it. What survives must be in `EQUIVALENT`, with the reason why no test could see
-it; the outcome is written to `docs/policy-mutants-general.md`. Exits 1 when any other mutant survives, or when a reason
-has nothing left to explain.
+it; the outcome is written to `.build/mutants/policies-by-machine.md`. Exits 1 when any other mutant survives, or when
+a reason has nothing left to explain.
 
 Arguments choose among the files (`_pool.py`), and then nothing is written.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-REPORT = ROOT / "docs" / "policy-mutants-general.md"
+REPORT = ROOT / ".build" / "mutants" / "policies-by-machine.md"
 COPIED = ("src", "tests")
 MUTMUT = Path(sys.executable).with_name("mutmut")
 CHILDREN = "2"
@@ -175,6 +175,7 @@ def _judge(files: list[str], fates: dict[str, str], lived: dict[str, Change]) ->
         for change in changes:
             print(f"{title}: {change.file}\n  - {change.old}\n  + {change.new}")
     if files == list(TESTS):
+        REPORT.parent.mkdir(parents=True, exist_ok=True)
         REPORT.write_text(_report(fates, lived), encoding="utf-8")
     return bool(survivors or idle)
 

@@ -2,8 +2,8 @@
 
 A test that cannot fail proves nothing. `MUTANTS` lists what is changed: file, the text that is there, the text put in
 its place, and the tests that must notice. Each runs in a copy of the tree, so the working tree is never touched; the
-outcome is written to `docs/policy-mutants.md`. Words as arguments choose among them, and then nothing is written. Exits
-1 when a mutant survives or its text is no longer there.
+outcome is written to `.build/mutants/policies.md`. Words as arguments choose among them, and then nothing is written.
+Exits 1 when a mutant survives or its text is no longer there.
 """
 
 # ruff: noqa: E501  # a table: one mutant a line
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-REPORT = ROOT / "docs" / "policy-mutants.md"
+REPORT = ROOT / ".build" / "mutants" / "policies.md"
 COPIED = ("src", "protocol", "actors", "supervisor", "gateway", "testing", "tests", "pyproject.toml")
 LIMIT = 60.0  # seconds a mutant may hang
 
@@ -150,6 +150,7 @@ def main() -> int:
         copy_tree(copy)
         killers = {mutant: _try(copy, mutant) for mutant in wanted}
     if len(wanted) == len(MUTANTS):
+        REPORT.parent.mkdir(parents=True, exist_ok=True)
         REPORT.write_text(_report(killers), encoding="utf-8")
     survivors = [mutant.rule for mutant, killer in killers.items() if killer is None]
     print(f"{len(wanted)} mutants, {len(survivors)} survived", *survivors, sep="\n  ")

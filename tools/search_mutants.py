@@ -4,7 +4,7 @@
 is tried in a copy of the tree against the search of `tests/test_lifecycle_search.py` alone, with at most `EXAMPLES`
 examples (`make test` draws a tenth of them, `make soak` many times more; most faults need a few), and `RUNS` times in a
 row, each time from another seed: what is found by luck is not found. The first run shrinks; what it shrank the fault
-to, and the law that the fault broke, is written to `docs/search-mutants.md`. Words as arguments choose among the
+to, and the law that the fault broke, is written to `.build/mutants/search.md`. Words as arguments choose among the
 faults, and then nothing is shrunk or written. Exits 1 when a run does not find a fault, or its text is no longer there.
 """
 
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from policy_mutants import ROOT, copy_tree
 
-REPORT = ROOT / "docs" / "search-mutants.md"
+REPORT = ROOT / ".build" / "mutants" / "search.md"
 SEARCH = "tests/test_lifecycle_search.py::TestRooms"
 RUNS = 5
 EXAMPLES = 1000
@@ -178,6 +178,7 @@ def main() -> int:
         for mutant, attempt in zip(wanted, attempts, strict=True):
             fates[mutant] = attempt.result()
             if is_whole:  # written as it goes: it takes its time
+                REPORT.parent.mkdir(parents=True, exist_ok=True)
                 REPORT.write_text(_report(fates), encoding="utf-8")
     survivors = [mutant.fault for mutant, fate in fates.items() if fate.missed]
     print(f"{len(wanted)} faults, {len(survivors)} not found in each of {RUNS} runs", *survivors, sep="\n  ")
