@@ -9,7 +9,7 @@ SEARCHED := $(addprefix tests/test_, fuzz_wire.py fuzz_files.py gate.py restart.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world bench bench-smoke bench-readme bench-pictures site clean
+.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world bench bench-smoke bench-readme bench-pictures demo-picture site clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
@@ -100,6 +100,10 @@ bench-readme: .venv/.benched
 
 bench-pictures: .venv/.benched
 	$(BIN)/python -m benchmarks.b13_growth --pictures
+
+# The picture in README.
+demo-picture: .venv/.installed
+	@$(BIN)/python tools/demo_picture.py
 
 clean:
 	rm -rf .venv .build .pytest_cache .ruff_cache .hypothesis src/greenroom.egg-info

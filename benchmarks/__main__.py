@@ -10,7 +10,7 @@ from ._report import (
     ROOT,
     NothingToReport,
     markdown,
-    markdown_in_full,
+    numbers_in_brief,
     print_table,
     write_pages,
     write_results,
@@ -37,7 +37,7 @@ def main() -> int:
         parser.error(f"there is no row {', '.join(unknown)}; the rows are {', '.join(ROWS)}")
     try:
         if options.readme:
-            write_pages({ROOT / "README.md": markdown, ROOT / "docs" / "what-it-costs.md": markdown_in_full})
+            write_pages({ROOT / "README.md": numbers_in_brief, ROOT / "docs" / "benchmarks.md": markdown})
         else:
             _measure(options.rows, Size(options.quick))
     except (RowFailed, NothingToReport) as error:

@@ -1,4 +1,4 @@
-"""The one table: on the terminal, as JSON with its machine, and in README between two marks."""
+"""What was measured: on the terminal, as JSON with its machine, and in two pages between two marks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,27 @@ RESULTS = ROOT / "benchmarks" / "results"
 BEGIN = "<!-- benchmarks: written by `make bench-readme`, from the newest file in benchmarks/results -->"
 END = "<!-- end of benchmarks -->"
 _LEAST_WIDTH = 150
+_HEAD = ("| measure | result | lowest … highest | must (aim) | seen | |", "|---|---|---|---|---|---|")
+TITLES: Mapping[str, str] = {
+    "B1": "One call after another",
+    "B2": "Calls a second",
+    "B3": "A call through the gateway",
+    "B4": "The start of the gateway",
+    "B5": "Connect, list, call, close",
+    "B6": "Fifty first callers",
+    "B7": "The actors alone",
+    "B8": "Memory",
+    "B9": "At rest",
+    "B10": "Search and names among 10,000 tools",
+    "B11": "A large answer beside other calls",
+    "B12": "Fifty servers at once",
+    "B13": "From ten to ten thousand",
+    "B15": "The gateway over HTTP",
+    "B16": "A client that is attached",
+    "B17": "Sessions over HTTP",
+    "B18": "Calm servers beside attacks",
+    "B19": "Finding a tool",
+}
 
 
 class NothingToReport(Exception):
@@ -81,31 +102,72 @@ def write_pages(pages: Mapping[Path, Callable[[Mapping[str, Any]], str]]) -> Non
         page.write_text(f"{before}{BEGIN}\n\n{say(results)}\n{END}{after}", encoding="utf-8")
 
 
+def numbers_in_brief(results: Mapping[str, Any]) -> str:
+    """The five sentences of README. Raises `NothingToReport` when a figure that they need was not measured."""
+    measured = {(figure.row, figure.what): figure for figure in map(Figure.from_record, results["figures"])}
+
+    def of(row: str, what: str) -> Figure:
+        try:
+            return measured[row, what]
+        except KeyError:
+            raise NothingToReport(
+                f"{results['date']} has no figure {row}, {what!r}, which README needs."
+            ) from None
+
+    boot, children = of("B4", "boot to tools/list, 50 lazy servers"), of("B4", "children of it by then")
+    call = of("B3", "direct: latency ÷ FastMCP proxy")
+    memory, wakes = of("B8", "memory per idle server, of 1,000"), of("B9", "wake-ups at rest, trio")
+    starts = of("B6", "starts for 50 first callers")
+    found = of("B19", "of 169 queries, answered by the first 5 of 980 tools")
+    numbers = {
+        _seen(boot, "greenroom serve"): (
+            f"from the start of `greenroom serve` with fifty servers to the list of its tools, with"
+            f" {number(children.value) if children.value else 'none'} of the servers running."
+            f" FastMCP's proxy, with one server: {_seen(boot, 'FastMCP proxy')}."
+        ),
+        _seen(call, "greenroom serve --expose direct"): (
+            f"for a tool call through the gateway. Through FastMCP's proxy: {_seen(call, 'FastMCP proxy')}."
+        ),
+        amount(memory.value, memory.unit): (
+            f"of memory for a server that nobody uses, and {number(wakes.value)} wake-ups of the processor a second for"
+            " a thousand of them."
+        ),
+        f"{number(starts.value)} process": "for fifty callers that need the same server at the same moment.",
+        f"{number(found.value)} %": (
+            "of the queries of a test find the right one of 980 tools among the first five; with a standard ranking"
+            f" (BM25), {number(found.seen['BM25'])} %."
+        ),
+    }
+    machine = results["machine"]
+    measured_on = f"Measured {results['date']} on {machine['cores']} cores ({machine['processor']})."
+    return "\n".join([*(f"- **{bold}** {rest}" for bold, rest in numbers.items()), "", measured_on, ""])
+
+
+def _seen(figure: Figure, side: str) -> str:
+    return amount(figure.seen[side], figure.seen_unit)
+
+
 def markdown(results: Mapping[str, Any]) -> str:
-    """The figures that something is asked of, and the machine under them."""
-    lines = ["| row | measure | result | must (aim) | |", "|---|---|---|---|---|"]
+    """Every figure, with its spread, what is asked of it and what it was made of: a table for each row."""
+    lines: list[str] = []
+    row = ""
     for figure in map(Figure.from_record, results["figures"]):
-        if figure.bound is not None:
-            cells = (
-                figure.row,
-                figure.what,
-                amount(figure.value, figure.unit),
-                str(figure.bound),
-                _mark(figure),
-            )
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", _measured(results), ""])
-
-
-def markdown_in_full(results: Mapping[str, Any]) -> str:
-    """Every figure, with its spread and what it was made of."""
-    lines = ["| row | measure | result | lowest … highest | seen | |", "|---|---|---|---|---|---|"]
-    for figure in map(Figure.from_record, results["figures"]):
+        if figure.row != row:
+            row = figure.row
+            lines += [f"### {TITLES.get(row, row)} ({row})", "", *_HEAD]
         spread = f"{number(figure.low)} … {number(figure.high)}"
         words = "; ".join(filter(None, (seen(figure), figure.note)))
-        cells = (figure.row, figure.what, amount(figure.value, figure.unit), spread, words, _mark(figure))
+        cells = (
+            figure.what,
+            amount(figure.value, figure.unit),
+            spread,
+            str(figure.bound or ""),
+            words,
+            _mark(figure),
+        )
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", _measured(results), ""])
+    text = "\n".join(lines).replace("\n### ", "\n\n### ")
+    return f"{_measured(results)}\n\n{text}\n"
 
 
 def _mark(figure: Figure) -> str:

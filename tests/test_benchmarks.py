@@ -13,7 +13,15 @@ from benchmarks import _report as reporting
 from benchmarks._far_end import COMMAND, TEXT
 from benchmarks._figures import Figure, Verdict, at_least, at_most, number, quantity, ratio
 from benchmarks._pictures import curve
-from benchmarks._report import BEGIN, END, NothingToReport, markdown, write_pages
+from benchmarks._report import (
+    BEGIN,
+    END,
+    TITLES,
+    NothingToReport,
+    markdown,
+    numbers_in_brief,
+    write_pages,
+)
 from benchmarks._rounds import take_turns
 from benchmarks._run import ROWS
 from benchmarks._wire_client import WireClient
@@ -87,7 +95,8 @@ def test_the_pages_get_the_newest_results_and_nothing_else_changes(
     assert text.startswith(f"above\n{BEGIN}\n")
     assert text.endswith(f"{END}\nbelow\n")
     assert "old" not in text
-    assert "| B1 | call | 0.2 × | ≤ 0.4 (0.25) | ✓ |" in text
+    assert "### One call after another (B1)" in text
+    assert "| call | 0.2 × | 0.1 … 0.3 | ≤ 0.4 (0.25) | ours 2 µs, theirs 10 µs | ✓ |" in text
     assert "2026-01-02" in text
 
 
@@ -103,9 +112,24 @@ def test_a_page_without_the_marks_is_left_alone(tmp_path: Path, monkeypatch: pyt
 
 def test_a_missed_figure_is_shown_as_missed() -> None:
     missed = ratio("B1", "call", ("ours", [9.0]), ("theirs", [10.0]), "µs", at_most(0.4))
-    assert "| 0.9 × | ≤ 0.4 | missed |" in markdown(
-        {"date": "d", "machine": MACHINE, "figures": [missed.as_record()]}
-    )
+    row = "| call | 0.9 × | 0.9 … 0.9 | ≤ 0.4 | ours 9 µs, theirs 10 µs | missed |"
+    assert row in markdown({"date": "d", "machine": MACHINE, "figures": [missed.as_record()]})
+
+
+def test_readme_has_the_numbers_of_the_newest_results() -> None:
+    results = reporting.newest_results()
+    for page, written in (("README.md", numbers_in_brief), ("docs/benchmarks.md", markdown)):
+        text = (reporting.ROOT / page).read_text(encoding="utf-8")
+        assert written(results) in text, f"{page}: run `make bench-readme`"
+
+
+def test_numbers_that_were_not_measured_are_not_written() -> None:
+    with pytest.raises(NothingToReport, match="which README needs"):
+        numbers_in_brief({"date": "d", "machine": MACHINE, "figures": [RATIO.as_record()]})
+
+
+def test_every_row_has_a_title_in_words() -> None:
+    assert list(TITLES) == list(ROWS)
 
 
 def test_a_curve_has_a_dot_for_every_point() -> None:

@@ -39,8 +39,9 @@ PIXEL = base64.b64encode(b"a picture").decode()
 
 
 def recipe(name: str) -> Any:
-    """The function that a Python block of the page defines."""
-    [block] = [one for one in re.findall(r"```python\n(.*?)```", PAGE, re.S) if f"def {name}(" in one]
+    """What a Python block of the page defines under this name."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    [block] = [one for one in blocks if re.search(rf"def {name}\(|^{name} = ", one, re.M)]
     names: dict[str, Any] = {}
     exec(compile(block, f"docs/programs.md: {name}", "exec"), names)
     return names[name]
@@ -416,7 +417,8 @@ class Model:
 
 def test_every_recipe_of_the_page_is_run_here() -> None:
     defined = set(re.findall(r"^async def (\w+)\(", PAGE, re.M))
-    assert defined == {"weekday", "with_progress", "turn", "turn_with_search", "note", "watch"}
+    ours = set(re.findall(r'recipe\("(\w+)"\)', Path(__file__).read_text(encoding="utf-8")))
+    assert defined <= ours | {"lifespan", "now"}, "these two are part of `app`"
 
 
 def test_the_recipes_of_the_page_run_as_they_are_written_there(backend: str) -> None:
@@ -446,3 +448,72 @@ def test_the_recipes_of_the_page_run_as_they_are_written_there(backend: str) -> 
         assert "clock: idle → connecting " in said
 
     run(backend, body)
+
+
+async def get(app: Any, path: str, query: str = "") -> tuple[int, Any]:
+    """A GET as a web server hands it to an application."""
+    said: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        said.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [],
+        "app": app,
+    }
+    await app(scope, receive, send)
+    body = b"".join(message.get("body", b"") for message in said)
+    return said[0]["status"], json.loads(body)
+
+
+def test_a_web_application_opens_a_room_in_its_lifespan(
+    backend: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    async def main() -> None:
+        app = recipe("app")
+        async with app.router.lifespan_context(app):
+            for _ in range(2):
+                status, answer = await get(app, "/now")
+                assert (status, "weekday" in answer) == (200, True)
+            status, answer = await get(app, "/now", "utc_offset=far")
+            assert (status, answer["code"], answer["tool"]) == (422, "tool_error", "clock_now")
+            room = app.state.room
+        assert room.drain_report.completed == 3
+        status, answer = await get(app, "/now")
+        assert (status, answer["code"]) == (503, "server_not_connected")
+
+    run(backend, main)
+
+
+def test_the_first_list_waits_for_servers_that_nobody_knows(backend: str) -> None:
+    async def main() -> None:
+        async with Greenroom.open({"mcpServers": {"clock": CLOCK}}, cache_path=":memory:") as room:
+            tools = await recipe("tools_for_a_model")(room)
+        assert {tool["name"] for tool in tools} == {"clock_between", "clock_now"}
+        assert all(tool["input_schema"]["type"] == "object" for tool in tools)
+
+    run(backend, main)
+
+
+def test_a_server_in_this_process_is_called_beside_the_others(
+    backend: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    async def main() -> None:
+        assert await recipe("greeting")({"mcpServers": {"clock": CLOCK}}, "Ada") == "Good evening, Ada."
+
+    run(backend, main)
+
+
+def test_a_test_of_an_agent_has_real_servers(backend: str) -> None:
+    run(backend, recipe("test_my_agent"))

@@ -9,9 +9,12 @@ import re
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree
+from pathlib import Path
 
 from tests.support.shapes import conforms
 
+ROOT = Path(__file__).resolve().parent.parent
 COMMAND = [
     sys.executable,
     "-c",
@@ -42,6 +45,22 @@ def test_the_demo_tells_its_story_in_plain_lines() -> None:
     assert re.search(r'server_not_connected: Server "notes" .* \[not_sent\]', story)
     assert "left running: 0" in story
     _assert_adds_up(story)
+
+    for line in map(_masked, pictured()):
+        assert line in _masked(story)
+
+
+def pictured() -> list[str]:
+    """What the picture in README shows of the demo, but for the steps of servers, whose order varies."""
+    picture = xml.etree.ElementTree.parse(ROOT / "docs" / "demo.svg")
+    lines = [text.text or "" for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert len(lines) > 20
+    return [line for line in lines if not line.startswith(". ")]
+
+
+def _masked(text: str) -> str:
+    """Without times and numbers."""
+    return re.sub(r"\d+(\.\d+)?|[A-Z][a-z]+day", "#", text)
 
 
 def _assert_adds_up(story: str) -> None:

@@ -5,6 +5,7 @@
 * The Python examples of `docs/testing.md` are the files `examples/testing_*.py` (a test runs those, too). Its tables
   are made from the words of fault scripts.
 * `docs/dependencies.md` has one line for each dependency of `pyproject.toml`, and no other.
+* Pages for users name no row of a table that is ours alone (`F13`, `B7`, `T05`).
 * Relative links in our pages lead to existing files.
 * No tracked file names a path of one machine or the host of a package index, and none is a lock file full of addresses.
 """
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:work|root|home/\w+|Users/\w+)/")
 INDEX_HOST = re.compile(r"pypi\.org|pythonhosted\.org|registry\.npmjs\.org|conda\.anaconda\.org")
+ROW_ID = re.compile(r"\b[FBT]\d{1,2}\b")
 LOCK_FILE = re.compile(r"(^|/)(uv\.lock|poetry\.lock|pdm\.lock|package-lock\.json|pylock[^/]*\.toml)$")
 # Examples of bad input, and what others wrote, may look like the path of somebody.
 MAY_BE_ANYWHERE = ("tests/", "tools/", "benchmarks/data/")
@@ -87,10 +89,20 @@ def dependencies(root: Path) -> Iterator[str]:
 
 def links(root: Path) -> Iterator[str]:
     """Relative links of the pages exist."""
-    for page in [*root.glob("*.md"), *root.glob("docs/*.md")]:
+    for page in [*root.glob("*.md"), *root.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", _text(page)):
             if "://" not in target and not (page.parent / target).exists():
                 yield f"{page.relative_to(root)}: the link to {target} leads nowhere"
+
+
+def ids(root: Path) -> Iterator[str]:
+    """No row of our own tables is named in a page for users. Benchmarks are started by such a name."""
+    for page in (root / "README.md", root / "SECURITY.md", *sorted(root.glob("docs/**/*.md"))):
+        if page.name == "benchmarks.md":
+            continue
+        for number, line in enumerate(_text(page).splitlines(), 1):
+            if found := ROW_ID.search(line):
+                yield f"{page.relative_to(root)}:{number}: {found[0]} means nothing to a reader; say it in words"
 
 
 def tracked_files(root: Path) -> Iterator[str]:
@@ -119,6 +131,7 @@ CHECKS: tuple[Callable[[Path], Iterable[str]], ...] = (
     testing_examples,
     dependencies,
     links,
+    ids,
     tracked_files,
 )
 

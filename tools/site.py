@@ -23,7 +23,7 @@ PAGES: Final = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
-_LINK: Final = re.compile(r"(?<!!)\[([^\]\[]*)\]\(([^)\s]+)\)")
+_LINK: Final = re.compile(r"(!?)\[([^\]\[]*)\]\(([^)\s]+)\)")
 _CODE: Final = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -52,11 +52,11 @@ def moved(text: str, folder: str, there: set[str]) -> str:
 
 
 def _link(link: re.Match[str], folder: str, there: set[str]) -> str:
-    words, target = link.groups()
+    image, words, target = link.groups()
     path, hash_, anchor = target.partition("#")
     if not path or "://" in path or path.startswith("mailto:"):
         return link[0]
     path = posixpath.normpath(posixpath.join(folder, path))
     if path not in there:
-        return words
-    return f"[{words}]({PAGES.get(path) or path.removeprefix('docs/')}{hash_}{anchor})"
+        return link[0] if image else words
+    return f"{image}[{words}]({PAGES.get(path) or path.removeprefix('docs/')}{hash_}{anchor})"
