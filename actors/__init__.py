@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ._connection import Connection, Connector, ConnectorFactory, Handshake, Listing
     from ._core import CoreActor
     from ._guard import Guard
-    from ._host import ASKED_FOR, Greeting, Host, NoHost, ServerRequest, joined, lacking, not_found
+    from ._host import ASKED_FOR, Greeting, Host, NoHost, ServerRequest, in_common, joined, lacking, not_found
     from ._http import AuthFor, ExchangeFault, HttpConnector
     from ._http._document import fetched
     from ._in_process import InProcessConnector
@@ -68,7 +68,8 @@ _HOMES = {
     "._connection": ("Connection", "Connector", "ConnectorFactory", "Handshake", "Listing",),
     "._core": ("CoreActor",),
     "._guard": ("Guard",),
-    "._host": ("ASKED_FOR", "Greeting", "Host", "NoHost", "ServerRequest", "joined", "lacking", "not_found",),
+    "._host": ("ASKED_FOR", "Greeting", "Host", "NoHost", "ServerRequest", "in_common", "joined", "lacking",
+        "not_found",),
     "._http": ("AuthFor", "ExchangeFault", "HttpConnector",),
     "._http._document": ("fetched",),
     "._in_process": ("InProcessConnector",),
@@ -182,6 +183,7 @@ __all__ = [
     "declared_to",
     "default_cache_path",
     "fetched",
+    "in_common",
     "in_turns",
     "is_outdated",
     "is_unused",

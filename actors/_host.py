@@ -30,6 +30,9 @@ ASKED_FOR: Final[Mapping[str, str]] = {
 }
 
 
+_ABSENT: Final = object()
+
+
 def _nowhere(_params: Mapping[str, Any]) -> None:
     pass
 
@@ -112,6 +115,22 @@ def lacking(capabilities: Mapping[str, Any], method: str, params: Mapping[str, A
     if method == "sampling/createMessage" and params.get("tools") and "tools" not in declared:
         return "sampling.tools"
     return None
+
+
+_DEPTH: Final = 4  # to which capabilities are looked into; deeper ones are the same, or not in common
+
+
+def in_common(one: Mapping[str, Any], other: Mapping[str, Any], depth: int = _DEPTH) -> Mapping[str, Any]:
+    """The capabilities that two declarations have in common."""
+    shared: dict[str, Any] = {}
+    for name, said in one.items():
+        also: object = other.get(name, _ABSENT)
+        if said == also:
+            shared[name] = said
+        elif depth and isinstance(said, Mapping) and isinstance(also, Mapping):
+            parts = cast("Mapping[str, Any]", said), cast("Mapping[str, Any]", also)
+            shared[name] = in_common(*parts, depth - 1)
+    return shared
 
 
 def joined(greetings: Iterable[Greeting]) -> Greeting:

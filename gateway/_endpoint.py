@@ -17,14 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final, Protocol, cast
 
 import anyio
 import attrs
 import msgspec
 
+from ..actors import in_common
 from ..protocol import jsonrpc as rpc
+from ..protocol.audit import AUDITED
 from ..protocol.config import Settings
 from ..protocol.jsonrpc import RpcFault
 from ..protocol.large_message import plain_call, reading_client_line, reading_params
@@ -105,12 +107,23 @@ class ClientSession:
             **dict.fromkeys(LISTS, self._list),
         }
         self.ask = self._client_requests.ask
-        self.capabilities: Mapping[str, Any] = {}
+        self._declared: Mapping[str, Any] = {}  # by its last request, or by its greeting
+        self._varies = False  # its requests have declared different things
         self.on_introduced: Callable[[object], object] = _nobody_asks
         self.on_refused: Callable[..., object] = _nobody_asks
         self._introduced = False
         self.modern = False
         self.greeted = False
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What it can be asked. From 2026-07-28 on each request declares that for itself: what each of its open calls
+        has declared, for any of them may carry a question."""
+        if not self._varies:
+            return self._declared
+        open_calls = (job for job in self._open.values() if job.modern and job.method in AUDITED)
+        said = [_declared(job.meta.get(rpc.CAPABILITIES_KEY)) for job in open_calls if job.meta is not None]
+        return reduce(in_common, said) if said else self._declared
 
     @property
     def in_flight(self) -> int:
@@ -351,7 +364,7 @@ class ClientSession:
         if said is None:
             return False
         capabilities = said.get(rpc.CAPABILITIES_KEY)
-        if not (self.modern and self._introduced and capabilities == self.capabilities):
+        if not (self.modern and self._introduced and capabilities == self._declared):
             self._learn(capabilities, said.get(rpc.CLIENT_INFO_KEY), modern=True)
         return True
 
@@ -359,10 +372,11 @@ class ClientSession:
         """Learn who the client is and what it can answer. From 2026-07-28 on, every request of a client says so, and
         nearly always the same."""
         self.modern = modern
-        said = cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
-        if said != self.capabilities or not self._introduced:
+        said = _declared(capabilities)
+        if said != self._declared or not self._introduced:
+            self._varies = modern and (self._varies or self._introduced)
             self._introduced = True
-            self.capabilities = said
+            self._declared = said
             self.on_introduced(info)
             self._exposure.came(self)
 
@@ -372,6 +386,10 @@ class ClientSession:
         """Send a notification, unless the client is behind with its reading."""
         if not self._outlet.busy:
             self._send(rpc.encode_notification(method, params, rpc.encode))
+
+
+def _declared(capabilities: object) -> Mapping[str, Any]:
+    return cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
 
 
 async def _settle_and_list(exposure: Exposure, job: Job, by: float) -> None:

@@ -169,7 +169,8 @@ def read_stateless(message: Read, request: Request) -> Stateless:
     version = meta[rpc.VERSION_KEY]
     if version not in rpc.MODERN_VERSIONS:
         raise UnsupportedVersion(str(version), key)
-    who = rpc.encode([meta[rpc.CAPABILITIES_KEY], meta.get(_INFO_KEY)])
+    info = meta.get(_INFO_KEY)
+    who = rpc.encode([info] if info else [None, meta[rpc.CAPABILITIES_KEY]])
     return Stateless(message, key, method, params, meta, who)
 
 

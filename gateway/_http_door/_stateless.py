@@ -1,10 +1,12 @@
 """A client of 2026-07-28: there is no session on the wire, and every request says everything.
 
 Still, what a client has in the room needs a place: children of its own, watched resources, a call that waits for
-its answer to a question. Requests with the same token, profile, values, capabilities and client info come from one
-`Visitor`, which is one conversation. Two programs of the same owner that look exactly alike share it. So request
-ids and progress tokens, which each program chooses by itself, are replaced by numbers of ours on the way in, and
-put back on the way out.
+its answer to a question. Requests with the same token, profile, values and client info come from one `Visitor`, which
+is one conversation; who gives no client info is known by its capabilities instead. A program may declare other
+capabilities with each request: it finds the same children all the same, and is asked only what all of its open calls
+have declared. Two programs of the same owner that look exactly alike share a conversation. So request ids and progress
+tokens, which each program chooses by itself, are replaced by numbers of ours on the way in, and put back on the way
+out.
 
 A client that disconnects has cancelled its request.
 """
