@@ -24,7 +24,7 @@ from ...protocol.config_parse import is_array, is_object
 from ...protocol.errors import GreenroomError
 from ...protocol.interpolate import expand_path
 from ...supervisor.config_files import Surroundings, parse_json, shaped
-from . import _json_edit, _toml_edit
+from . import _json_edit
 from ._clients import Client
 from ._json_edit import CannotEdit
 from ._write import read
@@ -86,16 +86,18 @@ def with_member(path: Path, text: str, keys: Sequence[str], value: Any) -> str:
     old = meaning(path, text)
     if _get(old, keys) == value:
         return text
-    return _checked(
-        path, text, _editor(path).put(text, keys, value), lambda new: _set(path, new, keys, value)
-    )
+    mark, rest = _after_mark(text)
+    new = mark + _editor(path).put(rest, keys, value)
+    return _checked(path, text, new, lambda new: _set(path, new, keys, value))
 
 
 def without_member(path: Path, text: str, keys: Sequence[str]) -> str:
     """`text` without what is at `keys`. Raises `ConfigError` or `CannotEdit`."""
     if _get(meaning(path, text), keys) is None:
         return text
-    return _checked(path, text, _editor(path).remove(text, keys), lambda new: _drop(new, keys))
+    mark, rest = _after_mark(text)
+    new = mark + _editor(path).remove(rest, keys)
+    return _checked(path, text, new, lambda new: _drop(new, keys))
 
 
 def movable(kind: str, client: Client, around: Surroundings, there: Any, ours: Mapping[str, Any]) -> Move:
@@ -143,8 +145,18 @@ def is_written(client: Client, around: Surroundings) -> bool:
 # ---- details -------------------------------------------------------------------------------------------------
 
 
+def _after_mark(text: str) -> tuple[str, str]:
+    """The byte order mark, if there is one, and the rest."""
+    rest = text.removeprefix("\ufeff")
+    return text[: len(text) - len(rest)], rest
+
+
 def _editor(path: Path) -> ModuleType:
-    return _toml_edit if path.suffix == ".toml" else _json_edit
+    if path.suffix != ".toml":
+        return _json_edit
+    from . import _toml_edit
+
+    return _toml_edit
 
 
 def _checked(path: Path, old: str, new: str, expected: _Change) -> str:

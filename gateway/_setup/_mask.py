@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from . import _json_edit, _toml_edit
+from . import _json_edit
 from ._json_edit import Token
 
 _HIDDEN = "…"
@@ -23,7 +23,12 @@ def diff(before: str, after: str, name: str, *, is_toml: bool, ours: str = "") -
 
 
 def _masked(text: str, is_toml: bool, ours: str) -> str:
-    return "".join(_toml(text, ours) if is_toml else _json(text, ours)).removeprefix("\ufeff")
+    text = text.removeprefix("\ufeff")
+    if is_toml:
+        from . import _toml_edit
+
+        return _toml_edit.masked(text, ours, _like)
+    return "".join(_json(text, ours))
 
 
 def _json(text: str, ours: str) -> Iterator[str]:
@@ -49,25 +54,6 @@ def _json(text: str, ours: str) -> Iterator[str]:
             yield _comment(raw) if token.kind == "comment" else raw
 
 
-def _toml(text: str, ours: str) -> Iterator[str]:
-    table, line = "", ""  # the last header; what stands before the = of this line
-    is_value, depth = False, 0
-    for token in _toml_edit.tokens_of(text):
-        raw = text[token.start : token.end]
-        if token.kind == "newline" and depth == 0:
-            table = line if line.startswith("[") else table
-            line, is_value = "", False
-        elif token.kind == "mark" and is_value:
-            depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(raw, 0)
-        elif raw == "=":
-            is_value = True
-        elif token.kind in ("mark", "word", "string"):
-            line += raw
-        is_shown = not is_value or (bool(ours) and table.endswith(f".{ours}]"))
-        hidden = not is_shown and token.kind in ("string", "word", "odd")
-        yield _like(raw) if hidden else _comment(raw) if token.kind == "comment" else raw
-
-
 def _next_mark(text: str, tokens: list[Token], place: int) -> str:
     following = (each for each in tokens[place + 1 :] if each.kind not in ("space", "comment"))
     token = next(following, None)
@@ -80,4 +66,4 @@ def _like(raw: str) -> str:
 
 
 def _comment(raw: str) -> str:
-    return raw[:1] + (raw[1:2] if raw[:1] == "/" else "") + " " + _HIDDEN + "\n" * raw.count("\n")
+    return f"{raw[:2]} {_HIDDEN}" + "\n" * raw.count("\n")

@@ -1,113 +1,123 @@
 """Changes one table in the text of a TOML file, such as `[mcp_servers.greenroom]` of Codex. The rest stays as it is.
 
-A table may stand anywhere in TOML, so a new one goes to the end. Values are only told from headers here, never read;
-the caller compares what both texts mean (`_entries`), so a form that this does not know (an inline table) is refused.
+tomlkit keeps what it reads as it was written, but takes the comments after a table for a part of that table. To a
+reader they belong to what follows, so they stay here when the table goes. A new table goes to the end.
+
+The caller compares what both texts mean (`_entries`): what is not understood here is refused, never damaged.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import tomllib
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 
-from ._json_edit import CannotEdit, Token
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AbstractTable, AoT, Comment, InlineTable, Integer, Item, Key, Table, Whitespace
 
-_TOKEN: Final = re.compile(
-    r'''(?P<string>"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')
-    | (?P<comment>\#[^\r\n]*)
-    | (?P<newline>\r?\n)
-    | (?P<space>[ \t\ufeff]+)
-    | (?P<mark>[\[\]{}=,.])
-    | (?P<word>[^\s\[\]{}=,.\#"']+)
-    | (?P<odd>.)''',
-    re.VERBOSE | re.DOTALL,
-)
-_REST_OF_LINE: Final = re.compile(r"[ \t]*(?:#[^\r\n]*)?")
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+from ._json_edit import CannotEdit
+
+_Body = list[tuple[Key | None, Item]]
+_Path = tuple[str, str]  # a section, and a table in it
 
 
-def put(text: str, path: Sequence[str], value: Mapping[str, Any]) -> str:
+def put(text: str, path: _Path, value: Mapping[str, object]) -> str:
     """`text` with the table `path` set to `value`: where it stood, or at the end."""
+    section, name = path
     newline = "\r\n" if "\r\n" in text else "\n"
-    lines = [f"[{'.'.join(map(_name, path))}]", *_lines(value)]
-    table = newline.join(lines)
-    found = _sections(text, path)
-    if found:
-        start, end = found[0]
-        text = text[:start] + table + text[end:]
-        for other_start, other_end in reversed(_sections(text, path)[1:]):
-            text = text[:other_start] + text[other_end:].lstrip("\r\n")
-        return text
-    before = "" if not text.strip("\ufeff \t\r\n") else newline if text.endswith("\n") else newline * 2
-    return text + before + table + newline
+    table = tomlkit.dumps({section: {name: value}}).replace("\n", newline)
+    document = _read(text)
+    holder = _inline(document, section)
+    if holder is None and not any(_places(document.body, path)):
+        before = "" if not text.strip() else newline if text.endswith("\n") else newline * 2
+        return text + before + table
+    _be_exact(document, text)
+    if holder is not None:
+        holder[name] = dict(value)
+        return document.as_string()
+    ((body, index),) = _places(_read(table).body, path)
+    return _replaced(document, path, body[index][1])
 
 
-def remove(text: str, path: Sequence[str]) -> str:
+def remove(text: str, path: _Path) -> str:
     """`text` without the table `path` and the tables in it."""
-    for start, end in reversed(_sections(text, path)):
-        text = text[:start] + text[end:].removeprefix("\r").removeprefix("\n")
-    return text
+    document = _read(text)
+    _be_exact(document, text)
+    holder = _inline(document, path[0])
+    if holder is not None:
+        holder.remove(path[1])
+    return _replaced(document, path, None)
 
 
-def tokens_of(text: str) -> list[Token]:
-    """All tokens of `text`; what is not understood is a token, too (`odd`)."""
-    return [Token(match.lastgroup or "", match.start(), match.end()) for match in _TOKEN.finditer(text)]
+def masked(text: str, ours: str, mask: Callable[[str], str]) -> str:
+    """`text` with each value and comment masked, but for the values in tables of the name `ours`."""
+    document = _read(text)
+    _hide(document.body, ours, mask)
+    return document.as_string()
 
 
-def _sections(text: str, path: Sequence[str]) -> list[tuple[int, int]]:
-    """Where the table `path` and its sub-tables are: from the header to the end of the last line with a value."""
-    headers = _headers(text)
-    found: list[tuple[int, int]] = []
-    for place, (name, start) in enumerate(headers):
-        if name[: len(path)] == list(path):
-            end = headers[place + 1][1] if place + 1 < len(headers) else len(text)
-            found.append((start, _end_of_values(text, start, end)))
-    return found
-
-
-def _end_of_values(text: str, start: int, end: int) -> int:
-    """The end of the last line that is neither empty nor only a comment: those belong to what follows."""
-    last = start
-    for token in tokens_of(text[start:end]):
-        if token.kind not in ("newline", "space", "comment"):
-            last = start + token.end
-    rest = _REST_OF_LINE.match(text, last, end)
-    return rest.end() if rest is not None else last
-
-
-def _headers(text: str) -> list[tuple[list[str], int]]:
-    """Each header: the keys of its path, and where it starts."""
-    found: list[tuple[list[str], int]] = []
-    depth, begins = 0, True
-    for token in tokens_of(text):
-        mark = text[token.start : token.end] if token.kind == "mark" else ""
-        if begins and depth == 0 and mark == "[":
-            found.append((_path_of(text, token.start), token.start))
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark, 0)
-        begins = token.kind == "newline" or (begins and token.kind == "space")
-    return found
-
-
-def _path_of(text: str, start: int) -> list[str]:
-    line = text[start:].split("\n", 1)[0].rstrip("\r")
+def _read(text: str) -> tomlkit.TOMLDocument:
+    """What can be changed and written again. Raises `CannotEdit`."""
     try:
-        found: Any = tomllib.loads(line)
-    except ValueError:
+        return tomlkit.parse(text)
+    except (TOMLKitError, ValueError, RecursionError):
         raise CannotEdit(
             "The file is no TOML that we can change: correct it by hand, then try again."
         ) from None
-    keys: list[str] = []
-    while isinstance(found, dict) and found:
-        key, found = next(iter(found.items()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        keys.append(str(key))  # pyright: ignore[reportUnknownArgumentType]
-    return keys
 
 
-def _lines(value: Mapping[str, Any]) -> list[str]:
-    return [f"{_name(key)} = {json.dumps(each, ensure_ascii=False)}" for key, each in value.items()]
+def _be_exact(document: tomlkit.TOMLDocument, text: str) -> None:
+    """tomlkit moves an array of tables that stands between the parts of another table."""
+    if document.as_string() != text:
+        raise CannotEdit("The file has a form that we cannot change safely. Change it by hand (docs/cli.md).")
 
 
-def _name(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+def _inline(document: tomlkit.TOMLDocument, section: str) -> InlineTable | None:
+    """The section, if it is written in braces."""
+    found = (body[index][1] for body, index in _places(document.body, (section,)))
+    return next((item for item in found if isinstance(item, InlineTable)), None)
+
+
+def _replaced(document: tomlkit.TOMLDocument, path: _Path, new: Item | None) -> str:
+    """The text with `new` in the first place of the table, and nothing in its others."""
+    for body, index in _places(document.body, path):
+        key, old = body[index]
+        body[index] = None, _comments_after(old)
+        if isinstance(new, Table):
+            new.value.body.append(body[index])
+            body[index], new = (key, new), None
+    return document.as_string()
+
+
+def _places(body: _Body, path: tuple[str, ...]) -> Iterator[tuple[_Body, int]]:
+    """Where the table is: parts of it may stand anywhere in the file."""
+    for index, (key, item) in enumerate(body):
+        if key is not None and key.key == path[0]:
+            if len(path) == 1:
+                yield body, index
+            elif isinstance(item, Table):
+                yield from _places(item.value.body, path[1:])
+
+
+def _comments_after(item: Item) -> Whitespace:
+    """The lines at the end of a table that hold no value."""
+    while isinstance(item, Table | AoT):
+        body: _Body = item.value.body if isinstance(item, Table) else [(None, each) for each in item.body]
+        after = [
+            *takewhile(lambda each: isinstance(each, Comment | Whitespace), (it for _, it in body[::-1]))
+        ]
+        if after or not body:
+            return Whitespace("".join(each.as_string() for each in after[::-1]))
+        item = body[-1][1]
+    return Whitespace("")
+
+
+def _hide(body: _Body, ours: str, mask: Callable[[str], str]) -> None:
+    for index, (key, item) in enumerate(body):
+        for part in item.body if isinstance(item, AoT) else () if isinstance(item, Whitespace) else (item,):
+            if part.trivia.comment:
+                part.trivia.comment = "# …"
+            if key is not None and isinstance(part, AbstractTable):
+                _hide(part.value.body, ours, str if ours and key.key == ours else mask)
+            elif key is not None:
+                body[index] = key, Integer(0, part.trivia, mask(part.as_string()))
