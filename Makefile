@@ -9,7 +9,7 @@ SEARCHED := $(addprefix tests/test_, fuzz_wire.py fuzz_files.py gate.py restart.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world bench bench-smoke bench-readme bench-pictures demo-picture site clean
+.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world bench bench-smoke bench-readme bench-pictures demo-picture site release clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
@@ -25,6 +25,7 @@ help:
 	@echo "make world   real servers and real clients, installed from the package indexes (ARGS=--core: what CI plays)"
 	@echo "make bench   what it costs, against other ways to do it (some minutes; leave the machine alone)"
 	@echo "make site    the docs as a web site, in .build/site"
+	@echo "make release VERSION=1.2.3   changelog, tag, sdist and wheel, tried in a fresh environment (ARGS=--rehearse: keep nothing)"
 	@echo "make clean   remove what the others made"
 
 demo: .venv/.installed
@@ -105,6 +106,11 @@ bench-pictures: .venv/.benched
 demo-picture: .venv/.installed
 	@$(BIN)/python tools/demo_picture.py
 
+# The last step is left to you: nothing is pushed or uploaded.
+release: .venv/.releasable
+	@$(if $(VERSION),,echo "say which: make release VERSION=1.2.3"; exit 2)
+	@$(BIN)/python tools/release.py $(VERSION) $(ARGS)
+
 clean:
 	rm -rf .venv .build .pytest_cache .ruff_cache .hypothesis src/greenroom.egg-info
 
@@ -130,6 +136,10 @@ clean:
 
 .venv/.mutable: .venv/.developed
 	$(PIP) install -c constraints.txt --group mutants
+	@touch $@
+
+.venv/.releasable: .venv/.developed
+	$(PIP) install -c constraints.txt --group release
 	@touch $@
 
 # MetaMCP is measured where npm has it, and named as not measured where not.

@@ -1,0 +1,213 @@
+"""Make a release: `make release VERSION=1.2.3`, or with `ARGS=--rehearse` everything but the last step.
+
+What is released is a commit of its own: the version is written into `protocol/version.py`, and what stands under
+*Unreleased* in CHANGELOG.md becomes the section of this version. It is made in a work tree beside this one. There sdist
+and wheel are built, both are installed into a fresh environment, and the demo is run with each. Only when all of that
+has worked does this branch move to the commit, which gets the tag. So a release that fails leaves nothing to undo.
+
+Nothing is sent anywhere: the last lines say what to push and what to upload.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+DIST: Final = Path(".build", "release")
+VERSION_FILE: Final = Path("protocol", "version.py")
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_SET_VERSION: Final = re.compile(r'^VERSION = "(.*)"$', re.MULTILINE)
+_HEADING: Final = "## [Unreleased]\n"
+
+# Builds sdist and wheel of a tree into a folder, and tries both. Returns the files.
+Make = Callable[[Path, Path, str], list[Path]]
+
+
+class Refused(Exception):
+    """There is no release; the message says why, and what to do."""
+
+
+def main() -> int:
+    """Make the release and say what is left to do. Returns 1 when it was refused or something failed."""
+    parser = argparse.ArgumentParser(prog="make release", description="Make a release.")
+    parser.add_argument("version", metavar="VERSION", help="the new version, such as 1.2.3")
+    parser.add_argument(
+        "--rehearse", action="store_true", help="do everything, and keep nothing but the files"
+    )
+    options = parser.parse_args()
+    try:
+        files = release(ROOT, options.version, build_and_try, rehearse=options.rehearse)
+    except Refused as reason:
+        print(f"no release: {reason}", file=sys.stderr)
+        return 1
+    print(*files, sep="\n")
+    if options.rehearse:
+        print(f"{options.version} could be released; nothing was committed")
+    else:
+        print(f"{options.version} is released here. Next: git push origin HEAD v{options.version}")
+        print(f"and upload what is in {DIST}.")
+    return 0
+
+
+def release(root: Path, version: str, make: Make, *, rehearse: bool = False) -> list[Path]:
+    """Release what `root` has committed. Returns the files that were built. Raises `Refused`."""
+    check(root, version)
+    with _worktree(root) as tree:
+        notes = write_version(tree, version, datetime.datetime.now(datetime.UTC).date().isoformat())
+        _git(tree, "commit", "--quiet", "--all", "--message", f"Release {version}")
+        commit = _git(tree, "rev-parse", "HEAD").strip()
+        dist = root / DIST
+        shutil.rmtree(dist, ignore_errors=True)
+        dist.mkdir(parents=True)
+        files = make(tree, dist, version)
+    if not rehearse:
+        _git(root, "merge", "--quiet", "--ff-only", commit)
+        _git(
+            root,
+            "tag",
+            "--annotate",
+            "--cleanup=verbatim",
+            f"v{version}",
+            "--message",
+            f"{version}\n\n{notes}",
+        )
+    return files
+
+
+def check(root: Path, version: str) -> None:
+    """Raises `Refused` unless `version` can be released from `root` as it is."""
+    if not _VERSION.fullmatch(version):
+        raise Refused(f"{version!r} is no version: write it as 1.2.3")
+    if changed := _git(root, "status", "--porcelain"):
+        raise Refused(
+            f"these are not committed:\n{changed.rstrip()}\nCommit them, or put them away with `git stash -u`"
+        )
+    tags = _git(root, "tag", "--list").split()
+    if f"v{version}" in tags:
+        raise Refused(f"there is a tag v{version} already: take the next version")
+    present = _version_of(root)
+    if _number(version) < _number(present) or (version == present and f"v{present}" in tags):
+        raise Refused(f"{version} is not newer than {present}")
+    if not _unreleased(_read(root / "CHANGELOG.md")).strip():
+        raise Refused("CHANGELOG.md has nothing under [Unreleased]: say there what is new")
+
+
+def write_version(root: Path, version: str, date: str) -> str:
+    """Write the version into its file and over its section of the changelog. Returns that section."""
+    file, changelog = root / VERSION_FILE, root / "CHANGELOG.md"
+    file.write_text(_SET_VERSION.sub(f'VERSION = "{version}"', _read(file)), encoding="utf-8")
+    text = _read(changelog)
+    notes = _unreleased(text)
+    changelog.write_text(
+        text.replace(_HEADING, f"{_HEADING}\n## [{version}] - {date}\n", 1), encoding="utf-8"
+    )
+    return notes.strip() + "\n"
+
+
+def _unreleased(changelog: str) -> str:
+    """What stands under the heading, up to the next one of its kind."""
+    _, found, rest = changelog.partition(_HEADING)
+    if not found:
+        raise Refused(f"CHANGELOG.md has no heading {_HEADING.strip()!r}: put it back")
+    return re.split(r"^## ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def build_and_try(tree: Path, dist: Path, version: str) -> list[Path]:
+    """Build both files from `tree`, and use each of them in a fresh environment. Raises `Refused`."""
+    _run([sys.executable, "-m", "build", "--outdir", dist, tree], "sdist and wheel could not be built")
+    files = sorted(dist.iterdir())
+    if [file.name.removeprefix(f"greenroom-{version}") for file in files] != ["-py3-none-any.whl", ".tar.gz"]:
+        raise Refused(
+            f"built were {', '.join(file.name for file in files)}, and not a wheel and an sdist of {version}"
+        )
+    with tempfile.TemporaryDirectory(prefix="greenroom-release-") as folder:
+        home = Path(folder, "environment")
+        venv.create(home, with_pip=False, symlinks=True)
+        python = home / "bin" / "python"
+        pip = (
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "--quiet",
+            "--python",
+            python,
+            "install",
+        )
+        for file in files:
+            options = ("--constraint", tree / "constraints.txt", "--force-reinstall")
+            _run(
+                [*pip, *options, *(() if file is files[0] else ("--no-deps",)), file],
+                f"{file.name} cannot be installed",
+            )
+            _use(python, version, Path(folder), file.name)
+    return files
+
+
+def _use(python: Path, version: str, folder: Path, name: str) -> None:
+    """As its user does, far from this tree."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": ""}
+    said = _run([python, "-m", "greenroom", "--version"], f"{name} does not start", folder, environment)
+    if version not in said.split():
+        raise Refused(f"{name} says that it is {said.strip()!r}, and not {version}")
+    _run([python.with_name("greenroom"), "demo"], f"the demo of {name} failed", folder, environment)
+
+
+@contextmanager
+def _worktree(root: Path) -> Generator[Path]:
+    """A work tree of what is committed, for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="greenroom-release-") as folder:
+        tree = Path(folder, "tree")
+        _git(root, "worktree", "add", "--quiet", "--detach", str(tree), "HEAD")
+        try:
+            yield tree
+        finally:
+            _git(root, "worktree", "remove", "--force", str(tree))
+
+
+def _version_of(root: Path) -> str:
+    found = _SET_VERSION.search(_read(root / VERSION_FILE))
+    if found is None:
+        raise Refused(f'{VERSION_FILE} has no line VERSION = "…"')
+    return found[1]
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _git(folder: Path, *words: str) -> str:
+    return _run(["git", *words], f"git {words[0]} failed", folder)
+
+
+def _run(
+    command: list[str | Path],
+    failed: str,
+    folder: Path | None = None,
+    environment: dict[str, str] | None = None,
+) -> str:
+    """What it prints. Raises `Refused`, with what it said, when it fails."""
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
+    if done.returncode:
+        raise Refused(f"{failed}:\n{(done.stdout + done.stderr).strip()}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
