@@ -8,13 +8,12 @@ failure the file is the old one or unreadable. Everything here blocks; call it f
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from .._own_files import NotOurs, open_own, read_own
+from .._own_files import NotOurs, open_own, read_own, replacing
 from ..protocol import bounds
 
 LOCK_TIMEOUT: Final = 5.0
@@ -49,15 +48,8 @@ class LockedFile:
     def replace(self, data: bytes) -> None:
         """Replace the file in one step, readable for its owner only. Only under the lock."""
         self._sweep()
-        descriptor, temporary = tempfile.mkstemp(".tmp", f".{self.path.name}.", self.path.parent)  # mode 0600
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(data)
-            os.replace(temporary, self.path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        with replacing(self.path) as file:
+            file.write(data)
 
     def set_aside(self) -> str:
         """Move a broken file out of the way. Returns its new name. Only under the lock."""

@@ -13,7 +13,6 @@ once, one of the changes may be lost; the loser's file is asked about again.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any, Final
 
 import attrs
 
-from .._own_files import make_folder, open_own, read_own
+from .._own_files import make_folder, read_own, replacing
 from ..protocol.config_parse import Layer, digest, is_object, merge, what_matters
 from ..protocol.errors import UNTRUSTED, Problem
 from .self_reference import servers_of_itself
@@ -158,11 +157,5 @@ class Agreements:
 
     def _write(self, known: Mapping[str, Any]) -> None:
         make_folder(self.path.parent)
-        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        try:
-            with open(open_own(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as file:
-                json.dump({"version": _VERSION, "trusted": known}, file, indent=2)
-            os.replace(fresh, self.path)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
+        with replacing(self.path) as file:
+            file.write(json.dumps({"version": _VERSION, "trusted": known}, indent=2).encode())

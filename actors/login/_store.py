@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -25,7 +24,7 @@ from typing import Any, Final
 
 import attrs
 
-from ..._own_files import make_own_folder, read_own
+from ..._own_files import make_own_folder, read_own, replacing
 from ._pi import SERVICE, pi_entry, pi_file, pi_login, pi_login_in
 from ._record import SECRETS, Login, LoginFailed, from_json, login_of, to_json
 
@@ -130,17 +129,10 @@ class LoginStore:
             raise LoginFailed(f"logins cannot be kept in {self.folder}: {error.strerror or error}") from None
 
     def _write(self, path: Path, data: bytes) -> None:
-        descriptor, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())  # the authorization server may not accept the older one any more
-            os.replace(name, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+        with replacing(path) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # the authorization server may not accept the older one any more
 
     # -- pi's --
 

@@ -94,15 +94,19 @@ def table(details: Mapping[str, Any], most: int = 60) -> list[tuple[str, ...]]:
 
 def plain(rows: Sequence[Sequence[str]]) -> list[str]:
     """The table as lines for a pipe or a file."""
-    widths = [max(len(row[place]) for row in (HEAD, *rows)) for place in range(len(HEAD))]
-    cells = [
-        [
+    return _aligned((HEAD, *rows))
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row, whose cells stand below those of the first, the header."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
             text.rjust(width) if head in _RIGHT else text.ljust(width)
-            for head, text, width in zip(HEAD, row, widths, strict=True)
-        ]
-        for row in (HEAD, *rows)
+            for head, text, width in zip(rows[0], row, widths, strict=True)
+        ).rstrip()
+        for row in rows
     ]
-    return ["  ".join(row).rstrip() for row in cells]
 
 
 def summary(details: Mapping[str, Any]) -> str:
@@ -241,16 +245,10 @@ def _lines(details: Mapping[str, Any], width: int) -> list[tuple[str, str]]:
     """The table for a window so wide, each line with its style. Below a server stands why it waits or failed."""
     rows = table(details, most=2_000)
     shown = len(HEAD) - 1 if width >= _WIDE else HEAD.index("memory")
-    heads = [row[:shown] for row in (HEAD, *rows)]
-    widths = [max(len(row[place]) for row in heads) for place in range(shown)]
     lines: list[tuple[str, str]] = []
-    for row, cells in zip((HEAD, *rows), heads, strict=True):
-        padded = (
-            text.rjust(wide) if head in _RIGHT else text.ljust(wide)
-            for head, text, wide in zip(HEAD, cells, widths, strict=False)
-        )
+    for row, line in zip((HEAD, *rows), _aligned([row[:shown] for row in (HEAD, *rows)]), strict=True):
         style = _COLOURS.get(row[1], "")
-        lines.append(("  ".join(padded).rstrip(), style))
+        lines.append((line, style))
         if row is not HEAD and row[-1]:
             lines += [(line, style) for line in wrap(f"    {row[-1]}", width)]
     return lines

@@ -4,6 +4,10 @@ They are fetched when the door opens, then every ten minutes, and when a token n
 issuer may sign with a new key at any moment. Anybody can make up such a token, so that is done at most once a minute,
 by one request for all who wait. When they cannot be fetched, those that are known go on counting for a day.
 
+PyJWT's own client of such keys is not used. Its `timeout` is not one for the whole answer, which it reads without a
+bound and under a lock for which whoever has a known key waits as well. While the issuer is down, every made-up token
+makes it ask again. It takes a key with its private part, and none without an id.
+
 Where they are is configured, or said by the issuer's metadata (RFC 8414, OpenID Connect Discovery).
 """
 

@@ -14,14 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
-from ..._own_files import make_own_folder, read_own, read_regular
+from ..._own_files import make_own_folder, read_own, read_regular, replacing
 from ...protocol.errors import GreenroomError
 
 _LARGEST: Final = 64 * 1024 * 1024  # bytes
@@ -67,19 +66,12 @@ def replace(path: Path, before: bytes | None, after: bytes | None) -> None:
         real.unlink(missing_ok=True)
         return
     real.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{real.name}.", dir=real.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(after)
-            file.flush()
-            os.fsync(descriptor)
-        _copy_rights(real, name)
+    with replacing(real) as file:
+        file.write(after)
+        file.flush()
+        os.fsync(file.fileno())
+        _copy_rights(real, file.name)
         _check(path, before)
-        os.replace(name, real)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def change(path: Path, before: bytes | None, after: bytes, state: Path) -> Backup:

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 OURS_ALONE: Final = 0o077  # the rights that others must not have on a private folder
 WRITABLE: Final = 0o022  # the rights of others to write
@@ -103,6 +103,23 @@ def _check(path: str, found: os.stat_result, *, is_read: bool, is_named: bool) -
         raise NotOurs(path, "it belongs to another user: remove it, or choose another place")
     if is_read and kind & WRITABLE:
         raise NotOurs(path, "others may write to it: remove it, or forbid that (chmod go-w)")
+
+
+@contextmanager
+def replacing(path: Path) -> Generator[IO[bytes]]:
+    """A new file (0600) beside `path`, to be written in the block, and then put in the place of `path` in one step. If
+    the block raises, `path` stays as it was."""
+    from tempfile import NamedTemporaryFile  # whoever only reads starts without it
+
+    with NamedTemporaryFile(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent, delete=False) as file:
+        try:
+            yield file
+            file.close()
+            os.replace(file.name, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(file.name)
+            raise
 
 
 # ---- folders ---------------------------------------------------------------------------------------------------------
