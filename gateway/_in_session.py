@@ -101,5 +101,8 @@ class InSession:
         if self._session.own_entry(row.server) is None:
             return row
         counts, faults = self.index.counts(row.server), self.index.faults(row.server)
-        count, changed = (None, ()) if counts is None else (counts.callable, counts.changed)
-        return attrs.evolve(row, tool_count=count, changed=changed, faults=faults)
+        if counts is None:
+            return attrs.evolve(row, tool_count=None, changed=(), hidden=(), faults=faults)
+        return attrs.evolve(
+            row, tool_count=counts.callable, changed=counts.changed, hidden=counts.hidden, faults=faults
+        )

@@ -22,7 +22,7 @@ from .overrides import ToolOverride, overrides_of
 from .pinning import notice
 from .plain_text import unhidden
 from .slices import Pace, Slices, finish
-from .unhiding import hidden_in, unhidden_record
+from .unhiding import hidden_in, hidden_instructions, unhidden_record
 
 
 @attrs.frozen
@@ -92,6 +92,7 @@ class Part:
     _prompts: ServerNames | None = attrs.field(default=None, init=False)
     _misfits: Mapping[tuple[str, str], Fitted] | None = attrs.field(default=None, init=False)
     _faults: tuple[str, ...] | None = attrs.field(default=None, init=False)
+    _hidden_places: tuple[str, ...] = attrs.field(default=(), init=False)  # found with the misfits
 
     def unless(self, other: Part | None) -> Part:
         """`other`, with all that it has already computed, if it has the same content; else this part."""
@@ -172,6 +173,7 @@ class Part:
         if self._misfits is not None:
             return self._misfits
         found: dict[tuple[str, str], Fitted | None] = {}
+        hidden: list[str] = []
         shown: set[str] | None = None
         if self.naming.only is not None:  # nobody who sees only these may learn of others
             shown = {target.original for target in (yield from self.reading(pace)).targets}
@@ -186,8 +188,11 @@ class Part:
                 if who not in found:  # an item that is listed twice counts once
                     override, shown_record = self._override(kind, who[1]), unhidden_record(record)[0]
                     found[who] = fit(kind, shown_record if override is None else override.shown(shown_record))
+                    if kind in _PLACES and shown_record is not record and (odd := hidden_in(record)):
+                        hidden.append(f'{kind} "{unhidden(who[1])}": {odd}')
                 if pace.due():
                     yield
+        self._hidden_places = tuple(hidden)
         self._misfits = {who: fitted for who, fitted in found.items() if fitted is not None}
         tasks = list(self._misfit_overrides())
         for target in (yield from self.reading(pace)).targets:
@@ -242,9 +247,15 @@ class Part:
         )
 
     def _hidden(self) -> Iterator[str]:
+        """The items with hidden characters, and which: also resources that are offered as no tool, templates, and what
+        the server says about itself."""
+        if found := self.entry and hidden_instructions(self.entry.instructions):
+            yield f"instructions: {found}"
         for target in (*self.tools.targets, *self.prompts.targets):
-            if target.hidden:
+            if target.hidden and target.kind != "resource":
                 yield f'{target.kind} "{unhidden(target.original)}": {target.hidden}'
+        _ = self.misfits
+        yield from self._hidden_places
 
     def _read(self, kind: Kind, field: str) -> Iterator[tuple[Proposal, Target]]:
         """Every usable record with its first proposal. A record without a name cannot be called and is skipped."""
@@ -315,6 +326,7 @@ _LISTED: Final = {
 }
 
 
+_PLACES: Final = ("resource", "template")
 _AS_TASK: Final = 'tool "{}": it runs only as a task, and tasks are not supported (calls are refused)'
 
 

@@ -12,7 +12,7 @@ written, and there cattrs is worth it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -75,6 +75,7 @@ class ServerStatus:
         return self.state is State.CONNECTED
 
 
+_ITEMS: Final = 3  # with hidden characters, that are named in a line
 _UNITS: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 
 
@@ -105,6 +106,12 @@ def wait_in_words(waiting_for: str | None, waiting: float | None, retry_in: floa
         case place:
             said = [f"waiting for {place}{since}"]
     return ", ".join([*said, *(() if retry_in is None else (next_try(retry_in),))])
+
+
+def hidden_in_words(items: Sequence[str]) -> str:
+    """The items with hidden characters: the first ones, and how many more there are."""
+    more = len(items) - _ITEMS
+    return "; ".join(items[:_ITEMS]) + (f"; and {more} more" if more > 0 else "")
 
 
 # ---- as JSON ---------------------------------------------------------------------------------------------------------

@@ -83,6 +83,11 @@ def hidden_in(record: Raw) -> str:
     return ", ".join(words)
 
 
+def hidden_instructions(said: str | None) -> str:
+    """The same for what a server says about itself."""
+    return hidden_in({"text": said}) if said else ""
+
+
 def _many(count: Counter[str]) -> str:
     said = [
         f"U+{ord(each):04X}{f' ({number} times)' if number > 1 else ''}"

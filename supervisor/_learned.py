@@ -68,7 +68,7 @@ def entry_of(
         resources=_known(listing.resources, "resources", handshake),
         templates=_known(listing.templates, "resources", handshake),
         prompts=_known(listing.prompts, "prompts", handshake),
-        instructions=None if handshake.instructions is None else unhidden(handshake.instructions),
+        instructions=handshake.instructions,
         server_info=handshake.server_info,
         capabilities=handshake.capabilities,
         protocol_version=record_of(actor).server.era_hint,

@@ -62,7 +62,6 @@ from ..protocol.lifecycle import Cause, Ending, Reason
 from ..protocol.search_forms import SearchForms
 from ..protocol.secrets import KnownSecrets, of_environment
 from ..protocol.slices import Pace, Slices
-from ..protocol.unhiding import hidden_in
 from ._callbacks import Callbacks
 from ._closing import Closing
 from ._connectors import Connectors
@@ -406,8 +405,6 @@ class Runtime:
         name = actor.address.server
         for problem in listing.problems:
             actor.note(NoteCode.UNREAD, problem)
-        if found := hidden_in({"instructions": handshake.instructions or ""}):
-            actor.note(NoteCode.HIDDEN_CHARACTERS, f"hidden characters, which nobody is shown: {found}")
         known, session = self.router.entry(name), actor.address.session
         entry = entry_of(actor, self._hashes.get(name, ""), handshake, listing, revision)
         is_private = bool(session_variables(actor.definition))

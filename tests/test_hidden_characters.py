@@ -77,4 +77,35 @@ def test_status_doctor_describe_and_the_log_name_server_tool_and_characters(tmp_
             assert "sly" in text, where
             assert "say" in text, where
             assert "plain" not in text or "describe" not in where, where
-    assert "instructions" in told["log"], "they are hidden nowhere else"
+        assert "instructions" in text or "describe" in where or where == "other", where
+
+
+def test_those_of_instructions_resources_and_templates_are_named_where_these_are_shown(
+    tmp_path: Path,
+) -> None:
+    entry = lister(
+        tmp_path,
+        "s",
+        tools=[tool("plain")],
+        resources=[{"uri": "user://a", "name": "a\u2060"}],
+        templates=[{"uriTemplate": "user://{b}", "name": "b", "description": "x\u200d"}],
+        contents={},
+        instructions="be\u200bkind",
+    )
+    with serve(tmp_path, {"sly": {**entry, "exposeResources": False}}) as gateway:
+        gateway.greet()
+        gateway.mcp(connect="sly")
+        status = gateway.mcp()
+        shown = [gateway.mcp(instructions="sly"), gateway.mcp(server="sly")]
+        assert gateway.end() == 0
+    (row,) = status["_meta"]["greenroom/details"]["servers"]
+    assert [each.partition(":")[0] for each in row["hidden"]] == [
+        "instructions", 'resource "user', 'template "user',
+    ]  # fmt: skip
+    for said, which in zip(row["hidden"], ("U+200B", "U+2060", "U+200D"), strict=True):
+        assert which in said
+        assert which in status["content"][0]["text"]
+    for answer in shown:
+        assert "U+200B" in answer["content"][0]["text"]
+        assert "bekind" in answer["content"][0]["text"]
+        assert "\u200b" not in json.dumps(answer, ensure_ascii=False)

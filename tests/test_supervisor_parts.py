@@ -657,7 +657,7 @@ def test_a_list_that_failed_is_unknown_and_one_of_a_server_without_it_is_empty(
     assert {"tools": entry.tools, "resources": entry.resources, "prompts": entry.prompts} == expected
     assert entry.templates == expected["resources"]
     assert (entry.server, entry.definition_hash, entry.revision) == ("a", "hash", 7)
-    assert (entry.instructions, entry.server_info) == ("be kind", {"name": "s"})
+    assert (entry.instructions, entry.server_info) == ("be\u200b kind", {"name": "s"})
     assert entry.capabilities == {capability: {}}
     assert entry.protocol_version == "2025-06-18", "what it chose freely, and not what it was held to"
     assert entry.problems == tuple(f"cut {number}" for number in range(20)), "each once, and not all"

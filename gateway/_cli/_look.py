@@ -14,7 +14,7 @@ import click
 
 from ...protocol.pinning import changed_in_words
 from ...protocol.plain_text import counted, one_line
-from ...protocol.status import about, wait_in_words
+from ...protocol.status import about, hidden_in_words, wait_in_words
 from .._marks import details_of
 from . import _tables
 from ._common import Source, common_options, open_source, say, show, show_result, text_of
@@ -249,7 +249,7 @@ def _notes(server: Mapping[str, Any]) -> str:
         notes.append(f"quarantined: {server['quarantined']}")
     notes += [str(server[key]) for key in ("down", "failure") if server.get(key)]
     if hidden := server.get("hidden"):
-        notes.append(f"hidden characters in {hidden[0]}{_and_more(hidden)}")
+        notes.append(f"hidden characters in {hidden_in_words(hidden)}")
     if server["faults"]:
         notes.append(f"clients would refuse {server['faults'][0]}{_and_more(server['faults'])}")
     return one_line("; ".join(notes))

@@ -263,6 +263,11 @@ class Tool(TypedDict):
     outputSchema: NotRequired[
         Annotated[Object, Says("the JSON Schema of its structured result", when="the server says it")]
     ]
+    changed: NotRequired[
+        Annotated[
+            list[str], Says("the parts that its owner has not accepted", when="it cannot be called for that")
+        ]
+    ]
     hidden: NotRequired[
         Annotated[str, Says("which characters that nobody sees were taken out", when="there were any")]
     ]

@@ -15,11 +15,11 @@ import attrs
 
 from ...protocol.lifecycle import State
 from ...protocol.pinning import changed_in_words
-from ...protocol.plain_text import counted
+from ...protocol.plain_text import counted, unhidden
 from ...protocol.schema_text import parameters_text
 from ...protocol.slices import Pace, Slices
-from ...protocol.status import about
-from ...protocol.unhiding import unhidden_value
+from ...protocol.status import about, hidden_in_words
+from ...protocol.unhiding import hidden_instructions, unhidden_value
 from ._answer import Answer
 from ._hints import Hints
 from ._pages import Bounds
@@ -174,10 +174,6 @@ def _counted(row: ServerStatus) -> str:
     )
 
 
-def hidden_in_words(hidden: Sequence[str]) -> str:
-    return hidden[0] + (f", and {len(hidden) - 1} more" if len(hidden) > 1 else "")
-
-
 def _brief(problem: str) -> str:
     return cut(" ".join(problem.split()), PREVIEW)
 
@@ -236,10 +232,15 @@ def server_list(
 def _preview(server: str, entry: ServerEntry | None, hints: Hints) -> list[str]:
     if entry is None or not entry.instructions:
         return []
-    whole = entry.instructions.strip()
+    whole = unhidden(entry.instructions).strip()
     preview = cut(whole, PREVIEW)
     more = [] if preview == whole else [f"({hints.instructions.format(server=server)})"]
-    return ["", "Server instructions:", preview, *more]
+    return ["", "Server instructions:", preview, *more, *_hidden_from(entry)]
+
+
+def _hidden_from(entry: ServerEntry) -> list[str]:
+    found = hidden_instructions(entry.instructions)
+    return [f"Hidden characters, which are not shown: {found}"] if found else []
 
 
 def instructions(server: str, entry: ServerEntry | None, hints: Hints) -> Answer:
@@ -252,7 +253,10 @@ def instructions(server: str, entry: ServerEntry | None, hints: Hints) -> Answer
         return Answer.of(
             f'Server "{server}" does not provide instructions.', **details, error="no_instructions"
         )
-    text = f"{server} instructions:\n\n{entry.instructions}"
+    hidden = _hidden_from(entry)
+    text = "\n\n".join([f"{server} instructions:", *hidden, entry.instructions])
+    if hidden:
+        details["hidden"] = hidden_instructions(entry.instructions)
     return Answer.of(text, **details, instructions=entry.instructions)
 
 

@@ -24,6 +24,7 @@ from ...protocol.config import ServerDefinition
 from ...protocol.config_parse import place, secrets_of
 from ...protocol.errors import DISABLED, NO_EFFECT_HERE, UNTRUSTED, GreenroomError
 from ...protocol.interpolate import session_variables
+from ...protocol.status import hidden_in_words
 from ._finding import Finding, Setup, Severity
 from ._running import DIALS_FOR, FAILED, gateways, of_start, sockets
 
@@ -224,13 +225,8 @@ def _names(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.NOTE, "names", server.name, what, mend)
         tools = setup.catalogue.index.tools(server.name)
         counts = setup.catalogue.index.counts(server.name)
-        for hidden in counts.hidden[:1] if counts is not None else ():
-            others = (
-                f", and {len(counts.hidden) - 1} more"
-                if counts is not None and len(counts.hidden) > 1
-                else ""
-            )
-            what = f"characters that nobody sees: {hidden}{others}"
+        if counts is not None and counts.hidden:
+            what = f"characters that nobody sees: {hidden_in_words(counts.hidden)}"
             mend = "nobody is shown them here; ask the server's author what they are for"
             yield Finding(Severity.WARNING, "hidden", server.name, what, mend)
         if counts is not None and counts.changed:

@@ -2,9 +2,9 @@
 
 FILE is JSON. `tools`: the records. `results`: name -> the result of a call (a text, if the name is not there).
 `echoes`: a call is answered with its arguments. `instructions`. `capabilities`: further ones. `contents`: URI -> what
-is read there, and `resources`: the records. The tool `client` answers with what the server was told of its client.
-`pages`: how many pages the list of tools has, each
-with the same tools; `"same"`: endless pages with one cursor; `"endless"`: endless pages with new cursors. `many`: the
+is read there, and `resources` and `templates`: the records. The tool `client` answers with what the server was told of
+its client. `pages`: how many pages the list of tools has, each with the same tools; `"same"`: endless pages with one
+cursor; `"endless"`: endless pages with new cursors. `many`: the
 number of further small tools. `nested`: the depth of the schema of one more tool.
 """
 
@@ -50,6 +50,8 @@ def _answer(what: dict[str, Any], method: str, params: dict[str, Any]) -> dict[s
         return {"protocolVersion": "2025-11-25", "capabilities": has, "serverInfo": info, **more}
     if method == "resources/list":
         return {"resources": what.get("resources", [])}
+    if method == "resources/templates/list" and "templates" in what:
+        return {"resourceTemplates": what["templates"]}
     if method == "resources/read" and params["uri"] in what["contents"]:
         return {"contents": [what["contents"][params["uri"]]]}
     if method == "tools/call" and params["name"] == "client":
