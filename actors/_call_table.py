@@ -189,7 +189,7 @@ class CallTable:
         return self.actor.peer.protocol_version if self.actor.peer is not None else None
 
     def exchange_sent(self, call: Call) -> None:
-        """The first byte was accepted: the call's own clock starts (DESIGN, Calls)."""
+        """The first byte was accepted: the call's own clock starts."""
         context, alarm = self.context, self.actor.alarm
         now, settings = context.backend.now(), context.settings
         timeout, total = call.timeout, settings.call_total_timeout

@@ -1,7 +1,7 @@
 """Health: is a silent server still there?
 
-Rules (DESIGN, Policies). Any byte from the server is proof, so a busy server is never asked. A server that has
-been silent for one interval is asked (`ping`, or `server/discover` in the era that has no ping). Any answer is
+Rules (why: `docs/decisions/health.md`). Any byte from the server is proof, so a busy server is never asked. A server
+that has been silent for one interval is asked (`ping`, or `server/discover` in the era that has no ping). Any answer is
 proof, even an error. Slow is not dead: when nothing comes within the next interval, that is a suspicion, and the
 server is asked again. Only a second miss is a loss. While calls are in flight nothing is asked: the server may be
 busy with them and silent, and calls have their own clocks.

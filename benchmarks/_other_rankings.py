@@ -25,7 +25,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def by_points(targets: Sequence[Target]) -> Rank:
-    """Fixed points for a whole query, a word, its beginning and its part, in four fields (FEATURES F14): 14, 9 and 6
+    """Fixed points for a whole query, a word, its beginning and its part, in four fields: 14, 9 and 6
     times a field's weight for the query, 4, 2 and 1 times for a word, and something for the share of words found."""
     documents: list[tuple[str, list[_Field]]] = []
     for target in targets:

@@ -72,7 +72,7 @@ class Target:
 
     @cached_property
     def is_harmless(self) -> bool:
-        """Whether the tool says of itself that running it twice does no harm (DESIGN, Calls)."""
+        """Whether the tool says of itself that running it twice does no harm."""
         if self.kind != "tool":
             return True
         hints = self.record.get("annotations")

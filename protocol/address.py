@@ -1,7 +1,7 @@
 """Addresses: who an actor is.
 
 The isolation key is part of the identity, so nothing can ever be shared across it by accident: two sessions of
-one server are two addresses, two mailboxes, two processes (DESIGN, Words).
+one server are two addresses, two mailboxes, two processes (`docs/decisions/isolation.md`).
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def _queue_timeout(settings: Settings) -> float:
 
 @attrs.frozen
 class Settings:
-    """Numbers for the whole room, in seconds unless a comment says otherwise. All can be set (DESIGN, Policies)."""
+    """Numbers for the whole room, in seconds unless a comment says otherwise. All can be set."""
 
     tool_prefix: PrefixMode = PrefixMode.SERVER
     name_limit: int = 64  # characters of a name as a model gets it, with `client_prefix`

@@ -160,7 +160,7 @@ def merge(
 
 def fit_keep_alive(config: Config) -> Config:
     """Leave at least one slot of the pool to the other servers: keep-alive servers beyond that run lazy, with a
-    warning (DESIGN, Policies: pool). The first ones in the configuration stay keep-alive."""
+    warning. The first ones in the configuration stay keep-alive."""
     kept = [
         name
         for name, one in config.servers.items()

@@ -1,6 +1,6 @@
 """The gate: backoff and circuit breaker of one server, in one pure object.
 
-Rules (DESIGN, Policies):
+Rules (why: `docs/decisions/circuit-breaker.md`):
 
 * It counts connect failures, deaths, and timeouts of calls if nothing at all was heard meanwhile. It does not
   count error answers, a 401, Busy, Drained or a wait for a slot.

@@ -3,7 +3,7 @@
 `decide` reads a `Snapshot` (which connections are live, idle since when, ending, overdue; who waits since when; the
 limits; the time) and answers with grants and evictions. It remembers nothing, so it cannot forget or miss an update.
 
-Rules (DESIGN, Policies):
+Rules (why: `docs/decisions/pool.md`):
 
 * A slot is held from the grant until nothing of the process tree is left. A child that is being stopped still counts.
 * If no slot is free, servers wait: first come, first served. A server that is only visited waits behind those that are

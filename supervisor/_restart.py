@@ -1,7 +1,7 @@
 """What follows an ending: one table, and the restart intensity.
 
-`AFTERMATH` is DESIGN's table (cause x lifecycle) as data; `after` refines its rows of `lost` and of a
-bug of ours by the restart policy. If the row says so, queued calls fail with the error of the ending;
+`AFTERMATH` is the table of `docs/decisions/restarts.md` (cause x lifecycle) as data; `after` refines its rows of `lost`
+and of a bug of ours by the restart policy. If the row says so, queued calls fail with the error of the ending;
 otherwise they wait for the next incarnation.
 
 Restart intensity is OTP's rule, for each server. The times of starts after `lost` or `failed` are kept, as

@@ -87,7 +87,7 @@ class Root:
                 yield
 
     def redefine(self, definition: ServerDefinition, *, same_process: bool) -> None:
-        """Give an existing server another definition (DESIGN, Policies: reload). `same_process`: only its
+        """Give an existing server another definition. `same_process`: only its
         policy has changed, and applies at once. Otherwise its incarnations drain, and the next ones use the
         new definition."""
         record = self.define(definition)
@@ -196,7 +196,7 @@ class Root:
         return self.actors.get(address) or self.actor_at(address)
 
     def address(self, server: str, session: str | None) -> Address:
-        """The address for a call to `server` in this session, or in none (DESIGN, Policies: isolation).
+        """The address for a call to `server` in this session, or in none (`docs/decisions/isolation.md`).
 
         Raises `UnknownServer`, `SessionNeeded` for a server that is isolated per session, and
         `CredentialNeeded` when the session does not give what the server is started with.

@@ -1,4 +1,5 @@
-"""A model of a gate, as seen from outside. It is written from the words of DESIGN, not from the code.
+"""A model of a gate, as seen from outside. It is written from `docs/decisions/circuit-breaker.md`, not from the
+code.
 
 Two things cannot be seen from outside: the random jitter, and whether anything else was heard of the server while a
 call timed out. So each figure is a pair of bounds. `must_be_shut` is true when the gate is certainly shut,

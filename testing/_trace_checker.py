@@ -2,8 +2,9 @@
 
 It reads each event as it is emitted. The laws about transitions and about who comes first are here. What is known of
 each address and gate is in `_lives`, the laws about calls are in `_call_laws`, and `_reasons` tells whether an ending
-had a reason. When the rules of DESIGN do not allow an event, it notes a violation, in words; the driver of the room
-reads the violations after each step. It never raises inside the step that emits, for that would change what it watches.
+had a reason. When the rules (`docs/decisions`) do not allow an event, it notes a violation, in words; the driver of the
+room reads the violations after each step. It never raises inside the step that emits, for that would change what it
+watches.
 
 A `GroundTruth` tells whether an ending had a reason: it is the part that hurts the servers, so it knows what was done.
 """

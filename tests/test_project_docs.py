@@ -122,6 +122,14 @@ def test_names_of_rows_that_only_we_know_are_found(copy: Path, line: str) -> Non
     assert ["docs/cli.md" in found for found in docs.ids(copy)] == [True]
 
 
+@pytest.mark.parametrize("named", ["docs/afterlife.md", "DES" + "IGN, Policies"])
+def test_a_document_that_is_not_there_is_found(copy: Path, named: str) -> None:
+    (copy / "room.py").write_text(f'"""A room ({named})."""\n')
+    subprocess.run(["git", "add", "room.py"], cwd=copy, check=True)
+
+    assert list(docs.named_documents(copy)) == [f"room.py:1: there is no {named.partition(',')[0]}"]
+
+
 def test_a_lock_file_is_found(copy: Path) -> None:
     (copy / "uv.lock").write_text("")
     subprocess.run(["git", "add", "uv.lock"], cwd=copy, check=True)

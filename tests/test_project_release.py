@@ -1,6 +1,6 @@
 """A release in a repository of its own, and what keeps it from being one; and the hooks before a commit.
 
-Building and trying what was built is played here. CI does it in earnest: `make release VERSION=999.0.0 ARGS=--rehearse`.
+Building and trying what was built is played here. CI does it in earnest (`make release`, with `--rehearse`).
 """
 
 from __future__ import annotations

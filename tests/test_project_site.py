@@ -15,7 +15,8 @@ MKDOCS = (sys.executable, "-m", "mkdocs", "build")
 MOVED = """
 import sys
 from tools.site import moved
-print(moved(sys.argv[1], sys.argv[2], {"docs/cli.md", "docs/a.svg", "README.md", "SECURITY.md"}), end="")
+there = {"docs/cli.md", "docs/deep/b.md", "docs/a.svg", "README.md", "SECURITY.md"}
+print(moved(sys.argv[1], sys.argv[2], there), end="")
 """
 
 
@@ -32,6 +33,12 @@ print(moved(sys.argv[1], sys.argv[2], {"docs/cli.md", "docs/a.svg", "README.md",
             "docs",
             "[here](#there) [far](https://example.com/x.md)",
         ),
+        (
+            "[a](../cli.md#x) [b](b.md) [c](../../README.md)",
+            "docs/deep",
+            "[a](../cli.md#x) [b](b.md) [c](../readme.md)",
+        ),
+        ("[a](deep/b.md)", "docs", "[a](deep/b.md)"),
         ("![a picture](a.svg) ![b](b.svg)", "docs", "![a picture](a.svg) ![b](b.svg)"),
         ("![a picture](docs/a.svg)", "", "![a picture](a.svg)"),
         ("```\n[x](docs/cli.md)\n```\n[x](docs/cli.md)", "", "```\n[x](docs/cli.md)\n```\n[x](cli.md)"),
@@ -45,8 +52,13 @@ def test_links_lead_to_pages_of_the_site(text: str, folder: str, expected: str) 
 
 def test_every_page_is_in_it_and_it_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     subprocess.run([*MKDOCS, "--site-dir", tmp_path / "site"], cwd=ROOT, check=True, timeout=60)
-    pages = {page.stem: page.read_text(encoding="utf-8") for page in tmp_path.glob("site/*.html")}
-    ours = {page.stem for page in (ROOT / "docs").glob("*.md")}
+    pages = {
+        page.relative_to(tmp_path / "site").with_suffix("").as_posix(): page.read_text(encoding="utf-8")
+        for page in tmp_path.glob("site/**/*.html")
+    }
+    ours = {
+        page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in (ROOT / "docs").glob("**/*.md")
+    }
     assert pages.keys() == ours | {"404", "readme", "security", "contributing", "changelog"}
     for name, page in pages.items():
         loaded = re.findall(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="((?:https?:)?//[^"]*)"', page)

@@ -1,4 +1,4 @@
-"""What follows an ending: DESIGN's table, cell by cell, and the restart intensity."""
+"""What follows an ending: the table, cell by cell, and the restart intensity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A room's servers from outside: every row of DESIGN's table, idling, the gate, start permits, connect and drain."""
+"""A room's servers from outside: the table of endings, idling, the gate, start permits, connect and drain."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@
   are made from the words of fault scripts.
 * `docs/dependencies.md` has one line for each dependency of `pyproject.toml`, and no other.
 * Pages for users name no row of a table that is ours alone (`F13`, `B7`, `T05`).
+* Code and pages name only documents that are there (`docs/….md`).
 * Relative links in our pages lead to existing files.
 * No tracked file names a path of one machine or the host of a package index, and none is a lock file full of addresses.
 """
@@ -27,8 +28,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:work|root|home/\w+|Users/\w+)/")
 INDEX_HOST = re.compile(r"pypi\.org|pythonhosted\.org|registry\.npmjs\.org|conda\.anaconda\.org")
+DOCUMENT = re.compile(r"\bdocs/[\w/-]+\.(?:md|svg)\b|\b(?:DESIGN|FEATURES)\b(?!\.md)")
 ROW_ID = re.compile(r"\b[FBT]\d{1,2}\b")
 LOCK_FILE = re.compile(r"(^|/)(uv\.lock|poetry\.lock|pdm\.lock|package-lock\.json|pylock[^/]*\.toml)$")
+# These have the names of documents as examples.
+QUOTING = ("tools/docs.py", "tests/test_project_docs.py", "tests/test_project_site.py")
 # Examples of bad input, and what others wrote, may look like the path of somebody.
 MAY_BE_ANYWHERE = ("tests/", "tools/", "benchmarks/data/")
 
@@ -105,6 +109,18 @@ def ids(root: Path) -> Iterator[str]:
                 yield f"{page.relative_to(root)}:{number}: {found[0]} means nothing to a reader; say it in words"
 
 
+def named_documents(root: Path) -> Iterator[str]:
+    """A docstring that names a page of the docs names one that exists."""
+    listing = subprocess.run(
+        ["git", "ls-files", "*.py"], cwd=root, capture_output=True, text=True, check=True
+    )
+    for name in listing.stdout.splitlines():
+        for number, line in enumerate(_text(root / name).splitlines() if (root / name).is_file() else (), 1):
+            for document in DOCUMENT.findall(line):
+                if name not in QUOTING and not (root / document).exists():
+                    yield f"{name}:{number}: there is no {document}"
+
+
 def tracked_files(root: Path) -> Iterator[str]:
     """No tracked file names a path of one machine or the host of an index, and none is a lock file."""
     listing = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
@@ -132,6 +148,7 @@ CHECKS: tuple[Callable[[Path], Iterable[str]], ...] = (
     dependencies,
     links,
     ids,
+    named_documents,
     tracked_files,
 )
 

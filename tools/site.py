@@ -36,7 +36,11 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: object) -> str:
-    return markdown if page.file.src_uri in PAGES.values() else moved(markdown, "docs", _has(files))
+    return (
+        markdown
+        if page.file.src_uri in PAGES.values()
+        else moved(markdown, posixpath.dirname(f"docs/{page.file.src_uri}"), _has(files))
+    )
 
 
 def _has(files: Any) -> set[str]:
@@ -59,4 +63,7 @@ def _link(link: re.Match[str], folder: str, there: set[str]) -> str:
     path = posixpath.normpath(posixpath.join(folder, path))
     if path not in there:
         return link[0] if image else words
-    return f"{image}[{words}]({PAGES.get(path) or path.removeprefix('docs/')}{hash_}{anchor})"
+    page = posixpath.relpath(
+        PAGES.get(path) or path.removeprefix("docs/"), folder.removeprefix("docs").strip("/") or "."
+    )
+    return f"{image}[{words}]({page}{hash_}{anchor})"

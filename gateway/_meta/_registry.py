@@ -1,4 +1,4 @@
-"""A registry of servers, in which `mcp_provision` looks too, if one is configured (FEATURES F30).
+"""A registry of servers, in which `mcp_provision` looks too, if one is configured.
 
 It has the interface of the official registry (`GET /v0.1/servers`), which finds servers by a part of their name. So the
 longest words of a request are looked for one by one, and what comes is ranked here, by MetaMCP's points: for each word,
