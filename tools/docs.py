@@ -101,7 +101,10 @@ def links(root: Path) -> Iterator[str]:
 
 def ids(root: Path) -> Iterator[str]:
     """No row of our own tables is named in a page for users. Benchmarks are started by such a name."""
-    for page in (root / "README.md", root / "SECURITY.md", *sorted(root.glob("docs/**/*.md"))):
+    for page in (
+        *(root / name for name in ("README.md", "SECURITY.md", "CHANGELOG.md")),
+        *sorted(root.glob("docs/**/*.md")),
+    ):
         if page.name == "benchmarks.md":
             continue
         for number, line in enumerate(_text(page).splitlines(), 1):
