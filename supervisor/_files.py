@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 
 from ..actors import CatalogueFile, default_cache_path
-from ..protocol.config import Config, ServerDefinition, Settings
+from ..protocol.config import Config, Pinning, ServerDefinition, Settings
 from ..protocol.config_parse import parse_config
 from ._given import path
 from ._stores import CatalogueStore, FileStore, MemoryStore
@@ -45,7 +45,11 @@ def open_store(place: str | os.PathLike[str] | None, settings: Settings) -> Cata
 
 
 def with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
-    """The configuration with the servers that were given in code. They replace entries of the same name."""
-    given = {name: ServerDefinition(name, in_process=server) for name, server in servers.items()}
+    """The configuration with the servers that were given in code. They replace entries of the same name. Their tools are
+    not pinned: they are the program's own, and its owner has no file in which to accept a change."""
+    given = {
+        name: ServerDefinition(name, in_process=server, pinning=Pinning.OFF)
+        for name, server in servers.items()
+    }
     broken = {name: problem for name, problem in config.broken.items() if name not in given}
     return attrs.evolve(config, servers={**config.servers, **given}, broken=broken) if given else config

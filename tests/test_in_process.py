@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -159,6 +160,26 @@ def test_a_low_level_server_that_raises_is_lost_and_comes_back(backend: str) -> 
             fall = anyio.Event()
             await room.connect("low")
             assert room.status()[0].state is State.CONNECTED
+
+    run(backend, body)
+
+
+def test_a_program_may_change_its_own_tools(backend: str, tmp_path: Path) -> None:
+    """Whoever can change the object can change the program. And `greenroom accept` knows no such server."""
+
+    def made(description: str) -> MCPServer[Any]:
+        server: MCPServer[Any] = MCPServer("within", log_level="CRITICAL")
+        server.add_tool(lambda: "yes", name="ask", description=description)
+        return server
+
+    async def body() -> None:
+        for description in ("answers", "answers kindly"):
+            servers = {"within": made(description)}
+            async with Greenroom.open(
+                EMPTY, cache_path=tmp_path / "catalogue.json", in_process=servers
+            ) as room:
+                assert (await room.call("ask")).text == "yes"
+                assert room.tools()[0].description == description
 
     run(backend, body)
 
