@@ -45,8 +45,8 @@ def open_store(place: str | os.PathLike[str] | None, settings: Settings) -> Cata
 
 
 def with_objects(config: Config, servers: Mapping[str, Any]) -> Config:
-    """The configuration with the servers that were given in code. They replace entries of the same name. Their tools are
-    not pinned: they are the program's own, and its owner has no file in which to accept a change."""
+    """The configuration with the servers that were given in code. They replace entries of the same name. Their tools
+    are not pinned: they are the program's own, and no command could accept a change of them."""
     given = {
         name: ServerDefinition(name, in_process=server, pinning=Pinning.OFF)
         for name, server in servers.items()

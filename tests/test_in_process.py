@@ -178,6 +178,7 @@ def test_a_program_may_change_its_own_tools(backend: str, tmp_path: Path) -> Non
             async with Greenroom.open(
                 EMPTY, cache_path=tmp_path / "catalogue.json", in_process=servers
             ) as room:
+                await room.connect("within")
                 assert (await room.call("ask")).text == "yes"
                 assert room.tools()[0].description == description
 
