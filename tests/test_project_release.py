@@ -74,7 +74,15 @@ def test_a_release_is_a_commit_a_section_a_tag_and_what_was_built(repository: Pa
     assert git(repository, "status", "--porcelain") == ""
 
 
-def test_a_rehearsal_keeps_nothing_but_what_was_built(repository: Path) -> None:
+def test_a_rehearsal_keeps_nothing_but_what_was_built(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs no name of a committer either: CI has none."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    git(repository, "config", "--unset", "user.name")
+    git(repository, "config", "--unset", "user.email")
+    git(repository, "config", "user.useConfigOnly", "true")
     before = state(repository)
 
     [wheel] = release(repository, "1.2.0", played, rehearse=True)

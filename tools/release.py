@@ -66,7 +66,8 @@ def release(root: Path, version: str, make: Make, *, rehearse: bool = False) -> 
     check(root, version)
     with _worktree(root) as tree:
         notes = write_version(tree, version, datetime.datetime.now(datetime.UTC).date().isoformat())
-        _git(tree, "commit", "--quiet", "--all", "--message", f"Release {version}")
+        nobody = ("-c", "user.name=rehearsal", "-c", "user.email=rehearsal@localhost") if rehearse else ()
+        _git(tree, *nobody, "commit", "--quiet", "--all", "--message", f"Release {version}")
         commit = _git(tree, "rev-parse", "HEAD").strip()
         dist = root / DIST
         shutil.rmtree(dist, ignore_errors=True)
@@ -193,7 +194,7 @@ def _read(path: Path) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    return _run(["git", *words], f"git {words[0]} failed", folder)
+    return _run(["git", *words], f"git {' '.join(words)} failed", folder)
 
 
 def _run(
