@@ -4,18 +4,24 @@ A room reports one record per address; a catalogue without a room does the same 
 the answers of the `mcp` tool, `--json`, the tables and the control socket are all made from it. A view may leave
 fields out, but it has no other source.
 
-`json_of` writes it as JSON, and `status_from` reads it back, which checks what another program has written.
+`json_of` writes it as JSON, and `status_from` reads it back. Writing does not use cattrs, because its import takes a
+twentieth of a second, which would delay the command line and a busy gateway. Reading checks what another program has
+written, and there cattrs is worth it.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
 from .lifecycle import State
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 
 @attrs.frozen
@@ -138,13 +144,24 @@ def _plain(value: Any) -> Any:
 
 def status_from(said: Mapping[str, Any]) -> ServerStatus:
     """Read what `json_of` wrote, or a view with more keys, where 0 tools may mean unknown. Raises a `ValueError` that
-    names a wrong field."""
-    import msgspec  # who only writes starts without it
+    names the wrong fields."""
+    from cattrs import transform_error
 
-    given = {name: said[key] for name, key in _KEYS.items() if key in said}
     if not said.get("cached", True):
-        given["tool_count"] = None
+        said = {**said, "toolCount": None}
     try:
-        return msgspec.convert(given, ServerStatus)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"status: {error}".replace("`$.", "`status.")) from None
+        return _converter().structure(said, ServerStatus)
+    except Exception as error:
+        raise ValueError("; ".join(transform_error(error, path="status"))) from None
+
+
+@cache
+def _converter() -> Converter:
+    from cattrs import Converter
+    from cattrs.gen import make_dict_structure_fn, override
+
+    converter = Converter()
+    names: Any = {name: override(rename=key) for name, key in _KEYS.items()}
+    read = make_dict_structure_fn(ServerStatus, converter, **cast("dict[str, Any]", names))
+    converter.register_structure_hook(ServerStatus, read)
+    return converter

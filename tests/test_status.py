@@ -73,14 +73,13 @@ def test_every_field_is_written_by_its_name_in_json() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "named"),
-    [
-        ({"state": "asleep"}, "status.state"),
-        ({"inFlight": "many"}, "status.in_flight"),
-        ({"name": 0}, "status.server"),
-    ],
+    [({"state": "asleep"}, "status.state"), ({"inFlight": "many"}, "status.in_flight"), ({"name": 0}, None)],
 )
-def test_what_is_wrong_is_named(wrong: dict[str, Any], named: str) -> None:
+def test_what_is_wrong_is_named(wrong: dict[str, Any], named: str | None) -> None:
     said = {**json_of(ServerStatus("clock")), **wrong}
+    if named is None:
+        assert status_from(said).server == "0"
+        return
     with pytest.raises(ValueError, match=named):
         status_from(said)
 
@@ -142,7 +141,7 @@ def test_it_says_how_long_the_last_start_took_and_what_was_odd_since(isolation: 
 def test_to_write_it_needs_no_library() -> None:
     script = (
         "import sys; from greenroom.protocol.status import ServerStatus, json_of; "
-        "json_of(ServerStatus('a')); print('msgspec' in sys.modules)"
+        "json_of(ServerStatus('a')); print('cattrs' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

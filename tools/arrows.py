@@ -15,7 +15,7 @@ The rules:
 * No two files import each other at run time, directly or through others, wherever the import is. Groups of files that
   import each other only for types are listed in `TYPE_CYCLES`.
 * The supervisor does not speak MCP, so it does not import the SDK.
-* `protocol` is pure: it uses the standard library without clocks and I/O, attrs and msgspec, and no `async`, `await`,
+* `protocol` is pure: it uses the standard library without clocks and I/O, attrs and cattrs, and no `async`, `await`,
   `open` or `print`.
 
 And nothing raises `NotImplementedError`: what differs is handed in, and an interface is a `Protocol`. Lines and methods
@@ -39,7 +39,7 @@ RANK = {room: rank for rank, room in enumerate(ROOMS)}
 UNKNOWN = "greenroom.?"  # what an import names that cannot be read
 GROUND = frozenset({"_first_use", "_own_files"})  # beside the front door; imports the standard library alone
 
-PURE_LIBRARIES = frozenset({"attr", "attrs", "msgspec"})
+PURE_LIBRARIES = frozenset({"attr", "attrs", "cattrs"})
 # fmt: off
 NOT_PURE = frozenset({
     "asyncio", "concurrent", "ctypes", "datetime", "fcntl", "glob", "http", "importlib", "io",
@@ -64,6 +64,19 @@ EXCEPTIONS: Mapping[tuple[str, str], str] = {
             ("protocol/result.py", "mcp_types"),
         ],
         "to_mcp() builds the SDK's own type for an embedder who asks for it",
+    ),
+    **dict.fromkeys(
+        [
+            ("protocol/jsonrpc/_envelope.py", "msgspec"),
+            ("protocol/jsonrpc/_json.py", "msgspec"),
+            ("protocol/jsonrpc/_meta.py", "msgspec"),
+            ("protocol/jsonrpc/_payload.py", "msgspec"),
+            ("protocol/large_json.py", "msgspec"),
+            ("protocol/lenient.py", "msgspec"),
+            ("protocol/search_forms.py", "msgspec"),
+        ],
+        "what is said or kept is bytes, and this turns them into values and back: as pure as what else stands in "
+        "`protocol`",
     ),
 }
 _ACTOR = (
@@ -311,7 +324,7 @@ def _judge_pure(target: str) -> str | None:
         return f"protocol is pure: `{head}` has a clock, a source of chance or I/O; pass its value in"
     if head in sys.stdlib_module_names or head in PURE_LIBRARIES:
         return None
-    return f"protocol may import only the standard library, attrs and msgspec, not `{head}`"
+    return f"protocol may import only the standard library, attrs and cattrs, not `{head}`"
 
 
 def imports(path: str, tree: ast.AST) -> Iterator[Import]:
