@@ -62,6 +62,7 @@ def _allows(schema: Any, value: Any) -> bool:
             return (
                 isinstance(value, dict)
                 and all(name in value for name in schema.get("required", ()))
+                and all(re.search(schema.get("propertyNames", {}).get("pattern", ""), name) for name in value)
                 and all(_allows(known.get(n, items), one) for n, one in value.items())
             )
         case kind:
@@ -80,7 +81,7 @@ def test_a_reader_takes_what_its_schema_allows_and_nothing_else(key: Key) -> Non
     schema = key.reader.schema
     known = {*schema} <= {
         "type", "items", "properties", "additionalProperties", "enum", "anyOf", "minLength", "pattern",
-        "minimum", "exclusiveMinimum", "maximum", "required",
+        "minimum", "exclusiveMinimum", "maximum", "required", "propertyNames",
     }  # fmt: skip
     assert known, "teach `_allows` the new word"
     for value in (*VALUES, *_edges(schema)):

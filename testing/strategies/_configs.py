@@ -135,6 +135,9 @@ def _of_schema(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
                 {name: parts.pop(name) for name in required},
                 optional=parts,
             )
+        case {"type": "object", "propertyNames": names, "additionalProperties": each}:
+            pairs = st.tuples(_of_schema(names), _of_schema(each))
+            return st.lists(pairs, max_size=3, unique_by=lambda pair: pair[0].lower()).map(dict)
         case {"type": "object"}:
             return st.dictionaries(st.text(string.ascii_uppercase, min_size=1, max_size=6), WORDS, max_size=3)
         case {"type": "integer", "minimum": least, "maximum": most}:
