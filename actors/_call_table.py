@@ -128,7 +128,6 @@ class CallTable:
         """Hand the call to the peer: from here on it is in flight."""
         self.record.load.in_flight += 1
         self.open[call] = None
-        call.sent_at = self.context.backend.now()  # if the pipe is full: since when it has heard nothing
         if self.introduces:
             _introduce(self, call)
         if self.logs_by_request or self.record.log_level is not None:
@@ -145,6 +144,7 @@ class CallTable:
             return
         if call.reach is NOT_SENT and call in self.open:
             # The pipe is full: the call's own clock starts when it is sent, so until then the queue's applies.
+            call.sent_at = self.context.backend.now()  # since when the server has heard nothing
             call.deadline = call.sent_at + self.context.settings.queue_timeout
             self.actor.alarm.wake_by(call.deadline)
 
@@ -153,7 +153,6 @@ class CallTable:
         if call in self.open and self.actor.peer is not None:
             call.params = {**(call.params or {}), **more}
             call.reach = Reach.NOT_SENT
-            call.sent_at = self.context.backend.now()  # as in `send`
             self._request(call)
 
     def give_up(self, call: Call, error: CallError) -> None:

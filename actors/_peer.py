@@ -81,9 +81,6 @@ class Exchange:
         if wants_progress:
             self.wants_progress = True
 
-    def sent(self) -> None:
-        self.owner.exchange_sent(self)
-
     def end(self, result: bytes | None, error: RpcError | None) -> None:
         self.owner.exchange_ended(self, result, error)
 

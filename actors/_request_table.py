@@ -70,4 +70,4 @@ def mark_sent(exchange: Exchange) -> None:
     """The first byte of the request was accepted: from here on it may run. The request is told once."""
     if exchange.reach is NOT_SENT:
         exchange.reach = SENT
-        exchange.sent()
+        exchange.owner.exchange_sent(exchange)

@@ -56,25 +56,20 @@ if sys.platform == "linux":
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
             self.is_awaited = False  # `timeout` already takes account of what was scheduled before this
-            if timeout is None:
-                while not self._take_steps(-1):
-                    pass
-            else:
-                until = time.monotonic() + timeout
-                while not self._take_steps(timeout) and (timeout := until - time.monotonic()) > 0:
-                    pass
-            return super().select(0) if self._is_ready else []
-
-        def _take_steps(self, timeout: float) -> bool:
-            """Poll once. True: asyncio has something to do."""
-            self._is_ready = False
-            for fd, _ in self._poll.poll(timeout, _MOST):
-                step = self._steps.get(fd)
-                if step is not None:
-                    step()
-                elif fd == self._asyncio:
-                    self._is_ready = True
-            return self._is_ready or self.is_awaited
+            is_ready = False
+            until = None if timeout is None else time.monotonic() + timeout
+            while True:
+                for fd, _ in self._poll.poll(timeout, _MOST):
+                    step = self._steps.get(fd)
+                    if step is not None:
+                        step()
+                    elif fd == self._asyncio:
+                        is_ready = True
+                if is_ready or self.is_awaited:
+                    break
+                if until is not None and (timeout := until - time.monotonic()) <= 0:
+                    break
+            return super().select(0) if is_ready else []
 
         def close(self) -> None:
             self._poll.close()

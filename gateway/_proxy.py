@@ -59,24 +59,26 @@ class Proxy:
         self._beside.look_at_own()
 
     def begin(self, job: Job) -> bool:
-        if job.method == "logging/setLevel":
+        if job.method == "tools/call":
+            self._begin_call(job)
+        elif job.method == "logging/setLevel":
             self._set_level(rpc.read_value(job.params.get("level")), job)
-            return True
-        if job.method == rpc.LISTEN:
+        elif job.method == rpc.LISTEN:
             wanted = rpc.read_object(job.params.get("notifications", rpc.ABSENT))
             job.run(partial(self._beside.listen, job, wanted))
-            return True
-        if job.method != "tools/call":
+        else:
             return False
+        return True
+
+    def _begin_call(self, job: Job) -> None:
         if job.is_large:
             job.run(partial(self._call_large, job))
-            return True
+            return
         request = self._plain_request(job.plain) if job.plain is not None else None
         if request is not None:
             self._tool.carry_out(request, job)
         else:
             self._call(rpc.read_call(job.raw), job)
-        return True
 
     def _plain_request(self, call: rpc.PlainCall) -> Request | None:
         """What nearly every call asks for, read in the short way. None: `_call` reads it."""

@@ -7,27 +7,25 @@ everywhere. It is asked at each result, so a reload counts at once. Removed are 
 
 from __future__ import annotations
 
-import attrs
-
 from ..protocol.config import Config, Scrub
 from ..protocol.scrubbing import scrubbed, scrubbing
-from ..protocol.secrets import KnownSecrets
+from ..protocol.secrets import KnownSecrets, Secrets
 from ..protocol.slices import Slices
 
 
-@attrs.frozen
 class Scrubber:
-    """Scrubs the results of one server. `known`: its secrets, as JSON spells them."""
+    """Scrubs the results of one server. `known`: its secrets."""
 
-    known: tuple[bytes, ...] = attrs.field(repr=False)
+    def __init__(self, known: Secrets) -> None:
+        self._known = known
 
     def scrub(self, raw: bytes) -> bytes:
         """The JSON text of a small result without credentials."""
-        return scrubbed(raw, self.known)
+        return scrubbed(raw, self._known.in_json())
 
     def scrubbing(self, raw: bytes) -> Slices[bytes]:
         """The same of a result of any size, in slices."""
-        return scrubbing(raw, self.known)
+        return scrubbing(raw, self._known.in_json())
 
 
 def scrubber_of(
@@ -39,4 +37,4 @@ def scrubber_of(
     rule = (definition.scrub if definition is not None else None) or config.settings.scrub
     if rule is Scrub.OFF or (rule is Scrub.MCP and door is not Scrub.MCP):
         return None
-    return Scrubber(known.of_server(server, session).in_json())
+    return Scrubber(known.of_server(server, session))

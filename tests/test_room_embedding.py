@@ -33,6 +33,7 @@ from greenroom import (
 )
 from greenroom.actors import Greeting, Learn, ServerRequest
 from greenroom.actors._catalogue_file import CatalogueFile
+from greenroom.actors._request_table import mark_sent
 from greenroom.protocol.address import Address
 from greenroom.protocol.catalogue import ServerEntry
 from greenroom.protocol.errors import CallError, CallTimeout, Drained, ProtocolFault, RemoteError, RpcRefusal
@@ -1046,8 +1047,7 @@ def test_a_resource_that_is_called_like_a_tool_may_be_read_again(backend: str) -
             (connection,) = server.connections
 
             def swallow(exchange: Any) -> None:
-                exchange.reach = Reach.SENT
-                exchange.sent()
+                mark_sent(exchange)
 
             connection.request = swallow
             async with Outcomes() as calls:

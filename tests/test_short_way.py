@@ -58,7 +58,7 @@ def test_a_result_that_passes_as_it_came_says_what_it_would_say_decoded(
     result: dict[str, Any], max_bytes: int, max_lines: int, ascii_only: bool, indent: int | None
 ) -> None:
     raw = json.dumps(result, ensure_ascii=ascii_only, indent=indent).encode()
-    short = plain_answer(TARGET, raw, max_bytes=max_bytes, max_lines=max_lines)
+    short = plain_answer(TARGET, raw, max_bytes, max_lines)
     if short is not None:
         outcome = outcome_of("s", TARGET, decode_result(raw), max_bytes=max_bytes, max_lines=max_lines)
         assert outcome.is_whole
@@ -68,14 +68,14 @@ def test_a_result_that_passes_as_it_came_says_what_it_would_say_decoded(
 
 def test_only_text_within_the_bounds_passes_as_it_came() -> None:
     said = b'{"content": [{"type":"text","text":"caf\\u00e9"}],"isError":false}'
-    short = plain_answer(TARGET, said, max_bytes=100, max_lines=2)
+    short = plain_answer(TARGET, said, 100, 2)
     assert short is not None
     assert encode(short).startswith(b'{"content":[{"type":"text","text":"caf\\u00e9"}],"_meta":')
-    assert plain_answer(TARGET, said, max_bytes=20, max_lines=2) is None
-    assert plain_answer(TARGET, said.replace(b"false", b"true"), max_bytes=0, max_lines=0) is None
-    assert plain_answer(TARGET, b'{"content":[]}', max_bytes=0, max_lines=0) is None
-    assert plain_answer(TARGET, said.replace(b"caf", b"\\ud83d"), max_bytes=0, max_lines=0) is None
-    assert plain_answer(TARGET, said.replace(b"[{", b"[\n{"), max_bytes=0, max_lines=0) is None
+    assert plain_answer(TARGET, said, 20, 2) is None
+    assert plain_answer(TARGET, said.replace(b"false", b"true"), 0, 0) is None
+    assert plain_answer(TARGET, b'{"content":[]}', 0, 0) is None
+    assert plain_answer(TARGET, said.replace(b"caf", b"\\ud83d"), 0, 0) is None
+    assert plain_answer(TARGET, said.replace(b"[{", b"[\n{"), 0, 0) is None
 
 
 @given(asked)

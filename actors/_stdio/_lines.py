@@ -10,7 +10,7 @@ seconds.)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Any, Final
 
 from ...protocol.large_message import LARGE_MESSAGE
 from ...protocol.slices import Slices
@@ -59,7 +59,7 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes | bytearray]:
         """The lines that end in `chunk`; a large one as a `bytearray`."""
-        lines = cast("list[bytes | bytearray]", chunk.split(b"\n"))
+        lines: list[Any] = chunk.split(b"\n")
         rest = lines.pop()
         if lines and (self._held or self._dropping):
             lines[0:1] = self._finish(lines[0])

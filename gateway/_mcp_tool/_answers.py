@@ -64,14 +64,15 @@ class Answers:
             return
         if scrubber is not None:
             raw = scrubber.scrub(raw)
-        answer = plain_answer(target, raw, **self._bounds)
+        settings = self._room.config.settings
+        answer = plain_answer(target, raw, settings.output_max_bytes, settings.output_max_lines)
         if answer is not None:
             job.answer(answer)
             return
         result = decode_result(raw)
         if result is None:
             self._no_result(target, job)
-        elif may_have_binaries(raw) and has_binaries(result, self._room.config.settings.output_max_image):
+        elif may_have_binaries(raw) and has_binaries(result, settings.output_max_image):
             job.run(partial(self._concluding, target.server, target, result, job))
         else:
             self._end(outcome_of(target.server, target, result, **self._bounds), job)

@@ -26,7 +26,6 @@ import json
 from collections.abc import Mapping, Set
 from typing import Any, Final, cast
 
-import attrs
 import msgspec
 
 from ...protocol.config_readers import did_you_mean
@@ -99,8 +98,7 @@ _DECIDES: Final[tuple[tuple[str, Mode], ...]] = (
 )
 
 
-@attrs.frozen
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A parsed request to the `mcp` tool. `subject` is the value of the deciding parameter: a tool, a server,
     a query."""
 

@@ -124,7 +124,7 @@ _only_text = msgspec.json.Decoder(_OnlyText)
 _text_blocks = msgspec.json.Decoder(list[_TextBlock])
 
 
-def plain_answer(target: Target, raw: bytes, *, max_bytes: int, max_lines: int) -> dict[str, Any] | None:
+def plain_answer(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> dict[str, Any] | None:
     """The result for a client, when that of the server is only text within the bounds: the content stays the JSON that
     came. None for any other: then use `outcome_of`. The bounds are kept with some room: as JSON a text is never shorter
     than it is, and each of its newlines has a backslash."""
@@ -139,8 +139,9 @@ def plain_answer(target: Target, raw: bytes, *, max_bytes: int, max_lines: int) 
         return None
     if raw.find(b"\n") >= 0:  # laid out on several lines, and an answer of ours is one line
         return None
-    said = {} if result.is_error is msgspec.UNSET else {"isError": False}
-    details, _ = _details_of(target.server, target, said)
+    details = _about(target.server, target)
+    if result.is_error is False:
+        details["mcpResult"] = {"isError": False}
     return {"content": result.content, "_meta": {DETAILS: details}}
 
 
@@ -183,13 +184,17 @@ def _details_of(
     server: str, target: Target | None, result: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """The details, and what of the result goes to a file in place of them."""
-    details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
+    details = _about(server, target)
     rest, kept = _rest_of(result)
     if rest:
         details["mcpResult"] = rest
     if result.get("isError") is True:
         details["error"] = "tool_error"
     return details, kept
+
+
+def _about(server: str, target: Target | None) -> dict[str, Any]:
+    return {"mode": "call", "server": server, **subject_of(target)}
 
 
 def decode_result(raw: bytes) -> Mapping[str, Any] | None:

@@ -238,14 +238,10 @@ class McpTool:
         if job.modern:
             self._start_suspendable(target, request, job)
             return
-        on_progress = self._progress(target.server, job.progress) if job.wants_progress else None
+        on_progress = self._progress(target.server, job.progress) if job.token is not None else None
+        on_end = partial(self._ended, target, request, job)
         try:
-            call = self._room.start_call(
-                target,
-                request.args,
-                job.concluded_by(self._ended, target, request, job),
-                on_progress=on_progress,
-            )
+            call = self._room.start_call(target, request.args, on_end, on_progress=on_progress)
         except UsageError as error:  # a reload has just removed the server; the index follows later
             self._answers.reply_in_turns(self.refused(error, request), job)
         except CallError as error:
@@ -271,11 +267,14 @@ class McpTool:
             suspendable.follow(call)
 
     def _ended(self, target: Target, request: Request, job: Job, call: CallLike) -> None:
-        if call.error is not None:
-            failed = self._failed(call.error, target, request, met_a_start=call.met_a_start)
-            self._answers.reply_in_turns(failed, job)
-        else:
-            self._answers.conclude(target, call.result or b"", job)
+        try:
+            if call.error is not None:
+                failed = self._failed(call.error, target, request, met_a_start=call.met_a_start)
+                self._answers.reply_in_turns(failed, job)
+            else:
+                self._answers.conclude(target, call.result or b"", job)
+        except Exception as error:
+            job.broke(error)
 
     def _failed(
         self, error: CallError, target: Target, request: Request, *, met_a_start: bool

@@ -17,7 +17,7 @@ import anyio.abc
 import attrs
 import msgspec
 
-from greenroom.actors import Exchange, PeerHooks
+from greenroom.actors import Exchange, PeerHooks, mark_sent
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc import MODERN_VERSIONS, RpcError
 from greenroom.testing._fake import tool
@@ -132,8 +132,7 @@ class Asking:
         return self
 
     def request(self, exchange: Exchange) -> None:
-        exchange.reach = Reach.SENT
-        exchange.sent()
+        mark_sent(exchange)
         self._open[exchange] = anyio.CancelScope()
         self._tasks.start_soon(self._answer, exchange)
 
