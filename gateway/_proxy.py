@@ -17,7 +17,7 @@ from ._beside import Beside, BesideClient
 from ._client_host import ClientHost
 from ._exposure import Client, left_out
 from ._jobs import Job
-from ._mcp_tool import DEFINITION, FOR_MODELS, NAME, Hints, McpTool, Request, read_plain_request, reading_call
+from ._mcp_tool import DEFINITION, FOR_MODELS, NAME, Hints, McpTool, read_plain_request, reading_call
 
 if TYPE_CHECKING:
     from ._room import HostedRoom
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 class Proxy:
     """Every server behind the one `mcp` tool, for one client. `room` is open. `beside`: what clients that see the same
     are shown beside it."""
+
+    _plain_name: str | None = (
+        NAME  # a tool of ours whose requests are read in the short way, if they are plain
+    )
 
     def __init__(self, room: HostedRoom, beside: Beside | None = None, *, hints: Hints = FOR_MODELS) -> None:
         self._room = room
@@ -74,15 +78,13 @@ class Proxy:
         if job.is_large:
             job.run(partial(self._call_large, job))
             return
-        request = self._plain_request(job.plain) if job.plain is not None else None
-        if request is not None:
-            self._tool.carry_out(request, job)
-        else:
-            self._call(rpc.read_call(job.raw), job)
-
-    def _plain_request(self, call: rpc.PlainCall) -> Request | None:
-        """What nearly every call asks for, read in the short way. None: `_call` reads it."""
-        return read_plain_request(call.arguments) if call.name == NAME else None
+        plain = job.plain
+        if plain is not None and plain.name == self._plain_name:
+            request = read_plain_request(plain.arguments)
+            if request is not None:
+                self._tool.call(request, job)
+                return
+        self._call(rpc.read_call(job.raw), job)
 
     async def _call_large(self, job: Job) -> None:
         """Begin a call whose params take long to decode."""

@@ -14,8 +14,9 @@ that "risk-assessment-of-everything" stays. What stands in base64 (an image, a f
 
 A result is untrusted and can be large. So each byte is looked at a bounded number of times, and `scrubbing` works in
 slices. Tokens are looked for only in long words: passing over the short ones is one expression for all forms, and ten
-times as fast as a search for each. Most results are small and hide nothing. Of such a result, a few searches tell that
-none of the marks is in it with which a token begins, in a sixth of the time that the slices take.
+times as fast as a search for each. Most results are small and hide nothing. Of such a result, one search tells that
+it has none of the marks with which a token begins, and no member with the form of a credential's, in a small part of
+the time that the slices take.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _TOKEN: Final = re.compile(
     rb"|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|glpat-[\w-]{20,}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,}|[sr]k_live_\w{16,})"
 )
 # One of these is in whatever the two expressions around this match.
-_MARK: Final = re.compile(rb"sk-|gh[pousr]_|github_pat_|xox|A[KS]IA|AIza|glpat-|npm_|hf_|k_live_|eyJ")
+_MARK: Final = rb"sk-|gh[pousr]_|github_pat_|xox|A[KS]IA|AIza|glpat-|npm_|hf_|k_live_|eyJ"
 _WEB_TOKEN: Final = re.compile(rb"eyJ[\w-]{10,}\Z")  # the first of its parts
 _PART: Final = re.compile(rb"\.[\w-]{10,16384}+")
 # Escapes of JSON, of URLs, and of terminals (colours): no part of the word behind them.
@@ -64,6 +65,7 @@ _ESCAPED: Final = re.compile(
 _NEAR: Final = 8  # characters before it that tell
 
 _FIELD: Final = re.compile(rb'"([A-Za-z_-]{5,24})(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\2"')
+_SUSPECT: Final = re.compile(_MARK + b"|" + _FIELD.pattern)  # one of these is where something may have to be removed
 _LONGEST_FIELD: Final = 80  # bytes that the expression above matches at most
 _NAMES: Final = frozenset(
     b"password passwd passphrase secret token authorization credential credentials apikey privatekey secretkey"
@@ -108,7 +110,7 @@ def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
 
 def _has_none(raw: bytes, known: Iterable[bytes]) -> bool:
     """Whether it is plain that nothing has to be removed. At the `mcp` tool each call asks this."""
-    if _MARK.search(raw) is not None:
+    if _SUSPECT.search(raw) is not None:
         return False
     begins, is_there = _NEVER, False
     for secret in known:  # `_standing_in`, without the cost of slices
@@ -117,7 +119,7 @@ def _has_none(raw: bytes, known: Iterable[bytes]) -> bool:
             is_there = raw.find(begins) >= 0  # `in` takes four times as long
         if is_there and secret in raw:
             return False
-    return _FIELD.search(raw) is None
+    return True
 
 
 def scrubbed_text(text: str) -> str:

@@ -36,7 +36,9 @@ from ..protocol.lifecycle import Cause, Ending
 from ._decoding import decoded_in_turns, scrubbed_in_turns
 from ._profile_view import ProfileView
 from ._runtime import Runtime
-from ._scrubber import Scrubber, scrubber_of
+from ._scrubber import Scrubber
+
+_OFF, _MCP, _ALL = Scrub.OFF, Scrub.MCP, Scrub.ALL  # as in `actors._peer`: each call names these
 
 
 class Caller:
@@ -56,9 +58,15 @@ class Caller:
         self.is_over = False  # a session's end
 
     def scrubber(self, server: str, door: Scrub) -> Scrubber | None:
-        """What scrubs a server's results at a door; None: nothing does."""
-        runtime = self.runtime
-        return scrubber_of(runtime.config, runtime.root.context.secrets, self.session, server, door)
+        """What scrubs the results of a server at this door; None: nothing does. `door`: `MCP`, where a tool of ours
+        gives them to a model, or `ALL` for any other. The configuration says it, for all servers and for each. It is
+        asked at each result, so a reload counts at once."""
+        config = self.runtime.config
+        definition = config.servers.get(server)
+        rule = (definition.scrub if definition is not None else None) or config.settings.scrub
+        if rule is _OFF or (rule is _MCP and door is not _MCP):
+            return None
+        return Scrubber(self.runtime.root.context.secrets.of_server(server, self.session))
 
     @property
     def live(self) -> Runtime:
@@ -128,7 +136,7 @@ class Caller:
             raise
         answer = await call.wait()
         try:
-            scrubber = self.scrubber(server, Scrub.ALL)
+            scrubber = self.scrubber(server, _ALL)
             if scrubber is not None:
                 answer = await scrubbed_in_turns(scrubber.scrubbing(answer))
             return decode_result(answer) if len(answer) < LARGE else await decoded_in_turns(answer)

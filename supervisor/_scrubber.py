@@ -1,15 +1,11 @@
-"""Whether the results of a server are scrubbed, and of what.
-
-The configuration says it, for all servers and for each: not at all, where a model is given them by a tool of ours, or
-everywhere. It is asked at each result, so a reload counts at once. Removed are the secrets that are known of the server
-(and of the session that calls), and what looks like a credential (`protocol.scrubbing`).
+"""Scrubs the results of a server: removes the secrets that are known of it (and of the session that calls), and what
+looks like a credential (`protocol.scrubbing`). Whether they are scrubbed at all, `Caller.scrubber` says.
 """
 
 from __future__ import annotations
 
-from ..protocol.config import Config, Scrub
 from ..protocol.scrubbing import scrubbed, scrubbing
-from ..protocol.secrets import KnownSecrets, Secrets
+from ..protocol.secrets import Secrets
 from ..protocol.slices import Slices
 
 
@@ -26,15 +22,3 @@ class Scrubber:
     def scrubbing(self, raw: bytes) -> Slices[bytes]:
         """The same of a result of any size, in slices."""
         return scrubbing(raw, self._known.in_json())
-
-
-def scrubber_of(
-    config: Config, known: KnownSecrets, session: str | None, server: str, door: Scrub
-) -> Scrubber | None:
-    """What scrubs results of the server at this door; None: nothing does. `known`: the secrets of all servers and
-    sessions. `door`: `MCP`, or `ALL` for any other."""
-    definition = config.servers.get(server)
-    rule = (definition.scrub if definition is not None else None) or config.settings.scrub
-    if rule is Scrub.OFF or (rule is Scrub.MCP and door is not Scrub.MCP):
-        return None
-    return Scrubber(known.of_server(server, session))

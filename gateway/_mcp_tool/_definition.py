@@ -86,6 +86,8 @@ class Mode(enum.Enum):
     STATUS = "status"
 
 
+_CALL: Final = Mode.CALL  # naming an enum member costs ten times as much as a constant on 3.11
+
 _DECIDES: Final[tuple[tuple[str, Mode], ...]] = (
     ("tool", Mode.CALL),
     ("connect", Mode.CONNECT),
@@ -136,7 +138,7 @@ def read_plain_request(arguments: msgspec.Raw) -> Request | None:
     args = None if said.args is ABSENT else said.args
     if not said.tool or (args is not None and bytes(args)[:1] != b"{"):
         return None
-    return Request(Mode.CALL, said.tool, said.server or None, args)
+    return Request(_CALL, said.tool, said.server or None, args)
 
 
 def parse_request(arguments: Mapping[str, Any]) -> Request:

@@ -139,7 +139,7 @@ def plain_answer(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> 
         return None
     if raw.find(b"\n") >= 0:  # laid out on several lines, and an answer of ours is one line
         return None
-    details = _about(target.server, target)
+    details: dict[str, Any] = {"mode": "call", "server": target.server, "tool": target.name}
     if result.is_error is False:
         details["mcpResult"] = {"isError": False}
     return {"content": result.content, "_meta": {DETAILS: details}}
@@ -184,17 +184,13 @@ def _details_of(
     server: str, target: Target | None, result: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """The details, and what of the result goes to a file in place of them."""
-    details = _about(server, target)
+    details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
     rest, kept = _rest_of(result)
     if rest:
         details["mcpResult"] = rest
     if result.get("isError") is True:
         details["error"] = "tool_error"
     return details, kept
-
-
-def _about(server: str, target: Target | None) -> dict[str, Any]:
-    return {"mode": "call", "server": server, **subject_of(target)}
 
 
 def decode_result(raw: bytes) -> Mapping[str, Any] | None:

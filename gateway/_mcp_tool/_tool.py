@@ -98,7 +98,7 @@ class McpTool:
     def carry_out(self, request: Request, job: Job) -> None:
         """The same for a request that has been read."""
         if request.mode is Mode.CALL:
-            self._call(request, job)
+            self.call(request, job)
         elif request.mode is Mode.CONNECT:
             self._connect(request, job)
         elif request.mode is Mode.PROMOTE:
@@ -197,7 +197,8 @@ class McpTool:
 
     # ---- call ----------------------------------------------------------------------------------------------------
 
-    def _call(self, request: Request, job: Job) -> None:
+    def call(self, request: Request, job: Job) -> None:
+        """Carry out a request to call a tool."""
         found = self._room.index.get(request.subject)
         if found is not None and request.server in (None, found.server):
             self._start(found, request, job)

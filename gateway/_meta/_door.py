@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 class Meta(Proxy):
     """Every server behind four tools, for one client. `room` is open. `runs`: of all clients of the room."""
 
+    _plain_name = None
+
     def __init__(self, room: SandboxRoom, runs: Runs, commands: Commands = PLAIN) -> None:
         super().__init__(room, Beside(room, commands), hints=FOR_META)
         self._sandbox_room = room
@@ -46,9 +48,6 @@ class Meta(Proxy):
     @property
     def settling_time(self) -> float:
         return 0.0  # its tools are always the same
-
-    def _plain_request(self, call: rpc.PlainCall) -> Request | None:
-        return None
 
     def _call(self, params: rpc.CallParams, job: Job) -> None:
         arguments = params.arguments or {}
