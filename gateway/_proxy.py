@@ -63,8 +63,17 @@ class Proxy:
         self._beside.look_at_own()
 
     def begin(self, job: Job) -> bool:
+        plain = job.plain
+        if plain is not None and plain.name == self._plain_name and not job.is_large:
+            request = read_plain_request(plain.arguments)
+            if request is not None:
+                self._tool.call(request, job)
+                return True
         if job.method == "tools/call":
-            self._begin_call(job)
+            if job.is_large:
+                job.run(partial(self._call_large, job))
+            else:
+                self._call(rpc.read_call(job.raw), job)
         elif job.method == "logging/setLevel":
             self._set_level(rpc.read_value(job.params.get("level")), job)
         elif job.method == rpc.LISTEN:
@@ -73,18 +82,6 @@ class Proxy:
         else:
             return False
         return True
-
-    def _begin_call(self, job: Job) -> None:
-        if job.is_large:
-            job.run(partial(self._call_large, job))
-            return
-        plain = job.plain
-        if plain is not None and plain.name == self._plain_name:
-            request = read_plain_request(plain.arguments)
-            if request is not None:
-                self._tool.call(request, job)
-                return
-        self._call(rpc.read_call(job.raw), job)
 
     async def _call_large(self, job: Job) -> None:
         """Begin a call whose params take long to decode."""

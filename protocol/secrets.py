@@ -27,7 +27,8 @@ import attrs
 
 from ._credentials import LEAST, SCHEME, credentials_in, is_common, names_credential
 from .address import Address
-from .scrubbing import scrubbed, scrubbed_text, stands_alone
+from .scrubbing import scrubbed, scrubbed_text, scrubbing, stands_alone
+from .slices import Slices
 
 REDACTED: Final = "***"
 _ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
@@ -151,6 +152,14 @@ class Secrets:
             found = {each for spelling in self._spellings for each in _in_json(spelling)}
             self._in_json = tuple(sorted(each.encode(errors="surrogatepass") for each in found))
         return self._in_json if self._others is None else self._in_json + self._others.in_json()
+
+    def scrub(self, raw: bytes) -> bytes:
+        """The JSON text of a small result without them, and without what looks like a credential."""
+        return scrubbed(raw, self.in_json())
+
+    def scrubbing(self, raw: bytes) -> Slices[bytes]:
+        """The same of a result of any size, in slices."""
+        return scrubbing(raw, self.in_json())
 
     def stand_in(self, text: str) -> bool:
         """Whether `text` may have to be changed: a quick test, even for long texts."""

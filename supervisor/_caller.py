@@ -33,10 +33,10 @@ from ..protocol.index import Index
 from ..protocol.jsonrpc import WireFault, decode_result, weigh
 from ..protocol.large_json import LARGE
 from ..protocol.lifecycle import Cause, Ending
+from ..protocol.secrets import Secrets
 from ._decoding import decoded_in_turns, scrubbed_in_turns
 from ._profile_view import ProfileView
 from ._runtime import Runtime
-from ._scrubber import Scrubber
 
 _OFF, _MCP, _ALL = Scrub.OFF, Scrub.MCP, Scrub.ALL  # as in `actors._peer`: each call names these
 
@@ -57,7 +57,7 @@ class Caller:
         self.view = view
         self.is_over = False  # a session's end
 
-    def scrubber(self, server: str, door: Scrub) -> Scrubber | None:
+    def scrubber(self, server: str, door: Scrub) -> Secrets | None:
         """What scrubs the results of a server at this door; None: nothing does. `door`: `MCP`, where a tool of ours
         gives them to a model, or `ALL` for any other. The configuration says it, for all servers and for each. It is
         asked at each result, so a reload counts at once."""
@@ -66,7 +66,7 @@ class Caller:
         rule = (definition.scrub if definition is not None else None) or config.settings.scrub
         if rule is _OFF or (rule is _MCP and door is not _MCP):
             return None
-        return Scrubber(self.runtime.root.context.secrets.of_server(server, self.session))
+        return self.runtime.root.context.secrets.of_server(server, self.session)
 
     @property
     def live(self) -> Runtime:

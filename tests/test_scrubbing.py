@@ -36,7 +36,6 @@ from greenroom.protocol.scrubbing import (
 )
 from greenroom.protocol.secrets import Hidden, Secrets
 from greenroom.protocol.slices import finish
-from greenroom.supervisor._scrubber import Scrubber
 from greenroom.testing._fake import FakeServer
 
 WEB_TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
@@ -369,7 +368,7 @@ def test_a_session_s_own_credential_is_removed_from_what_the_session_is_given(ba
 def test_a_question_keeps_the_state_by_which_its_server_knows_it() -> None:
     """The state may be a token; whoever changed it would end the call."""
     told: list[bytes] = []
-    room: Any = SimpleNamespace(start_request=None, scrubber=lambda *_: Scrubber(()))
+    room: Any = SimpleNamespace(start_request=None, scrubber=lambda *_: Secrets())
     nobody: Any = None
     calls = DirectCalls(room, nobody, nobody, StateSigner())
     job: Any = SimpleNamespace(answer_raw=lambda result, modern: told.append(result))
