@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ..actors import Call, Exchange, LostReason, Peer, PeerHooks, current_backend
+from ..actors import Call, Exchange, LostReason, Peer, PeerHooks, current_backend, mark_sent
 from ..protocol.errors import Reach, RpcRefusal, UsageError
 from ..protocol.jsonrpc import INTERNAL_ERROR, RpcError
 from ..protocol.lifecycle import Reason
@@ -65,8 +65,7 @@ class FakeConnection:
         if exchange.method == "tools/call":
             self.server.calls.append(exchange.params or {})
         self.server.pings += exchange.method == "ping"
-        exchange.reach = Reach.SENT
-        exchange.sent()
+        mark_sent(exchange)
         self._tasks.start_soon(self._answers.answer, exchange)
 
     def abandon(self, exchange: Exchange, reason: str) -> None:

@@ -885,6 +885,28 @@ def test_a_client_is_asked_by_elicitation_while_its_call_waits(backend: str, exp
 
 
 @OLDER
+def test_the_same_arguments_with_other_spaces_between_them_are_not_asked_about_again(
+    backend: str, expose: str
+) -> None:
+    async def body() -> None:
+        server = AskingServer({"echo": echo})
+        async with door_room(server) as room, talking(room, expose) as talk:
+            await teach(room, "a")
+            async with talk("ann", elicitation={}) as ann:
+                ann.answers["elicitation/create"] = SESSION
+                await call(ann, expose, "a_echo", x=1)
+                params = {"name": "a_echo", "arguments": {"x": 1}}
+                if expose == "proxy":
+                    params = {"name": "mcp", "arguments": {"tool": "a_echo", "args": {"x": 1}}}
+                request = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": params}
+                ann.session.receive(json.dumps(request, separators=("  ,", " :  ")).encode())
+                assert not (await ann.answer(99))["result"].get("isError")
+                assert len([said for said in ann.said if said.get("method") == "elicitation/create"]) == 1
+
+    run_virtual(backend, body)
+
+
+@OLDER
 @pytest.mark.parametrize("declared", [{}, {"elicitation": {"url": {}}}], ids=["nothing", "pages only"])
 def test_a_client_that_takes_no_forms_is_refused_with_how_to_allow_it(
     backend: str, expose: str, declared: Mapping[str, Any]
