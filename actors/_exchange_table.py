@@ -214,7 +214,7 @@ class ExchangeTable:
         elif error is not ABSENT and bytes(error) != b"null":
             exchange.end(None, decode_error(bytes(error)))
         elif result[:1] == b"{":  # `startswith` takes three times as long
-            exchange.owner.exchange_ended(exchange, result, None)
+            exchange.end(result, None)
         else:
             said = excerpt(result) if result else "nothing"
             exchange.end(None, fault(f"the answer has no result object ({said})"))

@@ -183,7 +183,7 @@ def test_an_exposure_has_its_lists_and_no_others(exposure: Any, lists: set[str])
     shown = exposure(Room(direct_tools=True))
     every = ("tools/list", "resources/list", "resources/templates/list", "prompts/list", "other/list")
     assert {method for method in every if shown.listing(method) is not None} == lists
-    job: Any = SimpleNamespace(method="other/list")
+    job: Any = SimpleNamespace(method="other/list", plain=None)
     assert shown.begin(job) is False
     assert (shown.settling_time, shown.instructions()) == (
         0.0,

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import attrs
+import msgspec
 import pytest
 from tests.support import run
 from tests.support.door_rooms import NOW, FakeRoom
@@ -1006,7 +1007,7 @@ def test_what_a_request_asks_for(arguments: Any, fields: dict[str, Any]) -> None
         "subject": "", "server": None, "args": None, "regex": False,
         "include_schemas": True, "limit": 500, "offset": 0,
     }  # fmt: skip
-    assert attrs.asdict(parse_request(arguments)) == {**usual, **fields}
+    assert msgspec.structs.asdict(parse_request(arguments)) == {**usual, **fields}
 
 
 def test_of_several_wishes_the_weightiest_counts() -> None:
