@@ -20,7 +20,8 @@ from greenroom.gateway._garbage import collect_again, uncollected
 
 # What a gateway of stdio servers never needs, or not before its first call.
 LATER = (
-    "mcp", "mcp_types", "pydantic", "httpx2", "rich", "jsonschema", "cattrs", "filelock", "difflib", "tomllib", "tomlkit",
+    "mcp", "mcp_types", "pydantic", "httpx2", "rich", "jsonschema", "cattrs", "filelock", "difflib", "tomllib",
+    "tomlkit",
     "greenroom.actors._http", "greenroom.actors._in_process", "greenroom.actors._unix", "greenroom.gateway._direct",
 )  # fmt: skip
 
