@@ -100,7 +100,7 @@ def test_the_page_is_made_of_the_types_and_names_each_field() -> None:
 
 
 def test_every_form_is_checked_with_what_a_real_command_prints() -> None:
-    source = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parent.glob("test_*.py"))
+    source = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parent.rglob("test_*.py"))
     missing = [
         form
         for form in SHAPES
