@@ -10,7 +10,6 @@ from typing import Any, TypeVar, cast
 from ..protocol.config import ServerDefinition
 from ..protocol.errors import ConnectFailed, GreenroomError, UsageError
 from ..protocol.events import Kind
-from ..protocol.jsonrpc import encode
 from ..protocol.secrets import in_words
 
 F = TypeVar("F", bound="Callable[..., Any] | None")
@@ -39,6 +38,8 @@ def named_values(value: object, what: str, server: str = "") -> Mapping[str, Any
 def json_object(value: object, what: str) -> Mapping[str, Any] | None:
     """The same, of which JSON can be made."""
     named = named_values(value, what)
+    from ..protocol.jsonrpc import encode  # commands that only look need no JSON-RPC
+
     try:
         encode(named)
     except Exception as error:
