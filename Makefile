@@ -3,9 +3,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-SEARCHED := $(addprefix tests/test_, fuzz_wire.py fuzz_files.py gate.py restart.py pool.py health.py \
-  reload_plan.py lifecycle.py names.py index.py large.py lifecycle_search.py \
-  explored_rooms.py)
+SEARCHED := $(addprefix tests/, protocol/test_fuzz_wire.py config/test_fuzz_files.py supervisor/test_gate.py supervisor/test_restart.py supervisor/test_pool.py supervisor/test_health.py \
+  supervisor/test_reload_plan.py protocol/test_lifecycle.py catalogue/test_names.py catalogue/test_index.py protocol/test_large.py whole/test_lifecycle_search.py \
+  whole/test_explored_rooms.py)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
@@ -78,7 +78,7 @@ conformance-server: .venv/.developed
 
 # In an environment of its own, because one holds one major. `make test` runs the same tests with the other.
 older-sdk: .build/older-sdk/.made
-	.build/older-sdk/bin/python -m pytest -p no:cacheprovider tests/test_sdk_contract.py
+	.build/older-sdk/bin/python -m pytest -p no:cacheprovider tests/whole/test_sdk_contract.py
 
 .build/older-sdk/.made: pyproject.toml
 	$(PYTHON) -m venv .build/older-sdk

@@ -84,7 +84,7 @@ def metamcp(home: Path) -> Gateway | None:
 
 def exposures() -> tuple[str, ...]:
     """The ways `greenroom serve` exposes tools that are measured, as far as this version has them."""
-    from greenroom.gateway._cli._serve import serve_command
+    from greenroom.cli.serve_command import serve_command
 
     option = next(option for option in serve_command.params if option.name == "expose")
     choices = option.type.choices if isinstance(option.type, click.Choice) else ()

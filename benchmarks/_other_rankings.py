@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from greenroom.protocol.index import Target
+from greenroom.catalogue.namespace import Target
 
 Rank = Callable[[str], list[str]]  # a query → names, best first
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.config import ServerDefinition, Settings
-from greenroom.protocol.index import Index
+from greenroom.catalogue.entries import ServerEntry
+from greenroom.catalogue.index import Index
+from greenroom.config.model import ServerDefinition, Settings
 
 DATA = Path(__file__).parent / "data"
 _VERBS = ("create", "list", "get", "delete", "update", "search", "start", "stop", "check", "export")

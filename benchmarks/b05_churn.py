@@ -13,8 +13,8 @@ from functools import partial
 import anyio
 
 from greenroom import Greenroom
-from greenroom.gateway._churn import Plan, churn
-from greenroom.testing._fake import FakeServer, fake_connectors
+from greenroom.cli.bench_command import Plan, churn
+from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
 from ._far_end import BACKENDS, TEXT, config_of, sdk_client
 from ._figures import Bound, Figure, at_least, quantity, ratio

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import anyio
 
 from greenroom import Greenroom
-from greenroom.gateway._churn import percentile
+from greenroom.cli.bench_command import percentile
 
 from ._far_end import TEXT, config_of, room_of
 from ._figures import Figure, at_most, quantity, ratio

@@ -14,7 +14,8 @@ import pykka
 import trio
 import trio.testing
 
-from greenroom.actors import CoreActor, Reply, current_backend
+from greenroom.actors.backend import current_backend
+from greenroom.actors.mailbox import CoreActor, Reply
 
 from ._figures import Figure, at_least, ratio
 from ._rounds import Size, take_turns

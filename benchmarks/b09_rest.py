@@ -19,7 +19,7 @@ from pathlib import Path
 import anyio
 
 from greenroom import Greenroom
-from greenroom.testing._fake import FakeServer, fake_connectors
+from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
 from ._far_end import BACKENDS, config_of
 from ._figures import Figure, at_most, quantity

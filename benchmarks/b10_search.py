@@ -23,13 +23,12 @@ from pathlib import Path
 
 from tests.support.lister import lister
 
-from greenroom.actors import CatalogueFile
-from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.config import ServerDefinition, Settings
-from greenroom.protocol.config_parse import parse_config
-from greenroom.protocol.index import Index
-from greenroom.protocol.search import search
-from greenroom.supervisor.catalogue_keys import catalogue_keys
+from greenroom.catalogue.entries import ServerEntry
+from greenroom.catalogue.index import Index
+from greenroom.catalogue.search import search
+from greenroom.catalogue.store import CatalogueFile, catalogue_keys
+from greenroom.config.model import ServerDefinition, Settings
+from greenroom.config.parse import parse_config
 
 from ._figures import Figure, at_most, quantity
 from ._gateways import Gateway, ours

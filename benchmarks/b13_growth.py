@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio
 
 from greenroom import Greenroom
-from greenroom.protocol.index import Index
+from greenroom.catalogue.index import Index
 
 from ._far_end import TEXT, config_of, room_of
 from ._figures import Figure, at_most, quantity

@@ -10,8 +10,8 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping
 
-from greenroom.protocol.index import Index
-from greenroom.protocol.search import search
+from greenroom.catalogue.index import Index
+from greenroom.catalogue.search import search
 
 from ._figures import Bound, Figure, at_least, at_most, quantity
 from ._other_rankings import Rank, by_bm25, by_points

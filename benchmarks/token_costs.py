@@ -15,11 +15,12 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.gateway._cost import ServerCost, cost_of, counter, search_cost
-from greenroom.gateway._mcp_tool import FOR_MODELS, CatalogueReader, parse_request
-from greenroom.gateway._offline import OfflineCatalogue
-from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.config import Config, ServerDefinition, Settings
+from greenroom.catalogue.entries import ServerEntry
+from greenroom.cli.cost_command import ServerCost, cost_of, counter, search_cost
+from greenroom.config.model import Config, ServerDefinition, Settings
+from greenroom.gateway.exposures.query_modes import CatalogueReader
+from greenroom.gateway.exposures.tool_definition import FOR_MODELS, parse_request
+from greenroom.gateway.offline import OfflineCatalogue
 
 from ._pictures import curve
 from ._real_tools import queries, real_servers

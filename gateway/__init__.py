@@ -1,23 +1,27 @@
-"""The doors to the outside: the `mcp` tool, the MCP endpoint, the stdio door, the control socket, the command
-line.
+"""What clients meet: the endpoint of the gateway, what it shows them, and the doors they come in by.
 
-* `_mcp_tool`    the one tool a client sees: its modes, texts and error codes
-* `_exposure`    what a door shows and what carries out requests; here `proxy`, which shows one tool
-* `_direct`      another exposure: what the servers have, by name
-* `_meta`        and another: four tools in place of the one
-* `_endpoint`    one handler of the gateway's MCP methods, for every door
-* `_methods`     which method exists in which era
-* `_answers`     the requests of a client, and their answers
-* `_client_requests`  our requests to a client
-* `_stdio_door`  the server end of stdio
-* `_control`     the socket by which commands reach a running gateway; `_control_client` is the commands' end
-  of it
-* `_serve`       `greenroom serve`: a room, its doors and its log
-* `_attach`      `greenroom attach`: joins its client to the background room, and waits; `_background_start` starts
-  the room, `_background_place` says where it is, `_background_wire` what the two say to each other
-* `_background_room`  the background room; `_background_doorway` takes its clients, `_background_door` is the door of
-  one of them, and `_background_ledger` what survives the room
-* `_cli`         the command line
+Other rooms may import:
 
-Nothing is imported here, so only what is used is loaded.
+* `commands`: what commands ask a running gateway: status, tools, calls, approvals, refresh
+* `doors.attach_client`: joins a client to the background room, and knows what it has open
+* `doors.attach_protocol`: what an attaching process and the background room say to each other
+* `doors.background`: where the background room of a configuration is, and how exactly one is started
+* `doors.control_client`: a command's end of the control socket
+* `doors.control_protocol`: requests on the control socket, and where the socket is
+* `doors.http_auth`: who may use the door: hosts, origins, bearer tokens, OAuth
+* `event_log`: the event stream as log lines and as a JSONL file
+* `event_loop`: the event loop of a `serve` process
+* `explain`: why a server is as it is, in sentences
+* `exposures.mcp_tool`: carries out the requests to the `mcp` tool
+* `exposures.meta`: the exposure `meta`: four tools as MetaMCP has them; the registry of servers
+* `exposures.output_files`: files for what does not fit an answer
+* `exposures.query_modes`: the modes of the `mcp` tool that only look; search patterns that cannot hang
+* `exposures.tool_definition`: the `mcp` tool as a client sees it: definition, requests, answers, next steps
+* `near`: which tool or server somebody may have meant
+* `next_steps`: commands that are printed as the next step, with the options they need
+* `offline`: the catalogue without a room
+* `process_tuning`: allocator, collector and event loop of a `serve` process, and why
+* `result_meta`: our keys in the `_meta` of a result
+* `serve`: a room and its doors, in the foreground, over HTTP or in the background, and how it all ends
+* `views`: `status` and `tools` as the command line gets them, from a room or from the cache
 """

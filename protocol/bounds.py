@@ -15,7 +15,6 @@ import attrs
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
-
 # Levels of nesting in what a server says, its results excepted: Python recurses a few hundred levels at most.
 DEPTH: Final = 100
 ITEM_BYTES: Final = 2 * MIB  # of one tool, resource or prompt, or of one greeting

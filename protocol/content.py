@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, Protocol, cast
 
 import attrs
 
+from .cooperative import Pace, Slices
+from .errors import BadArguments, CallError, RemoteError, ToolFailed
 from .json_text import SaidLater, writing
-from .plain_text import counted
-from .slices import Pace, Slices
+from .jsonrpc.terms import METHOD_NOT_FOUND
+from .safe_text import counted, unhidden
 
 Block = dict[str, Any]
-
 MAX_BYTES: Final = 51_200
 MAX_LINES: Final = 2_000
 _NO_BOUND: Final = sys.maxsize
@@ -38,8 +40,6 @@ _PIECE: Final = 1 << 18  # characters that are measured at once
 
 
 # ---- the content of a result -----------------------------------------------------------------------------
-
-
 def to_blocks(result: Mapping[str, Any]) -> list[Block]:
     """The blocks of a tools/call result, and its `structuredContent` unless their text has the same content. A line
     names the type of binary data."""
@@ -198,8 +198,6 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 # ---- how much of it fits ---------------------------------------------------------------------------------
-
-
 @attrs.frozen
 class Stats:
     """What the guard did, in bytes of UTF-8 and lines."""
@@ -337,3 +335,256 @@ def _measure(text: str) -> tuple[int, int]:
 def _encode(text: str) -> bytes:
     """The text as UTF-8; half a surrogate pair, which no encoder accepts, becomes `?`."""
     return text.encode(errors="replace")
+
+
+# ---- Schemas as text: what a tool expects, in lines a model and a person both read ----------------------------------
+#
+# One line a property, in the schema's own order:
+#
+#     name (type) *required* - description [minLength: 1] [default: "x"]
+#
+# Inner parts (properties, items, alternatives with parts of their own) are indented by two more. A schema comes from a
+# server and may be any JSON. Parts that make no sense are left out and never an error. References within the schema are
+# followed, since most generators use them for nested objects. Text and work are bounded: nesting, alternatives and
+# references have limits, a reference is not opened inside itself, and after `MAX_LINES` the text says that there is
+# more. Without these bounds, twenty lines of schema can refer to each other a million times.
+
+MAX_DEPTH: Final = 6
+MAX_SCHEMA_LINES: Final = 400
+MAX_BRANCHES: Final = 20  # alternatives looked at
+MAX_REFERENCES: Final = 32  # opened one inside the other
+Schema = Mapping[str, Any]
+_NO_SCHEMA: Schema = {}
+_CONSTRAINTS: Final = (
+    *("minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum"),
+    *(
+        "exclusiveMaximum",
+        "multipleOf",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "minProperties",
+        "maxProperties",
+    ),
+    "default",
+)
+_OPEN: Final = ("anyOf", "oneOf", "allOf", "$ref", "patternProperties", "additionalProperties", "if", "not")
+
+
+def parameters_text(schema: object, indent: str = "") -> str:
+    """The text below `Parameters:`, each line with `indent` in front. Never raises, whatever `schema` is.
+
+    `(no schema)` if it is not a schema, `(no parameters)` if it has no properties, `(complex schema)` if it describes
+    the parameters in another way.
+    """
+    if not isinstance(schema, Mapping):
+        return f"{indent}(no schema)"
+    root = cast("Schema", schema)
+    whole = _resolve(root, root, frozenset())[0]
+    lines = list(islice(_properties(whole, root, indent, frozenset(), 0), MAX_SCHEMA_LINES + 1))
+    if len(lines) > MAX_SCHEMA_LINES:
+        lines[MAX_SCHEMA_LINES:] = [f"{indent}(more than {MAX_SCHEMA_LINES} lines, the rest is left out)"]
+    return "\n".join(lines) or f"{indent}{_without_properties(whole)}"
+
+
+def _without_properties(schema: Schema) -> str:
+    closed = schema.get("type", "object") == "object" and not any(schema.get(key) for key in _OPEN)
+    return "(no parameters)" if closed else "(complex schema)"
+
+
+def _properties(schema: Schema, root: Schema, indent: str, seen: frozenset[str], depth: int) -> Iterator[str]:
+    required = _schema_list(schema, "required")
+    for name, inner in _map(schema, "properties").items():
+        yield from _property(name, inner, name in required, root, indent, seen, depth)
+
+
+def _property(
+    name: str, said: object, required: bool, root: Schema, indent: str, seen: frozenset[str], depth: int
+) -> Iterator[str]:
+    """The line of one property, then what is inside it."""
+    schema, seen = _resolve(_schema(said), root, seen)
+    kind = _type(schema, root, seen, 0)
+    description = schema.get("description")
+    parts = [
+        _one_line(name),
+        f"({kind})" if kind else "",
+        "*required*" if required else "",
+        f"- {_one_line(description)}" if isinstance(description, str) and description.strip() else "",
+        *(f"[{key}: {_schema_json(schema[key])}]" for key in _CONSTRAINTS if key in schema),
+    ]
+    yield indent + " ".join(filter(None, parts))
+    if depth < MAX_DEPTH:
+        yield from _inside(schema, root, indent + "  ", seen, depth + 1)
+
+
+def _inside(schema: Schema, root: Schema, indent: str, seen: frozenset[str], depth: int) -> Iterator[str]:
+    yield from _properties(schema, root, indent, seen, depth)
+    if isinstance(schema.get("items"), Mapping):
+        yield from _property("items", schema["items"], False, root, indent, seen, depth)
+    for key in ("anyOf", "oneOf"):
+        for branch in _schema_list(schema, key)[:MAX_BRANCHES]:
+            inner, deeper = _resolve(_schema(branch), root, seen)
+            if _has_inside(inner):
+                yield from _property(key, inner, False, root, indent, deeper, depth)
+
+
+def _has_inside(schema: Schema) -> bool:
+    return any(key in schema for key in ("properties", "items", "anyOf", "oneOf"))
+
+
+def _type(schema: Schema, root: Schema, seen: frozenset[str], depth: int) -> str:
+    """`const …`, `enum: …`, `a | b`, or the type; empty where the schema does not say."""
+    if "const" in schema:
+        return f"const {_schema_json(schema['const'])}"
+    values = _schema_list(schema, "enum")
+    if values:
+        return f"enum: {', '.join(map(_schema_json, values))}"
+    stated = schema.get("type")
+    if isinstance(stated, str):
+        return _one_line(stated)
+    names = [_one_line(name) for name in _schema_list(schema, "type") if isinstance(name, str)]
+    for key in ("anyOf", "oneOf") if depth < 2 else ():
+        for branch in _schema_list(schema, key)[:MAX_BRANCHES]:
+            inner, deeper = _resolve(_schema(branch), root, seen)
+            names.append(_type(inner, root, deeper, depth + 1))
+    return " | ".join(dict.fromkeys(filter(None, names)))
+
+
+def _resolve(schema: Schema, root: Schema, seen: frozenset[str]) -> tuple[Schema, frozenset[str]]:
+    """`schema` with its local reference, if any, replaced by what it means; and the references opened."""
+    while isinstance(reference := schema.get("$ref"), str):
+        if reference in seen or len(seen) >= MAX_REFERENCES:
+            break
+        seen |= {reference}
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        schema = {**_pointed(root, reference), **beside}
+    return schema, seen
+
+
+def _pointed(root: Schema, reference: str) -> Schema:
+    """What a local reference (`#/$defs/Name`) points at; nothing for any other."""
+    path, *keys = reference.split("/")
+    found: object = root if path == "#" else None
+    for key in keys:
+        found = _schema(found).get(key.replace("~1", "/").replace("~0", "~"))
+    return _schema(found)
+
+
+def _schema(value: object) -> Schema:
+    return cast("Schema", value) if isinstance(value, Mapping) else _NO_SCHEMA
+
+
+def _map(schema: Schema, key: str) -> Schema:
+    return _schema(schema.get(key))
+
+
+def _schema_list(schema: Schema, key: str) -> Sequence[Any]:
+    value = schema.get(key)
+    return cast("list[Any]", value) if isinstance(value, list) else ()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _schema_json(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except RecursionError:
+        return "(deeply nested)"
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# What a model is shown of a result: its content as text and images, and no more than fits. If the tool reports an
+# error, also the parameters that it expects. The `mcp` tool and `ToolResult.for_model` share this rule.
+
+_EXPECTED: Final = "\n\nExpected parameters:\n"
+
+
+class Called(Protocol):
+    """What was called: a tool, or a resource that is read as one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def server(self) -> str: ...
+
+    @property
+    def original(self) -> str:
+        """The server's own name for it; of a resource, its URI."""
+        ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def input_schema(self) -> Mapping[str, Any] | None: ...
+
+    def in_caller_names(self, message: str) -> str:
+        """The server's message, with the names under which its caller knows the tool and its parameters."""
+        ...
+
+
+def shown(
+    result: Mapping[str, Any],
+    target: Called | None,
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_lines: int = MAX_LINES,
+) -> Guarded:
+    """The blocks that a model is shown of a result. `target`: the tool that was called, if known. `max_bytes` and
+    `max_lines` bound the text; 0 = no bound."""
+    blocks = to_resource_blocks(result) if _is_read(target, result) else to_blocks(result)
+    if result.get("isError") is True:
+        blocks = _as_error(blocks, target)
+    return guard(blocks, max_bytes=max_bytes, max_lines=max_lines)
+
+
+def showing(
+    result: Mapping[str, Any], target: Called | None, *, max_bytes: int, max_lines: int
+) -> Slices[Guarded]:
+    """`shown` of a large result, in slices."""
+    blocks = yield from making_blocks(result, is_read=_is_read(target, result))
+    if result.get("isError") is True:
+        yield
+        blocks = _as_error(blocks, target)
+    return (yield from guarding(blocks, max_bytes=max_bytes, max_lines=max_lines))
+
+
+def expected_parameters(target: Called | None, message: str = "") -> str:
+    """The parameters that the tool expects: the end of the text of a failed call whose arguments may be at fault. Empty
+    if `message` has them already, as the error of a gateway behind this one does."""
+    if target is None or _EXPECTED in message:
+        return ""
+    if target.kind == "resource":
+        return f"{_EXPECTED}(no parameters)"
+    return _EXPECTED + unhidden(parameters_text(target.input_schema))
+
+
+def arguments_may_be_at_fault(error: CallError) -> bool:
+    """Whether other arguments may help. A server may refuse arguments with any code but that of a method it lacks."""
+    if isinstance(error, RemoteError):
+        return error.rpc_code != METHOD_NOT_FOUND
+    return isinstance(error, BadArguments | ToolFailed) or error.code == "invalid_args"
+
+
+def _is_read(target: Called | None, result: Mapping[str, Any]) -> bool:
+    """Whether a resource was read as a tool. If the target is not known, the shape of the result tells."""
+    return "contents" in result and "content" not in result if target is None else target.kind == "resource"
+
+
+def _as_error(blocks: Sequence[Mapping[str, Any]], target: Called | None) -> list[dict[str, Any]]:
+    """`Error: …` (said once) with the expected parameters, then everything else that the tool sent."""
+    texts = [block["text"] for block in blocks if block.get("type") == "text"]
+    message = "\n".join(texts).strip()
+    if not message or message == "(empty result)":
+        message = "Tool execution failed"
+    if target is not None:
+        message = target.in_caller_names(message)
+    said = message if message.startswith("Error:") else f"Error: {message}"
+    text = said + expected_parameters(target, message)
+    others = [dict(block) for block in blocks if block.get("type") != "text"]
+    return [{"type": "text", "text": text}, *others]

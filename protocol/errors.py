@@ -22,6 +22,7 @@ No error ever shows a user a traceback.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -88,8 +89,6 @@ def hidden_lines(lines: Sequence[str], without: Callable[[str], str]) -> tuple[s
 
 
 # ---- yours: something you wrote or asked for --------------------------------------------------------------------
-
-
 def _printable(text: str) -> str:
     """Text that any output can show: half a character, which JSON can escape, is shown as its escape."""
     return text.encode("utf-8", "backslashreplace").decode()
@@ -263,8 +262,6 @@ class RpcRefusal(GreenroomError):
 
 
 # ---- ends of a call ------------------------------------------------------------------------------------------------
-
-
 class BadArguments(CallError):
     """The arguments cannot be written as JSON, so the call was not sent."""
 
@@ -519,3 +516,24 @@ class Bug(CallError):
     """An error in Greenroom's own code. Please report it; the other servers go on."""
 
     code = "bug"
+
+
+# ---- How a configuration problem names its place: `mcp.json: mcpServers.github.args[2]` -----------------------------
+
+_PLAIN: Final = re.compile(r"[\w-]+")
+
+
+def place(source: str, *keys: Any) -> str:
+    """The source, then the path of keys inside it. Unusual keys are quoted, positions stand in brackets."""
+    path = ""
+    for key in keys:
+        path += _step(key, first=not path)
+    return f"{source}: {path}" if source and path else source or path
+
+
+def _step(key: Any, *, first: bool) -> str:
+    if isinstance(key, int):
+        return f"[{key}]"
+    if isinstance(key, str) and _PLAIN.fullmatch(key):
+        return key if first else f".{key}"
+    return f"[{key!r}]" if not isinstance(key, str) else '["' + key.replace('"', '\\"') + '"]'

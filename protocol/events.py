@@ -12,14 +12,13 @@ in seconds.
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import attrs
 
 from .address import Address
 from .errors import Reach
 from .lifecycle import Cause, Reason, State, words_of
-from .start import Place
 
 
 class Kind(enum.Enum):
@@ -61,8 +60,6 @@ class Event:
 
 
 # ---- servers ---------------------------------------------------------------------------------------------------------
-
-
 @attrs.frozen(kw_only=True)
 class Transition(Event):
     """A server went from one state of its lifecycle to the next. When it is ending, the event says why."""
@@ -116,8 +113,6 @@ class StartMoved(Event):
 
 
 # ---- decisions -------------------------------------------------------------------------------------------------------
-
-
 class GateMove(enum.Enum):
     """What happened to a server's gate."""
 
@@ -228,8 +223,6 @@ class ApprovalDecision(Event):
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------
-
-
 @attrs.frozen(kw_only=True)
 class CallEvent(Event):
     """Something happened to one call. `call` is its number in the room."""
@@ -275,8 +268,6 @@ class CallEnded(CallEvent):
 
 
 # ---- the rest --------------------------------------------------------------------------------------------------------
-
-
 @attrs.frozen(kw_only=True)
 class CatalogueChanged(Event):
     """The known tools, resources or prompts of a server have changed. Without an address: the room has another
@@ -327,3 +318,28 @@ class Lagged:
     """Takes the place of the `missed` events that were dropped from the stream of a slow subscriber."""
 
     missed: int
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# Where a start is on its way to a connection. Every actor's start is in exactly one place.
+
+
+class Place(enum.Enum):
+    """The values of waiting places are shown to people after "waiting for"."""
+
+    OUT = "out"  # it waits for nothing and holds nothing
+    GATE = "gate"  # waits for its server's gate to open
+    INSTALL_TURN = "its turn to install"  # only visited, and may have to be installed first
+    TURN = "its turn to be visited"  # only visited
+    SLOT = "slot"  # waits for a slot of the pool
+    PERMIT = "permit"  # has its slot, waits for a start permit
+    STARTING = "starting"  # has both: it connects, or a failed attempt is being cleaned up
+    LIVE = "live"  # has its slot: it is connected
+    LEAVING = "leaving"  # has its slot until nothing of its process tree is left
+
+
+WAITING: Final = frozenset({Place.GATE, Place.INSTALL_TURN, Place.TURN, Place.SLOT, Place.PERMIT})
+TURNS: Final = frozenset({Place.INSTALL_TURN, Place.TURN})
+HOLDS_SLOT: Final = frozenset({Place.PERMIT, Place.STARTING, Place.LIVE, Place.LEAVING})

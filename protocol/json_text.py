@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 import attrs
 
-from .slices import Pace, Slices
+from .cooperative import Pace, Slices
 
 _VALUES: Final = 500  # values that are written at once: a millisecond
 _PIECE: Final = 1 << 16  # characters of a long string that are written at once

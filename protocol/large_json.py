@@ -26,10 +26,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from . import lenient
 from .bounds import LONG_DEPTH, LONG_KEY_BYTES, LONG_NUMBER_BYTES
-from .jsonrpc import NO_MESSAGE, WireFault, decode_result
-from .slices import Pace, Slices
+from .cooperative import Pace, Slices
+from .jsonrpc import encoding
+from .jsonrpc.incoming import NO_MESSAGE, decode_result
+from .jsonrpc.terms import WireFault
 
 LARGE: Final = 1 << 18  # bytes from which on a text is decoded in slices: it takes a millisecond or two
 DEEPEST: Final = LONG_DEPTH
@@ -38,7 +39,6 @@ _TOKENS: Final = 1_500  # the same in tokens, because each may become an object
 _PIECE: Final = 1 << 18  # bytes of a long string that are decoded at once
 _LONGEST_KEY: Final = LONG_KEY_BYTES
 _LONGEST_NUMBER: Final = LONG_NUMBER_BYTES
-
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[\[\]{},]', re.DOTALL)
 _INSIDE: Final = re.compile(rb'[^"\\]*+(?:\\(?:[^u]|u.{4})[^"\\]*+)*+', re.DOTALL)  # only complete escapes
 _BLANK: Final = re.compile(rb"[ \t\r\n]*+")
@@ -47,7 +47,6 @@ _KEY: Final = re.compile(rb'[ \t\r\n]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+:
 _FIRST_HALF: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 _OPEN_ARRAY, _OPEN_OBJECT, _END_OBJECT, _COMMA, _QUOTE, _BACKSLASH = b'[{},"\\'
 _ESCAPE: Final = 6  # bytes of the longest one
-
 _any = msgspec.json.Decoder()
 
 
@@ -73,7 +72,7 @@ def first_mark(data: bytes | bytearray) -> int:
 
 def _decoded(data: bytes | bytearray, decoder: msgspec.json.Decoder[Any] = _any) -> Any:
     try:
-        return lenient.decode(decoder, data)
+        return encoding.decode(decoder, data)
     except NO_MESSAGE as error:
         raise WireFault(f"not JSON: {error}") from None
 
@@ -378,7 +377,7 @@ class _Outline(_Walk):
 
     def _read_outermost(self, piece: bytes) -> None:
         try:
-            members = lenient.decode_parts(piece)
+            members = encoding.decode_parts(piece)
         except NO_MESSAGE as error:
             raise WireFault(f"not JSON: {error}") from None
         for name, member in members.items():

@@ -12,29 +12,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from .bounds import LONG_ID_BYTES, LONG_META_BYTES
-from .halves import mend_escapes
-from .jsonrpc import (
+from .cooperative import Slices
+from .jsonrpc.incoming import (
     ABSENT,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    PARSE_ERROR,
     ClientMessage,
     Envelope,
     PlainCall,
     RawParts,
-    RpcFault,
     ServerMessage,
-    WireFault,
     decode_line,
     raw_parts,
     read_client_line,
     read_value,
 )
+from .jsonrpc.terms import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcFault, WireFault
 from .large_json import first_mark, outlining
-from .slices import Slices
+from .safe_text import mend_escapes
 
 LARGE_MESSAGE: Final = 1 << 20  # bytes of a message from which on it is read in slices
-
 _PIECE: Final = 1 << 18  # bytes
 _PAIR: Final = 12  # bytes of two escaped halves
 _OBJECT: Final = ord("{")
@@ -42,7 +37,6 @@ _ESCAPES: Final = re.compile(rb"[^\\]*+(?:\\(?:[^u]|u.{4})[^\\]*+)*+", re.DOTALL
 _FIRST_HALF: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 _PAYLOADS: Final = ("params", "result", "error")
 _NAMES: Final = frozenset(("id", "method", *_PAYLOADS))
-
 M = TypeVar("M", bound=Envelope)
 
 

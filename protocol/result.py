@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from ._sdk_types import sdk_types
 from .errors import ToolFailed
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult, GetPromptResult, ReadResourceResult
 
-    from .shown import Called
+    from .content import Called
 
 
 @attrs.frozen(eq=False)
@@ -80,8 +79,7 @@ class ToolResult:
         line says so. Then `save(text)` gets the whole text and returns the place where it is kept, which the last line
         names. If it raises `OSError`, the last line says that.
         """
-        from .content import MAX_BYTES, MAX_LINES
-        from .shown import shown
+        from .content import MAX_BYTES, MAX_LINES, shown
 
         guarded = shown(
             self.raw,
@@ -184,3 +182,22 @@ def _is_list(value: object) -> bool:
 
 def _objects(value: object) -> list[dict[str, Any]]:
     return [each for each in cast("list[Any]", value) if isinstance(each, dict)] if _is_list(value) else []
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# The SDK's types, from whichever major version is installed: `mcp_types` since 2.0, `mcp.types` before.
+#
+# A function imports them when they are first needed, because the import takes a third of a second.
+
+
+def sdk_types() -> Any:
+    """The module with `Tool`, `CallToolResult` and the others."""
+    try:
+        import mcp_types
+    except ModuleNotFoundError:
+        import mcp.types as older_types
+
+        return older_types
+    return mcp_types

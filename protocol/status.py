@@ -115,8 +115,6 @@ def hidden_in_words(items: Sequence[str]) -> str:
 
 
 # ---- as JSON ---------------------------------------------------------------------------------------------------------
-
-
 def _key(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)

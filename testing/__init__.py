@@ -15,35 +15,49 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._first_use import first_use
+from .._lazy import first_use
 
 if TYPE_CHECKING:
-    from ._asserts import assert_no_orphans, assert_one_outcome_each
-    from ._choices import exploring
-    from ._explore import explore
-    from ._explore_tree import Explored, NotRepeatableError
-    from ._fake import HANG, FakeServer, fake_connectors, fake_room, tool
-    from ._fake_answers import FakeCall
-    from ._faults import Fault, FaultScript
-    from ._machine import RoomMachine
-    from ._schedule import ScheduleError, seed_schedule
-    from ._scripted import ScriptedServer
-    from ._virtual_run import StuckError, VirtualRun
-    from ._world import World
+    from .assertions import assert_no_orphans, assert_one_outcome_each
+    from .exploration import Explored, NotRepeatableError, explore, exploring
+    from .fake_servers import HANG, FakeCall, FakeServer, ScriptedServer, fake_connectors, fake_room, tool
+    from .fault_scripts import Fault, FaultScript
+    from .room_machine import RoomMachine
+    from .virtual_time import ScheduleError, StuckError, VirtualRun, seed_schedule
+    from .world import World
 
 _HOMES = {
-    "._asserts": ("assert_no_orphans", "assert_one_outcome_each"),
-    "._choices": ("exploring",),
-    "._explore": ("explore",),
-    "._explore_tree": ("Explored", "NotRepeatableError"),
-    "._fake": ("HANG", "FakeServer", "fake_connectors", "fake_room", "tool"),
-    "._fake_answers": ("FakeCall",),
-    "._faults": ("Fault", "FaultScript"),
-    "._machine": ("RoomMachine",),
-    "._schedule": ("ScheduleError", "seed_schedule"),
-    "._scripted": ("ScriptedServer",),
-    "._virtual_run": ("StuckError", "VirtualRun"),
-    "._world": ("World",),
+    ".assertions": (
+        "assert_no_orphans",
+        "assert_one_outcome_each",
+    ),
+    ".exploration": (
+        "exploring",
+        "explore",
+        "Explored",
+        "NotRepeatableError",
+    ),
+    ".fake_servers": (
+        "HANG",
+        "FakeServer",
+        "fake_connectors",
+        "fake_room",
+        "tool",
+        "FakeCall",
+        "ScriptedServer",
+    ),
+    ".fault_scripts": (
+        "Fault",
+        "FaultScript",
+    ),
+    ".room_machine": ("RoomMachine",),
+    ".virtual_time": (
+        "ScheduleError",
+        "seed_schedule",
+        "StuckError",
+        "VirtualRun",
+    ),
+    ".world": ("World",),
 }
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Import arrows: gateway → supervisor → actors → protocol, and nothing the other way.
+"""Import arrows: cli → gateway → supervisor → safety → actors → catalogue → config → protocol, never the other way.
 
 Every import statement counts, wherever it is: inside a function, under `TYPE_CHECKING`, or as the literal argument of
 `importlib.import_module`. So this is our own script over the syntax trees: the usual tools only look at what runs at
@@ -8,15 +8,16 @@ The rules:
 
 * A room imports itself and the rooms below it. `testing` is above all of them, so no room imports it; its programs are
   only run as processes.
-* Inside the rooms, imports of Greenroom are relative. The gateway and `testing` may import the front door (`greenroom`
-  itself). Every room may import its version, and every room except `protocol` what is below them all (`GROUND`).
-* A room imports another one through its front door (`actors`, or a module without an underscore), never a private
-  module of another room. Only `testing` may, because its purpose is to look inside.
+* Inside the rooms, imports of Greenroom are relative. The gateway, the command line and `testing` may import the front
+  door (`greenroom` itself). Every room may import its version.
+* The head of a room (its `__init__.py`) names the modules that other rooms may import, one a line: "* `name`: what it
+  is". All others are its own affair. Only `testing` may look inside, because that is its purpose. A module that is
+  named there, and that no other room imports, is a finding too.
 * No two files import each other at run time, directly or through others, wherever the import is. Groups of files that
   import each other only for types are listed in `TYPE_CYCLES`.
 * The supervisor does not speak MCP, so it does not import the SDK.
-* `protocol` is pure: it uses the standard library without clocks and I/O, attrs and cattrs, and no `async`, `await`,
-  `open` or `print`.
+* `protocol` is pure: it uses the standard library without clocks and I/O, attrs, cattrs and msgspec, and no `async`,
+  `await`, `open` or `print`.
 
 And nothing raises `NotImplementedError`: what differs is handed in, and an interface is a `Protocol`. Lines and methods
 are not counted: a file ends where its subject ends.
@@ -28,18 +29,20 @@ is itself a finding.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-ROOMS = ("protocol", "actors", "supervisor", "gateway", "testing")  # lowest first
+# Lowest first.
+ROOMS = ("protocol", "config", "catalogue", "actors", "safety", "supervisor", "gateway", "cli", "testing")
 RANK = {room: rank for rank, room in enumerate(ROOMS)}
 UNKNOWN = "greenroom.?"  # what an import names that cannot be read
-GROUND = frozenset({"_first_use", "_own_files"})  # beside the front door; imports the standard library alone
+GROUND = frozenset({"_lazy"})  # beside the front door; imports the standard library alone
 
-PURE_LIBRARIES = frozenset({"attr", "attrs", "cattrs"})
+PURE_LIBRARIES = frozenset({"attr", "attrs", "cattrs", "msgspec"})
 # fmt: off
 NOT_PURE = frozenset({
     "asyncio", "concurrent", "ctypes", "datetime", "fcntl", "glob", "http", "importlib", "io",
@@ -57,43 +60,15 @@ SPEAKS_MCP = frozenset({"mcp", "mcp_types"})
 
 EXCEPTIONS: Mapping[tuple[str, str], str] = {
     **dict.fromkeys(
-        [
-            ("protocol/_sdk_types.py", "mcp"),
-            ("protocol/_sdk_types.py", "mcp_types"),
-            ("protocol/_namespace.py", "mcp_types"),
-            ("protocol/result.py", "mcp_types"),
-        ],
+        [("protocol/result.py", "mcp"), ("protocol/result.py", "mcp_types")],
         "to_mcp() builds the SDK's own type for an embedder who asks for it",
     ),
-    **dict.fromkeys(
-        [
-            ("protocol/jsonrpc/_envelope.py", "msgspec"),
-            ("protocol/jsonrpc/_json.py", "msgspec"),
-            ("protocol/jsonrpc/_meta.py", "msgspec"),
-            ("protocol/jsonrpc/_payload.py", "msgspec"),
-            ("protocol/large_json.py", "msgspec"),
-            ("protocol/lenient.py", "msgspec"),
-            ("protocol/search_forms.py", "msgspec"),
-        ],
-        "what is said or kept is bytes, and this turns them into values and back: as pure as what else stands in "
-        "`protocol`",
+}
+TYPE_CYCLES: Mapping[frozenset[str], str] = {
+    frozenset({"actors.server", "actors.calls", "actors.incarnation"}): (
+        "an actor, its calls and its incarnation name each other's types; at run time the actor imports the other two"
     ),
 }
-_ACTOR = (
-    "an actor, what it holds and its incarnation name each other's types; what they do meets in `RoomContext`"
-)
-TYPE_CYCLES: Mapping[frozenset[str], str] = {
-    frozenset(
-        f"actors._{name}"
-        for name in (
-            "call_endings", "call_table", "condition", "health", "hearing", "idling", "incarnation", "inputs",
-            "meeting", "patience", "questions", "room_context", "server", "steps", "subscriptions", "waiting_calls",
-        )
-    ): _ACTOR,
-    frozenset({"testing._fake", "testing._fake_answers", "testing._fake_connection"}): (
-        "a fake server and its connections name each other"
-    ),
-}  # fmt: skip
 
 
 class Finding(NamedTuple):
@@ -152,6 +127,7 @@ def check_tree(
                 else:
                     findings.append(finding)
     findings += check_cycles(root, type_cycles)
+    findings += check_heads(root)
     for name in sorted(GROUND):
         findings += check_ground(f"src/greenroom/{name}.py", root)
     findings += [
@@ -168,7 +144,7 @@ def check_ground(path: str, root: Path) -> Iterator[Finding]:
     if not file.exists():
         return
     for item in imports(path, parsed(file.read_text(encoding="utf-8"))):
-        if item.target == UNKNOWN and path.endswith("/_first_use.py"):
+        if item.target == UNKNOWN and path.endswith("/_lazy.py"):
             continue  # the tables it is called with are judged where they stand
         if item.target.split(".", 1)[0] not in sys.stdlib_module_names:
             yield Finding(
@@ -184,9 +160,6 @@ def check_source(path: str, source: str) -> Iterator[tuple[Finding, str]]:
         complaint = judge(room, item)
         if complaint:
             yield Finding(path, item.line, complaint), item.target.split(".", 1)[0]
-        elif private := private_of_another(room, item.target):
-            text = f"`{private}` is private to its room: use its front door, or put what is needed there"
-            yield Finding(path, item.line, text), private
     for line, what, complaint in unfinished(tree):
         yield Finding(path, line, complaint), what
     if room == "protocol":
@@ -214,28 +187,44 @@ def judge(room: str, item: Import) -> str | None:
     return None
 
 
-def private_of_another(room: str, target: str) -> str | None:
-    """The private module of another room that is imported, without `greenroom`; None when there is none."""
-    head, other, *parts = target.split(".") if "." in target else [target, ""]
-    if head != "greenroom" or other not in RANK or other == room or room == "testing":
-        return None
-    private = [
-        place for place, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")
-    ]
-    return ".".join([other, *parts[: private[-1] + 1]]) if private else None
+_NAMED = re.compile(r"^\* `([\w.]+)`", re.MULTILINE)
+
+
+def opened(root: Path) -> dict[str, frozenset[str]]:
+    """The modules of each room that others may import, as its head names them."""
+    heads = {room: root / room / "__init__.py" for room in ROOMS[:-1]}
+    return {
+        room: frozenset(_NAMED.findall(ast.get_docstring(parsed(head.read_text(encoding="utf-8"))) or ""))
+        for room, head in heads.items()
+        if head.exists()
+    }
+
+
+def check_heads(root: Path) -> Iterator[Finding]:
+    """What is imported of another room's own affairs, and what a head offers in vain."""
+    named, used = opened(root), set[tuple[str, str]]()
+    files = _files(root)
+    paths = {name: file.relative_to(root).as_posix() for name, file in files.items()}
+    for name, file in files.items():
+        room = name.split(".", 1)[0]
+        for item in imports(paths[name], parsed(file.read_text(encoding="utf-8"))):
+            other, _, module = _file_of(item.target, files).partition(".")
+            if other in (room, "") or other not in named or not module:
+                continue
+            if module in named[other]:
+                used.add((other, module))
+            elif room != "testing":
+                text = f"`{other}.{module}` is not for other rooms: name it in the head of `{other}`, or do without"
+                yield Finding(paths[name], item.line, text)
+    for room in named:
+        for module in sorted(named[room]):
+            if (room, module) not in used:
+                yield Finding(f"{room}/__init__.py", 0, f"no other room imports `{module}`")
 
 
 def check_cycles(root: Path, type_cycles: Mapping[frozenset[str], str]) -> Iterator[Finding]:
     """Files that import each other. Those of `type_cycles` may do so in types."""
-    files = {
-        file.relative_to(root)
-        .as_posix()
-        .removesuffix(".py")
-        .removesuffix("/__init__")
-        .replace("/", "."): file
-        for room in ROOMS
-        for file in (root / room).rglob("*.py")
-    }
+    files = _files(root)
     paths = {name: file.relative_to(root).as_posix() for name, file in files.items()}
     everything: dict[str, set[str]] = {}
     at_work: dict[str, set[str]] = {}
@@ -254,6 +243,19 @@ def check_cycles(root: Path, type_cycles: Mapping[frozenset[str], str]) -> Itera
     for cycle in type_cycles:
         if cycle <= files.keys() and cycle not in in_types:
             yield Finding(paths[min(cycle)], 0, f"{', '.join(sorted(cycle))} are no such cycle any more")
+
+
+def _files(root: Path) -> dict[str, Path]:
+    """The files of all rooms, by their dotted names below `greenroom`."""
+    return {
+        file.relative_to(root)
+        .as_posix()
+        .removesuffix(".py")
+        .removesuffix("/__init__")
+        .replace("/", "."): file
+        for room in ROOMS
+        for file in (root / room).rglob("*.py")
+    }
 
 
 def _type_blocks(tree: ast.AST) -> list[ast.stmt]:
@@ -312,7 +314,7 @@ def _judge_own(room: str, name: str, relative: bool) -> str | None:
         return None
     if name == "testing":
         return "testing is never imported by the others, only run as a process"
-    return f"{room} may not import {name}: arrows go {' → '.join(reversed(ROOMS[:4]))}"
+    return f"{room} may not import {name}: arrows go {' → '.join(reversed(ROOMS[:-1]))}"
 
 
 def _judge_pure(target: str) -> str | None:
@@ -324,7 +326,7 @@ def _judge_pure(target: str) -> str | None:
         return f"protocol is pure: `{head}` has a clock, a source of chance or I/O; pass its value in"
     if head in sys.stdlib_module_names or head in PURE_LIBRARIES:
         return None
-    return f"protocol may import only the standard library, attrs and cattrs, not `{head}`"
+    return f"protocol may import only the standard library, attrs, cattrs and msgspec, not `{head}`"
 
 
 def imports(path: str, tree: ast.AST) -> Iterator[Import]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from greenroom.protocol.lifecycle import mermaid
-from greenroom.testing._vocabulary import DEEDS, STEPS, Deed
+from greenroom.testing.fault_plan import DEEDS, STEPS, Deed
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,7 +32,7 @@ DOCUMENT = re.compile(r"\bdocs/[\w/-]+\.(?:md|svg)\b|\b(?:DESIGN|FEATURES)\b(?!\
 ROW_ID = re.compile(r"\b[FBT]\d{1,2}\b")
 LOCK_FILE = re.compile(r"(^|/)(uv\.lock|poetry\.lock|pdm\.lock|package-lock\.json|pylock[^/]*\.toml)$")
 # These have the names of documents as examples.
-QUOTING = ("tools/docs.py", "tests/test_project_docs.py", "tests/test_project_site.py")
+QUOTING = ("tools/docs.py", "tests/whole/test_project_docs.py", "tests/whole/test_project_site.py")
 # Examples of bad input, and what others wrote, may look like the path of somebody.
 MAY_BE_ANYWHERE = ("tests/", "tools/", "benchmarks/data/")
 

@@ -1,4 +1,4 @@
-"""Writes the reference of `docs/json.md` from the shapes of `--json` (`greenroom.gateway._cli._shapes`).
+"""Writes the reference of `docs/json.md` from the shapes of `--json` (`greenroom.cli.json_shapes`).
 
     python tools/json_page.py        # a test says when it has to be run again
 
@@ -26,12 +26,17 @@ from typing import (
 
 import attrs
 
-from greenroom.gateway._cli import _shapes
-from greenroom.gateway._cli._shapes import SHAPES, Says
+from greenroom.cli import json_shapes
+from greenroom.cli.json_shapes import SHAPES, Says
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "json.md"
 MARK: Final = "<!-- made by tools/json_page.py -->"
-_COMMON: Final[tuple[Any, ...]] = (_shapes.Answered, _shapes.Address, _shapes.Origin, _shapes.Source)
+_COMMON: Final[tuple[Any, ...]] = (
+    json_shapes.Answered,
+    json_shapes.Address,
+    json_shapes.Origin,
+    json_shapes.Source,
+)
 _PLAIN: Final = {
     str: "string",
     int: "integer",

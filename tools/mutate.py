@@ -31,11 +31,11 @@ CHILDREN = "2"
 # What is mutated, and the tests that must notice. What acts on decisions is not here (`_admission.py`, the pulse of
 # `_health.py`): whole rooms run to see it, and most mutants of it hang. The hand-written table is for that.
 TESTS = {
-    "protocol/lifecycle.py": ("test_lifecycle.py",),
-    "supervisor/_gate.py": ("test_gate.py",),
-    "supervisor/_restart.py": ("test_restart.py",),
-    "supervisor/_pool.py": ("test_pool.py",),
-    "supervisor/_reload.py": ("test_reload_plan.py",),
+    "protocol/lifecycle.py": ("protocol/test_lifecycle.py",),
+    "supervisor/circuit_breaker.py": ("supervisor/test_gate.py",),
+    "supervisor/supervision.py": ("supervisor/test_restart.py",),
+    "supervisor/pool.py": ("supervisor/test_pool.py",),
+    "supervisor/reload.py": ("supervisor/test_reload_plan.py",),
 }
 
 
@@ -47,16 +47,16 @@ class Change(NamedTuple):
     new: str
 
 
-_RESTART = "supervisor/_restart.py"
+_RESTART = "supervisor/supervision.py"
 _SAME = "return MappingProxyType(dict.fromkeys(Lifecycle, after))"
 _TOO_EARLY = (
     "it runs while the module is imported, before a mutant is switched on; test_restart has every cell"
 )
-_RELOAD = "supervisor/_reload.py"
+_RELOAD = "supervisor/reload.py"
 _NOT_SPARED = "equal settings complete both definitions alike: it only spares the work to complete them"
 _USABLE = "name: definition if is_same else with_settings(definition, config.settings)"
 EQUIVALENT: dict[Change, str] = {
-    Change("supervisor/_pool.py", "is_head = False", "is_head = None"): "only whether it is true counts",
+    Change("supervisor/pool.py", "is_head = False", "is_head = None"): "only whether it is true counts",
     Change(
         _RELOAD, "is_same = old.settings.inherit_env == new.settings.inherit_env", "is_same = None"
     ): _NOT_SPARED,
@@ -207,7 +207,7 @@ def _report(fates: dict[str, str], lived: dict[str, Change]) -> str:
 
 
 def _file_of(mutant: str) -> str:
-    """`supervisor/_gate.py` of `greenroom.supervisor._gate.xǁGateǁadmit__mutmut_1`."""
+    """`supervisor/circuit_breaker.py` of `greenroom.supervisor.circuit_breaker.xǁGateǁadmit__mutmut_1`."""
     return "/".join(mutant.split(".")[1:-1]) + ".py"
 
 

@@ -20,7 +20,20 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / ".build" / "mutants" / "policies.md"
-COPIED = ("src", "protocol", "actors", "supervisor", "gateway", "testing", "tests", "pyproject.toml")
+COPIED = (
+    "src",
+    "protocol",
+    "config",
+    "catalogue",
+    "actors",
+    "safety",
+    "supervisor",
+    "gateway",
+    "cli",
+    "testing",
+    "tests",
+    "pyproject.toml",
+)
 LIMIT = 60.0  # seconds a mutant may hang
 
 
@@ -33,21 +46,19 @@ class Mutant(NamedTuple):
 
 
 def _number(name: str, old: str, new: str, rule: str) -> Mutant:
-    return Mutant(
-        rule, "protocol/config.py", f" {name}: {old}", f" {name}: {new}", ("test_policy_numbers.py",)
-    )
+    return Mutant(rule, "config/model.py", f" {name}: {old}", f" {name}: {new}", ("whole/test_policy_numbers.py",))
 
 
-_GATE, _POOL, _ROOT = "supervisor/_gate.py", "supervisor/_pool.py", "supervisor/_root.py"
+_GATE, _POOL, _ROOT = "supervisor/circuit_breaker.py", "supervisor/pool.py", "supervisor/root.py"
 _CALL_TABLE, _ADMISSION, _RESTART = (
-    "actors/_call_table.py",
-    "supervisor/_admission.py",
-    "supervisor/_restart.py",
+    "actors/calls.py",
+    "supervisor/admission.py",
+    "supervisor/supervision.py",
 )
-_CALL_ENDINGS, _REST_ORDER = "actors/_call_endings.py", "supervisor/_rest_order.py"
-_T_GATE, _T_POOL, _T_ROOM = ("test_gate.py",), ("test_pool.py",), ("test_room.py",)
-_T_ACTOR, _T_RELOAD, _T_APART = ("test_server_actor.py",), ("test_reload.py",), ("test_isolation.py",)
-_T_ROOM_POOL, _T_HEALTH = ("test_room_pool.py",), ("test_health.py",)
+_CALL_ENDINGS, _REST_ORDER = "actors/calls.py", "supervisor/pool.py"
+_T_GATE, _T_POOL, _T_ROOM = ("supervisor/test_gate.py",), ("supervisor/test_pool.py",), ("supervisor/test_room.py",)
+_T_ACTOR, _T_RELOAD, _T_APART = ("actors/test_server_actor.py",), ("supervisor/test_reload.py",), ("supervisor/test_isolation.py",)
+_T_ROOM_POOL, _T_HEALTH = ("supervisor/test_room_pool.py",), ("supervisor/test_health.py",)
 
 # fmt: off
 MUTANTS = (
@@ -87,17 +98,17 @@ MUTANTS = (
     Mutant("gate: an answer opens a tripped one", _GATE, "self.tripped or connected_for", "connected_for", _T_GATE),
     Mutant("gate: quarantine ends", _GATE, "now + policy.cooldown)\n        return", "math.inf)\n        return", _T_GATE),
     Mutant("gate: timeouts alone do not shut it", _GATE, "now, reason, 0.0)", "now, reason, 1.0)", _T_GATE),
-    Mutant("gate: a cancelled probe is passed on", "supervisor/_gatekeeper.py", "        if self.probe is not call:\n            return\n", "        return\n", _T_ROOM),
+    Mutant("gate: a cancelled probe is passed on", "supervisor/circuit_breaker.py", "        if self.probe is not call:\n            return\n", "        return\n", _T_ROOM),
     Mutant("gate: only silence counts", _CALL_ENDINGS, "heard <= call.sent_at for call", "True for call", _T_ROOM),
     Mutant("gate: silence counts once", _CALL_ENDINGS, "silent and table.supervisor.silent(actor)", "silent and [table.supervisor.silent(actor) for _ in expired][-1]", _T_ROOM),
     Mutant("gate: a hung one is lost", _CALL_ENDINGS, "    if hung:\n        actor.steps.declare_hung()\n", "", _T_ROOM),
-    Mutant("gate: bypass once a second", "supervisor/_gatekeeper.py", "BYPASS_EVERY = 1.0", "BYPASS_EVERY = 0.5", _T_ROOM),
-    Mutant("gate: a session's deaths are its own", "supervisor/_gatekeeper.py", "if self.parent is not None and ending.cause is Cause.CONNECT_FAILED:", "if self.parent is not None:", _T_APART),
-    Mutant("intensity: more than the limit", _RESTART, "len(times) > limit", "len(times) >= limit", ("test_restart.py",)),
-    Mutant("intensity: within the period", _RESTART, "t > now - period", "t > now - 2 * period", ("test_restart.py",)),
-    Mutant("restart: keep-alive comes back", _RESTART, "RestartPolicy.ALWAYS if keep", "RestartPolicy.ON_DEMAND if keep", ("test_restart.py",)),
-    Mutant("restart: an eviction is no restart", "supervisor/_supervision.py", "        actor.start.by_policy = False\n        if not ending", "        actor.start.by_policy, actor.start.after_failure = False, True\n        if not ending", _T_ROOM),
-    Mutant("restart: what is lost while it makes way has not failed", "supervisor/_supervision.py", "        if not ending.cause.has(Means.FAILED):\n            return", "        if False:\n            return", _T_ROOM),
+    Mutant("gate: bypass once a second", "supervisor/circuit_breaker.py", "BYPASS_EVERY = 1.0", "BYPASS_EVERY = 0.5", _T_ROOM),
+    Mutant("gate: a session's deaths are its own", "supervisor/circuit_breaker.py", "if self.parent is not None and ending.cause is Cause.CONNECT_FAILED:", "if self.parent is not None:", _T_APART),
+    Mutant("intensity: more than the limit", _RESTART, "len(times) > limit", "len(times) >= limit", ("supervisor/test_restart.py",)),
+    Mutant("intensity: within the period", _RESTART, "t > now - period", "t > now - 2 * period", ("supervisor/test_restart.py",)),
+    Mutant("restart: keep-alive comes back", _RESTART, "RestartPolicy.ALWAYS if keep", "RestartPolicy.ON_DEMAND if keep", ("supervisor/test_restart.py",)),
+    Mutant("restart: an eviction is no restart", "supervisor/supervision.py", "        actor.start.by_policy = False\n        if not ending", "        actor.start.by_policy, actor.start.after_failure = False, True\n        if not ending", _T_ROOM),
+    Mutant("restart: what is lost while it makes way has not failed", "supervisor/supervision.py", "        if not ending.cause.has(Means.FAILED):\n            return", "        if False:\n            return", _T_ROOM),
     Mutant("pool: longest idle is the victim", _POOL, "for who in it.resting:", "for who in reversed(list(it.resting)):", _T_POOL),
     Mutant("pool: read longest idle first", _REST_ORDER, "elif actor.idling.since > since:", "elif False:", _T_ROOM_POOL),
     Mutant("pool: first come, first served", _POOL, "for waiter in self._it.waiting:", "for waiter in reversed(tuple(self._it.waiting)):", _T_POOL),
@@ -109,34 +120,34 @@ MUTANTS = (
     Mutant("pool: the minimum against pressure", _POOL, "unserved and it.staying - len(gone) > it.limits.minimum", "unserved", _T_POOL),
     Mutant("pool: the minimum against idle time", _POOL, "return staying > limits.minimum", "return staying >= limits.minimum", _T_POOL),
     Mutant("pool: one slot is left for the rest", _ROOT, "tuple(self._kept)[:most]", "tuple(self._kept)", _T_RELOAD),
-    Mutant("pool: a slot set aside is given back", "supervisor/_records.py", "return self.definition.lifecycle is _KEEP_ALIVE and may_live", "return may_live", _T_RELOAD),
+    Mutant("pool: a slot set aside is given back", "supervisor/records.py", "return self.definition.lifecycle is _KEEP_ALIVE and may_live", "return may_live", _T_RELOAD),
     Mutant("pool: set aside within the bound", _POOL, "return self._shared <= capacity + reserve", "return True", _T_POOL),
     Mutant("pool: half the slots for one server's scopes", _POOL, "limits.slots // 2)", "limits.slots)", _T_POOL),
     Mutant("pool: one victim for each waiter", _POOL, "it.leaving + len(gone) < unserved", "it.leaving < unserved", _T_POOL),
     Mutant("pool: a stopping child keeps its slot", _ADMISSION, "        actor.stop(Ending(Cause.EVICTED, reason=reason))", "        actor.stop(Ending(Cause.EVICTED, reason=reason))\n        self.move(actor, Place.OUT)", _T_ROOM_POOL),
-    Mutant("pool: a cancelled waiter leaves no trace", "supervisor/_starter.py", "            self.admission.move(actor, Place.OUT)\n            keeper_of", "            keeper_of", _T_ROOM_POOL),
-    Mutant("pool: a session is no victim", _ADMISSION, "        if not actor.address.is_shared:\n            actor.idling", "        if False:\n            actor.idling", ("test_isolation.py",)),
+    Mutant("pool: a cancelled waiter leaves no trace", "supervisor/admission.py", "            self.admission.move(actor, Place.OUT)\n            keeper_of", "            keeper_of", _T_ROOM_POOL),
+    Mutant("pool: a session is no victim", _ADMISSION, "        if not actor.address.is_shared:\n            actor.idling", "        if False:\n            actor.idling", ("supervisor/test_isolation.py",)),
     Mutant("permits: so many and no more", _ADMISSION, "self.starts.count(Place.STARTING) >= self._context", "self.starts.count(Place.STARTING) > self._context", _T_ROOM),
-    Mutant("idle: eager never", "supervisor/_supervision.py", "0.0 if definition.lifecycle is Lifecycle.EAGER else", "1.0 if definition.lifecycle is Lifecycle.EAGER else", _T_ROOM),
-    Mutant("idle: keep-alive never", "supervisor/_supervision.py", "if definition.lifecycle is _KEEP_ALIVE or actor.subscriptions.uris:", "if actor.subscriptions.uris:", _T_ROOM),
-    Mutant("idle: counts from the last end", "actors/_idling.py", "self.since = actor.context.backend.now() if since is None else since", "self.since = actor.connected_at", _T_ROOM),
+    Mutant("idle: eager never", "supervisor/supervision.py", "0.0 if definition.lifecycle is Lifecycle.EAGER else", "1.0 if definition.lifecycle is Lifecycle.EAGER else", _T_ROOM),
+    Mutant("idle: keep-alive never", "supervisor/supervision.py", "if definition.lifecycle is _KEEP_ALIVE or actor.subscriptions.uris:", "if actor.subscriptions.uris:", _T_ROOM),
+    Mutant("idle: counts from the last end", "actors/server.py", "self.since = actor.context.backend.now() if since is None else since", "self.since = actor.connected_at", _T_ROOM),
     Mutant("isolation: persistent by default", _ROOT, "or Isolation.PERSISTENT", "or Isolation.PER_CALL", _T_APART),
     Mutant("isolation: per session refuses without one", _ROOT, "if session is None:", "if False:", _T_APART),
-    Mutant("isolation: a call's child goes with it", "actors/_idling.py", "if actor.address.is_call and not self.leases and", "if False and", _T_APART),
-    Mutant("health: keep-alive only", "supervisor/_supervision.py", "keeps = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and", "keeps =", _T_HEALTH),
-    Mutant("health: one miss is a suspicion", "actors/_health.py", "            if self.misses:\n", "            if True:\n", _T_HEALTH),
-    Mutant("health: any byte is proof", "actors/_health.py", "last_heard + interval > now", "False", _T_HEALTH),
-    Mutant("health: an answer in the same tick", "actors/_health.py", "last_heard < self.asked_at", "last_heard <= self.asked_at", _T_HEALTH),
+    Mutant("isolation: a call's child goes with it", "actors/server.py", "if actor.address.is_call and not self.leases and", "if False and", _T_APART),
+    Mutant("health: keep-alive only", "supervisor/supervision.py", "keeps = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and", "keeps =", _T_HEALTH),
+    Mutant("health: one miss is a suspicion", "actors/incarnation.py", "            if self.misses:\n", "            if True:\n", _T_HEALTH),
+    Mutant("health: any byte is proof", "actors/incarnation.py", "last_heard + interval > now", "False", _T_HEALTH),
+    Mutant("health: an answer in the same tick", "actors/incarnation.py", "last_heard < self.asked_at", "last_heard <= self.asked_at", _T_HEALTH),
     Mutant("calls: the bound in flight", _CALL_TABLE, "record.load.in_flight < record.most_in_flight(self.context.settings)", "True", _T_ACTOR),
-    Mutant("calls: the bound queued", "actors/_waiting_calls.py", "self._load.queued >= (", "self._load.queued > (", _T_ACTOR),
+    Mutant("calls: the bound queued", "actors/calls.py", "self._load.queued >= (", "self._load.queued > (", _T_ACTOR),
     Mutant("calls: a place goes to the next scope", _CALL_TABLE, "        while load.held and", "        while False and", _T_APART),
     Mutant("calls: progress up to the total", _CALL_TABLE, "min(self.context.backend.now() + call.timeout, call.total_deadline)\n        if", "self.context.backend.now() + call.timeout\n        if", _T_ACTOR),
     Mutant("calls: not_sent survives once", _CALL_ENDINGS, "not call.lost_before and (", "(", _T_ACTOR),
     Mutant("calls: sent is replayed only if harmless", _CALL_ENDINGS, "or call.replayable)", "or True)", _T_ACTOR),
-    Mutant("connect: deadline from the permit", "actors/_meeting.py", "context.backend.now(), self._limit, most)", "context.backend.now(), self._limit / 2, most)", _T_ROOM),
+    Mutant("connect: deadline from the permit", "actors/incarnation.py", "context.backend.now(), self._limit, most)", "context.backend.now(), self._limit / 2, most)", _T_ROOM),
     Mutant("reload: policy applies live", _ROOT, "            elif not same_process:", "            elif True:", _T_RELOAD),
-    Mutant("reload: enabled again while stopping", "supervisor/_endings.py", "if cause.has(Means.TAKEN_DOWN) and", "if False and", _T_RELOAD),
-    Mutant("connect by name means the next attempt", "actors/_waits.py", "life.incarnation + is_over", "life.incarnation", _T_ROOM_POOL),
+    Mutant("reload: enabled again while stopping", "supervisor/supervision.py", "if cause.has(Means.TAKEN_DOWN) and", "if False and", _T_RELOAD),
+    Mutant("connect by name means the next attempt", "actors/server.py", "life.incarnation + is_over", "life.incarnation", _T_ROOM_POOL),
 )
 # fmt: on
 

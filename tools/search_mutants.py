@@ -1,7 +1,7 @@
 """Break the runtime in one place at a time, and see the search over schedules find it.
 
 `MUTANTS` lists faults that a runtime like this can have: file, the text that is there, the text put in its place. Each
-is tried in a copy of the tree against the search of `tests/test_lifecycle_search.py` alone, with at most `EXAMPLES`
+is tried in a copy of the tree against the search of `tests/whole/test_lifecycle_search.py` alone, with at most `EXAMPLES`
 examples (`make test` draws a tenth of them, `make soak` many times more; most faults need a few), and `RUNS` times in a
 row, each time from another seed: what is found by luck is not found. The first run shrinks; what it shrank the fault
 to, and the law that the fault broke, is written to `.build/mutants/search.md`. Words as arguments choose among the
@@ -27,7 +27,7 @@ from typing import NamedTuple
 from policy_mutants import ROOT, copy_tree
 
 REPORT = ROOT / ".build" / "mutants" / "search.md"
-SEARCH = "tests/test_lifecycle_search.py::TestRooms"
+SEARCH = "tests/whole/test_lifecycle_search.py::TestRooms"
 RUNS = 5
 EXAMPLES = 1000
 LIMIT = 900  # seconds for one run
@@ -91,20 +91,20 @@ class Fate(NamedTuple):
     missed: tuple[int, ...]  # the seeds of the runs that did not find it
 
 
-_CALL_TABLE, _SERVER, _INCARNATION = "actors/_call_table.py", "actors/_server.py", "actors/_incarnation.py"
+_CALL_TABLE, _SERVER, _INCARNATION = "actors/calls.py", "actors/server.py", "actors/incarnation.py"
 _STEPS, _IDLING, _WAITING, _ENDINGS = (
-    "actors/_steps.py",
-    "actors/_idling.py",
-    "actors/_waiting_calls.py",
-    "actors/_call_endings.py",
+    "actors/server.py",
+    "actors/server.py",
+    "actors/calls.py",
+    "actors/calls.py",
 )
 _ROOT, _GATE, _POOL, _RESTART = (
-    "supervisor/_root.py",
-    "supervisor/_gate.py",
-    "supervisor/_pool.py",
-    "supervisor/_restart.py",
+    "supervisor/root.py",
+    "supervisor/circuit_breaker.py",
+    "supervisor/pool.py",
+    "supervisor/supervision.py",
 )
-_ADMISSION, _LIFECYCLE = "supervisor/_admission.py", "protocol/lifecycle.py"
+_ADMISSION, _LIFECYCLE = "supervisor/admission.py", "protocol/lifecycle.py"
 
 # Not here, since the runtime is built so that they cannot be: a second outcome of one call (whoever ends a call has taken
 # it off its list before, so the look at `ended` in `Call.finish` finds nothing), and a late message of an earlier
@@ -112,26 +112,26 @@ _ADMISSION, _LIFECYCLE = "supervisor/_admission.py", "protocol/lifecycle.py"
 # fmt: off
 MUTANTS = (
     Mutant("eviction ignores calls in flight", _SERVER, "self.life.state is CONNECTED and self.is_resting and", "self.life.state is CONNECTED and"),
-    Mutant("eviction takes what is kept alive", "supervisor/_pool_view.py", "self.rest_order.longest_idle() if actor.address.server not in kept)", "self.rest_order.longest_idle())"),
+    Mutant("eviction takes what is kept alive", "supervisor/pool.py", "self.rest_order.longest_idle() if actor.address.server not in kept)", "self.rest_order.longest_idle())"),
     Mutant("nobody is evicted while others wait", _POOL, "        if len(gone) >= surplus and not makes_room:", "        if len(gone) >= surplus:"),
     Mutant("the slot comes back before the tree is gone", _STEPS, "                case Effect.STOP_TREE:\n", "                case Effect.STOP_TREE:\n                    actor.supervisor.admission.move(actor, Place.OUT)\n"),
-    Mutant("the slot is never given back", "supervisor/_supervision.py", "        self.starter.admission.move(actor, Place.OUT)\n        is_closing", "        self.starter.admission.move(actor, Place.LIVE)\n        is_closing"),
+    Mutant("the slot is never given back", "supervisor/supervision.py", "        self.starter.admission.move(actor, Place.OUT)\n        is_closing", "        self.starter.admission.move(actor, Place.LIVE)\n        is_closing"),
     Mutant("waiters for a slot are served last come, first served", _POOL, "for waiter in self._it.waiting:", "for waiter in reversed(tuple(self._it.waiting)):"),
-    Mutant("a permit is kept when its holder leaves", "supervisor/_supervision.py", "        self.starter.admission.move(actor, Place.OUT)\n        is_closing", "        if actor.start.place is not Place.STARTING:\n            self.starter.admission.move(actor, Place.OUT)\n        is_closing"),
-    Mutant("a permit is kept after a start", "supervisor/_supervision.py", "Place.OUT if holds_none else Place.LIVE", "Place.OUT if holds_none else actor.start.place"),
+    Mutant("a permit is kept when its holder leaves", "supervisor/supervision.py", "        self.starter.admission.move(actor, Place.OUT)\n        is_closing", "        if actor.start.place is not Place.STARTING:\n            self.starter.admission.move(actor, Place.OUT)\n        is_closing"),
+    Mutant("a permit is kept after a start", "supervisor/supervision.py", "Place.OUT if holds_none else Place.LIVE", "Place.OUT if holds_none else actor.start.place"),
     Mutant("waiters for a permit are served last come, first served", _ADMISSION, "first = next(iter(self.starts.at(Place.PERMIT)), None)", "first = next(reversed(tuple(self.starts.at(Place.PERMIT))), None)"),
     Mutant("a slot that comes back is nobody's", _ADMISSION, "        self.look()\n        if actor.start.place is Place.SLOT", "        if actor.start.place is Place.SLOT"),
-    Mutant("whoever is on the way out is asked to go again", "supervisor/_supervision.py", "        if actor.start.place is Place.LIVE:\n", "        if False:\n"),
+    Mutant("whoever is on the way out is asked to go again", "supervisor/supervision.py", "        if actor.start.place is Place.LIVE:\n", "        if False:\n"),
     Mutant("one permit too many", _ADMISSION, "self.starts.count(Place.STARTING) >= self._context", "self.starts.count(Place.STARTING) > self._context"),
-    Mutant("the half-open flag sticks when the probe leaves", "supervisor/_gatekeeper.py", "        if self.probe is who:\n", "        if False:\n"),
+    Mutant("the half-open flag sticks when the probe leaves", "supervisor/circuit_breaker.py", "        if self.probe is who:\n", "        if False:\n"),
     Mutant("half-open passes everybody", _GATE, "if now < self.shut_until or self.probing:", "if now < self.shut_until:"),
-    Mutant("the gate forgives at a handshake", "supervisor/_gatekeeper.py", "        self.probe_left(actor)\n        if actor.is_asked", "        self._set(Gate(), GateMove.ANSWERED)\n        self.probe_left(actor)\n        if actor.is_asked"),
+    Mutant("the gate forgives at a handshake", "supervisor/circuit_breaker.py", "        self.probe_left(actor)\n        if actor.is_asked", "        self._set(Gate(), GateMove.ANSWERED)\n        self.probe_left(actor)\n        if actor.is_asked"),
     Mutant("an early answer forgives the failures before it", _GATE, "if self.tripped or connected_for >= policy.stable_after:", "if True:"),
     Mutant("a failed start does not shut the gate", _GATE, "return self._failed(policy, now, reason, policy.delay(self.failures + 1, draw))", "return self"),
     Mutant("the second death costs nothing either", _GATE, "policy.delay(self.failures, draw) if self.failures else 0.0", "0.0"),
-    Mutant("whoever goes around the gate may do so at once again", "supervisor/_gatekeeper.py", "self._now() >= self._around_at()", "True"),
-    Mutant("restart intensity is not counted", _RESTART, "return Intensity(times), len(times) > limit", "return Intensity(times), False"),
-    Mutant("nobody rings at the gate when it opens", "supervisor/_gatekeeper.py", "        if waiting and when > now:\n", "        if False:\n"),
+    Mutant("whoever goes around the gate may do so at once again", "supervisor/circuit_breaker.py", "self._now() >= self._around_at()", "True"),
+    Mutant("restart intensity is not counted", _GATE, "return Intensity(times), len(times) > limit", "return Intensity(times), False"),
+    Mutant("nobody rings at the gate when it opens", "supervisor/circuit_breaker.py", "        if waiting and when > now:\n", "        if False:\n"),
     Mutant("a late connection is kept", _INCARNATION, "        self._cancelled = True\n        if self._scope is not None:\n", "        self._cancelled = True\n        if self._connection is not None and self._scope is not None:\n"),
     Mutant("a handshake that ends while it is being left makes it connected", _LIFECYCLE, "life.state in (State.DRAINING, State.CLOSED)\n\n\ndef step", "life.state is State.CLOSED\n\n\ndef step"),
     Mutant("queued calls are forgotten when their server has closed", _STEPS, "(decision.then is Next.IDLE and actor.is_awaited)", "(decision.then is Next.IDLE and actor.is_waited_for)"),
@@ -149,16 +149,16 @@ MUTANTS = (
     Mutant("draining waits for ever", _STEPS, "                    actor.alarm.wake_by(actor.life.deadline)\n", "                    pass\n"),
     Mutant("the idle time runs while calls are in flight", _IDLING, "if not actor.is_idle or now < self.until:", "if not actor.is_connected or now < self.until:"),
     Mutant("the idle time is not started by the last call", _IDLING, "self.since = actor.context.backend.now() if since is None else since", "self.since = self.since if since is None else since"),
-    Mutant("a server that was taken down is brought back by a call", "supervisor/_endings.py", "        record.available = record.available.unless_defined(_down(actor, ending))\n", "        record.available = type(record.available)(type(record.available.use).USABLE)\n"),
-    Mutant("what is kept alive stays down after a loss", "protocol/effective.py", "RestartPolicy.ALWAYS if keep else", "RestartPolicy.ON_DEMAND if keep else"),
-    Mutant("an older list of tools replaces a newer one", "actors/_router.py", "if known is not None and entry.revision < known.revision:", "if False:"),
+    Mutant("a server that was taken down is brought back by a call", "supervisor/supervision.py", "        record.available = record.available.unless_defined(_down(actor, ending))\n", "        record.available = type(record.available)(type(record.available.use).USABLE)\n"),
+    Mutant("what is kept alive stays down after a loss", "config/model.py", "RestartPolicy.ALWAYS if keep else", "RestartPolicy.ON_DEMAND if keep else"),
+    Mutant("an older list of tools replaces a newer one", "actors/router.py", "if known is not None and entry.revision < known.revision:", "if False:"),
     Mutant("sessions share a child", _ROOT, "return Address.of_session(server, session)", "return Address.of_session(server, \"all\")"),
     Mutant("a session that ends leaves its children", _ROOT, "            actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.SESSION_OVER), 0)\n", "            pass\n"),
-    Mutant("a policy-only change restarts the process", "supervisor/_reload.py", "        return \"live\"\n", "        return \"replace\"\n"),
-    Mutant("a changed definition keeps the old process", "supervisor/_reload.py", "    return \"replace\"\n", "    return \"live\"\n"),
+    Mutant("a policy-only change restarts the process", "supervisor/reload.py", "        return \"live\"\n", "        return \"replace\"\n"),
+    Mutant("a changed definition keeps the old process", "supervisor/reload.py", "    return \"replace\"\n", "    return \"live\"\n"),
     Mutant("a hung server is not declared lost", _ENDINGS, "    if hung:\n        actor.steps.declare_hung()\n", ""),
-    Mutant("a silent server is well", "actors/_health.py", "            if self.misses:\n", "            if False:\n"),
-    Mutant("one timer of several on one tick is lost", "actors/_timers.py", "        for timer in held:\n            heapq.heappush(self._heap, timer)\n", ""),
+    Mutant("a silent server is well", "actors/incarnation.py", "            if self.misses:\n", "            if False:\n"),
+    Mutant("one timer of several on one tick is lost", "actors/timers.py", "        for timer in held:\n            heapq.heappush(self._heap, timer)\n", ""),
     Mutant("calls in flight are forgotten when the connection is lost", _STEPS, "endings.lose_all(actor.calls, lost or LostReason(\"the connection was lost\"))", "pass"),
 )
 # fmt: on

@@ -5,52 +5,52 @@ have in common exists once, here. Where they differ, the head of each module say
 a client must be answered.
 """
 
-from ._envelope import (
+from .encoding import UNWRITABLE, encode, encode_json, weigh
+from .incoming import (
     ABSENT,
     HEAD,
     NO_MESSAGE,
+    CallParams,
     ClientMessage,
     Envelope,
+    PlainCall,
+    RawParts,
     ServerMessage,
     answer_id_in,
     as_id,
+    decode_error,
     decode_line,
     decode_message,
-    excerpt,
-    read_client_line,
-    read_head_id,
-    read_id,
-)
-from ._faults import RpcError, RpcFault, WireFault, fault
-from ._json import UNWRITABLE, encode, encode_json, weigh
-from ._lines import (
-    encode_notification,
-    encode_reply,
-    encode_request,
-    error_line,
-    raw_line,
-    request_line,
-    result_line,
-)
-from ._meta import NO_STAMP, Stamp, for_handshake, for_modern
-from ._payload import (
-    CallParams,
-    PlainCall,
-    RawParts,
-    decode_error,
     decode_params,
     decode_result,
+    excerpt,
     raw_parts,
     read_at,
     read_call,
     read_cancel,
+    read_client_line,
+    read_head_id,
+    read_id,
     read_meta,
     read_object,
     read_parts,
     read_plain_call,
     read_value,
 )
-from ._terms import (
+from .outgoing import (
+    NO_STAMP,
+    Stamp,
+    encode_notification,
+    encode_reply,
+    encode_request,
+    error_line,
+    for_handshake,
+    for_modern,
+    raw_line,
+    request_line,
+    result_line,
+)
+from .terms import (
     CANCELLED,
     CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
@@ -72,6 +72,10 @@ from ._terms import (
     SERVER_INFO_KEY,
     UNSUPPORTED_VERSION,
     VERSION_KEY,
+    RpcError,
+    RpcFault,
+    WireFault,
+    fault,
 )
 
 __all__ = [

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._first_use import first_use
+from ._lazy import first_use
 from .protocol.version import VERSION
 
 if TYPE_CHECKING:
-    from .actors import AuthFor, Call, ConnectorFactory, Host, ServerRequest, Subscription
-    from .gateway.search_tool import SearchTool
-    from .protocol.address import Address
-    from .protocol.approval import ApprovalRequest, Verdict
-    from .protocol.catalogue import ServerEntry
-    from .protocol.config import (
+    from .actors.call import Call
+    from .actors.event_stream import Subscription
+    from .actors.host import Host, ServerRequest
+    from .actors.peer import ConnectorFactory
+    from .actors.transports.http_connection import AuthFor
+    from .catalogue.entries import ServerEntry
+    from .catalogue.index import Counts, Index
+    from .catalogue.namespace import Ambiguous, Missing, Place, Target
+    from .catalogue.search import Match, SearchPage
+    from .config.model import (
         Config,
         HttpTransport,
         Isolation,
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
         ServerDefinition,
         Settings,
     )
+    from .gateway.exposures.search_tool import SearchTool
+    from .protocol.address import Address
     from .protocol.errors import (
         AmbiguousTool,
         ApprovalDenied,
@@ -86,56 +92,57 @@ if TYPE_CHECKING:
         Step,
         Transition,
     )
-    from .protocol.index import Ambiguous, Counts, Index, Missing, Place, Target
     from .protocol.lifecycle import Cause, Means, Reason, State
     from .protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
-    from .protocol.search import Match, SearchPage
     from .protocol.status import ServerStatus
-    from .supervisor import (
-        CallStream,
-        DrainReport,
-        Greenroom,
-        OwnTool,
-        ProfileView,
-        ReloadPlan,
-        Session,
-        Updates,
-    )
+    from .safety.approval import ApprovalRequest, Verdict
+    from .supervisor.call_stream import CallStream
+    from .supervisor.caller import Updates
+    from .supervisor.profiles import ProfileView
+    from .supervisor.reload import ReloadPlan
+    from .supervisor.room import Greenroom, OwnTool, Session
+    from .supervisor.runtime import DrainReport
 
 __version__ = VERSION
 
 _HOMES = {
-    ".protocol.address": ("Address",),
-    ".protocol.catalogue": ("ServerEntry",),
-    ".protocol.config": (
+    ".protocol.address": ('Address',),
+    ".catalogue.entries": ('ServerEntry',),
+    ".config.model": (
         "Config", "HttpTransport", "Isolation", "Lifecycle", "Pinning", "PrefixMode", "Profile", "RestartPolicy",
         "ServerDefinition", "Settings",
     ),
-    ".protocol.approval": ("ApprovalRequest", "Verdict"),
+    ".safety.approval": ('ApprovalRequest', 'Verdict',),
     ".protocol.errors": (
-        "AmbiguousTool", "ApprovalDenied", "ApprovalNeeded", "BadArguments", "Bug", "Busy", "CallError",
-        "CallTimeout", "ConfigError", "ConnectFailed", "CredentialNeeded", "Drained", "GreenroomError",
-        "InputRefused", "NeedsAuth", "Problem", "ProtocolFault", "Reach", "RemoteError", "RoomClosed",
-        "RpcRefusal", "ServerDown", "ServerLost", "SessionNeeded", "TaskNeeded", "ToolChanged", "ToolFailed",
-        "Unavailable", "UnknownPrompt", "UnknownResource", "UnknownServer", "UnknownTool", "UsageError",
+        "AmbiguousTool", "ApprovalDenied", "ApprovalNeeded", "BadArguments", "Bug", "Busy", "CallError", "CallTimeout",
+        "ConfigError", "ConnectFailed", "CredentialNeeded", "Drained", "GreenroomError", "InputRefused", "NeedsAuth",
+        "Problem", "ProtocolFault", "Reach", "RemoteError", "RoomClosed", "RpcRefusal", "ServerDown", "ServerLost",
+        "SessionNeeded", "TaskNeeded", "ToolChanged", "ToolFailed", "Unavailable", "UnknownPrompt", "UnknownResource",
+        "UnknownServer", "UnknownTool", "UsageError",
     ),
     ".protocol.events": (
         "ApprovalDecision", "ApprovalMove", "CallAccepted", "CallEnded", "CallEvent", "CallSent", "CatalogueChanged",
-        "ConnectStep", "EndDecision", "Event",
-        "Eviction", "GateDecision", "GateMove", "Kind", "Lagged", "Note", "NoteCode", "StartMoved", "Step",
-        "Transition",
+        "ConnectStep", "EndDecision", "Event", "Eviction", "GateDecision", "GateMove", "Kind", "Lagged", "Note",
+        "NoteCode", "StartMoved", "Step", "Transition",
     ),
-    ".protocol.index": ("Ambiguous", "Counts", "Index", "Missing", "Place", "Target"),
-    ".protocol.lifecycle": ("Cause", "Means", "Reason", "State"),
-    ".protocol.result": ("Completion", "PromptMessages", "ResourceContents", "ToolResult"),
-    ".protocol.search": ("Match", "SearchPage"),
-    ".actors": ("AuthFor", "Call", "ConnectorFactory", "Host", "ServerRequest", "Subscription"),
-    ".protocol.status": ("ServerStatus",),
-    ".gateway.search_tool": ("SearchTool",),
-    ".supervisor": (
-        "CallStream", "DrainReport", "Greenroom", "OwnTool", "ProfileView", "ReloadPlan", "Session",
-        "Updates",
-    ),
+    ".catalogue.namespace": ('Ambiguous', 'Missing', 'Place', 'Target',),
+    ".catalogue.index": ('Counts', 'Index',),
+    ".protocol.lifecycle": ('Cause', 'Means', 'Reason', 'State',),
+    ".protocol.result": ('Completion', 'PromptMessages', 'ResourceContents', 'ToolResult',),
+    ".catalogue.search": ('Match', 'SearchPage',),
+    ".actors.transports.http_connection": ('AuthFor',),
+    ".actors.call": ('Call',),
+    ".actors.peer": ('ConnectorFactory',),
+    ".actors.host": ('Host', 'ServerRequest',),
+    ".actors.event_stream": ('Subscription',),
+    ".protocol.status": ('ServerStatus',),
+    ".gateway.exposures.search_tool": ('SearchTool',),
+    ".supervisor.call_stream": ('CallStream',),
+    ".supervisor.runtime": ('DrainReport',),
+    ".supervisor.room": ('Greenroom', 'OwnTool', 'Session',),
+    ".supervisor.profiles": ('ProfileView',),
+    ".supervisor.reload": ('ReloadPlan',),
+    ".supervisor.caller": ('Updates',),
 }  # fmt: skip
 
 __all__ = [

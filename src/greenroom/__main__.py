@@ -13,20 +13,19 @@ import gc
 import signal
 from typing import NoReturn
 
-__all__ = ["main"]
-
 
 def main() -> NoReturn:
     """Run the command line and exit."""
     gc.disable()
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from .gateway import _cli, _garbage
+    from .cli.main import main as command_line
+    from .gateway import process_tuning
 
     signal.signal(signal.SIGINT, handler)
     try:
-        _cli.main()
+        command_line()
     finally:
-        _garbage.end_uncollected()
+        process_tuning.end_uncollected()
 
 
 if __name__ == "__main__":

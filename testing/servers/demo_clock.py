@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-from ._minimal import Json, Tool, ToolFailed, serve
+from .minimal import Json, Tool, ToolFailed, serve
 
 
 def now(arguments: Json) -> Json:
@@ -50,6 +50,7 @@ TOOLS = {
         read_only=True,
     ),
 }
+
 
 if __name__ == "__main__":
     serve("demo-clock", TOOLS)

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import NoReturn
 
-from ._minimal import Json, Tool, ToolFailed, serve
+from .minimal import Json, Tool, ToolFailed, serve
 
 CRASH_CODE = 70
 
@@ -40,6 +40,7 @@ TOOLS = {
     ),
     "crash": Tool("Crash the server process, to see what happens then.", {}, crash),
 }
+
 
 if __name__ == "__main__":
     serve("demo-flaky", TOOLS)

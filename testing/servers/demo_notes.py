@@ -5,7 +5,7 @@ Its state is the point: two calls that reach one process see the same notes, and
 
 from __future__ import annotations
 
-from ._minimal import Json, Resource, Tool, ToolFailed, serve
+from .minimal import Json, Resource, Tool, ToolFailed, serve
 
 _notes: list[str] = []
 
@@ -45,6 +45,7 @@ TOOLS = {
     ),
 }
 RESOURCES = {"notes://all": Resource("all notes", "Every note kept so far.", all_notes)}
+
 
 if __name__ == "__main__":
     serve("demo-notes", TOOLS, RESOURCES)

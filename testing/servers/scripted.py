@@ -27,8 +27,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NoReturn
 
-from .._fault_plan import FaultPlan, perform
-from .._vocabulary import STEP_OF, Entry, problem_with
+from ..fault_plan import STEP_OF, Entry, FaultPlan, perform, problem_with
 
 Json = dict[str, Any]
 METHOD_NOT_FOUND, INTERNAL_ERROR = -32601, -32603

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 else:
     sys.path.insert(0, os.path.dirname(__file__))
-    import _quick_json as json
+    import quick_json as json
 
     del sys.path[0]
 

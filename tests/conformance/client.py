@@ -22,7 +22,7 @@ import anyio
 import httpx2
 
 from greenroom import Greenroom
-from greenroom.actors import ServerRequest
+from greenroom.actors.host import ServerRequest
 from greenroom.protocol.errors import GreenroomError
 
 CALLBACK = "http://localhost:3000/callback"

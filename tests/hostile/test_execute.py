@@ -2,7 +2,7 @@
 watched while the code makes two hundred calls at once, again and again, or never ends.
 
 The bounds are those of every row of the table (`_play`). That the code is killed at its deadline, with its client and
-with the gateway, is tested where the rest of it is (`tests/test_meta_execute.py`).
+with the gateway, is tested where the rest of it is (`tests/gateway/test_meta_execute.py`).
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ if __name__ == "__main__":
     _watch(path)
     sys.argv[:] = [module, *rest]
     if module == "greenroom":
-        from greenroom.gateway import _serve
+        from greenroom.gateway import serve
 
         # Its alarm comes on a slow machine in the middle of an orderly end, and an orderly end is what is wanted.
-        setattr(_serve, "_LAST_RESORT", 30.0)  # noqa: B010
+        setattr(serve, "_LAST_RESORT", 30.0)  # noqa: B010
     runpy.run_module(module, run_name="__main__", alter_sys=True)

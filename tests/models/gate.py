@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import attrs
 
-from greenroom.supervisor._gate import GatePolicy
+from greenroom.supervisor.circuit_breaker import GatePolicy
 
 
 class Failure(enum.Enum):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from greenroom.protocol.config import PrefixMode
-from greenroom.protocol.names import TOP, Claim, prefix_of
+from greenroom.catalogue.names import TOP, Claim, prefix_of
+from greenroom.config.model import PrefixMode
 
 
 def settled(claims: Sequence[Claim]) -> tuple[list[str], dict[str, set[int]]]:

@@ -11,7 +11,7 @@ import math
 
 import attrs
 
-from greenroom.supervisor._pool import InOrder, PoolLimits, Snapshot, Waiter, decide, may_expire
+from greenroom.supervisor.pool import InOrder, PoolLimits, Snapshot, Waiter, decide, may_expire
 
 
 @attrs.define

@@ -13,12 +13,12 @@ from typing import Any
 import attrs
 import httpx2
 import pytest
+from tests.gateway.test_http_serve import Served, call, served
 from tests.support.attached import until
 from tests.support.gateway import alive, faulty, gone_within, logged_pids
-from tests.test_http_serve import Served, call, served
 
-from greenroom.gateway import _control_client as control
-from greenroom.gateway._control_place import identity
+from greenroom.gateway.doors import control_client as control
+from greenroom.gateway.doors.control_protocol import identity
 
 GROWTH = (
     24 << 20

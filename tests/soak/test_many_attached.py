@@ -16,7 +16,7 @@ import attrs
 from tests.support.attached import Background, background, until
 from tests.support.gateway import PATIENCE, Gateway, alive, faulty, logged_pids
 
-from greenroom.gateway import _control_client as control
+from greenroom.gateway.doors import control_client as control
 
 
 @attrs.frozen

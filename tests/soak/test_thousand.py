@@ -15,11 +15,11 @@ from tests.support import run
 from tests.support.gateway import faulty, named_after
 
 from greenroom import Event, Greenroom
-from greenroom.actors import Connector
+from greenroom.actors.peer import Connector
 from greenroom.protocol.address import Address
 from greenroom.protocol.events import Kind, Transition
 from greenroom.protocol.lifecycle import State
-from greenroom.testing._fake import FakeServer, fake_connectors
+from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
 
 @attrs.frozen

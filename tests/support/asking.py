@@ -17,10 +17,11 @@ import anyio.abc
 import attrs
 import msgspec
 
-from greenroom.actors import Exchange, PeerHooks, mark_sent
+from greenroom.actors.exchanges import mark_sent
+from greenroom.actors.peer import Exchange, PeerHooks
 from greenroom.protocol.errors import Reach
-from greenroom.protocol.jsonrpc import MODERN_VERSIONS, RpcError
-from greenroom.testing._fake import tool
+from greenroom.protocol.jsonrpc.terms import MODERN_VERSIONS, RpcError
+from greenroom.testing.fake_servers import tool
 
 current_call: ContextVar[Any] = ContextVar("current_call", default=None)  # that a tool works on
 Act = Callable[["Asking", Mapping[str, Any]], Awaitable[Any]]

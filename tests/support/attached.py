@@ -18,9 +18,9 @@ from typing import Any
 
 import attrs
 
-from greenroom.gateway._background_place import RoomPlace
-from greenroom.gateway._background_wire import Hello, Words, send_hello
-from greenroom.gateway._control_place import identity
+from greenroom.gateway.doors.attach_protocol import Hello, Words, send_hello
+from greenroom.gateway.doors.background import RoomPlace
+from greenroom.gateway.doors.control_protocol import identity
 
 from .forked import GREENROOM, run_forked
 from .gateway import PATIENCE, Gateway, gone_within, logged_pids, started

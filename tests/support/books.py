@@ -17,7 +17,7 @@ import anyio.lowlevel
 import pytest
 from tests.support.kept import paths_to
 
-from greenroom.supervisor._runtime import Runtime
+from greenroom.supervisor.runtime import Runtime
 
 _MOST_LOOKED_AT = 2  # sessions of one test; each takes some milliseconds
 _TURNS = 5

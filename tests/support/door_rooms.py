@@ -14,13 +14,14 @@ from typing import Any
 import anyio
 import attrs
 
-from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.config import Config, Scrub, ServerDefinition, Settings
+from greenroom.catalogue.entries import ServerEntry
+from greenroom.catalogue.index import Index
+from greenroom.catalogue.namespace import Target
+from greenroom.config.model import Config, Scrub, ServerDefinition, Settings
+from greenroom.protocol.cooperative import Slices
 from greenroom.protocol.errors import CallError, Problem, UnknownTool
-from greenroom.protocol.index import Index, Target
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.result import ToolResult
-from greenroom.protocol.slices import Slices
 from greenroom.protocol.status import ServerStatus
 
 CREATE_ISSUE = {

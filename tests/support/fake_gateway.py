@@ -18,10 +18,10 @@ from typing import Any
 import anyio
 import attrs
 
-from greenroom.gateway import _serve
-from greenroom.gateway._serve import Options, serve
-from greenroom.protocol.config import Config
-from greenroom.supervisor._approval_desk import Desk
+from greenroom.config.model import Config
+from greenroom.gateway import serve as _serve
+from greenroom.gateway.serve import Options, serve
+from greenroom.safety.approval_desk import Desk
 
 from .door_rooms import FakeRoom
 

@@ -64,14 +64,24 @@ class _ForkServer:
             shutil.rmtree(os.path.dirname(self._socket))
 
 
-_COMMANDS = ("_act", "_attach", "_background", "_common", "_config", "_look", "_refresh", "_serve", "_trace")
+_COMMANDS = (
+    "main",
+    "exit_codes",
+    "call_command",
+    "attach_command",
+    "common",
+    "query_commands",
+    "refresh_command",
+    "serve_command",
+    "trace_command",
+)
 _of_sdk = _ForkServer("tests.support.sdk_app", "tests.support.sdk_asker", "uvicorn", "hypercorn.trio")
 _of_ours = _ForkServer(
-    *("greenroom.__main__", "greenroom", "greenroom.gateway._serve", "greenroom.gateway._direct"),
-    *(f"greenroom.gateway._cli.{name}" for name in _COMMANDS),
-    *("greenroom.actors._step_loop", "anyio._backends._asyncio", "anyio._backends._trio"),
+    *("greenroom.__main__", "greenroom", "greenroom.gateway.serve", "greenroom.gateway.exposures.direct"),
+    *(f"greenroom.cli.{name}" for name in _COMMANDS),
+    *("greenroom.gateway.event_loop", "anyio._backends._asyncio", "anyio._backends._trio"),
     # What is imported only when a room opens; a forked gateway would import it each time, in 90 ms.
-    *("greenroom.supervisor._room", "greenroom.supervisor.config_files", "platformdirs.unix", "filelock"),
+    *("greenroom.supervisor.room", "greenroom.config.files", "platformdirs.unix", "filelock"),
     "inotify_simple",
     *("anyio._core._signals", "encodings.utf_8_sig", "encodings.utf_16_le"),
 )

@@ -62,7 +62,7 @@ def serve(path: str, modules: list[str]) -> None:
     gc.disable()  # as `greenroom` does while it imports; a collection would also make each child copy its memory
     for module in modules:
         importlib.import_module(module)
-    if (serving := sys.modules.get("greenroom.gateway._serve")) is not None:
+    if (serving := sys.modules.get("greenroom.gateway.serve")) is not None:
         for name in ("_LAST_RESORT", "_LAST_ANSWERS"):
             assert hasattr(serving, name)
             setattr(serving, name, _PATIENT)

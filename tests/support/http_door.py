@@ -14,8 +14,11 @@ import attrs
 import httpx2
 
 from greenroom import Greenroom
-from greenroom.gateway._conversations import Conversations
-from greenroom.gateway._http_door import Access, HttpDoor, HttpServer, Rules, bound
+from greenroom.gateway.clients import Conversations
+from greenroom.gateway.doors.http_app import HttpDoor
+from greenroom.gateway.doors.http_auth import Access
+from greenroom.gateway.doors.http_request import Rules
+from greenroom.gateway.doors.http_server import HttpServer, bound
 
 HELLO: Mapping[str, Any] = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t", "version": "1"}}
 ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from greenroom.supervisor import Greenroom
+from greenroom.supervisor.room import Greenroom
 
 
 @asynccontextmanager

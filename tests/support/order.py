@@ -13,14 +13,14 @@ import pytest
 
 VARIABLE = "GREENROOM_TEST_ORDER"
 LONGEST = (  # how their names begin; from five seconds on, the longest first
-    "tests/test_lifecycle_search.py::TestRooms",
-    "tests/test_exits.py::test_t51_a_gateway_that_is_stopped_",
-    "tests/test_project_docs.py::test_the_testing_examples_",
+    "tests/whole/test_lifecycle_search.py::TestRooms",
+    "tests/gateway/test_exits.py::test_t51_a_gateway_that_is_stopped_",
+    "tests/whole/test_project_docs.py::test_the_testing_examples_",
     "tests/soak/test_chaos.py::",
-    "tests/test_torture_large.py::test_t35_a_message_of_very_many_values_",
-    "tests/test_project_demo.py::test_on_a_terminal_",
+    "tests/torture/test_torture_large.py::test_t35_a_message_of_very_many_values_",
+    "tests/whole/test_project_demo.py::test_on_a_terminal_",
     "tests/hostile/test_hostile.py::test_the_neighbours_",
-    "tests/test_fork.py::test_a_forked_copy_",
+    "tests/actors/test_fork.py::test_a_forked_copy_",
 )
 
 

@@ -14,10 +14,10 @@ import anyio
 import attrs
 
 from greenroom import CallError, Event, Greenroom, Session
-from greenroom.actors import Learn, Sync
-from greenroom.protocol.catalogue import ServerEntry
+from greenroom.actors.router import Learn, Sync
+from greenroom.catalogue.entries import ServerEntry
 from greenroom.protocol.lifecycle import Cause, Ending
-from greenroom.testing._fake import FakeServer, fake_connectors, tool
+from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
 Outcome = str | CallError
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.testing._schedule import seed_schedule
+from greenroom.testing.virtual_time import seed_schedule
 
 VARIABLE = "GREENROOM_TEST_SEED"
 SEED = pytest.StashKey[int]()

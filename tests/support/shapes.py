@@ -16,7 +16,7 @@ from typing import (
     is_typeddict,
 )
 
-from greenroom.gateway._cli._shapes import SHAPES
+from greenroom.cli.json_shapes import SHAPES
 
 
 def conforms(command: str, value: Any) -> Any:

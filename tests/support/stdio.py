@@ -14,15 +14,16 @@ from typing import Any
 import anyio
 import attrs
 
-from greenroom.actors import Greeting
-from greenroom.actors._backend import Backend, current_backend
-from greenroom.actors._guard import Guard
-from greenroom.actors._handshake import RpcFailure, ask_raw, shake_hands
-from greenroom.actors._peer import Exchange, LostReason, RpcError
-from greenroom.actors._stdio import StdioConnection, StdioConnector
+from greenroom.actors.backend import Backend, current_backend
+from greenroom.actors.handshake import RpcFailure, ask_raw, shake_hands
+from greenroom.actors.host import Greeting
+from greenroom.actors.peer import Exchange, LostReason
+from greenroom.actors.transports.guard import Guard
+from greenroom.actors.transports.stdio import StdioConnection, StdioConnector
+from greenroom.config.model import ServerDefinition, Settings
 from greenroom.protocol.address import Address
-from greenroom.protocol.config import ServerDefinition, Settings
 from greenroom.protocol.errors import Reach
+from greenroom.protocol.jsonrpc.terms import RpcError
 
 SERVERS = Path(__file__).resolve().parents[2] / "testing" / "servers"
 CLIENT = {"name": "tests", "version": "1"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from trio.testing import MockClock
 
-from greenroom.testing._virtual_loop import JumpingSelector
+from greenroom.testing.virtual_time import JumpingSelector
 
 from .checked import CheckedLoop
 

@@ -17,8 +17,8 @@ from fastmcp.client.transports.base import TransportOptions
 from mcp.shared.message import SessionMessage
 
 from greenroom import Greenroom
-from greenroom.actors._sdk import from_message, to_message
-from greenroom.gateway._conversations import Conversations
+from greenroom.actors.transports.in_process import from_message, to_message
+from greenroom.gateway.clients import Conversations
 from greenroom.protocol.errors import CallError
 
 ROOM = {"mcpServers": {}, "settings": {"toolPrefix": "none", "bootstrap": False}}

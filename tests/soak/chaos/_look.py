@@ -46,7 +46,7 @@ def guard_of(pid: int) -> int | None:
     """The guard of a gateway. The last word of its command line is its owner's id; it outlives its owner."""
     for other in _all():
         words = read(f"/proc/{other}/cmdline").split(b"\0")
-        if len(words) > 4 and words[-2] == b"%d" % pid and words[-4].endswith(b"_guard_main.py"):
+        if len(words) > 4 and words[-2] == b"%d" % pid and words[-4].endswith(b"_guard_program.py"):
             return other if state(other) not in "ZX" else None
     return None
 

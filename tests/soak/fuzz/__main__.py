@@ -17,18 +17,26 @@ import greenroom
 
 # What is searched; to instrument the whole room would take as long as a search.
 READERS = [
-    *("greenroom.protocol", "greenroom.supervisor._jsonc", "greenroom.gateway._control_request"),
-    *("greenroom.actors._items", "greenroom.actors._http._bodies", "greenroom.actors._catalogue_file"),
-    *("greenroom.actors._http._events", "greenroom.actors._http._signing", "greenroom.actors._pins_file"),
+    *("greenroom.protocol", "greenroom.config.file_formats", "greenroom.gateway.doors.control_protocol"),
     *(
-        "greenroom.actors._search_file",
-        "greenroom.actors.env_file",
-        "greenroom.supervisor._yaml",
-        "greenroom.supervisor.trust",
+        "greenroom.catalogue.list_pages",
+        "greenroom.actors.transports.http_client",
+        "greenroom.catalogue.store",
     ),
-    *("greenroom.gateway._http_door._oauth", "greenroom.gateway._http_door._issuer_keys"),
-    *("greenroom.gateway._mcp_tool._spill", "greenroom.gateway._mcp_tool._definition"),
-    *("greenroom.actors._stdio._lines", "greenroom.actors._stdio._stderr"),
+    *(
+        "greenroom.actors.transports.event_parser",
+        "greenroom.actors.transports.http_client",
+        "greenroom.safety.pins_file",
+    ),
+    *(
+        "greenroom.catalogue.search_file",
+        "greenroom.config.secret_sources",
+        "greenroom.config.file_formats",
+        "greenroom.config.trust",
+    ),
+    *("greenroom.gateway.doors.http_auth", "greenroom.gateway.doors.issuer_keys"),
+    *("greenroom.gateway.exposures.output_files", "greenroom.gateway.exposures.tool_definition"),
+    *("greenroom.actors.transports.lines", "greenroom.actors.transports.stdio"),
 ]
 
 

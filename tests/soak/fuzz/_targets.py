@@ -22,48 +22,49 @@ import attrs
 import jwt
 import msgspec
 
-from greenroom.actors._catalogue_file import CatalogueFile
-from greenroom.actors._http._bodies import PIECE, _decoder
-from greenroom.actors._http._events import EventParser
-from greenroom.actors._http._faults import BadAnswer
-from greenroom.actors._http._signing import _headers
-from greenroom.actors._items import Items
-from greenroom.actors._pins_file import PinsFile
-from greenroom.actors._search_file import SearchFile
-from greenroom.actors._stdio._lines import LineSplitter
-from greenroom.actors._stdio._stderr import StderrRing
-from greenroom.actors.env_file import variables_in
-from greenroom.gateway._control_request import parse_request
-from greenroom.gateway._http_door import OAuth, Terms
-from greenroom.gateway._http_door._issuer_keys import IssuerKeys
-from greenroom.gateway._http_door._refusals import Refusal
-from greenroom.gateway._jobs import RpcFault
-from greenroom.gateway._mcp_tool import Spill
-from greenroom.gateway._mcp_tool._definition import parse_request as parse_mcp
-from greenroom.protocol import _uris as uris
-from greenroom.protocol import audit, halves, large_json, large_message, lenient
+from greenroom.actors.transports.event_parser import EventParser
+from greenroom.actors.transports.http_client import PIECE, BadAnswer, _decoder, _headers
+from greenroom.actors.transports.lines import LineSplitter
+from greenroom.actors.transports.stdio import StderrRing
+from greenroom.catalogue import namespace as uris
+from greenroom.catalogue.entries import ServerEntry
+from greenroom.catalogue.fingerprints import PinKey, fingerprint
+from greenroom.catalogue.hidden_characters import unhidden_record
+from greenroom.catalogue.index import Index
+from greenroom.catalogue.list_pages import Items
+from greenroom.catalogue.schema_repair import fit
+from greenroom.catalogue.search import search
+from greenroom.catalogue.search_file import SearchFile
+from greenroom.catalogue.search_forms import SearchForms, key_of
+from greenroom.catalogue.store import CatalogueFile
+from greenroom.config import file_formats
+from greenroom.config.file_formats import NotJsonError
+from greenroom.config.file_formats import load_jsonc as loads
+from greenroom.config.identity import definition_hash
+from greenroom.config.masking import redacted
+from greenroom.config.model import ServerDefinition, Settings, selector
+from greenroom.config.parse import parse_config
+from greenroom.config.references import expand, missing_variables
+from greenroom.config.secret_sources import variables_in
+from greenroom.config.secrets import Hidden, Secrets
+from greenroom.config.trust import Agreements, ProjectFile
+from greenroom.gateway.doors.control_protocol import parse_request
+from greenroom.gateway.doors.http_auth import OAuth, Terms
+from greenroom.gateway.doors.http_request import Refusal
+from greenroom.gateway.doors.issuer_keys import IssuerKeys
+from greenroom.gateway.exposures.output_files import Spill
+from greenroom.gateway.exposures.tool_definition import parse_request as parse_mcp
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol import jsonrpc as wire
-from greenroom.protocol._fit import fit
-from greenroom.protocol.catalogue import ServerEntry
-from greenroom.protocol.config import ServerDefinition, Settings
-from greenroom.protocol.config_parse import definition_hash, parse_config, redacted
-from greenroom.protocol.content import guard, text_of, to_blocks, to_resource_blocks
+from greenroom.protocol import large_json, large_message, safe_text
+from greenroom.protocol.content import guard, parameters_text, text_of, to_blocks, to_resource_blocks
+from greenroom.protocol.cooperative import Slices, finish
 from greenroom.protocol.errors import ConfigError, ConnectFailed, UsageError
-from greenroom.protocol.index import Index
-from greenroom.protocol.interpolate import expand, missing_variables
-from greenroom.protocol.names import selector
-from greenroom.protocol.pinning import PinKey, ServerPins, fingerprint
-from greenroom.protocol.plain_text import one_line, printable, seen_in_json, unhidden
-from greenroom.protocol.schema_text import parameters_text
-from greenroom.protocol.search import search
-from greenroom.protocol.search_forms import SearchForms, key_of
-from greenroom.protocol.secrets import Hidden, Secrets
-from greenroom.protocol.slices import Slices, finish
-from greenroom.protocol.unhiding import unhidden_record
-from greenroom.supervisor import _yaml
-from greenroom.supervisor._jsonc import NotJsonError, loads
-from greenroom.supervisor.trust import Agreements, ProjectFile
+from greenroom.protocol.jsonrpc import encoding
+from greenroom.protocol.jsonrpc.terms import RpcFault
+from greenroom.protocol.safe_text import one_line, printable, seen_in_json, unhidden
+from greenroom.safety import audit
+from greenroom.safety.pins_file import PinsFile, ServerPins
 
 Target = Callable[[bytes], None]
 TARGETS: Final[dict[str, Target]] = {}
@@ -82,7 +83,7 @@ def _target(body: Target) -> Target:
 @_target
 def envelope(data: bytes) -> None:
     """A line of a server, its envelope and its payloads."""
-    whole = halves.repair_utf8(data)
+    whole = safe_text.repair_utf8(data)
     wire.answer_id_in(whole)
     with suppress(*wire.NO_MESSAGE):
         wire.decode_message(whole)
@@ -106,7 +107,7 @@ def envelope(data: bytes) -> None:
 @_target
 def large(data: bytes) -> None:
     """A message read in slices, as a large one is, is what it is when it is read at once."""
-    whole = halves.repair_utf8(data)
+    whole = safe_text.repair_utf8(data)
     with _small_steps():
         text = finish(large_message.repairing_utf8(data))
         in_slices = _fields_of(lambda: finish(large_message.reading_line(text, None)))
@@ -156,24 +157,24 @@ def _fields_of(read: Callable[[], list[wire.ServerMessage]]) -> object:
 @_target
 def lenient_parts(data: bytes) -> None:
     """An object by its keys: each part stands in the bytes it came in, or in those that were mended."""
-    whole = bytes(halves.repair_utf8(data))
+    whole = bytes(safe_text.repair_utf8(data))
     try:
-        parts = lenient.decode_parts(whole)
+        parts = encoding.decode_parts(whole)
     except (msgspec.MsgspecError, RecursionError):
         return
-    mended = halves.mend_escapes(whole) or whole
+    mended = safe_text.mend_escapes(whole) or whole
     assert all(bytes(part) in whole or bytes(part) in mended for part in parts.values())
 
 
 @_target
 def mended(data: bytes) -> None:
     """Half characters: mending keeps every length, and what is mended has none."""
-    whole = bytes(halves.repair_utf8(data))
+    whole = bytes(safe_text.repair_utf8(data))
     whole.decode()
-    after = halves.mend_escapes(whole)
+    after = safe_text.mend_escapes(whole)
     if after is not None:
         assert len(after) == len(whole)
-        assert halves.mend_escapes(after) is None
+        assert safe_text.mend_escapes(after) is None
 
 
 @_target
@@ -301,7 +302,7 @@ def _listed(value: Mapping[str, Any], kind: str) -> tuple[dict[str, Any], ...] |
 
 def _object(data: bytes) -> Mapping[str, Any]:
     try:
-        return wire.decode_result(bytes(halves.repair_utf8(data)))
+        return wire.decode_result(bytes(safe_text.repair_utf8(data)))
     except wire.WireFault:
         return {}
 
@@ -309,7 +310,7 @@ def _object(data: bytes) -> Mapping[str, Any]:
 @_target
 def items(data: bytes) -> None:
     """A page of a list, read in slices as a large one is, has what it has when it is read at once."""
-    page = bytes(halves.repair_utf8(data))
+    page = bytes(safe_text.repair_utf8(data))
     with suppress(wire.WireFault):
         wire.decode_result(page)
         at_once, in_slices = (_came_of(page, how) for how in (Items.read, Items._read_large))
@@ -573,7 +574,7 @@ def yaml_text(data: bytes) -> None:
     if data.count(b"[") + data.count(b"{") > 200:  # these take the library a second or two, and are known
         return
     try:
-        value = _yaml.loads(data.decode(errors="replace"), repeated)
+        value = file_formats.load_yaml(data.decode(errors="replace"), repeated)
     except NotJsonError as error:
         str(error).encode()
         return

@@ -1,0 +1,215 @@
+"""Calls: one request of a user, and its exactly one outcome.
+
+A `Call` is the exchange itself, so a call on a connected server costs one object and one wait. The caller that
+started it owns its end: a waiter for a task in `wait`, or a callback for a door that has no task per call.
+`finish` is first-write-wins. Everything that can end a call goes through it: the answer, a timeout, a lost
+connection, the drain deadline, its caller's cancellation. So there is exactly one outcome by construction. The
+tally for the drain report is counted in the same step.
+
+An open call is in one place at a time: queued in a mailbox, or in flight at a peer. Its `reach` only grows there;
+a call that is replayed after a lost connection starts again at NOT_SENT.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio.lowlevel
+import attrs
+
+from ..protocol.errors import CallError, GreenroomError, Reach
+from ..protocol.events import CallAccepted, CallEvent, CallSent
+from .peer import NOT_SENT, Exchange, ExchangeOwner
+
+if TYPE_CHECKING:
+    from anyio import CancelScope
+
+    from ..protocol.address import Address
+    from .backend import Waiter
+
+
+LARGE_RESULT = 1 << 20  # bytes of a result that takes milliseconds to read
+Progress = Callable[[Mapping[str, Any]], None]
+
+
+class Table(ExchangeOwner, Protocol):
+    """What a call needs of the table that accepted it."""
+
+    address: Address
+
+    @property
+    def protocol_version(self) -> str | None: ...
+
+    @property
+    def connected_at(self) -> float: ...
+
+    def cancel(self, call: Call, reason: str) -> None: ...
+
+
+@attrs.define
+class Tally:
+    """The numbers of the drain report: every accepted call is in exactly one of the other three."""
+
+    accepted: int = 0
+    completed: int = 0  # got a result, even one that the tool calls an error
+    failed: int = 0  # a typed error
+    cancelled: int = 0  # by the caller, before there was an outcome
+    refusals: dict[str, int] = attrs.field(
+        factory=dict[str, int]
+    )  # never accepted, by code: no part of the sum
+
+    def refuse(self, error: GreenroomError) -> None:
+        """A call failed before it was accepted."""
+        self.refusals[error.code] = self.refusals.get(error.code, 0) + 1
+
+    @property
+    def refused(self) -> int:
+        return sum(self.refusals.values())
+
+    @property
+    def open(self) -> int:
+        return self.accepted - self.completed - self.failed - self.cancelled
+
+
+class Call(Exchange):
+    """One accepted (or refused) request. Read `result`, `error` and `cancelled` once `ended` is true."""
+
+    takes_inputs: bool = False  # the caller itself handles a result that asks for more input
+    asking: CancelScope | None = None  # set while input for it is being found
+    rounds: int = 0
+    pauses: int = 0
+    waiter: Waiter | None = None
+    result: bytes | None = None
+    error: CallError | None = None
+    ended: bool = False
+    cancelled: bool = False
+    lost_before: bool = False
+    is_probe: bool = False
+    client: str | None = None  # the session it came from
+    approval: str | None = None  # what was decided, if somebody had to allow it
+    # Its call table writes these when it accepts it.
+    owner: Table | None = None  # that table
+    number: int = 0
+    accepted_at: float = 0.0
+    sent_at: float = 0.0
+    queue_deadline: float = 0.0
+    weight: int = 0  # bytes of its parameters, once it has to wait
+    wait_by: float = math.inf  # its caller has already waited for the name to become known: that counts, too
+    deadline: float = 0.0
+    total_deadline: float = 0.0
+
+    def __init__(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        *,
+        tool: str | None = None,
+        timeout: float | None = None,
+        replayable: bool = False,
+        on_end: Callable[[Call], None] | None = None,
+        on_progress: Progress | None = None,
+    ) -> None:
+        self.method = method
+        self.params = params
+        self.tool = tool
+        self.timeout = timeout  # seconds from being sent; None: the server's
+        self.replayable = replayable  # the tool declares that running it twice is harmless
+        self.on_end = on_end
+        self.on_progress = on_progress
+        if on_progress is not None:
+            self.wants_progress = True
+
+    # ---- the caller's side ------------------------------------------------------------------------------------------
+
+    def cancel(self, reason: str = "cancelled by the caller") -> None:
+        """The caller leaves. A queued call is dropped; for a sent call the server is told; nothing happens to an
+        ended one."""
+        if not self.ended and self.owner is not None:
+            self.owner.cancel(self, reason)
+
+    async def wait(self) -> bytes:
+        """The raw JSON of the result. Raises the call's `CallError`; being cancelled cancels the call."""
+        if not self.ended:
+            assert self.waiter is not None
+            try:
+                await self.waiter.wait()
+            except BaseException:
+                self.cancel()
+                raise
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        if len(self.result) >= LARGE_RESULT:
+            await _let_others_go_first()
+        return self.result
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The protocol version that it was spoken in. Read it while the call ends: afterwards the connection may be
+        another."""
+        return self.version or (self.owner.protocol_version if self.owner is not None else None)
+
+    @property
+    def met_a_start(self) -> bool:
+        """Whether its server was connected only after it was accepted. Read it while the call ends."""
+        return self.owner is not None and self.owner.connected_at > self.accepted_at
+
+    # ---- the one end ------------------------------------------------------------------------------------------------
+
+    def finish(self, tally: Tally, *, result: bytes | None = None, error: CallError | None = None) -> bool:
+        """Set the outcome, once; with neither argument, the caller has cancelled it. False when it had ended
+        already. Its call table then runs the callback."""
+        if self.ended:
+            return False
+        self.ended = True
+        self.result, self.error = result, error
+        if result is not None:
+            tally.completed += 1
+        elif error is not None:
+            error.tool = error.tool or self.tool
+            tally.failed += 1
+        else:
+            self.cancelled = True
+            tally.cancelled += 1
+        if self.waiter is not None:
+            self.waiter.set()
+        return True
+
+    @property
+    def outcome(self) -> str:
+        """The outcome as one word for the event stream."""
+        if self.cancelled:
+            return "cancelled"
+        return self.error.code if self.error is not None else "result"
+
+    def back_to_queue(self) -> None:
+        """Its connection was lost: reset it, as if it had never been sent."""
+        self.lost_before = True
+        self.version = self.declares = None
+        self.wait_by = math.inf
+        self.reach = Reach.NOT_SENT
+
+
+async def _let_others_go_first() -> None:
+    """Give others their turn around a large result. Reading it took the loop a while, and its caller's decoding
+    takes as long again. In between, one turn lets answers that arrived meanwhile be read, and one lets their
+    callers run."""
+    await anyio.lowlevel.cancel_shielded_checkpoint()
+    await anyio.lowlevel.cancel_shielded_checkpoint()
+
+
+# ---- The fields of an event about a call, apart from its caller and its server --------------------------------------
+
+
+def measured(call: Call, what: type[CallEvent], now: float) -> dict[str, Any]:
+    """Its seconds so far, and how it ended if it has."""
+    if what is CallAccepted:
+        return {}
+    was_sent = call.reach is not NOT_SENT
+    waited = (call.sent_at if was_sent else now) - call.accepted_at
+    if what is CallSent:
+        return {"waited": waited}
+    taken = now - call.sent_at if was_sent else None
+    return {"outcome": call.outcome, "reach": call.reach, "waited": waited, "taken": taken}

@@ -1,0 +1,462 @@
+"""The exchanges with a server: handles each message that comes in.
+
+Every peer has this in common, whatever carries its messages. A message either answers an open exchange
+(`RequestTable`) and ends it, or goes to the hooks. Nothing the other side does raises here. A broken message that
+names an exchange ends that exchange, as a fault; everything else that is odd becomes a note. After `silence`
+nothing is reported any more.
+
+How messages leave differs, so it is handed in: notifications and answers go out through the `Outgoing` that the
+table holds. A peer adds `request`: it sends what `_opened` encodes, and reports that through `mark_sent`. Rejected:
+one `write` function for everything, because "written" means too many different things (a full pipe, a POST of its
+own, a stream that must be opened first).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import attrs
+import msgspec
+
+from ..config.secrets import without_logins
+from ..protocol.bounds import ERROR_BYTES, NOTES_IN_FULL, NOTICE_BYTES, QUESTION_BYTES
+from ..protocol.cooperative import Slices
+from ..protocol.jsonrpc.incoming import (
+    ABSENT,
+    HEAD,
+    NO_MESSAGE,
+    ServerMessage,
+    answer_id_in,
+    as_id,
+    decode_error,
+    decode_line,
+    decode_message,
+    decode_params,
+    excerpt,
+)
+from ..protocol.jsonrpc.outgoing import NO_STAMP, Stamp, encode_request
+from ..protocol.jsonrpc.terms import (
+    CANCELLED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    NEVER_CANCELLED,
+    OVERLOADED,
+    PROGRESS,
+    RpcError,
+    RpcFault,
+    WireFault,
+    fault,
+)
+from ..protocol.large_message import reading_line, repairing_utf8
+from ..protocol.safe_text import repair_utf8
+from .backend import Backend
+from .peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks
+
+# ---- Notes: reports what is odd about a server, without flooding the log --------------------------------------------
+#
+# A server that prints a banner should be reported once; one that prints a million lines must not fill the log. Each
+# kind of oddity is reported in full the first few times, and then only by its count, at each power of ten.
+
+
+class Notes:
+    """Counts oddities by kind and passes on those worth an event."""
+
+    __slots__ = ("_on_note", "counts")
+
+    def __init__(self, on_note: Callable[[str], None]) -> None:
+        self._on_note = on_note
+        self.counts: Counter[str] = Counter()
+
+    def add(self, kind: str, detail: str | Callable[[], str] = "") -> None:
+        """Count one more of `kind` ("junk on stdout"). `detail` is shown while the kind is new; give it as a
+        function when it is costly to make."""
+        self.counts[kind] += 1
+        count = self.counts[kind]
+        if count <= NOTES_IN_FULL:
+            detail = detail if isinstance(detail, str) else detail()
+            self._on_note(f"{kind}: {without_logins(detail)}" if detail else kind)
+        elif _is_power_of_ten(count):
+            self._on_note(f"{kind}: {count:,} times so far")
+
+
+def _is_power_of_ten(count: int) -> bool:
+    return str(count).strip("0") == "1"
+
+
+_SHORT = 80  # characters of an id or a method in a note
+_BEGINNING = 1_000  # bytes of an error that is too long
+
+
+class Outgoing(Protocol):
+    """How notifications and replies leave, and how a request is stopped on its way."""
+
+    def notify(self, method: str, params: Mapping[str, Any] | None) -> None: ...
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None) -> None: ...
+
+    def withdraw(self, exchange: Exchange) -> None:
+        """The owner no longer wants it: stop what is still being sent."""
+        ...
+
+
+class ExchangeTable:
+    """What all peers have in common. `channel` names where messages come from, in notes ("stdout")."""
+
+    channel = "its stream"
+    may_speak_both = False
+
+    def __init__(self, backend: Backend, hooks: PeerHooks, notes: Notes, outgoing: Outgoing) -> None:
+        self.last_heard = backend.now()
+        self.protocol_version: str | None = None
+        self.client_info: Mapping[str, Any] = {}
+        self.client_capabilities: Mapping[str, Any] = {}
+        self.beside: str | None = None
+        self.notes = notes
+        self.junk = 0  # lines that were no messages
+        self.unasked = 0  # requests and notifications of the other side
+        self._backend = backend
+        self._hooks = hooks
+        self._outgoing = outgoing
+        self._stamp = NO_STAMP
+        self._stamped: str | None = None  # the version `_stamp` was made for
+        # The stamp of the last request for a client, and what it was made of.
+        self._for_client: tuple[str | None, Mapping[str, Any], Stamp] = None, {}, NO_STAMP
+        self._requests = RequestTable()
+        self._given_up: set[int] = set()  # greetings without an answer so far: a late one is no news
+        self._silent = False
+
+    @property
+    def is_silent(self) -> bool:
+        return self._silent
+
+    def silence(self) -> None:
+        """Send and report nothing from now on: no hook is called and no exchange is ended any more. Idempotent."""
+        self._silent = True
+
+    # -- out --
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        if not self._silent:
+            self._outgoing.notify(method, params)
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
+        if not self._silent:
+            self._outgoing.reply(rpc_id, result, error)
+
+    def _opened(self, exchange: Exchange) -> bytes:
+        """Open the exchange and return its line, stamped as its era requires.
+
+        Raises `UsageError` when its params cannot be written as JSON; then nothing was opened.
+        """
+        if self.protocol_version != self._stamped:
+            self._stamped = self.protocol_version
+            self._stamp = Stamp.of(self._stamped, self.client_info, self.client_capabilities)
+        requests = self._requests
+        line = encode_request(
+            requests.last_id + 1,
+            exchange.method,
+            exchange.params,
+            self._stamp if exchange.declares is None else self._stamp_for(exchange, exchange.declares),
+            progress=exchange.wants_progress,
+        )
+        requests.open(exchange)
+        return line
+
+    def _stamp_for(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> Stamp:
+        """The stamp of a request that says what its own client can answer."""
+        version, (before, same, stamp) = exchange.version or self.protocol_version, self._for_client
+        if version != before or capabilities != same:
+            stamp = Stamp.of(version, self.client_info, capabilities)
+            self._for_client = version, capabilities, stamp
+        return stamp
+
+    def abandon(self, exchange: Exchange, reason: str) -> None:
+        if not self._requests.withdraw(exchange):
+            return
+        self._outgoing.withdraw(exchange)
+        if exchange.method in NEVER_CANCELLED:
+            self._given_up.add(exchange.rpc_id)
+        # A request that was spoken beside the connection was carried by a stream of its own, which is closed now.
+        if exchange.reach is SENT and exchange.version is None and exchange.method not in NEVER_CANCELLED:
+            self.notify(CANCELLED, {"requestId": exchange.rpc_id, "reason": reason})
+
+    # -- in --
+
+    def take_line(self, line: bytes | bytearray) -> None:
+        """One line or event that came in: a message, a batch of them, or junk."""
+        text = line if line.isascii() else repair_utf8(line)
+        if text is not line:
+            self.notes.add(f"bad UTF-8 on {self.channel}", lambda: excerpt(line))
+        try:
+            message = decode_message(text)
+        except NO_MESSAGE:
+            self._take_other(text)
+        else:
+            self.take(message)
+
+    def _take_other(self, text: bytes | bytearray) -> None:
+        """A line that is not one message."""
+        try:
+            messages = decode_line(text, self.protocol_version)
+        except WireFault as problem:
+            self._take_junk(text, str(problem))
+        else:
+            for message in messages:
+                self.take(message)
+
+    def taking_line(self, line: bytes | bytearray) -> Slices[None]:
+        """`take_line` for a large line, in slices."""
+        text = yield from repairing_utf8(line)
+        if text is not line:
+            self.notes.add(f"bad UTF-8 on {self.channel}", lambda: excerpt(line))
+        try:
+            messages = yield from reading_line(text, self.protocol_version)
+        except WireFault as problem:
+            self._take_junk(text, str(problem))
+            return
+        for message in messages:
+            yield
+            self.take(message)
+
+    def take(self, message: ServerMessage, during: Exchange | None = None) -> None:
+        """Take one message. `during`: the exchange on whose own stream it came, where there are such streams."""
+        if self._silent:
+            return
+        if message.method is None:
+            answered = message.id
+            exchange = self._requests.answered(answered if type(answered) is int else as_id(answered))
+            if exchange is None:
+                self._note_unasked(message.id, bytes(message.error))
+            else:
+                self._end(exchange, message)
+        elif message.id is None:
+            self.unasked += 1
+            self._take_notification(message.method, message.params)
+        else:
+            self.unasked += 1
+            self._take_request(message.id, message.method, message.params, during)
+
+    def _end(self, exchange: Exchange, message: ServerMessage) -> None:
+        """End a closed exchange with the answer that came for it."""
+        error, result = message.error, bytes(message.result)
+        if error is not ABSENT and memoryview(error).nbytes > ERROR_BYTES:
+            begins = excerpt(
+                bytes(error), _BEGINNING
+            )  # it says where it was cut, so half a secret is found there
+            exchange.end(None, fault(f"its error is too long, and begins with {begins}"))
+        elif error is not ABSENT and bytes(error) != b"null":
+            exchange.end(None, decode_error(bytes(error)))
+        elif result[:1] == b"{":  # `startswith` takes three times as long
+            exchange.end(result, None)
+        else:
+            said = excerpt(result) if result else "nothing"
+            exchange.end(None, fault(f"the answer has no result object ({said})"))
+
+    def _take_notification(self, method: str, params: msgspec.Raw) -> None:
+        if (size := memoryview(params).nbytes) > NOTICE_BYTES:
+            self.notes.add("an overlong notification", f"{_short(method)}: {size:,} bytes")
+            return
+        try:
+            decoded = decode_params(params)
+        except WireFault as problem:
+            # Counted as one kind: a server must not be able to add kinds by inventing names.
+            self.notes.add("a malformed notification", f"{_short(method)}: {problem}")
+            return
+        if method == PROGRESS:
+            told = decoded or {}
+            self._requests.progress(as_id(told.get("progressToken")), told)
+        else:
+            self._hooks.on_notification(method, decoded)
+
+    def _take_request(
+        self, rpc_id: float | str, method: str, params: msgspec.Raw, during: Exchange | None
+    ) -> None:
+        if (size := memoryview(params).nbytes) > QUESTION_BYTES:
+            text = f"Invalid params: {size:,} bytes are more than {QUESTION_BYTES:,}."
+            self.reply(rpc_id, None, RpcError(INVALID_PARAMS, text))
+            return
+        if method == "ping":
+            self.reply(rpc_id, {})
+            return
+        try:
+            decoded = decode_params(params)
+        except WireFault as problem:
+            self.reply(rpc_id, None, RpcError(INVALID_PARAMS, f"Invalid params: {problem}"))
+        else:
+            self._hooks.on_request(rpc_id, method, decoded, during)
+
+    # -- what cannot be read whole --
+
+    def _take_junk(self, line: bytes | bytearray, why: str) -> None:
+        if self._silent:
+            return
+        self.junk += 1
+        head = line[:HEAD]
+        if head.isspace() or not head:  # it counts as junk, but is not reported
+            return
+        if not self._end_by_head(head, f"the answer is not JSON-RPC: {why}"):
+            self.notes.add(f"junk on {self.channel}", lambda: excerpt(line))
+
+    def take_overlong(self, head: bytes, bound: str) -> None:
+        """A message over the bound, of which only the head was kept."""
+        if self._silent:
+            return
+        if not self._end_by_head(head, f"the answer is over the bound of {bound}"):
+            self.notes.add(f"a message over the bound of {bound} was thrown away", excerpt(head))
+
+    def _end_by_head(self, head: bytes | bytearray, why: str) -> bool:
+        """If the head of a broken answer still names its exchange, end that exchange as a fault."""
+        exchange = self._requests.answered(answer_id_in(head) or 0)
+        if exchange is None:
+            return False
+        exchange.end(None, fault(why))
+        return True
+
+    def _note_unasked(self, answered_id: object, error: bytes) -> None:
+        if answered_id is None:
+            self.junk += 1
+            kind = "an error about no request" if error else "a message that is neither"
+            self.notes.add(kind, lambda: excerpt(error))
+        elif (number := as_id(answered_id)) in self._given_up:
+            self._given_up.discard(number)  # a second one is news
+        elif 0 < number <= self._requests.last_id:
+            self.notes.add("a late or second answer", lambda: f"id {_short(answered_id)}")
+        else:
+            self.junk += 1
+            self.notes.add("an answer nobody asked for", lambda: f"id {_short(answered_id)}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
+
+
+# ---- The requests that we have sent to one other side, a server or a client, and that are still open ----------------
+#
+# The ids are ours, counted from one, in whatever form they are written. Each request is ended once: whoever takes it
+# off the table ends it, or leaves it to its owner. A request that was not sent cannot be answered, so an answer to
+# it counts as guessed.
+
+
+class RequestTable:
+    """Open requests by their ids. `last_id`: the last id given."""
+
+    __slots__ = ("_open", "last_id")
+
+    def __init__(self) -> None:
+        self.last_id = 0
+        self._open: dict[int, Exchange] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, exchange: Exchange) -> None:
+        """Give the request the next id. Its line is encoded first: a request that cannot be encoded is not opened."""
+        self.last_id = exchange.rpc_id = rpc_id = self.last_id + 1
+        self._open[rpc_id] = exchange
+
+    def find(self, rpc_id: int) -> Exchange | None:
+        return self._open.get(rpc_id)
+
+    def answered(self, rpc_id: int) -> Exchange | None:
+        """Take off the request that is answered, for the answer to end it. None: it has ended, or was never sent."""
+        exchange = self._open.get(rpc_id)
+        if exchange is None or exchange.reach is NOT_SENT:
+            return None
+        del self._open[rpc_id]
+        exchange.reach = ANSWERED
+        return exchange
+
+    def withdraw(self, exchange: Exchange) -> bool:
+        """Take the request off without an answer. False: it is not open, or no longer under this id."""
+        if self._open.get(exchange.rpc_id) is not exchange:
+            return False
+        del self._open[exchange.rpc_id]
+        return True
+
+    def progress(self, rpc_id: int, params: Mapping[str, Any]) -> None:
+        """Tell the request of its progress. Progress for a request that has ended is late, and dropped."""
+        exchange = self._open.get(rpc_id)
+        if exchange is not None:
+            exchange.progress(params)
+
+    def drop(self, rpc_id: int) -> Exchange | None:
+        """Take off whatever has this id."""
+        return self._open.pop(rpc_id, None)
+
+    def clear(self) -> list[Exchange]:
+        """Take off all requests: the other side is gone."""
+        exchanges = list(self._open.values())
+        self._open.clear()
+        return exchanges
+
+
+def mark_sent(exchange: Exchange) -> None:
+    """The first byte of the request was accepted: from here on it may run. The request is told once."""
+    if exchange.reach is NOT_SENT:
+        exchange.reach = SENT
+        exchange.owner.exchange_sent(exchange)
+
+
+# ---- The requests from one other side, a server or a client, that we have not answered yet --------------------------
+#
+# It is the counterpart of `RequestTable`. A request is admitted under the id that the other side gave it. It is taken
+# off in the step that answers it, or when it is cancelled. The number of open requests is bounded. Servers and clients
+# differ only in data: the bound, and the texts of the refusals.
+
+
+class Cancellable(Protocol):
+    """An open request: the work on its answer."""
+
+    def cancel(self) -> None: ...
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=Cancellable)
+
+
+@attrs.frozen
+class Refusals:
+    """Why a request is not admitted. `{open}` stands for the number of open requests."""
+
+    full: str
+    same_id: str
+    closing: str
+
+
+class IncomingTable(dict[K, V]):
+    """Open requests by their ids. `limit` bounds their number; once `closing`, none is admitted.
+
+    To admit one is `check(id)` and `table[id] = request`; to answer it, `pop(id)`.
+    """
+
+    def __init__(self, limit: int, refusals: Refusals) -> None:
+        super().__init__()
+        self.limit = limit
+        self.closing = False
+        self._refusals = refusals
+
+    def check(self, rpc_id: K) -> None:
+        """Raises `RpcFault` when no request with this id can be admitted now."""
+        if self.closing:
+            raise RpcFault(OVERLOADED, self._refusals.closing)
+        if rpc_id in self:
+            raise RpcFault(INVALID_REQUEST, self._refusals.same_id)
+        if len(self) >= self.limit:
+            raise RpcFault(OVERLOADED, self._refusals.full.format(open=len(self)))
+
+    def cancel(self, rpc_id: K) -> None:
+        """The other side no longer wants an answer. An unknown id is no error: the answer and the cancellation may
+        have crossed."""
+        request = self.pop(rpc_id, None)
+        if request is not None:
+            request.cancel()
+
+    def cancel_all(self) -> None:
+        """The other side is gone."""
+        requests = list(self.values())
+        self.clear()
+        for request in requests:
+            request.cancel()

@@ -1,0 +1,162 @@
+"""The host answers what servers ask of their client, and receives their unrequested notifications.
+
+A server may ask for a sampled message, for something from the user, or for its roots. It may log, report that a
+resource changed, or send what no version of the protocol knows. No actor decides about any of that. It asks the
+room's `Host`, by address. So the owner of a session answers for that session's servers and for no other.
+
+What a host can answer is declared to a server once, at the greeting. The era is chosen then, too: only a server
+greeted by handshake can ask at any moment. So `greeting` is called once for each incarnation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import attrs
+
+from ..protocol.address import Address
+from ..protocol.errors import RpcRefusal
+from ..protocol.jsonrpc.terms import METHOD_NOT_FOUND
+
+if TYPE_CHECKING:
+    from .call import Call
+
+
+# What a server asks of its client -> the capability with which a client declares that it answers that.
+ASKED_FOR: Final[Mapping[str, str]] = {
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+    "roots/list": "roots",
+}
+_ABSENT: Final = object()
+
+
+def _nowhere(_params: Mapping[str, Any]) -> None:
+    pass
+
+
+@attrs.frozen(eq=False)
+class ServerRequest:
+    """One request of a server to its client, from whichever era: `params` as the server sent them.
+
+    `progress(params)` sends a progress notification back, with the token the server gave; nothing where it gave none.
+    `call`: the call that the question belongs to, where that is said (in 2026-07-28, and over HTTP); else None.
+    `is_ours`: Greenroom itself asks whether this call may be sent, and the server knows nothing of it.
+    """
+
+    address: Address
+    method: str
+    params: Mapping[str, Any]
+    progress: Callable[[Mapping[str, Any]], None] = _nowhere
+    call: Call | None = None
+    is_ours: bool = False
+
+    @property
+    def server(self) -> str:
+        return self.address.server
+
+
+def _nothing() -> Mapping[str, Any]:
+    return {}
+
+
+@attrs.frozen
+class Greeting:
+    """How a server is greeted. `capabilities`: what its client can do, as the protocol writes it. `by_handshake`:
+    the client expects to be asked or told something, which no server can do from 2026-07-28 on. `log_level`: the
+    least level of logs to hear when the client set none. It is sent with each request, so a new level needs no new
+    connection. `modern`: the client itself speaks 2026-07-28. `for_many`: clients of both eras come and go."""
+
+    capabilities: Mapping[str, Any] = attrs.field(factory=_nothing, hash=False)
+    by_handshake: bool = False
+    log_level: str | None = attrs.field(default=None, eq=False)
+    modern: bool = attrs.field(default=False, eq=False)
+    for_many: bool = attrs.field(default=False, eq=False)
+
+
+class Host(Protocol):
+    def greeting(self, address: Address) -> Greeting: ...
+
+    async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
+        """Returns the result. Raises `RpcRefusal`; cancelled when the server no longer wants it, or is gone."""
+        ...
+
+    def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
+        """A notification, except progress. Called from the pump: must not block."""
+        ...
+
+
+class NoHost:
+    """Can do nothing and hears nothing."""
+
+    def greeting(self, address: Address) -> Greeting:
+        return Greeting()
+
+    async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
+        raise not_found(request.method)
+
+    def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
+        pass
+
+
+def lacking(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> str | None:
+    """The capability that a client would have to declare so that it can be asked this, if it has not. None: it can be
+    asked; and for a method that no capability stands for."""
+    needed = ASKED_FOR.get(method)
+    if needed is None:
+        return None
+    declared: object = capabilities.get(needed)
+    if not isinstance(declared, Mapping):
+        return needed
+    if method == "elicitation/create" and params.get("mode") == "url" and "url" not in declared:
+        return "elicitation.url"
+    if method == "sampling/createMessage" and params.get("tools") and "tools" not in declared:
+        return "sampling.tools"
+    return None
+
+
+_DEPTH: Final = 4  # to which capabilities are looked into; deeper ones are the same, or not in common
+
+
+def in_common(one: Mapping[str, Any], other: Mapping[str, Any], depth: int = _DEPTH) -> Mapping[str, Any]:
+    """The capabilities that two declarations have in common."""
+    shared: dict[str, Any] = {}
+    for name, said in one.items():
+        also: object = other.get(name, _ABSENT)
+        if said == also:
+            shared[name] = said
+        elif depth and isinstance(said, Mapping) and isinstance(also, Mapping):
+            parts = cast("Mapping[str, Any]", said), cast("Mapping[str, Any]", also)
+            shared[name] = in_common(*parts, depth - 1)
+    return shared
+
+
+def joined(greetings: Iterable[Greeting]) -> Greeting:
+    """One greeting for a server that several share: what anybody can answer, by handshake if anybody needs that."""
+    capabilities: dict[str, Any] = {}
+    by_handshake = False
+    for greeting in greetings:
+        capabilities = _joined(capabilities, greeting.capabilities)
+        by_handshake = by_handshake or greeting.by_handshake
+    return Greeting(capabilities, by_handshake)
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(one)
+    for name, value in other.items():
+        known = both.get(name)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            both[name] = _joined(cast("Mapping[str, Any]", known), cast("Mapping[str, Any]", value))
+        elif not known:
+            both[name] = value
+    return both
+
+
+def covers(told: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether who was told `told` has been told all of `wanted`."""
+    return _joined(told, wanted) == told
+
+
+def not_found(method: str) -> RpcRefusal:
+    return RpcRefusal(METHOD_NOT_FOUND, f"Method not found: {method}")

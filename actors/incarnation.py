@@ -1,0 +1,1000 @@
+"""The owner task of one incarnation: it opens the connection, greets, lists, and stays to the end.
+
+Everything that must be entered and left in one task is entered and left here. The task decides nothing and touches
+no state. It sends the actor `Ready`, `Failed`, `Lost` and `Gone`. It receives one command, `cancel`, which ends
+whatever it is doing: opening the connection, or something inside it. Then it stops the process tree, shielded,
+within the stop time, which `hurry` makes shorter. `Gone` is sent in a plain `finally`, so the actor receives it
+also when the loop cancels this task natively; by then the connector's own `finally` has killed the tree.
+
+The work in between is done by the objects it holds: greeting and lists (`_meeting`), what its peer says
+(`_hearing`), what its server asks of its client (`_questions`), what its server shall report (`_subscriptions`),
+and whether it lives (`_health`). All of them end with the task.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+import attrs
+
+from ..config.installers import STILL_INSTALLING, is_installer
+from ..config.model import Settings
+from ..config.secrets import in_words
+from ..protocol.bounds import OPEN_QUESTIONS
+from ..protocol.errors import Bug, CallError, ConnectFailed, RpcRefusal, UsageError, hidden_lines
+from ..protocol.events import ConnectStep, Note, NoteCode, Step
+from ..protocol.jsonrpc.terms import (
+    CANCELLED,
+    INTERNAL_ERROR,
+    LISTEN,
+    METHOD_NOT_FOUND,
+    MODERN_VERSIONS,
+    PROGRESS,
+    RpcError,
+    RpcFault,
+)
+from ..protocol.lifecycle import Ending, Reason
+from .call import Call
+from .exchanges import IncomingTable, Refusals
+from .handshake import RpcFailure, ask, shake_hands
+from .host import Greeting, ServerRequest
+from .lists import list_all
+from .peer import Connection, Exchange, Handshake, Listing, LostReason, Peer, WhenEnded, connect_failed
+
+if TYPE_CHECKING:
+    from ..protocol.address import Address
+    from .backend import Waiter
+    from .room_context import RoomContext
+    from .server import ServerActor, Told
+    from .timers import Timer
+
+
+@attrs.frozen(eq=False)
+class Ready:
+    """The handshake is done and the lists are in."""
+
+    incarnation: int
+    handshake: Handshake
+    listing: Listing
+    revision: int  # the room's count when the reading began: an older answer never overwrites a newer one
+
+
+@attrs.frozen(eq=False)
+class Listed:
+    """The server said that its lists changed, and they have been read again."""
+
+    incarnation: int
+    handshake: Handshake
+    listing: Listing
+    revision: int  # the room's count when the reading began: an older answer never overwrites a newer one
+
+
+@attrs.frozen(eq=False)
+class Failed:
+    """The attempt to connect has failed."""
+
+    incarnation: int
+    error: CallError
+
+
+@attrs.frozen(eq=False)
+class Lost:
+    """The connection ended, and nobody had asked for that."""
+
+    incarnation: int
+    reason: LostReason
+
+
+@attrs.frozen(eq=False)
+class Gone:
+    """The owner task has ended; nothing of the process tree is left."""
+
+    incarnation: int
+
+
+@attrs.frozen(eq=False)
+class Stop:
+    """Somebody asked for the end: idle, evicted, drained, restarted, shut down …"""
+
+    ending: Ending
+    patience: float  # seconds that calls in flight may still take; 0 = none
+
+
+Message = Ready | Listed | Failed | Lost | Gone | Stop
+
+
+class Incarnation:
+    def __init__(self, actor: ServerActor, number: int) -> None:
+        self.actor = actor
+        self.number = number
+        self.lost: LostReason | None = None
+        self._connection: Connection | None = None
+        self._scope: anyio.CancelScope | None = None
+        self._cancelled = False
+        self._stopping = anyio.CancelScope()
+        self._stopped_by = -math.inf
+        self._meeting = Meeting(self)
+        self.questions = Questions(self, actor.address)
+        self.listening: Listening | None = None
+        self.greeting: Greeting | None = None  # how its server was greeted
+        self._pulse = Pulse(self)
+
+    # ---- what the actor uses ----------------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> Peer:
+        assert self._connection is not None
+        return self._connection.peer
+
+    @property
+    def pid(self) -> int | None:
+        return self._connection.pid if self._connection is not None else None
+
+    @property
+    def is_installing(self) -> bool:
+        """Whether its command may still be installing it: the server itself has not answered yet."""
+        return self._meeting.is_installing
+
+    @property
+    def last_line(self) -> str:
+        """The last lines of its stderr."""
+        return self.actor.hidden(self._connection.last_line) if self._connection is not None else ""
+
+    def cancel(self) -> None:
+        """Stop the tree. Idempotent; may be called before the task has begun."""
+        self._cancelled = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def hurry(self) -> None:
+        """The room is closing, so a running stop may get less time than it was given."""
+        if self.actor.context.backend.now() + self._stop_time() < self._stopped_by:
+            self._stopping.cancel()
+
+    def give_up(self, why: str, loss: Reason) -> LostReason:
+        """The actor declares the connection lost."""
+        self.lost = LostReason(self.actor.hidden(why), stderr_tail=self.stderr_tail(), loss=loss)
+        return self.lost
+
+    def found_dead(self, why: str) -> None:
+        """The connection counts as lost, although the other side did not say so."""
+        self.actor.tell(Lost(self.number, self.give_up(why, Reason.UNHEALTHY)))
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        tail = self._connection.stderr_tail() if self._connection is not None else ()
+        return hidden_lines(tail, self.actor.hidden)
+
+    # ---- the owner task ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        actor, number = self.actor, self.number
+        try:
+            if not self._cancelled:
+                await self._live()
+        except CallError as error:
+            error.hide(actor.hidden)
+            actor.tell(Failed(number, error))
+        except Exception as error:
+            bug = Bug(
+                f'Connecting "{actor.address}" failed in Greenroom itself: {actor.hidden(in_words(error))}',
+                server=actor.address.server,
+            )
+            bug.__cause__ = error
+            actor.note_bug(error)
+            actor.tell(Failed(number, bug))
+        finally:
+            actor.tell(Gone(number))
+
+    async def _live(self) -> None:
+        context, address = self.actor.context, self.actor.address
+        connector = context.connect(self.actor.definition, address, self.number)
+        with anyio.CancelScope(deadline=self._meeting.deadline) as opening:
+            self._scope = opening
+            async with connector.open(Hearing(self)) as connection:
+                opening.deadline = math.inf
+                self._connection = connection
+                self.reached(ConnectStep.STARTED)
+                await self._use(connection)
+        if opening.cancelled_caught:
+            self.fail("it could not be opened in time")
+
+    async def _use(self, connection: Connection) -> None:
+        try:
+            with anyio.CancelScope() as self._scope:
+                if self._cancelled:
+                    self._scope.cancel()
+                self._meeting.begin(connection)
+                await self._serve(connection)
+        finally:
+            self._meeting.stop()
+            self._fall_silent()
+        with anyio.CancelScope(shield=True):
+            await self._stop(connection)
+
+    async def _stop(self, connection: Connection) -> None:
+        """Stop the tree within the stop time. When that time is shortened meanwhile, start again with the shorter
+        one."""
+        is_hurried = True
+        while is_hurried:
+            seconds = self._stop_time()
+            self._stopped_by = self.actor.context.backend.now() + seconds
+            with anyio.CancelScope() as self._stopping:
+                await connection.stop(seconds)
+            is_hurried = self._stopping.cancelled_caught
+
+    def _stop_time(self) -> float:
+        """Seconds the process tree has to end."""
+        context = self.actor.context
+        limit = self.actor.definition.stop_timeout or context.settings.stop_timeout
+        return max(0.1, min(limit, context.stop_by - context.backend.now()))
+
+    async def _serve(self, connection: Connection) -> None:
+        """Greet and list, then stay until `cancel`."""
+        try:
+            await self._meeting.run(connection)
+        except RpcFailure as error:
+            self.fail(str(error))
+        await anyio.sleep_forever()  # until `cancel`, which every ending calls
+
+    def reached(self, step: ConnectStep) -> None:
+        """Emit an event, for readers of connects."""
+        self.actor.context.events.emit(Step, self.actor.address, self.number, step=step)
+
+    def listen(self, handshake: Handshake) -> None:
+        """The server has been greeted: listen to its notifications."""
+        self.listening = Listening(self, handshake)
+        self.listening.listen()
+
+    def look_after(self) -> None:
+        """The server is ready: send it the other subscriptions, and start to check its health."""
+        if not self._cancelled and self.listening is not None:
+            self.listening.start()
+            self._pulse.start()
+
+    def rearm(self) -> None:
+        """The health policy has changed."""
+        if self.actor.is_connected:
+            self._pulse.start()
+
+    def look_again(self, told: Told | None = None) -> None:
+        """The server's lists may have changed. `told`: somebody waits until they have been read again."""
+        self._meeting.look_again(told)
+
+    def _fall_silent(self) -> None:
+        self._pulse.stop()
+        self.questions.close()
+        if self.listening is not None:
+            self.listening.stop()
+
+    def fail(self, text: str) -> None:
+        """The attempt to connect has failed."""
+        reason = LostReason(self.actor.hidden(text), stderr_tail=self.stderr_tail())
+        self.actor.tell(Failed(self.number, connect_failed(self.actor.address.server, reason)))
+
+    def note(self, code: NoteCode, words: str) -> None:
+        """Write a line to the log."""
+        self.actor.context.events.emit(Note, self.actor.address, self.number, code=code, words=words)
+
+
+# ---- Greets one server, reads its lists, and reads them again when they change --------------------------------------
+#
+# One deadline covers opening, greeting and listing (but see `_patience`). When it passes, the error names the step that
+# used up the time.
+#
+# When the server says that one of its lists changed, or somebody asks for it by name, the lists are read again here. A
+# short pause before reading lets a burst of changes end. A change announced during a reading causes another reading
+# afterwards. So no change is lost, one change causes one reading, and who asked never gets a list from before.
+#
+# A server of the handshake era may ask for its client's roots as soon as it is greeted, and refuse calls until it has
+# them. So if it was told that it may ask, we send a ping, and answer first whatever the server asks before it answers
+# the ping. The first call is sent a moment later.
+
+DEBOUNCE: Final = 0.1
+_LEAST_TIME: Final = 1.0  # the lists get at least this, even when the greeting used up the connect time
+FIRST_ANSWERS: Final = 2.0  # seconds that the server's first questions may delay its first call
+ACTING: Final = 0.05  # seconds for it to act on the answers: the filesystem server looks at each root
+
+
+class Meeting:
+    def __init__(self, incarnation: Incarnation) -> None:
+        self._incarnation = incarnation
+        self._actor = incarnation.actor
+        self._context = incarnation.actor.context
+        context, definition = self._context, self._actor.definition
+        self._limit = definition.connect_timeout or context.settings.connect_timeout
+        installs = is_installer(definition.command, definition.args)
+        most = (definition.install_timeout or context.settings.install_timeout) if installs else None
+        self._patience = Patience(context, context.backend.now(), self._limit, most)
+        self._bell = context.backend.waiter()
+        self._waiting: list[Told] = []  # who waits for the next reading
+
+    @property
+    def deadline(self) -> float:
+        """The time by which the connection must be open."""
+        return self._patience.began + self._limit
+
+    @property
+    def is_installing(self) -> bool:
+        """Whether its command may still be installing it: the server itself has not answered yet."""
+        return self._patience.is_installing
+
+    def begin(self, connection: Connection) -> None:
+        """The connection is open: the patience starts to count."""
+        self._patience.begin(lambda: (connection.signs(), connection.peer.last_heard), self._tell_progress)
+
+    def stop(self) -> None:
+        self._patience.stop()
+        self._tell(self._take_waiting(), self._unread("the connection has ended"))
+
+    def look_again(self, told: Told | None = None) -> None:
+        """The server's lists may have changed. `told`: somebody waits until they have been read again."""
+        if told is not None:
+            self._waiting.append(told)
+        self._bell.set()
+
+    async def run(self, connection: Connection) -> None:
+        """Greet and list within the connect time, then stay until cancelled.
+
+        Raises `RpcFailure`. Returns early when the greeting did not come in time; that has been reported by then.
+        """
+        handshake = await self._greet(connection)
+        if handshake is not None:
+            self._incarnation.reached(ConnectStep.GREETED)
+            await self._list(connection, handshake)
+            await self._stay(connection, handshake)
+
+    async def _greet(self, connection: Connection) -> Handshake | None:
+        """Greet the server. None: no greeting came in time, and that has been reported. Raises `RpcFailure`."""
+        context, actor, patience = self._context, self._actor, self._patience
+        greeting = self._incarnation.greeting = context.host.greeting(actor.address)
+        handshake = None
+        with patience.scope:
+            handshake = await shake_hands(
+                connection.peer,
+                context.backend,
+                settings=attrs.evolve(context.settings, connect_timeout=self._limit),
+                client_info=context.client_info,
+                greeting=greeting,
+                era=actor.definition.era,
+                era_hint=actor.record.era_hint,
+                deadline=patience.began + patience.most,
+            )
+        if handshake is None:
+            self._incarnation.fail(patience.reason())
+        patience.stop()
+        return handshake
+
+    async def _list(self, connection: Connection, handshake: Handshake) -> None:
+        """Read the lists in what is left of the connect time; after an install that used it up, in the same time
+        again. Raises `RpcFailure` when the list of tools fails."""
+        context, actor, incarnation = self._context, self._actor, self._incarnation
+        incarnation.listen(handshake)  # before the lists are read, so that no change in between is missed
+        revision = context.next_revision()
+        left = self._limit if self._patience.installs else self.deadline - context.backend.now()
+        settings = attrs.evolve(self._settings, connect_timeout=max(left, _LEAST_TIME))
+        listing = await list_all(connection.peer, context.backend, handshake, settings)
+        await self._answer_first(connection.peer, handshake)
+        actor.tell(Ready(incarnation.number, handshake, listing, revision))
+        incarnation.look_after()
+
+    @property
+    def _settings(self) -> Settings:
+        """The room's, with what the server's definition says otherwise of its lists."""
+        settings, own = self._context.settings, self._actor.definition.pinning
+        return settings if own is None else attrs.evolve(settings, pinning=own)
+
+    def _tell_progress(self, text: str) -> None:
+        incarnation = self._incarnation
+        incarnation.note(
+            NoteCode.INSTALLING, f"{text}: {incarnation.last_line}" if incarnation.last_line else text
+        )
+
+    async def _answer_first(self, peer: Peer, handshake: Handshake) -> None:
+        """Answer what the server asked on being greeted, and let it act on the answers. People take their time, so go
+        on after a while in any case. The ping brings the questions it was about to ask. It does not say when it has
+        acted on the answers."""
+        greeting, questions = self._incarnation.greeting, self._incarnation.questions
+        may_ask = greeting is not None and greeting.capabilities
+        if not may_ask or handshake.protocol_version in MODERN_VERSIONS:
+            return
+        answered = 0
+        with anyio.move_on_after(FIRST_ANSWERS):
+            await self._ping(peer)
+            while questions.asked > answered:
+                answered = questions.asked
+                await questions.settled()
+                await anyio.sleep(ACTING)
+                await self._ping(peer)
+
+    async def _ping(self, peer: Peer) -> None:
+        with suppress(RpcFailure):
+            await ask(peer, self._context.backend, "ping", None, FIRST_ANSWERS)
+
+    async def _stay(self, connection: Connection, handshake: Handshake) -> None:
+        context = self._context
+        while True:
+            await self._bell.wait()
+            await anyio.sleep(DEBOUNCE)
+            self._bell = context.backend.waiter()
+            waiting, failure = self._take_waiting(), self._unread("the connection has ended")
+            try:
+                failure = await self._read_again(connection, handshake)
+            finally:
+                self._tell(waiting, failure)
+
+    async def _read_again(self, connection: Connection, handshake: Handshake) -> CallError | None:
+        """Returns why the lists could not be read."""
+        context, incarnation = self._context, self._incarnation
+        revision = context.next_revision()
+        try:
+            with anyio.fail_after(context.settings.call_timeout):
+                listing = await list_all(connection.peer, context.backend, handshake, self._settings)
+        except (TimeoutError, RpcFailure) as error:
+            why = self._actor.hidden(str(error)) or "no answer in time"
+            incarnation.note(NoteCode.UNREAD, f"reading its lists again failed: {why}")
+            return self._unread(why)
+        self._actor.tell(Listed(incarnation.number, handshake, listing, revision))
+        return None
+
+    def _unread(self, why: str) -> CallError:
+        return ConnectFailed(f"it did not list what it has again: {why}", server=self._actor.address.server)
+
+    def _take_waiting(self) -> list[Told]:
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _tell(self, waiting: list[Told], failure: CallError | None) -> None:
+        for told in waiting:
+            told(failure)
+
+
+# ---- What one incarnation hears from its peer: the `PeerHooks` of its connection ------------------------------------
+#
+# The hooks are called from a pump (on asyncio: from a loop callback, where there is no current task), so they only
+# send messages or set a flag. The reason of a lost connection passes here on its way to errors, so the server's
+# secrets are removed from it here.
+
+LISTS: Final = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+    }
+)
+
+
+class Hearing:
+    def __init__(self, incarnation: Incarnation) -> None:
+        self.incarnation = incarnation
+
+    def on_lost(self, reason: LostReason) -> None:
+        incarnation = self.incarnation
+        if incarnation.lost is None:
+            incarnation.lost = reason = _without_secrets(reason, incarnation.actor.hidden)
+            incarnation.actor.tell(Lost(incarnation.number, reason))
+
+    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        incarnation = self.incarnation
+        if method in LISTS:
+            incarnation.look_again()
+        if not incarnation.questions.heed(method, params):
+            incarnation.actor.context.host.heard(incarnation.actor.address, method, params)
+
+    def on_request(
+        self,
+        rpc_id: Any,
+        method: str,
+        params: Mapping[str, Any] | None,
+        during: Exchange | None = None,
+    ) -> None:
+        self.incarnation.questions.take(rpc_id, method, params, during if isinstance(during, Call) else None)
+
+    def on_gap(self) -> None:
+        incarnation = self.incarnation
+        incarnation.look_again()
+        if incarnation.listening is not None:
+            incarnation.listening.presume_changed()
+
+    def on_note(self, text: str) -> None:
+        self.incarnation.note(NoteCode.ODD, text)
+        record, actor = self.incarnation.actor.record, self.incarnation.actor
+        if record.odd is None:
+            record.remark(actor.hidden(text))
+
+
+def _without_secrets(reason: LostReason, hidden: Callable[[str], str]) -> LostReason:
+    text, tail = hidden(reason.text), hidden_lines(reason.stderr_tail, hidden)
+    same = text == reason.text and tail == reason.stderr_tail
+    return reason if same else attrs.evolve(reason, text=text, stderr_tail=tail)
+
+
+# ---- Health: is a silent server still there? ------------------------------------------------------------------------
+#
+# Rules (why: `docs/decisions/health.md`). Any byte from the server is proof, so a busy server is never asked. A server
+# that has been silent for one interval is asked (`ping`, or `server/discover` in the era that has no ping). Any answer
+# is proof, even an error. Slow is not dead: when nothing comes within the next interval, that is a suspicion, and the
+# server is asked again. Only a second miss is a loss. While calls are in flight nothing is asked: the server may be
+# busy with them and silent, and calls have their own clocks.
+#
+# `Health` is pure: what is known now goes in; what to do, and when to look again, comes out. `Pulse` belongs to one
+# incarnation: it has the timer and sends the question. The supervisor says which servers are checked, and how often.
+# Rejected: a fixed timeout on the question, which makes slow servers restart for ever.
+
+
+class Finding(enum.Enum):
+    WELL = "well"
+    ASK = "ask"  # send a question
+    LOST = "lost"
+
+
+@attrs.frozen
+class Health:
+    asked_at: float | None = None  # when the open question was sent
+    misses: int = 0  # questions in a row without an answer
+
+    def look(self, now: float, last_heard: float, interval: float) -> tuple[Health, Finding, float]:
+        """The next health, what to do, and when to look again (absolute, seconds)."""
+        # What was heard in the very tick of the question is an answer: earlier bytes are an interval older.
+        if self.asked_at is not None and last_heard < self.asked_at:
+            if self.misses:
+                return Health(), Finding.LOST, math.inf
+            return Health(now, misses=1), Finding.ASK, now + interval
+        if (
+            last_heard + interval > now
+        ):  # not `now - last_heard < interval`: rounding must not yield this very moment again
+            return Health(), Finding.WELL, last_heard + interval
+        return Health(now), Finding.ASK, now + interval
+
+
+# Any answer will do: that bytes came shows that the server is there.
+_ANY_ANSWER = WhenEnded(lambda _exchange, _result, _error: None)
+
+
+class Pulse:
+    """Checks one incarnation, from `start` to `stop`."""
+
+    def __init__(self, incarnation: Incarnation) -> None:
+        self._incarnation = incarnation
+        self._health = Health()
+        self._timer: Timer | None = None
+        self._question: Exchange | None = None
+
+    def start(self) -> None:
+        """Begin, or begin again: the interval may have changed."""
+        self.stop()
+        self._health = Health()
+        self._look_at(self._now() + self._interval())
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        actor, peer, now = self._incarnation.actor, self._incarnation.peer, self._now()
+        if actor.in_flight:
+            self._health = Health()
+            self._look_at(now + self._interval())
+            return
+        self._health, finding, again = self._health.look(now, peer.last_heard, self._interval())
+        if self._question is not None:
+            peer.abandon(self._question, "no longer wanted")
+            self._question = None
+        if finding is Finding.LOST:
+            self._incarnation.found_dead("failed its health check: two questions in a row brought nothing")
+        elif finding is Finding.ASK:
+            self._ask()
+        self._look_at(again)
+
+    def _ask(self) -> None:
+        peer = self._incarnation.peer
+        is_modern = peer.protocol_version in MODERN_VERSIONS
+        self._question = Exchange(_ANY_ANSWER, "server/discover" if is_modern else "ping", None)
+        peer.request(self._question)
+
+    def _look_at(self, when: float) -> None:
+        if when < math.inf:
+            self._timer = self._incarnation.actor.context.timers.at(when, self._look)
+
+    def _interval(self) -> float:
+        return self._incarnation.actor.supervisor.health_interval(self._incarnation.actor)
+
+    def _now(self) -> float:
+        return self._incarnation.actor.context.backend.now()
+
+
+# ---- Patience with a server that may have to be installed before it runs --------------------------------------------
+#
+# `npx`, `uvx` and similar commands may download for minutes, and killing them in the middle leaves a broken cache
+# behind. So such an attempt to connect has no fixed time: it may go on as long as it shows signs of work. We look for
+# these signs from outside, now and then: the command writes something, processes below it start or end, or they use
+# processor time. An attempt without such a sign for the whole connect time counts as hung. The install time bounds it
+# in any case.
+#
+# Once the server has greeted, it is installed, and the rest has the time that every server has.
+
+LOOK_EVERY: Final = 1.0  # seconds; more often when the patience is short
+TELL_AFTER: Final = (
+    10.0  # seconds until the log is told that it takes its time; then twice as many, and so on
+)
+
+
+class Patience:
+    """The time an attempt to connect has until the server greets, as the deadline of `scope`.
+
+    `quiet`: seconds without a sign of work. `most`: seconds in all; None for a server that installs nothing, which
+    has `quiet` seconds whatever signs it shows.
+    """
+
+    def __init__(self, context: RoomContext, began: float, quiet: float, most: float | None) -> None:
+        self.began = began
+        self.installs = most is not None
+        self.most = quiet if most is None else max(most, quiet)
+        self.scope = anyio.CancelScope(deadline=began + quiet)
+        self.is_installing = False
+        self._context = context
+        self._quiet = quiet
+        self._seen: object = None
+        self._tell_at = began + TELL_AFTER
+        self._timer: Timer | None = None
+
+    def begin(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:
+        """The attempt was started: look for signs of work, if they can change the deadline. `signs()` is only
+        compared, never interpreted."""
+        if self.installs:
+            self.is_installing = True
+            self._seen = signs()
+            self._look_later(signs, tell)
+
+    def stop(self) -> None:
+        """The server has greeted, or the attempt is over. Idempotent."""
+        self.is_installing = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def reason(self) -> str:
+        """Why the time ran out."""
+        if not self.installs:
+            return f"no answer to the handshake within {self._quiet:g}s"
+        if self._context.backend.now() >= self.began + self.most:
+            return f"no answer to the handshake within {self.most:g}s, with the time to install it"
+        return f"no answer to the handshake, and no sign of work for {self._quiet:g}s"
+
+    def _look_later(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:
+        now = self._context.backend.now()
+        pause = min(LOOK_EVERY, self._quiet / 4)
+        self._timer = self._context.timers.at(now + pause, lambda: self._look(signs, tell))
+
+    def _look(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:
+        if not self.is_installing:
+            return
+        now, seen = self._context.backend.now(), signs()
+        if seen != self._seen:
+            self._seen = seen
+            self.scope.deadline = min(now + self._quiet, self.began + self.most)
+        if now >= self._tell_at:
+            tell(f"{STILL_INSTALLING} after {now - self.began:.0f} s")
+            self._tell_at = now + (now - self.began)
+        self._look_later(signs, tell)
+
+
+# ---- Questions: the requests of one incarnation's server to its client that have no answer yet ----------------------
+#
+# Each is answered in a task of its own, in an empty context, because answers come from people and models and take
+# their time. The number of questions is bounded; beyond the bound a question is refused at once. A question ends in
+# exactly one of: an answer, a JSON-RPC error, the server's cancellation, the end of the incarnation. In the last two
+# cases nothing is sent.
+#
+# Results that need more input (2026-07-28) carry the same questions in another envelope, so they are answered here
+# too. All questions of one result are answered side by side, and one refusal ends the others.
+
+MOST_OPEN: Final = OPEN_QUESTIONS
+_REFUSALS: Final = Refusals(
+    full="{open} requests of this server are open already; ask again later",
+    same_id="a request of this server with this id is open already",
+    closing="the connection is being closed; nobody answers any more",
+)
+
+
+class _Question:
+    """One open question. It may be over before its task has begun, so its scope is made in the task."""
+
+    __slots__ = ("_scope", "is_over")
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._scope: anyio.CancelScope | None = None
+
+    def cancel(self) -> None:
+        self.is_over = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def scope(self) -> anyio.CancelScope:
+        self._scope = anyio.CancelScope()
+        return self._scope
+
+
+class Questions:
+    def __init__(self, incarnation: Incarnation, address: Address) -> None:
+        self._incarnation = incarnation
+        self._address = address
+        self._context = incarnation.actor.context
+        self._open: IncomingTable[Any, _Question] = IncomingTable(MOST_OPEN, _REFUSALS)
+        self.asked = 0  # in all
+        self._settled: Waiter | None = None  # set while somebody waits for the last answer
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def settled(self) -> None:
+        """Wait until no question is open."""
+        while self._open:
+            self._settled = self._context.backend.waiter()
+            await self._settled.wait()
+
+    def _note_settled(self) -> None:
+        if not self._open and self._settled is not None:
+            self._settled.set()
+            self._settled = None
+
+    def take(
+        self, rpc_id: Any, method: str, params: Mapping[str, Any] | None, call: Call | None = None
+    ) -> None:
+        """A request came in. It is answered later, or refused now. `call`: the call that it belongs to, if known."""
+        try:
+            self._open.check(rpc_id)
+        except RpcFault as refusal:
+            self._incarnation.peer.reply(rpc_id, None, RpcError(refusal.code, refusal.message))
+            return
+        self.asked += 1
+        question = self._open[rpc_id] = _Question()
+        self._context.spawn(lambda: self._answer(question, rpc_id, self._request(method, params or {}, call)))
+
+    def heed(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """Whether this notification is about a question; then it has been handled."""
+        if method != CANCELLED:
+            return False
+        rpc_id = (params or {}).get("requestId")
+        if isinstance(rpc_id, int | str | float):
+            self._open.cancel(rpc_id)
+            self._note_settled()
+        return True
+
+    def close(self) -> None:
+        """The incarnation ends: nobody waits for an answer any more."""
+        self._open.closing = True
+        self._open.cancel_all()
+
+    async def answer_all(self, call: Call, requests: Mapping[str, Any]) -> dict[str, Any]:
+        """The answers to the input requests of one result of `call`, by the server's keys. Raises `RpcRefusal`."""
+        answers: dict[str, Any] = {}
+        refusals: list[RpcRefusal] = []
+
+        async def one(key: str, request: object) -> None:
+            try:
+                answers[key] = await self._ask(self._embedded(call, request))
+            except RpcRefusal as refusal:
+                refusals.append(refusal)
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for key, request in requests.items():
+                tasks.start_soon(one, key, request)
+        if refusals:
+            raise refusals[0]
+        return {key: answers[key] for key in requests}
+
+    # ---- one question -----------------------------------------------------------------------------------------------
+
+    async def _answer(self, question: _Question, rpc_id: Any, request: ServerRequest) -> None:
+        result: Mapping[str, Any] | None = None
+        error: RpcError | None = None
+        if question.is_over:
+            return
+        with question.scope():
+            try:
+                result = await self._ask(request)
+            except RpcRefusal as refusal:
+                error = RpcError(refusal.rpc_code, refusal.message, refusal.data)
+        if not question.is_over:
+            self._reply(rpc_id, result, error)
+            self._open.pop(rpc_id, None)
+            self._note_settled()
+
+    async def _ask(self, request: ServerRequest) -> Mapping[str, Any]:
+        """Ask the host. What a callback raises becomes a refusal that does not tell the server what it was."""
+        try:
+            return await self._context.host.answer(request)
+        except RpcRefusal:
+            raise
+        except Exception as error:
+            self._incarnation.actor.note_raised(f"what answers {request.method}", error)
+            raise RpcRefusal(
+                INTERNAL_ERROR, f"Internal error: {request.method} could not be answered."
+            ) from error
+
+    def _reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None) -> None:
+        try:
+            self._incarnation.peer.reply(rpc_id, result, error)
+        except UsageError as problem:  # a callback's answer is not valid JSON
+            self._incarnation.actor.note_raised("what answers a server's question", problem)
+            self._incarnation.peer.reply(
+                rpc_id, None, RpcError(INTERNAL_ERROR, "Internal error: the answer is not JSON.")
+            )
+
+    def _request(self, method: str, params: Mapping[str, Any], call: Call | None) -> ServerRequest:
+        meta: object = params.get("_meta")
+        token = cast("Mapping[str, Any]", meta).get("progressToken") if isinstance(meta, Mapping) else None
+        peer = self._incarnation.peer
+
+        def progress(told: Mapping[str, Any]) -> None:
+            if token is not None and not self._open.closing:
+                peer.notify(PROGRESS, {**told, "progressToken": token})
+
+        return ServerRequest(self._address, method, params, progress, call)
+
+    def _embedded(self, call: Call, request: object) -> ServerRequest:
+        said: Mapping[str, Any] = cast("Any", request) if isinstance(request, Mapping) else {}
+        method, params = said.get("method"), said.get("params")
+        if not isinstance(method, str):
+            raise RpcRefusal(INTERNAL_ERROR, "an input request without a method")
+        given: Mapping[str, Any] = cast("Any", params) if isinstance(params, Mapping) else {}
+        return ServerRequest(self._address, method, given, call=call)
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# Subscriptions: what a server has been asked to report, and how the next incarnation is asked again.
+#
+# The subscribed resources and the log level belong to the actor and outlive incarnations, so the next incarnation is
+# asked at once. Changes while nobody listened are unknown. So each subscribed resource is then reported as changed:
+# a needless read is cheaper than a missed change.
+#
+# The eras ask differently. Until 2025-11-25 there is one request per resource and one for the level. From 2026-07-28
+# on nothing is reported without a `subscriptions/listen`, whose answer is the stream itself. One is kept open for
+# everything that we want to hear. It is replaced by another when that changes, and opened again, at growing
+# intervals, when the server ends it.
+
+_AGAIN: Final = (1.0, 60.0)  # seconds before asking again for a stream that ended: at first, at most
+UPDATED: Final = "notifications/resources/updated"
+_LISTS: Final = {
+    "tools": "toolsListChanged",
+    "prompts": "promptsListChanged",
+    "resources": "resourcesListChanged",
+}
+
+
+@attrs.define(eq=False)
+class Subscriptions:
+    """The subscriptions of one address."""
+
+    uris: dict[str, int] = attrs.field(factory=dict[str, int])  # subscribers of each, by the server's own URI
+
+    def add(self, uri: str) -> bool:
+        """True for the first subscriber."""
+        self.uris[uri] = self.uris.get(uri, 0) + 1
+        return self.uris[uri] == 1
+
+    def drop(self, uri: str) -> bool:
+        """True when that was the last subscriber."""
+        left = self.uris.pop(uri, 1) - 1
+        if left > 0:
+            self.uris[uri] = left
+        return left <= 0
+
+
+class Listening:
+    """The subscriptions of one incarnation: tells its server what is subscribed to."""
+
+    def __init__(self, incarnation: Incarnation, handshake: Handshake) -> None:
+        self._incarnation = incarnation
+        self._actor = incarnation.actor
+        self._handshake = handshake
+        self._stream: Exchange | None = None  # the open `subscriptions/listen`
+        self._again: Timer | None = None
+        self._pause = _AGAIN[0]
+        self._level: str | None = None
+        self.is_modern = handshake.protocol_version in MODERN_VERSIONS
+
+    def listen(self) -> None:
+        """The server has just been greeted: hear of changes from here on, and of logs before the first call."""
+        if self.is_modern:
+            self._listen()
+        else:
+            self.tell_level()
+
+    def start(self) -> None:
+        """The server's lists are known: send it the other subscriptions."""
+        if not self.is_modern:
+            for uri in self._actor.subscriptions.uris:
+                self._send("resources/subscribe", {"uri": uri})
+            self.tell_level()
+        if self._incarnation.number > 1:
+            self.presume_changed()
+
+    def refresh(self) -> None:
+        """The subscriptions have changed. Older servers were told by the request that changed them."""
+        if self.is_modern:
+            self._listen()
+
+    def tell_level(self) -> None:
+        """Send an older server the level; newer ones read it in each request."""
+        level = self._actor.record.log_level
+        if (
+            level is None
+            or level == self._level
+            or self.is_modern
+            or "logging" not in self._handshake.capabilities
+        ):
+            return
+        self._level = level
+        self._send("logging/setLevel", {"level": level})
+
+    def stop(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def _note_failure(self, asked: Exchange, _result: bytes | None, error: RpcError | None) -> None:
+        """A request of which only a failure is reported."""
+        if error is not None:
+            self._incarnation.note(NoteCode.UNREAD, f"{asked.method}: {error.message} ({error.code})")
+
+    def _stream_ended(self, stream: Exchange, result: bytes | None, error: RpcError | None) -> None:
+        """The server ended the stream. A server that does not know streams is not asked again."""
+        if stream is not self._stream:
+            return
+        self._stream = None
+        self._note_failure(stream, result, error)
+        if error is not None and error.code == METHOD_NOT_FOUND:
+            return
+        context = self._actor.context
+        self._again = context.timers.at(context.backend.now() + self._pause, self._listen_again)
+        self._pause = min(self._pause * 2, _AGAIN[1])
+
+    def _listen_again(self) -> None:
+        self._again = None
+        self._listen()
+        self.presume_changed()
+        self._incarnation.look_again()
+
+    def _listen(self) -> None:
+        """Open a stream for everything to be heard; the previous one is closed once the new one is requested."""
+        self.stop()
+        before, self._stream = self._stream, None
+        wanted = self._wanted()
+        if wanted:
+            self._stream = Exchange(WhenEnded(self._stream_ended), LISTEN, {"notifications": wanted})
+            self._incarnation.peer.request(self._stream)
+        if before is not None:
+            self._incarnation.peer.abandon(before, "replaced by a newer subscription")
+
+    def _wanted(self) -> dict[str, Any]:
+        said = self._handshake.capabilities
+        wanted: dict[str, Any] = {flag: True for kind, flag in _LISTS.items() if _changes(said.get(kind))}
+        if self._actor.subscriptions.uris:
+            wanted["resourceSubscriptions"] = sorted(self._actor.subscriptions.uris)
+        return wanted
+
+    def presume_changed(self) -> None:
+        """Nobody listened for a while: each subscribed resource may have changed."""
+        for uri in tuple(self._actor.subscriptions.uris):
+            self._actor.context.host.heard(self._actor.address, UPDATED, {"uri": uri})
+
+    def _send(self, method: str, params: Mapping[str, Any]) -> None:
+        self._incarnation.peer.request(Exchange(WhenEnded(self._note_failure), method, params))
+
+
+def _changes(capability: object) -> bool:
+    return (
+        isinstance(capability, Mapping) and cast("Mapping[str, Any]", capability).get("listChanged") is True
+    )

@@ -1,0 +1,196 @@
+"""Reads a server's lists, page by page, up to the bounds of one server.
+
+The tools are a server's purpose, so their list must succeed. Another list that fails is recorded as unknown. A
+broken item costs only itself (`_items`). A list ends where the server says, or at a bound: the number of pages, a
+repeated cursor, the items and bytes over all lists of the server. What is over a bound is left out.
+`Listing.problems` says so, and the server's status shows it.
+
+The lists are requested side by side. Where the bounds are concerned, the tools come first: the other lists use
+only what is left once the tools have been read. So the result does not depend on which answer was quicker. A page
+that is larger than what is left is not decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import anyio
+import attrs
+
+from ..catalogue.entries import Raw
+from ..catalogue.fingerprints import fingerprint
+from ..catalogue.list_pages import Items
+from ..config.model import Pinning, Settings
+from ..protocol import bounds
+from ..protocol.cooperative import Pace, Slices
+from ..protocol.jsonrpc.terms import WireFault, fault
+from .backend import Backend
+from .handshake import RpcFailure, ask_raw
+from .peer import Handshake, Listing, Peer
+from .workers import in_turns
+
+
+@attrs.frozen
+class _Kind:
+    """One list a server may have."""
+
+    method: str
+    field: str  # the field of the result, and of `Listing` unless that is named separately
+    capability: str
+    key: str  # a field that every item must have
+
+
+_TOOLS: Final = _Kind("tools/list", "tools", "tools", "name")
+_RESOURCES: Final = _Kind("resources/list", "resources", "resources", "uri")
+_TEMPLATES: Final = _Kind("resources/templates/list", "resourceTemplates", "resources", "uriTemplate")
+_PROMPTS: Final = _Kind("prompts/list", "prompts", "prompts", "name")
+_KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS)
+
+
+async def list_all(peer: Peer, backend: Backend, handshake: Handshake, settings: Settings) -> Listing:
+    """Every list that the server declares, read side by side, each within `settings.connect_timeout`. Tools are
+    pinned as `settings.pinning` says.
+
+    Raises `RpcFailure` when the list of tools fails; `Listing.problems` names everything else that went wrong.
+    """
+    kinds = [kind for kind in _KINDS if handshake.capabilities.get(kind.capability) is not None]
+    share = _Share(settings.max_list_bytes, settings.max_list_items)
+    if _TOOLS not in kinds:
+        share.tools_are_read.set()
+    lists = {kind: _List(kind, settings, share) for kind in kinds}
+    async with anyio.create_task_group() as tasks:
+        for each in lists.values():
+            tasks.start_soon(each.fetch, _asker(peer, backend, settings.connect_timeout))
+    tools = lists.get(_TOOLS)
+    if tools is not None and tools.failure is not None:
+        if not tools.failure.is_lacking:
+            raise tools.failure
+        what = "the server says that it has tools, and does not know this method"
+        raise RpcFailure(_TOOLS.method, what, error=tools.failure.error)
+    found = {kind: each.found for kind, each in lists.items()}
+    problems = tuple(problem for each in lists.values() for problem in each.problems)
+    prints = await in_turns(printing(found.get(_TOOLS) or (), settings.pinning))
+    return Listing(
+        found.get(_TOOLS), found.get(_RESOURCES), found.get(_TEMPLATES), found.get(_PROMPTS), problems, prints
+    )
+
+
+def printing(tools: Sequence[Raw], pinning: Pinning) -> Slices[dict[str, str]]:
+    """The fingerprint of each tool, in slices; the names alone when nothing is pinned. A tool that is listed twice
+    counts once."""
+    prints, pace = dict[str, str](), Pace()
+    for tool in tools:
+        name = tool.get("name")
+        if isinstance(name, str) and name not in prints:
+            prints[name] = "" if pinning is Pinning.OFF else fingerprint(tool)
+        if pace.due():
+            yield
+    return prints
+
+
+_Asker = Callable[[str, Mapping[str, Any] | None], Awaitable[bytes]]
+
+
+def _asker(peer: Peer, backend: Backend, timeout: float) -> _Asker:
+    """Ask with one deadline for all pages."""
+    deadline = backend.now() + timeout
+
+    async def ask_in_time(method: str, params: Mapping[str, Any] | None) -> bytes:
+        return await ask_raw(
+            peer, backend, method, params, max(deadline - backend.now(), 0.0), within=timeout
+        )
+
+    return ask_in_time
+
+
+@attrs.define(eq=False)
+class _Share:
+    """What is left of the bounds for all lists of one server together."""
+
+    bytes: int
+    items: int
+    tools_are_read: anyio.Event = attrs.field(factory=anyio.Event)
+
+
+@attrs.define(eq=False)
+class _List:
+    """One list while it is read."""
+
+    kind: _Kind
+    settings: Settings
+    share: _Share
+    items: list[Raw] = attrs.field(factory=list[Raw])
+    problems: list[str] = attrs.field(factory=list[str])
+    failure: RpcFailure | None = None
+
+    @property
+    def found(self) -> tuple[Raw, ...] | None:
+        return tuple(self.items) if self.failure is None else None
+
+    async def fetch(self, ask_page: _Asker) -> None:
+        """Follow the pages. A failure is kept, not raised, and the other lists go on."""
+        try:
+            await self._follow(ask_page)
+        except RpcFailure as failure:
+            if failure.is_lacking and self.kind is not _TOOLS:
+                return  # it has none of these: many declare resources, and have no templates
+            self.failure = failure
+            self.problems.append(str(failure))
+        finally:
+            if self.kind is _TOOLS:
+                self.share.tools_are_read.set()
+
+    async def _follow(self, ask_page: _Asker) -> None:
+        seen: set[str] = set()
+        cursor: str | None = None
+        for _ in range(self.settings.max_pages):
+            page = await ask_page(self.kind.method, {"cursor": cursor} if cursor else None)
+            if self.kind is not _TOOLS:
+                await self.share.tools_are_read.wait()
+            cursor = self._usable(await self._take(page))
+            if cursor is None:
+                return
+            if cursor in seen:
+                self._say(f"the server repeats its cursor {cursor[:40]!r}; what came until then is kept")
+                return
+            seen.add(cursor)
+        self._say(f"cut after {self.settings.max_pages} pages")
+
+    async def _take(self, page: bytes) -> object:
+        """Take the items of a page, as far as there is room. Returns its `nextCursor`; None where the list ends."""
+        share, most = self.share, self.settings.max_list_bytes
+        if len(page) > share.bytes:
+            self._say(
+                f"a page of {len(page):,} bytes, and what comes after it, is left out: all lists of one server may "
+                f"have {most:,} bytes (maxListBytes)"
+            )
+            return None
+        share.bytes -= len(page)
+        items = Items(self.kind.field, self.kind.key, share.items)
+        try:
+            cursor = await in_turns(items.read(page))
+        except WireFault as problem:
+            raise RpcFailure(self.kind.method, str(problem), error=fault(str(problem))) from None
+        share.items -= len(items.found) + items.left_out.total()
+        self.items += items.found
+        for sentence in items.in_words():
+            self._say(sentence)
+        if items.is_full:
+            most = self.settings.max_list_items
+            self._say(f"the rest is left out: all lists of one server may have {most:,} items (maxListItems)")
+        return cursor
+
+    def _usable(self, cursor: object) -> str | None:
+        if cursor is not None and not isinstance(cursor, str):
+            self._say("its nextCursor is not a string; what came until then is kept")
+            return None
+        if cursor and len(cursor) > bounds.NAME_CHARACTERS:
+            self._say("its nextCursor is too long; what came until then is kept")
+            return None
+        return cursor or None
+
+    def _say(self, problem: str) -> None:
+        said = f"{self.kind.method}: {problem}"
+        if len(self.problems) < bounds.PROBLEMS and said not in self.problems:
+            self.problems.append(said)

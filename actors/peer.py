@@ -1,0 +1,301 @@
+"""The peer: what a server actor sees of a connection, whatever carries it.
+
+Below this line are bytes, HTTP exchanges and SDK sessions; above it there are only `Exchange`s. The seam is plain
+functions and callbacks, not coroutines. A call on a connected server is written in its caller's own task and ended
+by the pump that reads the answer, with no task and no queue in between. The rules both sides keep:
+
+* `Peer.request` never raises for a fault of the other side. Each exchange ends in exactly one `Exchange.end(...)`,
+  or its owner `abandon`s it and then it never ends.
+* `Exchange.reach` becomes SENT in the step in which a write accepts its first byte, not before.
+* When the connection is over, `PeerHooks.on_lost` is called exactly once, and *afterwards* nothing else is. The
+  peer does not end the exchanges that are still open: it leaves them to the actor, which knows whether they may be
+  replayed.
+* Nothing here waits, so nothing here can be cancelled half-way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol
+
+import attrs
+
+from ..catalogue.entries import Raw
+from ..protocol.errors import ConnectFailed, NeedsAuth, Reach
+from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcError
+from ..protocol.lifecycle import Reason
+from ..protocol.safe_text import typed
+
+# Naming an enum member costs ten times as much as a constant on 3.11; every call names these.
+NOT_SENT: Final = Reach.NOT_SENT
+SENT: Final = Reach.SENT
+ANSWERED: Final = Reach.ANSWERED
+
+
+class ExchangeOwner(Protocol):
+    """Who made an exchange and hears what becomes of it. Called synchronously; must not block or raise.
+
+    An owner knows its own exchanges, so each may name the class that it made.
+    """
+
+    def exchange_sent(self, exchange: Any, /) -> None:
+        """The first byte was accepted. `reach` is SENT already."""
+        ...
+
+    def exchange_ended(self, exchange: Any, result: bytes | None, error: RpcError | None, /) -> None:
+        """The answer: exactly one of the two is not None. `reach` is ANSWERED already."""
+        ...
+
+    def exchange_progressed(self, exchange: Any, params: Mapping[str, Any], /) -> None:
+        """A notifications/progress for this exchange; `params` as the server sent them."""
+        ...
+
+
+class Exchange:
+    """One request and its one answer. It holds its owner, which is told what becomes of it.
+
+    `params` is a plain dict (without our `_meta`: the peer adds that) or None. `result` arrives as the raw JSON
+    bytes of the result value; `decode_result` of `protocol.jsonrpc` decodes it when somebody needs it.
+
+    Initial values are class attributes, here and in `Call`: an exchange is made for every call, and most of its
+    fields never change.
+    """
+
+    owner: Any = None  # an `ExchangeOwner`
+    reach: Reach = NOT_SENT
+    rpc_id: int = 0  # the peer's id, while the exchange is open
+    wants_progress: bool = False
+    version: str | None = None  # it is spoken in this version, beside the connection's own (`Peer.beside`)
+    # What the client that it is for can answer, as a request of 2026-07-28 says. None: as the peer says.
+    declares: Mapping[str, Any] | None = None
+
+    def __init__(
+        self,
+        owner: ExchangeOwner,
+        method: str,
+        params: Mapping[str, Any] | None,
+        *,
+        wants_progress: bool = False,
+    ) -> None:
+        self.owner = owner
+        self.method = method
+        self.params = params
+        if wants_progress:
+            self.wants_progress = True
+
+    def end(self, result: bytes | None, error: RpcError | None) -> None:
+        self.owner.exchange_ended(self, result, error)
+
+    def progress(self, params: Mapping[str, Any]) -> None:
+        self.owner.exchange_progressed(self, params)
+
+
+class WhenEnded:
+    """The owner of exchanges of which only the end counts: `act(exchange, result, error)`."""
+
+    def __init__(self, act: Callable[[Exchange, bytes | None, RpcError | None], None]) -> None:
+        self._act = act
+
+    def exchange_sent(self, exchange: Exchange, /) -> None:
+        pass
+
+    def exchange_ended(self, exchange: Exchange, result: bytes | None, error: RpcError | None, /) -> None:
+        self._act(exchange, result, error)
+
+    def exchange_progressed(self, exchange: Exchange, params: Mapping[str, Any], /) -> None:
+        pass
+
+
+@attrs.frozen(eq=False)
+class LostReason:
+    """Why a connection is over, with what the other side left behind.
+
+    The other side may have proved that exchanges did not run: it answered that it does not know the session, or
+    us. These are at `Reach.NOT_SENT` again before this is reported.
+    """
+
+    text: str  # "exited with code 3", "closed its stdout", "broken pipe"
+    exit_code: int | None = None
+    stderr_tail: tuple[str, ...] = ()
+    loss: Reason = Reason.DIED
+
+
+class PeerHooks(Protocol):
+    """What a peer tells its owner. Called from the pump, synchronously; must not block or raise."""
+
+    def on_lost(self, reason: LostReason) -> None: ...
+
+    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None: ...
+
+    def on_request(
+        self,
+        rpc_id: Any,
+        method: str,
+        params: Mapping[str, Any] | None,
+        during: Exchange | None = None,
+    ) -> None:
+        """A request from the server. Answer with `Peer.reply`, now or later. `during`: the exchange that it belongs
+        to, where the transport tells."""
+        ...
+
+    def on_gap(self) -> None:
+        """The stream of notifications was interrupted and is back: changes in between were missed."""
+        ...
+
+    def on_note(self, text: str) -> None:
+        """Something odd that deserves an event: junk on stdout, an answer nobody asked for."""
+        ...
+
+
+class Peer(Protocol):
+    """One live connection, to send on."""
+
+    last_heard: float  # room time of the last byte from the other side
+    protocol_version: str | None  # set by the handshake; decides how requests are stamped
+    client_info: Mapping[str, Any]  # who we are, as stamps say, and
+    client_capabilities: Mapping[str, Any]  # what we can do: set before `protocol_version`
+    # From 2026-07-28 on each request stands alone, so over HTTP a server of both eras can be spoken to in this version
+    # as well, beside the session that it was greeted with. None: it cannot, or nobody has asked it.
+    beside: str | None
+
+    @property
+    def may_speak_both(self) -> bool:
+        """Whether its transport carries requests of both eras side by side."""
+        ...
+
+    def request(self, exchange: Exchange) -> None: ...
+
+    def abandon(self, exchange: Exchange, reason: str) -> None:
+        """The owner no longer wants the answer. If the request was sent, the server is told
+        (`notifications/cancelled`); if not, it is taken out of the write queue. A late answer is dropped by its
+        id. Harmless when the exchange has already ended."""
+        ...
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None: ...
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None: ...
+
+
+# ---- Connections: how an owner task opens, greets and ends what carries a peer --------------------------------------
+#
+# A `Connector` is made for one incarnation of one address. Its `open` is an async context manager. The actor's owner
+# task enters and leaves it, and no other task may (leaving an SDK client in another task ends a whole trio run).
+# Inside, the pumps run in a task group of the connection's own. A fault of the other side never comes out as an
+# exception: it is reported through `PeerHooks.on_lost`. Leaving the context, by whatever path, leaves nothing of the
+# process tree behind: it ends politely if `stop` was awaited, and by force, synchronously, if not.
+
+
+@attrs.frozen(eq=False)
+class Handshake:
+    """What the two sides agreed on."""
+
+    protocol_version: str
+    capabilities: Raw
+    server_info: Raw
+    instructions: str | None = None
+    is_its_choice: bool = True  # False: it accepted the only era that was tried; it may speak the other too
+
+    @property
+    def is_stateless(self) -> bool:
+        """It speaks the era in which each request is complete by itself: there is no session to hold."""
+        return self.protocol_version in MODERN_VERSIONS
+
+
+@attrs.frozen(eq=False)
+class Listing:
+    """What the server has. None: it does not have the capability, or the list failed (unknown)."""
+
+    tools: tuple[Raw, ...] | None
+    resources: tuple[Raw, ...] | None = None
+    templates: tuple[Raw, ...] | None = None
+    prompts: tuple[Raw, ...] | None = None
+    problems: tuple[str, ...] = ()  # lists that failed or were cut, in words
+    prints: Mapping[str, str] = attrs.field(
+        factory=dict[str, str]
+    )  # by tool (`protocol.pinning`); "": not pinned
+
+
+class Connection(Protocol):
+    @property
+    def peer(self) -> Peer: ...
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, where it is a process."""
+        ...
+
+    @property
+    def last_line(self) -> str:
+        """The last line of its stderr; empty where it has none."""
+        ...
+
+    def signs(self) -> object:
+        """Signs that change while it works, to be compared with earlier ones; None where nothing can be seen."""
+        ...
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        """The last lines of its stderr, for an error message; empty where it has none."""
+        ...
+
+    async def stop(self, grace: float) -> None:
+        """End the other side and everything it started, within about `grace` seconds; returns when nothing of the
+        tree is left. Idempotent. Call it shielded."""
+        ...
+
+    def kill_now(self) -> None:
+        """The same by force, at once, without waiting: for a `finally` that may not await. Idempotent."""
+        ...
+
+
+class NoProcess:
+    """The part of a `Connection` that is the same for every server that we did not start as a process."""
+
+    pid: int | None = None
+
+    @property
+    def last_line(self) -> str:
+        return ""
+
+    def signs(self) -> object:
+        return None
+
+    def stderr_tail(self) -> tuple[str, ...]:
+        return ()
+
+
+class Connector(Protocol):
+    def open(self, hooks: PeerHooks) -> AbstractAsyncContextManager[Connection]:
+        """Start the other side. Raises `ConnectFailed` when it cannot be started (the message says why and what to
+        do). No handshake yet: that is `shake_hands`, over the connection's peer."""
+        ...
+
+
+class ConnectorFactory(Protocol):
+    """Made by the room, called by the actor at each incarnation."""
+
+    def __call__(self, definition: Any, address: Any, incarnation: int) -> Connector: ...
+
+
+def describe(reason: LostReason) -> str:
+    """A lost connection in one line, including the last words of its stderr."""
+    return f"{reason.text} ({' — '.join(reason.stderr_tail)})" if reason.stderr_tail else reason.text
+
+
+def connect_failed(server: str, reason: LostReason) -> ConnectFailed:
+    """How an attempt to connect ended."""
+    return ConnectFailed(
+        describe(reason),
+        server=server,
+        exit_code=reason.exit_code,
+        stderr_tail=reason.stderr_tail,
+    )
+
+
+def login_needed(server: str, what: str) -> NeedsAuth:
+    """The error for a server that wants a login; `what` is its own text."""
+    return NeedsAuth(
+        f'Server "{server}" needs a login: {what}. Run: greenroom auth {typed(server)} - or set "bearerToken" '
+        'or "headers" in its entry, then connect it again.',
+        server=server,
+    )

@@ -1,0 +1,198 @@
+"""The router: owns the catalogue's index and publishes it.
+
+The index is immutable and replaced whole. So resolving a name is a dict look-up in the task that needs it, with no
+hop. What servers list arrives as messages. A batch of them costs one new index, which is made in slices, so that
+five thousand tools delay nobody. An entry that is older (by revision) than the present one is dropped, so a slow
+answer never overwrites a newer one. An entry with the same content is kept but not announced. What clients would
+refuse of a new entry is noted, item by item. `Sync` is answered once everything sent before it is in the published
+index: that is how a caller that has just connected a server resolves its tool again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+
+from ..catalogue.entries import ServerEntry
+from ..catalogue.index import Index
+from ..catalogue.search_forms import SearchForms
+from ..config.model import ServerDefinition, Settings
+from ..protocol.address import Address
+from ..protocol.cooperative import Pace, Slices, finish
+from ..protocol.events import CatalogueChanged, Note, NoteCode
+from .backend import Backend
+from .event_stream import EventStream
+from .mailbox import CoreActor, Reply
+from .workers import in_turns
+
+_NOTED: Final = 10  # faults of one server noted at a time
+
+
+@attrs.frozen(eq=False)
+class Learn:
+    """What a server said of itself."""
+
+    entry: ServerEntry
+
+
+@attrs.frozen(eq=False)
+class Define:
+    """The configured servers have changed. Entries that no longer fit their definition become unknown."""
+
+    servers: Mapping[str, ServerDefinition]
+    entries: Mapping[str, ServerEntry]
+    settings: Settings
+
+
+@attrs.frozen(eq=False)
+class Sync:
+    reply: Reply[Index]
+
+
+RouterMessage = Learn | Define | Sync
+
+
+class Router:
+    def __init__(
+        self,
+        backend: Backend,
+        events: EventStream,
+        servers: Mapping[str, ServerDefinition],
+        entries: Mapping[str, ServerEntry],
+        settings: Settings,
+        on_change: Callable[[ServerEntry], None],
+        forms: SearchForms | None = None,
+    ) -> None:
+        self.core: CoreActor[RouterMessage] = CoreActor("router", backend, self)
+        self.ref = self.core.ref
+        self._events = events
+        self._on_change = on_change
+        self._servers = dict(servers)
+        self._entries: dict[str, ServerEntry | None] = {name: entries.get(name) for name in servers}
+        self._settings = settings
+        self._forms = forms
+        self._waiting: list[Reply[Index]] = []
+        self._is_stale = False
+        self._before: dict[
+            str, ServerEntry | None
+        ] = {}  # of servers that have changed, what was known before
+        self.index = Index.build(self._servers, self._entries, settings, forms=forms)
+
+    def entry(self, server: str) -> ServerEntry | None:
+        """What is known of a server now, whether published or about to be."""
+        return self._entries.get(server)
+
+    def step(self, message: RouterMessage) -> None:
+        match message:
+            case Learn(entry):
+                self._learn(entry)
+            case Define(servers, entries, settings):
+                self._servers = dict(servers)
+                known = self._entries
+                self._entries = {name: _newer(entries.get(name), known.get(name)) for name in servers}
+                self._settings = settings
+                self._is_stale = True
+                self._events.emit(CatalogueChanged)  # of no server: any may be shown otherwise now
+                self._before = {name: before for name, before in self._before.items() if name in servers}
+            case Sync(reply):
+                self._waiting.append(reply)
+
+    async def after_batch(self) -> None:
+        changed = [server for server, before in self._before.items() if await self._is_news(server, before)]
+        if changed or self._is_stale:
+            self.index = await in_turns(
+                Index.building(
+                    self._servers, self._entries, self._settings, previous=self.index, forms=self._forms
+                )
+            )
+            await in_turns(self.index.preparing_lists())
+            self._is_stale = False
+            for server in changed:
+                await in_turns(self.index.fitting(server))
+                self._note_faults(server)
+                self._note_hidden(server)
+        self._before = {}
+        waiting, self._waiting = self._waiting, []
+        for reply in waiting:
+            reply.send(self.index)
+
+    async def _is_news(self, server: str, before: ServerEntry | None) -> bool:
+        """Compare the entry with what was known; if it differs, announce it."""
+        entry = self._entries.get(server)
+        if entry is None or (before is not None and await in_turns(comparing(before, entry))):
+            return False
+        self._events.emit(CatalogueChanged, Address(server))
+        return True
+
+    def close(self, error: Exception) -> None:
+        for reply in self._waiting:
+            reply.fail(error)
+
+    def _learn(self, entry: ServerEntry) -> None:
+        if entry.server not in self._servers:
+            return
+        known = self._entries.get(entry.server)
+        if known is not None and entry.revision < known.revision:
+            return
+        self._before.setdefault(entry.server, known)
+        self._entries[entry.server] = entry
+        self._on_change(entry)
+
+    def _note_faults(self, server: str) -> None:
+        faults = self.index.faults(server)
+        for fault in faults[:_NOTED]:
+            self._note_refusal(server, str(fault))
+        if len(faults) > _NOTED:
+            self._note_refusal(server, f"{len(faults) - _NOTED} more; its status names them")
+
+    def _note_hidden(self, server: str) -> None:
+        counts = self.index.counts(server)
+        hidden = counts.hidden if counts is not None else ()
+        more = [f"{len(hidden) - _NOTED} more; its status names them"] if len(hidden) > _NOTED else []
+        for each in (*hidden[:_NOTED], *more):
+            words = f"hidden characters, which nobody is shown: {each}"
+            self._events.emit(Note, Address(server), code=NoteCode.HIDDEN_CHARACTERS, words=words)
+
+    def _note_refusal(self, server: str, what: str) -> None:
+        words = f"clients would refuse {what}"
+        self._events.emit(Note, Address(server), code=NoteCode.REFUSED_BY_CLIENTS, words=words)
+
+
+def _newer(told: ServerEntry | None, known: ServerEntry | None) -> ServerEntry | None:
+    """The newer of what a reload tells of a server and what is known of it. When the reload looked, what its server had
+    just said may still have been on its way here."""
+    if told is None or known is None or told.definition_hash != known.definition_hash:
+        return told
+    return known if known.revision > told.revision else told
+
+
+def same_content(one: ServerEntry, other: ServerEntry) -> bool:
+    """Whether two entries look the same to readers of the catalogue."""
+    return finish(comparing(one, other))
+
+
+def comparing(one: ServerEntry, other: ServerEntry) -> Slices[bool]:
+    """`same_content`, in slices."""
+    if one.pinned != other.pinned:
+        return False
+    if one.instructions != other.instructions or one.problems != other.problems:
+        return False
+    pace = Pace()
+    for these, those in (
+        (one.tools, other.tools),
+        (one.resources, other.resources),
+        (one.templates, other.templates),
+        (one.prompts, other.prompts),
+    ):
+        if these is None or those is None or len(these) != len(those):
+            if these is not those:
+                return False
+            continue
+        for this, that in zip(these, those, strict=True):
+            if this != that:
+                return False
+            if pace.due():
+                yield
+    return True

@@ -1,0 +1,116 @@
+"""An HTTP server's connection: its client, its peer, and the way it ends.
+
+There is no process to start. Opening always succeeds, and the handshake finds out whether a server answers. There
+is no process to kill either. `stop` tells the server that its session is over, within a bound. Leaving the context
+cancels whatever still runs and closes the sockets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.abc
+
+from ...config.model import HttpTransport, ServerDefinition, Settings
+from ...config.secrets import Hidden
+from ..backend import Backend, pump_group
+from ..peer import NoProcess, PeerHooks
+from ..workers import apart
+from .http_client import WrongTransport, make_client
+from .http_peer import HttpPeer
+from .legacy_sse import LegacySse
+from .streamable_http import StreamableHttp
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+_CLOSE_WITHIN = 1.0  # seconds
+AuthFor = Callable[[ServerDefinition], Any]
+"""Makes the `httpx2.Auth` that logs in to a server, or None. Called once for each incarnation."""
+
+
+class HttpConnector:
+    """Reaches one incarnation of a server with a `url`. Made by the room, called by the actor."""
+
+    def __init__(
+        self,
+        definition: ServerDefinition,
+        *,
+        backend: Backend,
+        settings: Settings,
+        auth: AuthFor | None = None,
+        learn: Callable[[tuple[Hidden, ...]], object] | None = None,
+    ) -> None:
+        """`learn` is told the headers that a command of the server gives."""
+        self._definition = definition
+        self._learn = learn
+        self._backend = backend
+        self._settings = settings
+        self._auth = auth
+
+    @asynccontextmanager
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[HttpConnection]:
+        """Make the connection; nothing is sent yet. Never fails because of the server."""
+        definition = self._definition
+        auth = self._auth(definition) if self._auth is not None else None
+        timeout = definition.connect_timeout or self._settings.connect_timeout
+        # In a thread: the first client imports the library and reads the trusted certificates.
+        client = await apart(lambda: make_client(definition, auth, timeout, self._learn))
+        opened_by = os.getpid()
+        try:
+            async with pump_group() as tasks:
+                peer = HttpPeer(self._backend, hooks, tasks, self._settings.max_line)
+                connection = HttpConnection(definition, client, peer, tasks)
+                try:
+                    yield connection
+                finally:
+                    connection.kill_now()
+        finally:
+            if os.getpid() == opened_by:  # a forked process must not use its parent's sockets
+                with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_WITHIN):
+                    await client.aclose()
+
+
+class HttpConnection(NoProcess):
+    """A client and its peer."""
+
+    def __init__(
+        self,
+        definition: ServerDefinition,
+        client: httpx2.AsyncClient,
+        peer: HttpPeer,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        assert definition.url is not None
+        self.peer = peer
+        self._url = definition.url
+        self._client = client
+        self._tasks = tasks
+        self._opened_by = os.getpid()
+        wish = definition.http_transport
+        if wish is HttpTransport.SSE:
+            peer.carrier = LegacySse(self._url, client, peer, tasks)
+        else:
+            peer.carrier = StreamableHttp(self._url, client, peer, may_be_older=wish is None)
+            peer.fall_back = self._as_older
+
+    def _as_older(self, refusal: WrongTransport) -> LegacySse:
+        before = f"no Streamable HTTP ({refusal}), and no older event stream: "
+        return LegacySse(self._url, self._client, self.peer, self._tasks, before)
+
+    async def stop(self, grace: float) -> None:
+        """Take no more messages, and tell the server that the session is over, within `grace` seconds. Idempotent."""
+        self.peer.silence()
+        if os.getpid() != self._opened_by:
+            return
+        with anyio.move_on_after(grace):
+            await self.peer.carrier.leave()
+
+    def kill_now(self) -> None:
+        self.peer.silence()
+        self._tasks.cancel_scope.cancel()

@@ -1,0 +1,271 @@
+"""The peer over two descriptors: it reads lines from one and writes lines to the other.
+
+A call is written in its caller's own step and ended by the step that reads its answer. In between it is one dict
+entry. The peer does not know what it talks to, so it serves a child's pipes, a socket, and our own stdin and stdout
+alike. What a broken pipe or an end of file *means*, the owner of the descriptors decides (`on_over`). The owner also
+decides when to call `PeerHooks.on_lost`.
+
+Callers that come together share a write (`LineWriter`): a single caller never waits, and sixty-four at once cost two
+system calls, not sixty-four.
+
+Floods from the other side must not delay others. However many lines a read brings, a hundred are taken in a turn and
+the rest in the next turns, before anything more is read. A line of a megabyte or more is read in slices, one in each
+turn. While one comes, more is read at once, because each read lets everybody else have a turn first. Lines that nobody
+asked for also have a budget. A peer that sends only junk for too long is treated as if it had
+closed its stdout (`FloodGuard`). What is queued for a peer that does not read is bounded in number and bytes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+
+from ...protocol.bounds import JUNK_LINES, REPLIES, UNASKED_LINES
+from ...protocol.jsonrpc.outgoing import encode_notification, encode_reply
+from ...protocol.jsonrpc.terms import RpcError, fault
+from ..backend import AGAIN, PAUSE, Backend, More
+from ..exchanges import ExchangeTable, Notes
+from ..peer import NOT_SENT, Exchange, PeerHooks
+from .lines import LINES_A_TURN, LinesLeft, LineSplitter, LineWriter, WriteRules
+
+_CHUNK = 65_536  # what a pipe holds
+_LONG = 1 << 19  # bytes of an unfinished line from which on more is read at once
+_WIDE = 1 << 18  # bytes read at once then
+_SET_PIPE_SIZE: int | None = getattr(fcntl, "F_SETPIPE_SZ", None)  # Linux has it
+_LAST_WORDS = (
+    32  # chunks read after the end was seen; a pipe holds less, and a grandchild may go on writing for ever
+)
+
+
+class OutgoingLines:
+    """The notifications and answers of a line peer. What the other side does not read is dropped, with a note."""
+
+    def __init__(self, writer: LineWriter, notes: Notes) -> None:
+        self._writer = writer
+        self._notes = notes
+
+    def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        self._write(encode_notification(method, params))
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None) -> None:
+        self._write(encode_reply(rpc_id, result, error))
+
+    def withdraw(self, exchange: Exchange) -> None:
+        if exchange.reach is NOT_SENT:
+            self._writer.withdraw(exchange)
+
+    def _write(self, line: bytes) -> None:
+        if not self._writer.send(line):
+            why = self._writer.lacking(line)
+            self._notes.add("a message was dropped: it does not read its stdin", why)
+
+
+class LinePeer(ExchangeTable):
+    """A `Peer` that reads lines from `read_fd` and writes lines to `write_fd`, both non-blocking, neither owned.
+
+    `max_line` bounds the bytes of a line that comes in, and the bytes that may be queued to go out. `on_over(text)` is
+    called once, when the other side stops writing or reading. Run `read` from `Backend.read_forever` and
+    `write_forever` in a task.
+    """
+
+    channel = "stdout"
+    says_no_more = "closed its stdout"
+    hears_no_more = "closed its stdin"
+
+    def __init__(
+        self,
+        backend: Backend,
+        hooks: PeerHooks,
+        *,
+        read_fd: int,
+        write_fd: int,
+        max_line: int,
+        on_over: Callable[[str], None],
+    ) -> None:
+        rules, notes = WriteRules(max_line, others=REPLIES), Notes(hooks.on_note)
+        self._writer = writer = LineWriter(backend, write_fd, rules, on_broken=self._broken)
+        super().__init__(backend, hooks, notes, OutgoingLines(writer, notes))
+        self._read_fd = read_fd
+        self._on_over = on_over
+        self._refused: list[Exchange] = []
+        self._rest = LinesLeft()
+        self._lines = LineSplitter(max_line, self._take_overlong, self._rest.put)
+        self._flood = FloodGuard(max_line, self.last_heard)
+        self._began = self.last_heard
+        self._at_once = _CHUNK
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether anything at all has come from the other side."""
+        return self.last_heard > self._began
+
+    # -- what the owner of a call does --
+
+    def request(self, exchange: Exchange) -> None:
+        """Send the request, or queue it. On a peer that is over, it stays open and unsent, and its owner sends it
+        elsewhere.
+
+        Raises `UsageError` when its params cannot be written as JSON; nothing was sent then.
+        """
+        line = self._opened(exchange)
+        if not self._writer.send(line, exchange):
+            self._refuse(exchange)
+
+    # -- what the owner of the descriptors does --
+
+    def read(self) -> More:
+        """Read what is there, without blocking. False: the other side has closed its end, or sends only junk. `AGAIN`:
+        lines are left for another turn. `PAUSE`: it has sent more than its budget allows."""
+        if self._rest:
+            return self._take_rest()
+        if self._flood.is_shut:
+            return False
+        try:
+            chunk = os.read(self._read_fd, self._at_once)
+        except BlockingIOError:
+            return True
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._on_over(self.says_no_more)
+            return False
+        self.last_heard = self._backend.now()
+        self._writer.gathering = False
+        lines, guard = self._lines.feed(chunk), self._flood
+        if not lines and self._at_once == _CHUNK and len(self._lines.held or b"") >= _LONG:
+            self._widen()
+        if len(lines) > LINES_A_TURN:
+            guard.unheard += len(chunk)
+            self._rest.put(lines)
+            return self._take_rest()
+        junk, unasked = self.junk, self.unasked
+        for line in lines:
+            self.take_line(line)
+        if lines and self.junk == junk and self.unasked == unasked:
+            guard.junk = guard.unheard = 0  # only answers, as nearly always: nothing to count against it
+            return True
+        guard.unheard += len(chunk)
+        more = self._judge(len(lines), self.junk - junk, self.unasked - unasked)
+        return AGAIN if more is True and self._rest else more
+
+    def _widen(self) -> None:
+        """A long line is coming. Read more of it at once from now on, and let the pipe hold more: after each read
+        everybody else has a turn, so a long line in small reads takes long where others are busy."""
+        self._at_once = _WIDE
+        if _SET_PIPE_SIZE is not None:
+            with suppress(OSError):  # it is no pipe, or this user has too many wide ones
+                fcntl.fcntl(self._read_fd, _SET_PIPE_SIZE, 2 * _WIDE)
+
+    def _take_rest(self) -> More:
+        """Take the lines of one turn, or one slice of a large line."""
+        junk, unasked = self.junk, self.unasked
+        taken = self._rest.take(self.take_line, self.taking_line)
+        more = self._judge(taken, self.junk - junk, self.unasked - unasked)
+        return AGAIN if more is True and self._rest else more
+
+    def _judge(self, lines: int, junk: int, unasked: int) -> More:
+        """Decide what follows from the lines just taken. False: there has been only junk for too long."""
+        said = self._flood.count_junk(lines, junk)
+        if said:
+            self._rest.clear()
+            self._on_over(f"wrote {said} to {self.channel} without one message of the protocol among them")
+            return False
+        uncalled_for = junk + unasked
+        return PAUSE if uncalled_for and not self._flood.may_say(uncalled_for, self._backend.now()) else True
+
+    async def read_last(self) -> None:
+        """Read what was written before the end: it may hold an answer."""
+        for _ in range(_LAST_WORDS):
+            while (more := self.read()) and self._rest:
+                await anyio.lowlevel.checkpoint()
+            if self._silent or not more:
+                return
+            await anyio.lowlevel.checkpoint()
+
+    async def write_forever(self) -> None:
+        """Write what could not be written at once. Ends when the write side is closed."""
+        await self._writer.run(self._end_refused)
+
+    def silence(self) -> None:
+        self._writer.close()  # first: what was gathered was sent before this
+        super().silence()
+        self._rest.clear()
+
+    # -- out --
+
+    def _refuse(self, exchange: Exchange) -> None:
+        """The queue is full. The writer's task ends the exchange, because its owner is in the middle of a step now."""
+        self._refused.append(exchange)
+        self._writer.wake()
+
+    def _end_refused(self) -> None:
+        refused, self._refused = self._refused, []
+        for exchange in refused:
+            if self._requests.withdraw(exchange) and not self._silent:
+                exchange.end(
+                    None, fault("the server does not read its stdin; what is queued for it is over the bound")
+                )
+
+    def _broken(self) -> None:
+        error = self._writer.fault
+        assert error is not None
+        self._on_over(
+            self.hears_no_more if isinstance(error, BrokenPipeError) else f"write failed: {error.strerror}"
+        )
+
+    def _take_overlong(self, head: bytes, bound: str) -> None:
+        self.take_overlong(head, bound)
+
+
+# ---- Limits a peer that sends lines nobody asked for ----------------------------------------------------------------
+#
+# Requests, notifications and junk share a budget in lines per second. A peer over its budget is not read for a while,
+# so it has to wait for us. A peer that sends only junk is shut after ten thousand lines, or after twice the bytes that
+# one line may have. Any message resets that count.
+#
+# This is a separate object for speed, too: CPython reads the fields of an object with more than thirty of them far
+# slower, and the fields of a peer are read for every call.
+
+_MOST_UNASKED: Final = 12_000.0  # lines that a peer may send at once after a time of silence
+_LEAST_UNHEARD: Final = (
+    1 << 20
+)  # bytes without a message that are always allowed, however small `max_line` is
+
+
+class FloodGuard:
+    """Counts what has come since the last message: `junk` lines and `unheard` bytes. When `is_shut`, the peer is not
+    read any more."""
+
+    __slots__ = ("_budget", "_budget_at", "_most_bytes", "is_shut", "junk", "unheard")
+
+    def __init__(self, max_line: int, now: float) -> None:
+        self._most_bytes = max(2 * max_line, _LEAST_UNHEARD)
+        self._budget, self._budget_at = _MOST_UNASKED, now
+        self.junk = 0
+        self.unheard = 0
+        self.is_shut = False
+
+    def count_junk(self, lines: int, junk: int) -> str:
+        """Count `lines` that were read; `junk` of them were not messages. When there has been only junk for too long,
+        shut the peer and return in words how much it sent; else an empty string."""
+        if junk < lines:
+            self.junk = self.unheard = 0
+            return ""
+        self.junk += junk
+        if self.junk < JUNK_LINES and self.unheard <= self._most_bytes:
+            return ""
+        self.is_shut = True
+        return f"{self.junk:,} lines" if self.junk >= JUNK_LINES else f"{self.unheard:,} bytes"
+
+    def may_say(self, lines: int, now: float) -> bool:
+        """Subtract `lines` that nobody asked for from the budget. False: the budget is used up."""
+        refilled = self._budget + (now - self._budget_at) * UNASKED_LINES
+        self._budget = min(refilled, _MOST_UNASKED) - lines
+        self._budget_at = now
+        return self._budget > 0

@@ -1,0 +1,480 @@
+"""Streamable HTTP: each message is a POST, and its answer a JSON body or its own event stream.
+
+This is our own framing over the HTTP library that the SDK uses too, not the SDK's client. That client can be kept from
+cancelling every exchange when one breaks, but it loses what a call's end depends on: whether the request was sent, the
+HTTP status, the `WWW-Authenticate`. It waits for ever when an answer has another id, does not bound a JSON body,
+converts results to models and back, and needs `import mcp` (650 ms). The protocol is small. These are its rules here:
+
+* The session's id comes with the answer to `initialize` and goes into every later request. A 404 to a request with a
+  session id means that the session has expired and that this request did not run. So do the two forms of "not
+  initialized".
+* An event stream that ends early is resumed (`_answer_stream`). 2026-07-28 has neither sessions nor resuming.
+* Messages of the server that answer no request come on a further stream, a GET, which a server may refuse. When that
+  stream is opened again without being resumed, messages may have been missed.
+* A bad status with a JSON-RPC error in its body is that error. Only 401 asks for a login. A 403 refuses the request,
+  and may name the scope that it needs. Servers that only know the older event stream refuse `initialize` with 404,
+  405, 406 or 415.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing
+from http import HTTPMethod
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ...protocol.bounds import SESSION_ID_CHARACTERS
+from ...protocol.cooperative import Pace, Slices
+from ...protocol.header_params import Path, as_text, encode_value, mirrored_in
+from ...protocol.json_text import writing
+from ...protocol.jsonrpc.encoding import encode_json
+from ...protocol.jsonrpc.incoming import ServerMessage, decode_error, decode_line, excerpt, read_at
+from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND, SERVER_ERROR, UNSUPPORTED_VERSION, WireFault
+from ...protocol.large_json import decoding_result
+from ...protocol.large_message import LARGE_MESSAGE, reading_line
+from ..workers import in_turns
+from .event_parser import EventParser
+from .http_client import (
+    BadAnswer,
+    Broken,
+    LoginNeeded,
+    SessionExpired,
+    WrongTransport,
+    exchanged,
+    lacks_scope,
+    login_in_words,
+    media_type,
+    read_bounded,
+    read_refusal,
+    refusal_in_words,
+    request_to,
+    said,
+    status_in_words,
+)
+from .http_peer import Attempt, HttpPeer
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+_OLDER = (404, 405, 406, 415)
+_FORGOTTEN = ("Server not initialized", "Bad Request: Server not initialized")
+_UNMET = (
+    "session",
+    "not initialized",
+    "protocol version",
+)  # the words with which an older server refuses a request without a session
+_LAST_RETRY = 30.0  # seconds
+_SESSION_ID = re.compile(rf"[\x21-\x7e]{{1,{SESSION_ID_CHARACTERS}}}")  # the specification's characters
+_FRUITLESS = 3  # GET streams in a row that may bring nothing, before we wait longer
+_FAREWELL = 2.0  # seconds
+
+
+class StreamableHttp:
+    """A `Carrier`. `may_be_older`: a refusal may mean that the server only speaks the older transport."""
+
+    may_speak_both = True
+
+    def __init__(self, url: str, client: httpx2.AsyncClient, peer: HttpPeer, *, may_be_older: bool) -> None:
+        self._url = url
+        self._client = client
+        self._peer = peer
+        self._may_be_older = may_be_older
+        self._session: str | None = None
+        self._tools = ToolHeaders()
+
+    # -- requests --
+
+    async def carry(self, attempt: Attempt) -> None:
+        stream = AnswerStream(attempt, self._peer, self._take)
+        try:
+            await self._ask(attempt, stream)
+        except (LoginNeeded, SessionExpired):
+            attempt.did_not_run()
+            raise
+        except Broken:
+            if not stream.is_resumable:
+                raise
+        if self._peer.is_open(attempt):
+            await stream.resume(self._open_again)
+
+    async def _ask(self, attempt: Attempt, stream: AnswerStream) -> None:
+        async with exchanged(self._client, self._post(attempt.line, attempt)) as response:
+            self._peer.heard()
+            if not response.is_success:
+                await self._refused(attempt, response)
+                return
+            if attempt.method == "initialize":
+                self._session = _session_in(response)
+            match media_type(response):
+                case "application/json":
+                    await self._take(attempt, await read_bounded(response, self._peer.max_size))
+                case "text/event-stream":
+                    await stream.read(response)
+                case _:
+                    await self._is_no_answer(response)
+
+    async def _open_again(self, stream: AnswerStream) -> None:
+        async with exchanged(self._client, self._get(stream.last_id)) as response:
+            if await self._is_stream(response):
+                await stream.read(response)
+
+    async def _is_no_answer(self, response: httpx2.Response) -> None:
+        body = await read_refusal(response)
+        if response.status_code == 202 or not body.strip():
+            raise BadAnswer(f"{status_in_words(response.status_code)} and no answer to the request")
+        kind = media_type(response) or "of no content type"
+        raise BadAnswer(f"the answer is neither JSON nor an event stream but {kind}: {said(response, body)}")
+
+    async def _take(self, attempt: Attempt, data: bytes | bytearray) -> None:
+        """Look at what came for the exchange, and pass it on. A list of tools says which headers they want."""
+        if attempt.method == "tools/list" and (attempt.is_modern or self._peer.beside is not None):
+            data = await in_turns(self._learning(data, leaves_out=attempt.is_modern))
+        elif self._session is not None and not attempt.is_modern and b"erver not initialized" in data[:256]:
+            error = _error_in(data) if len(data) < LARGE_MESSAGE else None
+            if error is not None and _is_forgotten(error):
+                raise SessionExpired("it says that it is not initialized")
+        await self._peer.take_for(attempt, data)
+
+    def _learning(self, data: bytes | bytearray, *, leaves_out: bool) -> Slices[bytes | bytearray]:
+        """Learn the listed tools; a tool that must be left out is removed from the answer, if it is of 2026-07-28."""
+        try:
+            (message,) = yield from reading_line(data, None)
+            result = yield from decoding_result(bytes(message.result))
+            refused, pace = dict[int, str](), Pace()
+            for index, tool in enumerate(result["tools"]):
+                if why := self._tools.learn(tool):
+                    refused[index] = why
+                if pace.due():
+                    yield
+        except (WireFault, ValueError, LookupError, TypeError, AttributeError):
+            return data  # not a list of tools: the code that asked for it reports what is wrong
+        if not refused or not leaves_out:
+            return data
+        for index, why in refused.items():
+            self._peer.notes.add("a tool was left out", f"{result['tools'][index].get('name')!r}: {why}")
+        result["tools"] = [tool for index, tool in enumerate(result["tools"]) if index not in refused]
+        text = yield from writing(result)
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(message.id), text.encode())
+
+    # -- refusals --
+
+    async def _refused(self, attempt: Attempt, response: httpx2.Response) -> None:
+        """End the exchange with the refusal, or raise what else the status means."""
+        body = await read_refusal(response)
+        status, words, error = response.status_code, refusal_in_words(response, body), _error_in(body)
+        if attempt.method not in ("initialize", "server/discover"):
+            self._check_known(response, body, modern=attempt.is_modern)
+        elif status == 401:
+            raise LoginNeeded(login_in_words(response))
+        if attempt.method == "initialize" and self._may_be_older and _is_older(status, error):
+            raise WrongTransport(words)
+        if error is None or lacks_scope(response):
+            raise BadAnswer(words)
+        self._peer.answer(attempt, error)
+
+    def _check_known(self, response: httpx2.Response, body: bytes, *, modern: bool = False) -> None:
+        """Raises `LoginNeeded` or `SessionExpired` when the server says that it does not know us. `modern`: it says so
+        to a request of 2026-07-28."""
+        if response.status_code == 401:
+            raise LoginNeeded(login_in_words(response))
+        if self._has_forgotten(response.status_code, _error_in(body), modern=modern):
+            raise SessionExpired(refusal_in_words(response, body))
+
+    def _has_forgotten(self, status: int, error: ServerMessage | None, *, modern: bool) -> bool:
+        """Whether the server has forgotten our session, or is another server now that needs a new handshake."""
+        if status == 404 and self._session is not None and not modern:
+            return True
+        if status != 400 or error is None:
+            return False
+        said = decode_error(bytes(error.error))
+        if said.code == UNSUPPORTED_VERSION:
+            return True
+        if modern:
+            return any(word in said.message.lower() for word in _UNMET)
+        return self._session is not None and _is_forgotten(error)
+
+    # -- other messages --
+
+    async def deliver(self, line: bytes) -> None:
+        async with exchanged(self._client, self._post(line, None)) as response:
+            self._peer.heard()
+            if not response.is_success:
+                body = await read_refusal(response)
+                self._check_known(response, body)
+                raise BadAnswer(refusal_in_words(response, body))
+
+    async def listen(self, settled: Callable[[], object]) -> None:
+        """Read the GET stream; open it again whenever it ends, until the server refuses it."""
+        parser = EventParser(self._peer.max_size, self._overlong)
+        delay: float | None = None
+        fruitless = 0
+        while self._session is not None and not self._peer.is_silent:
+            try:
+                async with exchanged(self._client, self._get(parser.last_id)) as response:
+                    if not await self._is_stream(response):
+                        return
+                    if delay is not None and not parser.last_id:
+                        self._peer.gap()
+                    delay = 0.0
+                    settled()
+                    fruitless = 0 if await self._hear(response, parser) else fruitless + 1
+            except Broken as problem:
+                settled()
+                self._peer.notes.add("the stream of notifications broke", str(problem))
+            delay = min(max(2 * (delay or 0.0), FIRST_RETRY), _LAST_RETRY)
+            wished = delay if parser.retry is None else parser.retry
+            await anyio.sleep(
+                max(wished, min(2.0 ** (fruitless - _FRUITLESS), _LAST_RETRY))
+                if fruitless > _FRUITLESS
+                else wished
+            )
+
+    async def _is_stream(self, response: httpx2.Response) -> bool:
+        """Whether a GET brought an event stream; a server need not offer one. Raises what else a refusal means."""
+        self._peer.heard()
+        if response.status_code >= 500:
+            raise Broken(status_in_words(response.status_code))
+        if not response.is_success:
+            self._check_known(response, await read_refusal(response))
+        return response.is_success and media_type(response) == "text/event-stream"
+
+    async def _hear(self, response: httpx2.Response, parser: EventParser) -> bool:
+        """Read the stream to its end. Returns whether it brought anything."""
+        heard, last_id = False, parser.last_id
+        async with aclosing(response.aiter_bytes()) as pieces:
+            async for piece in pieces:
+                self._peer.heard()
+                for event in parser.feed(piece):
+                    heard = True
+                    if event.name == "message":
+                        await self._peer.hear(event.data)
+        return heard or parser.last_id != last_id
+
+    def _overlong(self, head: bytes, bound: str) -> None:
+        self._peer.take_overlong(head, bound)
+
+    async def leave(self) -> None:
+        """End the session, if there is one."""
+        if self._session is None:
+            return
+        headers, self._session = self._own_headers(), None
+        with anyio.move_on_after(_FAREWELL):
+            try:
+                request = request_to(self._client, HTTPMethod.DELETE, self._url, headers)
+                async with exchanged(self._client, request):
+                    pass
+            except (Broken, LoginNeeded):
+                return  # the server is gone, or refuses; either way there is nothing left to end
+
+    # -- what goes out --
+
+    def _post(self, line: bytes, attempt: Attempt | None) -> httpx2.Request:
+        headers = self._own_headers() if attempt is None else self._headers_of(attempt)
+        headers |= {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        if attempt is None:
+            return request_to(self._client, HTTPMethod.POST, self._url, headers, line)
+        if attempt.is_modern:
+            headers |= self._tools.headers(attempt.method, attempt.exchange.params)
+        trace = _SentTeller(attempt, self._peer)
+        return request_to(self._client, HTTPMethod.POST, self._url, headers, line, trace)
+
+    def _get(self, last_id: str) -> httpx2.Request:
+        headers = {**self._own_headers(), "Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if last_id:
+            headers["Last-Event-ID"] = last_id
+        return request_to(self._client, HTTPMethod.GET, self._url, headers)
+
+    def _headers_of(self, attempt: Attempt) -> dict[str, str]:
+        if attempt.exchange.version is None:
+            return self._own_headers()
+        return {"MCP-Protocol-Version": attempt.exchange.version}  # beside the session: it belongs to none
+
+    def _own_headers(self) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        if self._peer.protocol_version is not None:
+            headers["MCP-Protocol-Version"] = self._peer.protocol_version
+        if self._session is not None:
+            headers["Mcp-Session-Id"] = self._session
+        return headers
+
+
+class _SentTeller:
+    """The HTTP library tells it how far a request is. A request counts as sent with its whole head, because the server
+    can act on that."""
+
+    def __init__(self, attempt: Attempt, peer: HttpPeer) -> None:
+        self._attempt = attempt
+        self._peer = peer
+        self._is_ours = False
+
+    async def __call__(self, event: str, info: dict[str, Any]) -> None:
+        _, _, step = event.rpartition("send_request_headers.")
+        if step == "started":
+            self._is_ours = info["request"].method != b"CONNECT"  # a CONNECT is for the proxy
+        elif step == "complete" and self._is_ours:
+            self._peer.sent(self._attempt)
+
+
+def _session_in(response: httpx2.Response) -> str | None:
+    """The id of the session that an answer opens. Raises `BadAnswer` when the id cannot be sent back in a header."""
+    session = response.headers.get("mcp-session-id")
+    if not session:
+        return None
+    if not _SESSION_ID.fullmatch(session):
+        text = excerpt(session.encode(errors="replace"), 60)
+        raise BadAnswer(
+            f"its session id is not visible ASCII of at most 4,096 characters ({text}). Correct the server"
+        )
+    return session
+
+
+def _error_in(body: bytes | bytearray) -> ServerMessage | None:
+    """The JSON-RPC error in a body; None when it is not one."""
+    try:
+        (message,) = decode_line(body)
+    except (WireFault, ValueError):
+        return None
+    return message if bytes(message.error).startswith(b"{") and message.method is None else None
+
+
+def _is_forgotten(error: ServerMessage) -> bool:
+    said = decode_error(bytes(error.error))
+    return said.code == SERVER_ERROR and said.message in _FORGOTTEN
+
+
+def _is_older(status: int, error: ServerMessage | None) -> bool:
+    """Whether an older server would refuse `initialize` like this. A newer one says "method not found" in JSON-RPC."""
+    return status in _OLDER and (error is None or decode_error(bytes(error.error)).code != METHOD_NOT_FOUND)
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# The event stream that carries the answer of one exchange. It is resumed when it ends too early.
+#
+# A stream that broke or was closed before the answer is opened again from the id of its last event, after the time
+# that the server asked for. Without an id it cannot be resumed. The number of attempts in a row that bring nothing
+# is bounded. The call's own timeout bounds how long it waits.
+#
+# Once the answer has come, the stream gets a moment to end by itself, because a connection that we close in the
+# middle of a body cannot be used again.
+
+FIRST_RETRY = 1.0  # seconds before a stream is opened again, when the server does not set them
+_FRUITLESS_STREAMS = 3  # attempts in a row that bring nothing
+_LINGER = 0.05  # seconds
+
+
+class AnswerStream:
+    """`take(attempt, data)` is called with each message that comes."""
+
+    def __init__(
+        self, attempt: Attempt, peer: HttpPeer, take: Callable[[Attempt, bytes | bytearray], Awaitable[None]]
+    ) -> None:
+        self._attempt = attempt
+        self._peer = peer
+        self._take = take
+        self._parser = EventParser(peer.max_size, self._overlong)
+        self._is_overlong = False
+        self._events = 0
+
+    @property
+    def last_id(self) -> str:
+        return self._parser.last_id
+
+    @property
+    def is_resumable(self) -> bool:
+        return bool(self.last_id) and not self._attempt.is_modern
+
+    async def read(self, response: httpx2.Response) -> None:
+        """Take messages until the stream ends. A moment after the answer we end it ourselves."""
+        with anyio.CancelScope() as scope:
+            async with aclosing(response.aiter_bytes()) as pieces:
+                async for piece in pieces:
+                    self._peer.heard()
+                    await self._feed(piece)
+                    if not self._peer.is_open(self._attempt) and scope.deadline == math.inf:
+                        scope.deadline = anyio.current_time() + _LINGER
+
+    async def resume(self, open_again: Callable[[AnswerStream], Awaitable[None]]) -> None:
+        """Open the stream again and again, until the answer is there. Raises `Broken` when it cannot be resumed."""
+        fruitless = 0
+        while self._peer.is_open(self._attempt):
+            if not self.is_resumable:
+                raise Broken("the event stream ended without an answer")
+            if fruitless == _FRUITLESS_STREAMS:
+                raise Broken("the event stream ended without an answer, and could not be resumed")
+            await anyio.sleep(FIRST_RETRY if self._parser.retry is None else self._parser.retry)
+            events = self._events
+            try:
+                await open_again(self)
+            except Broken as problem:
+                self._peer.notes.add("resuming an event stream failed", str(problem))
+            fruitless = 0 if self._events > events else fruitless + 1
+
+    async def _feed(self, piece: bytes) -> None:
+        last_id = self.last_id
+        for event in self._parser.feed(piece):
+            self._events += 1
+            if event.name == "message":
+                await self._take(self._attempt, event.data)
+        if self.last_id != last_id:
+            self._events += 1
+        if self._is_overlong:
+            raise BadAnswer(f"the answer is over the bound of {self._peer.max_size:,} bytes an event")
+
+    def _overlong(self, head: bytes, bound: str) -> None:
+        self._is_overlong = True
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# What the 2026-07-28 era repeats in HTTP headers, so that middle boxes can route without reading bodies.
+#
+# The headers of each request name its method, and the tool, prompt or resource it is about. A tool may ask that an
+# argument be mirrored, too (`protocol.mirrored`). A server refuses a request whose headers and body differ, so the
+# headers are made here, from the body. The specification says that a tool whose annotations break the rules must be
+# left out of the list: its calls could not be routed as the tool expects.
+
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+class ToolHeaders:
+    """Which arguments of which tool are mirrored, learned from the tool lists that pass."""
+
+    def __init__(self) -> None:
+        self._mirrored: dict[str, dict[Path, str]] = {}
+
+    def learn(self, tool: Mapping[str, Any]) -> str | None:
+        """Take note of a listed tool. Returns why it has to be left out, or None."""
+        name = str(tool.get("name"))
+        self._mirrored.pop(name, None)
+        try:
+            mirrored = mirrored_in(tool.get("inputSchema"))
+        except ValueError as problem:
+            return str(problem)
+        if mirrored:
+            self._mirrored[name] = mirrored
+        return None
+
+    def headers(self, method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
+        """The routing headers of one request."""
+        headers = {"Mcp-Method": method}
+        params = params or {}
+        named = params.get(_NAMED_BY.get(method, ""))
+        if isinstance(named, str):
+            headers["Mcp-Name"] = encode_value(named)
+            if method == "tools/call":
+                headers.update(self._mirror(named, params.get("arguments")))
+        return headers
+
+    def _mirror(self, tool: str, arguments: object) -> Iterator[tuple[str, str]]:
+        for path, token in self._mirrored.get(tool, {}).items():
+            text = as_text(read_at(arguments, path))
+            if text is not None:
+                yield f"Mcp-Param-{token}", encode_value(text)

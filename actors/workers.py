@@ -1,0 +1,175 @@
+"""An optional part: when it fails, only the log shows it.
+
+The events file, the control socket, the watch on the configuration and the guard's restart are useful, but no call
+needs them. So each is run through a `Part`. An exception of the part ends here and is logged once. The part is
+tried again, after one second at first and after one minute at most. When it works again, that is logged too. A
+part that works only now and then keeps its long pauses, so it never fills the log.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import anyio
+import attrs
+from anyio.lowlevel import RunVar
+
+from ..config.secrets import in_words as named
+from ..protocol.cooperative import Slices, finish
+from ..protocol.errors import GreenroomError
+
+# ---- Runs long work in slices in a loop; between two slices everything else that is due gets its turn ---------------
+#
+# However many tasks have long work, only one of them runs one slice in each pass of the loop, in turn. Otherwise six
+# clients that ask a gateway of twenty thousand servers for its status would make everybody wait for six slices at a
+# time.
+
+T = TypeVar("T")
+_turn: RunVar[anyio.Lock] = RunVar("greenroom's turn at long work")
+
+
+async def in_turns(work: Slices[T]) -> T:
+    """Do `work`, with a checkpoint after each slice. Work of a single slice has none."""
+    try:
+        next(work)
+    except StopIteration as end:
+        return end.value
+    turn = _turn_of_this_loop()
+    while True:
+        async with turn:  # a checkpoint, and the turns of those who came first
+            try:
+                next(work)
+            except StopIteration as end:
+                return end.value
+
+
+def _turn_of_this_loop() -> anyio.Lock:
+    try:
+        return _turn.get()
+    except LookupError:
+        turn = anyio.Lock()
+        _turn.set(turn)
+        return turn
+
+
+async def all_of(work: Slices[None]) -> None:
+    """Do all of `work`, in slices. Even if this task is cancelled meanwhile, all of it is done."""
+    try:
+        with anyio.CancelScope(shield=True):
+            await in_turns(work)
+    except BaseException:
+        finish(work)
+        raise
+
+
+async def apart(work: Callable[[], T]) -> T:
+    """Run `work()` in the thread while the loop goes on. Raises what `work` raises, and `OSError` when there are no
+    descriptors left."""
+    done, ours = os.pipe()
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # raised again in the task that waits
+            errors.append(error)
+        finally:
+            os.close(ours)
+
+    try:
+        threading.Thread(target=run, name="greenroom apart", daemon=True).start()
+    except BaseException:
+        os.close(ours)
+        os.close(done)
+        raise
+    try:
+        await anyio.wait_readable(done)
+    finally:
+        os.close(done)
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+FIRST_PAUSE: Final = 1.0  # seconds before the first new try, doubling up to
+LAST_PAUSE: Final = 60.0  # seconds; a part that has worked for longer than this begins with the first again
+
+
+@attrs.define(eq=False)
+class Part:
+    """One optional part. `name`: its name in the log; `without`: a sentence that says what is missing while it
+    does not work; `tell` takes a line for the log; `now` is asked for the time only when something fails."""
+
+    name: str
+    tell: Callable[[str], object]
+    without: str = ""
+    now: Callable[[], float] = anyio.current_time
+    next_try: float = attrs.field(default=-math.inf, init=False)
+    _said: str = attrs.field(default="", init=False)
+    _failures: int = attrs.field(default=0, init=False)
+    _works_since: float | None = attrs.field(default=None, init=False)
+
+    def failed(self, why: object) -> float:
+        """The part does not work; `why` is an exception or a text. Returns the seconds to wait before the next
+        try, which is due at `next_try`."""
+        now = self.now()
+        if self._works_since is not None and now - self._works_since > LAST_PAUSE:
+            self._failures = 0
+        self._works_since = None
+        pause = min(FIRST_PAUSE * 2.0**self._failures, LAST_PAUSE)
+        self._failures = min(self._failures + 1, 16)
+        self.next_try = now + pause
+        text = in_words(why)
+        trouble = (
+            f"errno {why.errno}" if isinstance(why, OSError) else text
+        )  # a path in it may differ each time
+        if trouble != self._said:
+            self._said = trouble
+            self.tell(" ".join(filter(None, (f"{self.name}: {text}.", self.without, "It is tried again."))))
+        return pause
+
+    def works(self) -> None:
+        """The part works; logged if it did not before. Idempotent. Reads no clock if the part has never failed."""
+        if self._failures and self._works_since is None:
+            self._works_since = self.now()
+        if self._said:
+            self._said = ""
+            self.tell(f"{self.name}: works again")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it works, or may be tried again."""
+        return not self._said or self.now() >= self.next_try
+
+    async def keep(self, run: Callable[[], Awaitable[object]]) -> None:
+        """Call `run` until it returns. Its exceptions are contained; `run` calls `works` when it got that far.
+        Raises nothing, except cancellation."""
+        while True:
+            try:
+                await run()
+            except Exception as error:
+                await anyio.sleep(self.failed(error))
+            else:
+                return
+
+
+def in_words(why: object) -> str:
+    """An error as one line; an unforeseen one is marked as ours."""
+    match why:
+        case BaseExceptionGroup():
+            return in_words(why.exceptions[0])
+        case GreenroomError():
+            text = why.message
+        case OSError():
+            what = f" ({why.filename})" if isinstance(why.filename, str) else ""
+            text = f"{why.strerror or why}{what}"
+        case BaseException():
+            text = f"a bug in Greenroom, please report it: {named(why)}"
+        case _:
+            text = str(why)
+    return " ".join(text.split()).rstrip(".")

@@ -1,0 +1,17 @@
+"""What is known of servers while none of them runs: their lists, names, search, and the file on disk.
+
+Other rooms may import:
+
+* `entries`: `ServerEntry`: what a server listed; fingerprints of definitions and what changed in words
+* `fingerprints`: what a tool's definition means: its fingerprint, and what of it has changed, in words
+* `hidden_characters`: definitions without hidden characters, and the way back to the server's spelling
+* `index`: every exposed name, prompt and resource as one immutable value
+* `list_pages`: a page of a list taken apart item by item, within bounds
+* `names`: which name each tool is exposed under: claims, prefixes, levels
+* `namespace`: `Target`; names and resource URIs of many servers in one table, and resolving one
+* `overrides`: tools renamed, hidden and filled in as the configuration says
+* `search`: the tools that answer a query, a page at a time
+* `search_file`: what search has made of tools, on disk
+* `search_forms`: what search has made of tools, kept from one run to the next
+* `store`: the catalogue on disk or in memory, and the keys of its entries
+"""

@@ -1,0 +1,74 @@
+"""Catalogue records: what is known about a server, independent of any connection to it.
+
+Records keep the server's own objects (`raw`) under their original names. So a change of prefix invalidates nothing,
+and a client behind the gateway sees every field that the server sent. `None` means *unknown* and an empty tuple means
+*known to be empty*; the two are never confused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+Raw = Mapping[str, Any]
+
+
+def _no_raw() -> Raw:
+    return {}
+
+
+@attrs.frozen
+class Pinned:
+    """What is remembered of a server beside what it says now (`pinning`)."""
+
+    # Tools that are not as they were first shown: which parts of them have changed.
+    changed: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
+    flapping: frozenset[str] = frozenset()  # those of them that change again and again
+
+
+_UNPINNED = Pinned()
+
+
+@attrs.frozen(eq=False)
+class ServerEntry:
+    """What one server said about itself at one moment, for one definition."""
+
+    server: str
+    definition_hash: str
+    tools: tuple[Raw, ...] | None = None
+    resources: tuple[Raw, ...] | None = None
+    templates: tuple[Raw, ...] | None = None
+    prompts: tuple[Raw, ...] | None = None
+    instructions: str | None = None
+    server_info: Raw = attrs.field(factory=_no_raw)
+    capabilities: Raw = attrs.field(factory=_no_raw)
+    protocol_version: str | None = None  # the version it last chose freely; the next connect needs no probe
+    problems: tuple[str, ...] = ()  # what is missing from the lists and why, in words
+    fetched_at: float = 0.0  # wall clock, seconds since the epoch; nothing else uses the wall clock
+    revision: int = 0  # grows with every fetch that begins: an older answer never overwrites a newer one
+    told: str = ""  # a hash of what it was told that its client can be asked; empty: nothing
+    # The next two are not kept with it: `pinning` has a file of its own.
+    pinned: Pinned = _UNPINNED
+    prints: Mapping[str, str] | None = None  # by tool; set while some of them are to be written to that file
+
+    @property
+    def known(self) -> bool:
+        return self.tools is not None
+
+
+@attrs.frozen
+class LastFailure:
+    """How a server last failed. It stands beside what is known of it, and is forgotten when the server connects."""
+
+    at: float  # wall clock, seconds since the epoch
+    why: str = ""  # with the last lines of its stderr, without secrets
+    starts: int = 0  # the starts that failed in a row; 0: it was lost while it ran
+    needs_login: bool = False
+
+
+Failures = Mapping[tuple[str, str], LastFailure | None]  # by server and definition hash; None: it works again
+
+
+NOT_PINNED: Final = Pinned()

@@ -1,0 +1,263 @@
+"""Pinned definitions: a tool is what it was when it was first shown, until its owner says otherwise.
+
+A model does what a tool's definition tells it. A server that has been approved can change that text later, and nobody
+would see it. So the first definition of each tool is remembered as a hash. A tool whose definition has changed is
+quarantined: it is shown under its name with `notice` in place of what the server says, and it cannot be called, until
+its owner accepts the new definition. A definition that comes back is the old tool again. What a server no longer lists
+is not forgotten, so a tool that goes and comes back changed is found as well.
+
+The hash covers the title, the description, both schemas and the annotations, by what they mean: an order that means
+nothing does not count (`meant`). Some servers make such a list from a set, so it is in another order at each start. A
+tool that changes again and again for another reason is said to flap; its owner may let it.
+
+Pins are kept for a `PinKey`: the key of the server's entry in the catalogue, so what has changed can be shown. A key
+that is new, such as that of another token, inherits the pins of the same server under another key (`found_in`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeGuard, TypeVar
+
+import attrs
+
+from ..protocol.errors import ToolChanged
+from ..protocol.safe_text import typed, unhidden
+from .entries import Raw, ServerEntry
+
+PARTS: Final = ("description", "input schema", "output schema", "annotations")
+_encode: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
+_NAMED: Final = 3  # changed tools of one server that are named in a line
+_SHORT: Final = (
+    4  # hex digits that tell which part has changed; the hash before them tells that something has
+)
+_WHOLE: Final = hashlib.sha256().digest_size * 2
+_BY_MEANING: Final = "m"  # how a fingerprint begins that is of a definition's meaning
+MEANING_LENGTH: Final = len(_BY_MEANING) + _WHOLE + len(PARTS) * _SHORT
+_KEYS: Final = 50  # of one server that are remembered
+
+
+def fingerprint(record: Raw) -> str:
+    """The hash of a tool's definition by its meaning, with a few digits for each of its `PARTS`; and behind that the
+    same of the definition as it is written, which is what was remembered at first."""
+    said = [record.get("title"), record.get("description")]
+    written = [said if any(said) else None]
+    written += [record.get(name) or None for name in ("inputSchema", "outputSchema", "annotations")]
+    hashes = [_hash(part) for part in written]
+    by_meaning = [hashes[0], *(_hash(meant(part)) for part in written[1:3]), hashes[3]]
+    return _BY_MEANING + _print(by_meaning) + _print(hashes)
+
+
+def prints_of(entry: ServerEntry | None, tools: Collection[str]) -> dict[str, str]:
+    """The fingerprints of those of these tools that the entry has. Of a tool that is listed twice the first counts."""
+    listed = {record.get("name"): record for record in reversed((entry and entry.tools) or ())}
+    return {tool: fingerprint(listed[tool]) for tool in tools if tool in listed}
+
+
+def _hash(part: Any) -> bytes:
+    return hashlib.sha256(_encode(part).encode()).digest()
+
+
+def _print(hashes: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"".join(hashes)).hexdigest() + "".join(each.hex()[:_SHORT] for each in hashes)
+
+
+def agree(known: str, seen: str) -> bool:
+    """Whether a definition that is remembered is the same as one that was seen."""
+    if known.startswith(_BY_MEANING) and seen.startswith(_BY_MEANING):
+        return known[:MEANING_LENGTH] == seen[:MEANING_LENGTH]
+    return known == seen or (seen.startswith(_BY_MEANING) and known == seen[MEANING_LENGTH:])
+
+
+def changes(old: str, new: str) -> tuple[str, ...]:
+    """Which of the `PARTS` differ between two fingerprints."""
+    if new.startswith(_BY_MEANING) and not old.startswith(_BY_MEANING):
+        new = new[MEANING_LENGTH:]
+    begin = _WHOLE + new.startswith(_BY_MEANING)
+    spans = [slice(begin + n * _SHORT, begin + (n + 1) * _SHORT) for n in range(len(PARTS))]
+    return tuple(part for part, span in zip(PARTS, spans, strict=True) if old[span] != new[span])
+
+
+# ---- what a definition means ---------------------------------------------------------------------------------------
+_SCHEMAS: Final = frozenset(
+    """additionalItems additionalProperties contains contentSchema else if items not prefixItems propertyNames then
+    unevaluatedItems unevaluatedProperties""".split()  # noqa: SIM905
+)
+_NAMED_SCHEMAS: Final = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+)
+_CHOICES: Final = frozenset({"anyOf", "oneOf", "allOf"})
+_NAMES: Final = frozenset({"required", "type"})
+_LISTS: Final = _CHOICES | _NAMES | {"default", "enum", "examples", "items", "prefixItems"}
+_NARROWED: Final = frozenset(
+    {"enum", "const", "pattern", "format"}
+)  # to some texts, of which each has its meaning
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+def meant(schema: Any) -> Any:
+    """A schema in one form for all that mean the same. Texts and names count exactly, and so does each order that can
+    mean something. Without meaning is the order of `required`, `type`, `anyOf`, `oneOf`, `allOf`, of an `enum` if no
+    further list can belong to it place by place, of a `default` that is a set by its schema, and of one that is a
+    text of different plain words with commas between them."""
+    if not _is_object(schema):
+        return schema
+    return {
+        key: value if type(value) is str and key != "default" else _meant(schema, key, value)
+        for key, value in schema.items()
+    }
+
+
+def _meant(schema: Mapping[str, Any], key: str, value: Any) -> Any:
+    if key in _SCHEMAS:
+        return [meant(each) for each in value] if _is_array(value) else meant(value)
+    if key in _NAMED_SCHEMAS and _is_object(value):
+        return {name: meant(each) for name, each in value.items()}
+    if key in _CHOICES and _is_array(value):
+        return sorted(map(meant, value), key=_encode)
+    if key in _NAMES or (key == "enum" and not _has_further_lists(schema)):
+        return sorted(value, key=_encode) if _is_array(value) else value
+    return _default_meant(schema, value) if key == "default" else value
+
+
+def _is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    return type(value) is dict or isinstance(value, Mapping)  # the second takes six times as long
+
+
+def _is_array(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)
+
+
+def _has_further_lists(schema: Mapping[str, Any]) -> bool:
+    """Such as `enumNames`, whose names belong to the values at the same places."""
+    return any(_is_array(value) and key not in _LISTS for key, value in schema.items())
+
+
+def _default_meant(schema: Mapping[str, Any], value: Any) -> Any:
+    if _is_array(value):
+        return sorted(value, key=_encode) if schema.get("uniqueItems") is True else value
+    if not isinstance(value, str) or "," not in value or not _NARROWED.isdisjoint(schema):
+        return value
+    comma = ", " if ", " in value else ","
+    words = value.split(comma)
+    is_set = len(set(words)) == len(words) and all(map(_WORD.fullmatch, words))
+    return comma.join(sorted(words)) if is_set else value
+
+
+# ---- what is remembered --------------------------------------------------------------------------------------------
+@attrs.frozen
+class PinKey:
+    """`key`: of the server's entry in the catalogue. `origin`: what says whose tools they are (`config.pin_key`)."""
+
+    key: str
+    origin: str
+
+
+def is_by_meaning(print_: str) -> bool:
+    return print_.startswith(_BY_MEANING)
+
+
+def remembered_print(print_: str) -> str:
+    return print_[:MEANING_LENGTH] if is_by_meaning(print_) else print_
+
+
+class Kept(Protocol):
+    @property
+    def seen(self) -> float: ...
+    @property
+    def origin(self) -> str: ...
+
+
+_Kept = TypeVar("_Kept", bound=Kept)
+
+
+def kept_as(server: str, key: str) -> str:
+    """Under which name the pins of a server are kept."""
+    return f"{key} {server}"
+
+
+def found_in(kept: Mapping[str, _Kept], wanted: Mapping[str, PinKey]) -> dict[str, _Kept]:
+    """The pins of these servers. A key that is new inherits those of the same server that were written last; or those
+    that were kept for its origin alone, as all were at first."""
+    found = {name: kept.get(kept_as(name, key.key)) for name, key in wanted.items()}
+    if None in found.values():
+        heirs = {kept_as(name, wanted[name].origin): name for name, one in found.items() if one is None}
+        for name, one in kept.items():
+            server = heirs.get(kept_as(name.partition(" ")[2], one.origin or name.partition(" ")[0]))
+            if server is not None:
+                rival = found[server]
+                if rival is None or (bool(one.origin), one.seen) > (bool(rival.origin), rival.seen):
+                    found[server] = one
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def too_many(kept: Mapping[str, Kept], keys: Collection[PinKey]) -> list[str]:
+    """The pins to forget: of one server under many keys, such as those of tokens that were used once, those that were
+    not seen for longest. `keys`: of the servers that have just been written."""
+    origins = {key.origin for key in keys}
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, one in kept.items():
+        if one.origin in origins:
+            alike.setdefault((one.origin, name.partition(" ")[2]), []).append(name)
+    return [
+        name
+        for names in alike.values()
+        if len(names) > _KEYS
+        for name in sorted(names, key=lambda name: kept[name].seen)[:-_KEYS]
+    ]
+
+
+# ---- in words ------------------------------------------------------------------------------------------------------
+def notice(server: str, tool: str, parts: Sequence[str]) -> str:
+    """What stands in place of the description of a tool that is quarantined."""
+    return (
+        f"Not callable: {changed_parts(parts)} changed since its owner last saw it. {next_step(server, tool)}"
+    )
+
+
+def changed_parts(parts: Sequence[str]) -> str:
+    """The parts that have changed, before the word `changed`."""
+    *others, last = parts or ("definition",)
+    return f"its {', '.join(others)} and {last} have" if others else f"its {last} has"
+
+
+def next_step(server: str, tool: str = "") -> str:
+    """How the owner of a changed tool looks at it, and allows it."""
+    return f"To see and allow it, the owner runs: {command(server, tool)}"
+
+
+def tool_changed(tool: str, server: str, original: str, parts: Sequence[str]) -> ToolChanged:
+    """The refusal of a call to a tool of which these parts have changed. `original`: the server's own name for it."""
+    text = f'Tool "{tool}" was not called: {changed_parts(parts)} changed since its owner last saw it.'
+    return ToolChanged(f"{text} {next_step(server, original)}", server=server, tool=tool)
+
+
+def command(server: str, tool: str = "") -> str:
+    """The command that accepts a tool, or all tools of a server, as a shell takes it. A tool's name that cannot be
+    typed is left out."""
+    names = [server, tool] if tool and tool.isprintable() else [server]
+    return f"greenroom accept {typed(*names)}"
+
+
+def changed_in_words(server: str, changed: Sequence[str], flapping: Collection[str] = ()) -> str:
+    """The changed tools of a server, in a few words, and the command that accepts them."""
+    told = f"{len(changed)} changed: {_some(changed)} (`{command(server)}`)"
+    flaps = [tool for tool in changed if tool in flapping]
+    return f"{told}. {flapping_in_words(server, flaps)}" if flaps else told
+
+
+def flapping_in_words(server: str, tools: Sequence[str]) -> str:
+    """That tools change again and again, and the setting that lets them."""
+    verb = "changes" if len(tools) == 1 else "change"
+    return (
+        f'{_some(tools)} {verb} again and again: if you trust {server}, set "pinning": "warn" in its entry '
+        '(told of, but callable), or "off"'
+    )
+
+
+def _some(tools: Sequence[str]) -> str:
+    more = f" and {len(tools) - _NAMED} more" if len(tools) > _NAMED else ""
+    return f"{unhidden(', '.join(tools[:_NAMED]))}{more}"

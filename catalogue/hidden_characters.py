@@ -1,0 +1,165 @@
+"""Definitions without hidden characters, and the way back to what the server calls things.
+
+What a person cannot see, a model reads all the same: characters without width, tags, commands for terminals, characters
+that turn the text round. So a definition loses them before anything of it is shown, at every door. The names of
+parameters lose them too, and the values that a schema allows. A caller uses what it was shown, so `Spelled` turns
+arguments back into what the server expects. The name of a tool needs no such thing: the index knows whose it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final, cast
+
+import attrs
+
+from ..protocol.jsonrpc.encoding import UNWRITABLE, encode
+from ..protocol.safe_text import hidden_characters, unhidden
+from .entries import Raw
+
+# In JSON in ASCII, how a character begins that is not plain text. A backslash in the text may look so, too.
+_SUSPECT: Final = re.compile(rb"\\[ubfr]|\x7f")
+_TOLD: Final = 4  # different characters that are named
+_FIXED: Final = frozenset({"enum", "const", "default", "examples"})  # of a schema: values, not words
+
+
+@attrs.frozen(eq=False)
+class Spelled:
+    """What the server calls names and values that are shown without hidden characters."""
+
+    names: Mapping[str, str]
+    values: Mapping[str, str]
+
+    def own(self, said: Any) -> Any:
+        """What a caller said, as the server expects it."""
+        if isinstance(said, str):
+            return self.values.get(said, said)
+        if isinstance(said, Mapping):
+            named = cast("Mapping[str, Any]", said)
+            return {self.names.get(name, name): self.own(value) for name, value in named.items()}
+        if isinstance(said, list | tuple):
+            return [self.own(each) for each in cast("list[Any]", said)]
+        return said
+
+
+def is_suspect(value: Any) -> bool:
+    """Whether there may be hidden characters in it. False is certain, and quickly found."""
+    try:
+        said = encode(value)
+    except (*UNWRITABLE, TypeError):
+        return True
+    return not said.isascii() or _SUSPECT.search(said) is not None
+
+
+def unhidden_value(value: Any) -> Any:
+    """The value with all its texts and names `unhidden`; the same object if that changes nothing."""
+    shown = _shown(value, {}) if is_suspect(value) else value
+    return value if shown == value else shown
+
+
+def unhidden_record(record: Raw) -> tuple[Raw, Spelled | None]:
+    """The record as it is shown, and the way back if a caller needs one."""
+    if not is_suspect(record):
+        return record, None
+    names, values = set(_names(record)), set(_values(record.get("inputSchema"), fixed=False))
+    known = _unique(chain(_names(record), _values(record.get("inputSchema"), fixed=False)))
+    shown = _shown(record, known)
+    if shown == record:
+        return record, None
+    back = Spelled(
+        {one: own for own, one in known.items() if own in names},
+        {one: own for own, one in known.items() if own in values},
+    )
+    return cast("Raw", shown), back if known else None
+
+
+def hidden_in(record: Raw) -> str:
+    """The hidden characters of a record in words, by the member that has them; empty if it has none."""
+    found = {name: Counter(_hidden(value)) for name, value in record.items()} if is_suspect(record) else {}
+    words = (f"{_many(count)} in its {unhidden(name)}" for name, count in found.items() if count)
+    return ", ".join(words)
+
+
+def hidden_instructions(said: str | None) -> str:
+    """The same for what a server says about itself."""
+    return hidden_in({"text": said}) if said else ""
+
+
+def _many(count: Counter[str]) -> str:
+    said = [
+        f"U+{ord(each):04X}{f' ({number} times)' if number > 1 else ''}"
+        for each, number in count.most_common(_TOLD)
+    ]
+    more = len(count) - len(said)
+    return ", ".join(said) + (f" and {more} more" if more else "")
+
+
+def _hidden(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from hidden_characters(value)
+    elif isinstance(value, Mapping):
+        for name, each in cast("Mapping[str, Any]", value).items():
+            yield from hidden_characters(name)
+            yield from _hidden(each)
+    elif isinstance(value, list | tuple):
+        for each in cast("list[Any]", value):
+            yield from _hidden(each)
+
+
+def _shown(value: Any, known: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return known.get(value) or unhidden(value)
+    if isinstance(value, Mapping):
+        named = cast("Mapping[Any, Any]", value)
+        return {_shown(name, known): _shown(each, known) for name, each in named.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(each, known) for each in cast("list[Any]", value)]
+    return value
+
+
+def _unique(texts: Iterable[str]) -> dict[str, str]:
+    """How those of the texts are shown that have hidden characters: no two alike."""
+    all_texts = dict.fromkeys(texts)
+    shown: dict[str, str] = {}
+    taken = {text for text in all_texts if unhidden(text) == text}
+    for text in all_texts:
+        if text not in taken:
+            plain = one = unhidden(text) or "_"
+            number = 2
+            while one in taken:
+                one, number = f"{plain}_{number}", number + 1
+            shown[text] = one
+            taken.add(one)
+    return shown
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Every name in a record: the members of its objects, and the arguments of a prompt."""
+    if isinstance(value, Mapping):
+        named = cast("Mapping[str, Any]", value)
+        for name, each in named.items():
+            yield name
+            yield from _names(each)
+        arguments = named.get("arguments")
+        for each in cast("list[Any]", arguments) if isinstance(arguments, list) else ():
+            name = cast("Mapping[str, Any]", each).get("name") if isinstance(each, Mapping) else None
+            if isinstance(name, str):
+                yield name
+    elif isinstance(value, list | tuple):
+        for each in cast("list[Any]", value):
+            yield from _names(each)
+
+
+def _values(schema: Any, *, fixed: bool) -> Iterator[str]:
+    """The texts in a schema that a caller repeats as they are."""
+    if isinstance(schema, Mapping):
+        for name, each in cast("Mapping[str, Any]", schema).items():
+            yield from _values(each, fixed=fixed or name in _FIXED)
+    elif isinstance(schema, list | tuple):
+        for each in cast("list[Any]", schema):
+            yield from _values(each, fixed=fixed)
+    elif isinstance(schema, str) and fixed:
+        yield schema

@@ -1,0 +1,578 @@
+"""Namespaces: many servers' names merged into one, and looked up.
+
+A `ServerNames` holds the names of one server, made unique within that server. It is kept when another server
+changes. A `Namespace` merges the `ServerNames` of all servers. Its meaning is simple: settle all claims
+together. That is rarely done in full, so the merge is quick: when no two servers want the same name, settling each
+server alone gives the same names, and one pass of dict updates shows that no two do.
+
+Look-ups go from certain to lenient and stop at the first level that knows the name: the exposed name; a
+contested name (ambiguous); the same name when hyphens equal underscores; a server's prefix followed by that
+server's own name. When a level has more than one answer, nothing is chosen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from urllib.parse import quote, unquote
+
+import attrs
+
+from ..config.model import normal
+from ..protocol.cooperative import Pace, Slices, finish
+from ..protocol.errors import CallError, TaskNeeded
+from ..protocol.header_params import Path, mirrored_in
+from ..protocol.result import sdk_types
+from ..protocol.safe_text import unhidden
+from .entries import Raw, ServerEntry
+from .fingerprints import tool_changed
+from .hidden_characters import unhidden_record
+from .names import Proposal, settling
+from .overrides import ToolOverride
+from .ranking import Document
+from .schema_repair import fit
+
+if TYPE_CHECKING:
+    from mcp_types import Tool
+
+
+SEARCHED = 8_192  # characters of a description that search reads
+Kind = Literal["tool", "resource", "prompt"]
+Identity = tuple[Kind, str]  # how a server identifies an item: its kind, and its original name or URI
+
+
+@attrs.frozen(eq=False)
+class Target:
+    """What an exposed name stands for. `original` is the server's own name for it; for a resource, its URI.
+
+    `record` is the server's own object, unchanged but for its `override` (`toolOverrides`) and for hidden characters.
+    `description` and `input_schema` are read from it. They are empty and None when the record has none, or one that
+    makes no sense.
+    """
+
+    name: str
+    server: str
+    kind: Kind
+    original: str
+    record: Raw
+    description: str
+    input_schema: Mapping[str, Any] | None
+    override: ToolOverride | None = None
+    changed: tuple[str, ...] | None = None  # it is quarantined, because these parts have changed
+    hidden: str = ""  # the hidden characters of the server's own object, in words
+    _document: Document | None = attrs.field(default=None, init=False, repr=False)
+
+    @property
+    def own_name(self) -> str:
+        """What the server itself calls it; a renamed tool's new name."""
+        override = self.override
+        return self.original if override is None or override.rename is None else override.rename
+
+    def in_caller_names(self, message: str) -> str:
+        """A message of its server, with the names under which its caller knows the tool and its parameters."""
+        return message if self.override is None else self.override.told(message, self.original)
+
+    @cached_property
+    def is_harmless(self) -> bool:
+        """Whether the tool says of itself that running it twice does no harm."""
+        if self.kind != "tool":
+            return True
+        hints = self.record.get("annotations")
+        if not isinstance(hints, Mapping):
+            return False
+        said = cast("Mapping[str, Any]", hints)
+        return said.get("idempotentHint") is True or said.get("readOnlyHint") is True
+
+    @cached_property
+    def mirrored(self) -> Mapping[Path, str]:
+        """The arguments that clients of 2026-07-28 repeat in HTTP headers. None of a tool whose annotations break the
+        rules: such clients leave it out."""
+        try:
+            return mirrored_in(self.record.get("inputSchema"))
+        except ValueError:
+            return {}
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a program shows of it, as plain JSON: its fields by their names."""
+        changed = {} if self.changed is None else {"changed": list(self.changed)}
+        return {
+            "name": self.name,
+            "server": self.server,
+            "kind": self.kind,
+            "original": self.original,
+            "description": self.description,
+            "input_schema": self.schema(),
+            **changed,
+        }
+
+    def schema(self) -> dict[str, Any]:
+        """The schema of its arguments: always an object schema with `properties`. When the server gives none, or
+        one that makes no sense, it allows any object. It is a copy, so you may change it."""
+        said = cast("dict[str, Any]", self._fitted.get("inputSchema", {}))
+        return {"type": "object", "properties": {}, **deepcopy(said)}
+
+    def to_openai(self) -> dict[str, Any]:
+        """As OpenAI's chat completions take a tool."""
+        function = {"name": self.name, "description": self.description, "parameters": self.schema()}
+        return {"type": "function", "function": function}
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """As Anthropic's messages take a tool."""
+        return {"name": self.name, "description": self.description, "input_schema": self.schema()}
+
+    def to_mcp(self) -> Tool:
+        """The SDK's `Tool`, under the name by which it is called here. Imports the SDK."""
+        said = {**self._fitted, "name": self.name, "inputSchema": self.schema()}
+        return sdk_types().Tool.model_validate(said)
+
+    @property
+    def _fitted(self) -> Mapping[str, Any]:
+        """A tool's record in a form that any client can read. Only the description when that is impossible, and for
+        resources."""
+        record: Raw | None = {**self.record, "name": self.name} if self.kind == "tool" else None
+        fitted = fit("tool", record) if record is not None else None
+        record = fitted.record if fitted is not None else record
+        return record if record is not None else {"description": self.description}
+
+    @cached_property
+    def needs_task(self) -> bool:
+        """Whether the tool says of itself that it runs only as a task."""
+        execution = self.record.get("execution")
+        if self.kind != "tool" or not isinstance(execution, Mapping):
+            return False
+        return cast("Mapping[str, Any]", execution).get("taskSupport") == "required"
+
+    @cached_property
+    def may_be_called(self) -> bool:
+        """False: every call is refused, with `refusal`."""
+        return not self.needs_task and self.changed is None
+
+    def refusal(self) -> CallError:
+        """The error of a call to a tool that may not be called."""
+        if self.changed is not None:
+            return tool_changed(self.name, self.server, self.original, self.changed)
+        return TaskNeeded.of(self.name, self.server)
+
+    @property
+    def document(self) -> Document:
+        """What search looks at. Only the beginning of a long description counts."""
+        if self._document is None:
+            said = self.record["name"] if self.kind == "resource" else unhidden(self.own_name)
+            title = self.record.get("title")
+            document = Document.of(
+                self.name,
+                said,
+                self.server,
+                self.description[:SEARCHED],
+                title=title[:SEARCHED] if isinstance(title, str) else "",
+                schema=self.input_schema,
+            )
+            self.remember(document)
+            return document
+        return self._document
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the document is there already."""
+        return self._document is not None
+
+    def remember(self, document: Document) -> None:
+        """What search made of the same tool before."""
+        object.__setattr__(self, "_document", document)
+
+
+@attrs.frozen
+class Ambiguous:
+    """The name means more than one thing; nothing is chosen. `candidates` are exposed names to use."""
+
+    name: str
+    candidates: tuple[str, ...]
+    servers: tuple[str, ...]
+
+
+@attrs.frozen
+class Missing:
+    """Nothing known has that name. `servers` may have it once they connect: their prefix matches, longest first."""
+
+    name: str
+    servers: tuple[str, ...] = ()
+
+
+@attrs.frozen(eq=False)
+class ServerNames:
+    """The names of one server. `first` are its claims before settling, in the order of `targets`."""
+
+    first: tuple[Proposal, ...]
+    targets: tuple[Target, ...]
+    exact: Mapping[str, Target]
+    contested: Mapping[str, tuple[Target, ...]]
+
+    @classmethod
+    def of(cls, members: Iterable[tuple[Proposal, Target]]) -> ServerNames:
+        """Settle the claims of one server, starting from their first proposals. An item listed twice counts once."""
+        return finish(cls.making(members, Pace()))
+
+    @classmethod
+    def making(cls, members: Iterable[tuple[Proposal, Target]], pace: Pace) -> Slices[ServerNames]:
+        """`of`, in slices; `members` may be made on the way."""
+        unique: dict[Identity, tuple[Proposal, Target]] = {}
+        for proposal, target in members:
+            unique.setdefault((target.kind, target.original), (proposal, target))
+            if pace.due():
+                yield
+        first = tuple(proposal for proposal, _ in unique.values())
+        return cls(first, *(yield from _settling(first, [target for _, target in unique.values()], pace)))
+
+    @cached_property
+    def local(self) -> Mapping[str, Iterable[Identity]]:
+        """Which items the server calls by each of its own names."""
+        found: dict[str, dict[Identity, None]] = {}
+        for proposal, target in zip(self.first, self.targets, strict=True):
+            for spelling in (target.own_name, proposal.claim.local):
+                found.setdefault(spelling, {})[target.kind, target.original] = None
+        return found
+
+    @cached_property
+    def loose(self) -> Mapping[str, Iterable[Identity]]:
+        """The same by the normal form of the name."""
+        found: dict[str, Iterable[Identity]] = {}
+        for spelling, who in self.local.items():
+            key = normal(spelling)
+            found[key] = dict.fromkeys((*found[key], *who)) if key in found else who
+        return found
+
+
+def _settling(
+    first: Iterable[Proposal], targets: list[Target], pace: Pace
+) -> Slices[tuple[tuple[Target, ...], dict[str, Target], dict[str, tuple[Target, ...]]]]:
+    size = len(targets) // 20
+    if pace.due(size):
+        yield
+    settled = yield from settling(first, pace)
+    if pace.due(size):
+        yield
+    named = tuple(
+        target if target.name == proposal.name else attrs.evolve(target, name=proposal.name)
+        for proposal, target in zip(settled.proposals, targets, strict=True)
+    )
+    if pace.due(size):
+        yield
+    contested = {name: tuple(named[i] for i in rivals) for name, rivals in settled.contested.items()}
+    return named, {target.name: target for target in named}, contested
+
+
+@attrs.frozen(eq=False)
+class Namespace:
+    """The names of all servers, for one sort of item. Immutable. Tables that few look-ups need are made on demand."""
+
+    by_server: Mapping[str, ServerNames]
+    prefixes: Mapping[str, tuple[str, ...]]  # normal form of a prefix -> the servers that have it
+    exact: Mapping[str, Target]
+    contested: Mapping[str, tuple[Target, ...]]
+
+    @classmethod
+    def merging(
+        cls, by_server: Mapping[str, ServerNames], prefixes: Mapping[str, tuple[str, ...]], pace: Pace
+    ) -> Slices[Namespace]:
+        """The namespace of these servers, made in slices."""
+        exact: dict[str, Target] = {}
+        contested: dict[str, tuple[Target, ...]] = {}
+        touched = 0
+        for number, own in enumerate(by_server.values()):
+            exact.update(own.exact)
+            touched += len(own.exact)
+            if own.contested:
+                contested.update(own.contested)
+                touched += len(own.contested)
+            if pace.due(len(own.exact) // 100 + (number % 100 == 0)):
+                yield
+        if touched != len(exact) + len(contested) or not exact.keys().isdisjoint(contested):
+            everyone = by_server.values()
+            first = (proposal for own in everyone for proposal in own.first)
+            _, exact, contested = yield from _settling(
+                first, [target for own in everyone for target in own.targets], pace
+            )
+        return cls(by_server, prefixes, exact, contested)
+
+    def preparing(self, pace: Pace) -> Slices[None]:
+        """Make, in slices, the tables for look-ups of names that are not exposed in exactly that spelling."""
+        size = len(self.exact) // 30
+        _ = self.everything
+        if pace.due(size):
+            yield
+        _ = self._loose
+        if pace.due(size):
+            yield
+        _ = self._owned
+        if pace.due(size):
+            yield
+        for number, own in enumerate(self.by_server.values()):
+            if own.targets:
+                _ = own.loose
+            if pace.due(len(own.targets) // 30 + (number % 100 == 0)):
+                yield
+
+    @cached_property
+    def everything(self) -> tuple[Target, ...]:
+        """Everything, by name."""
+        return tuple(self.exact[name] for name in sorted(self.exact))
+
+    def of(self, server: str) -> tuple[Target, ...]:
+        """What `server` has, by name."""
+        return tuple(sorted(self._owned.get(server, {}).values(), key=lambda target: target.name))
+
+    def resolve(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
+        """What `name` means, among all servers or for one. With a server, that server's own names count too."""
+        found = self.exact.get(name)
+        if found is not None and server in (None, found.server):
+            return found
+        levels = self._levels(name) if server is None else self._levels_at(name, server)
+        matches = next(filter(None, levels), None)
+        if matches:
+            return _only(name, matches)
+        if server is not None:
+            return Missing(name, (server,) if server in self.by_server else ())
+        return Missing(name, tuple(server for server, _ in self._prefixed(name)))
+
+    def _levels(self, name: str) -> Iterator[list[Target]]:
+        yield list(self.contested.get(name, ()))
+        yield self._alike(name)
+        yield [target for server, rest in self._prefixed(name) for target in self._said(server, rest)]
+
+    def _levels_at(self, name: str, server: str) -> Iterator[list[Target]]:
+        alike = [target for target in self._alike(name) if target.server == server]
+        yield self._said_by(server, name)
+        yield self._said_about(server, name) + alike
+        yield [
+            target
+            for owner, rest in self._prefixed(name)
+            if owner == server
+            for target in self._said(owner, rest)
+        ]
+
+    def _alike(self, name: str) -> list[Target]:
+        return list(self._loose.get(normal(name), ()))
+
+    def _said(self, server: str, name: str) -> list[Target]:
+        return self._said_by(server, name) or self._said_about(server, name)
+
+    def _said_by(self, server: str, name: str) -> list[Target]:
+        """What `server` itself calls `name`."""
+        own = self.by_server.get(server)
+        return [] if own is None else self._of(server, own.local.get(name, ()))
+
+    def _said_about(self, server: str, name: str) -> list[Target]:
+        """What `server` itself calls `name`, when hyphens equal underscores."""
+        own = self.by_server.get(server)
+        return [] if own is None else self._of(server, own.loose.get(normal(name), ()))
+
+    def _of(self, server: str, identities: Iterable[Identity]) -> list[Target]:
+        return [self._owned[server][who] for who in identities]
+
+    def _prefixed(self, name: str) -> Iterator[tuple[str, str]]:
+        """(server, rest of the name) for each server whose prefix `name` starts with, longest first."""
+        key = normal(name[: self._reach])
+        cut = key.rfind("_")
+        while cut >= 0:
+            for server in self.prefixes.get(key[:cut], ()):
+                yield server, name[cut + 1 :]
+            cut = key.rfind("_", 0, cut)
+
+    @cached_property
+    def _reach(self) -> int:
+        """How much of a name can be prefix, with its `_`."""
+        return max(map(len, self.prefixes), default=0) + 1
+
+    @cached_property
+    def _loose(self) -> Mapping[str, Iterable[Target]]:
+        found: dict[str, dict[Target, None]] = {}
+        for name, target in self.exact.items():
+            found.setdefault(normal(name), {})[target] = None
+        for name, rivals in self.contested.items():
+            found.setdefault(normal(name), {}).update(dict.fromkeys(rivals))
+        return found
+
+    @cached_property
+    def _owned(self) -> Mapping[str, Mapping[Identity, Target]]:
+        found: dict[str, dict[Identity, Target]] = {}
+        for target in self.exact.values():
+            found.setdefault(target.server, {})[target.kind, target.original] = target
+        return found
+
+
+def _only(name: str, matches: Iterable[Target]) -> Target | Ambiguous:
+    by_name = {target.name: target for target in matches}
+    if len(by_name) == 1:
+        return next(iter(by_name.values()))
+    candidates = sorted(by_name)
+    return Ambiguous(name, tuple(candidates), tuple(sorted({by_name[c].server for c in candidates})))
+
+
+# ---- URIs: which server a resource is read from ---------------------------------------------------------------------
+#
+# We do not rename URIs: clients keep them and servers put them into results, so they pass unchanged. Only if two
+# servers list the same URI, each is shown in a qualified spelling: `greenroom://<server>/<the original URI>`. It can be
+# decoded without a table and leaves the expressions of a template alone. The bare URI then belongs to no server, and a
+# request for it is answered with the candidates. The qualified spelling is always understood, with or without a
+# collision. It is looked up before anything that is listed, so no server can take another's place by listing such a
+# URI. A server that lists one anyway has it shown in qualified form, like a colliding one, so that it is seen for what
+# it is. The pages of MCP Apps are qualified as `ui://greenroom/<server>/<the rest>`, because hosts take no other scheme
+# for them.
+#
+# A URI that no server lists may still match a template. The template's fixed parts are compared in order, an expression
+# matches anything, and the time is linear. This only has to tell servers apart; the server says whether the resource
+# exists. Rejected: a hash in place of the URI, which nobody can read and no template can carry.
+
+_SCHEME: Final = "greenroom://"
+_PAGE: Final = "ui://"
+_OUR_PAGE: Final = "ui://greenroom/"
+_EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
+
+
+@attrs.frozen(eq=False)
+class Place:
+    """Where a resource (or template) is: `uri` is what clients see, `original` is what its server calls it. `record`:
+    without hidden characters."""
+
+    uri: str
+    server: str
+    original: str
+    record: Raw
+
+
+def qualified(server: str, uri: str) -> str:
+    """The spelling of `uri` that names its server."""
+    if uri.startswith(_PAGE):
+        return f"{_OUR_PAGE}{quote(server, safe='')}/{uri.removeprefix(_PAGE)}"
+    return f"{_SCHEME}{quote(server, safe='')}/{uri}"
+
+
+def is_ours(uri: str) -> bool:
+    """Whether `uri` is a spelling of ours; case does not matter in schemes and hosts."""
+    return uri[: len(_OUR_PAGE)].lower().startswith((_SCHEME, _OUR_PAGE))
+
+
+def unqualified(uri: str) -> tuple[str, str] | None:
+    """(server, original URI) of a qualified spelling."""
+    if not is_ours(uri):
+        return None
+    scheme, before = (_OUR_PAGE, _PAGE) if uri[: len(_PAGE)].lower() == _PAGE else (_SCHEME, "")
+    server, slash, original = uri[len(scheme) :].partition("/")
+    return (unquote(server), before + original) if slash else None
+
+
+@attrs.frozen(eq=False)
+class UriSpace:
+    """All resources or all templates of a room."""
+
+    exact: Mapping[str, Place]
+    contested: Mapping[str, tuple[Place, ...]]
+
+    @classmethod
+    def of(cls, entries: Mapping[str, ServerEntry | None], field: str, key: str) -> UriSpace:
+        """The items in `field` of every entry, each known by its `key`. An item that a server lists twice counts
+        once."""
+        return finish(cls.making(entries, field, key, Pace()))
+
+    @classmethod
+    def making(
+        cls, entries: Mapping[str, ServerEntry | None], field: str, key: str, pace: Pace
+    ) -> Slices[UriSpace]:
+        """`of`, in slices."""
+        found: dict[str, dict[str, Place]] = {}
+        for server, entry in entries.items():
+            records: tuple[Raw, ...] | None = getattr(entry, field, None)
+            for record in records or ():
+                uri = record.get(key)
+                if isinstance(uri, str) and uri:
+                    shown, record = unhidden(uri), unhidden_record(record)[0]
+                    found.setdefault(shown, {}).setdefault(server, Place(shown, server, uri, record))
+                if pace.due():
+                    yield
+        if pace.due(len(found) // 100):
+            yield
+        return cls(*_apart(found))
+
+    @cached_property
+    def everything(self) -> tuple[Place, ...]:
+        """All of them, sorted by the URI that clients see."""
+        return tuple(self.exact[uri] for uri in sorted(self.exact))
+
+    def of_server(self, server: str) -> tuple[Place, ...]:
+        return tuple(place for place in self.everything if place.server == server)
+
+    @cached_property
+    def shapes(self) -> tuple[tuple[Place, list[str]], ...]:
+        """Each template with its fixed parts."""
+        return tuple((place, _EXPRESSION.split(place.original)) for place in self.everything)
+
+    def matching(self, uri: str) -> list[Place]:
+        """The templates that `uri` matches."""
+        return [place for place, parts in self.shapes if _fits(uri, parts)]
+
+
+def _apart(
+    found: Mapping[str, Mapping[str, Place]],
+) -> tuple[dict[str, Place], dict[str, tuple[Place, ...]]]:
+    exact: dict[str, Place] = {}
+    contested: dict[str, tuple[Place, ...]] = {}
+    for uri, owners in found.items():
+        if len(owners) == 1 and not is_ours(uri):
+            exact[uri] = next(iter(owners.values()))
+            continue
+        rivals = [attrs.evolve(owners[server], uri=qualified(server, uri)) for server in sorted(owners)]
+        exact |= {rival.uri: rival for rival in rivals}
+        if not is_ours(uri):
+            contested[uri] = tuple(rivals)
+    return exact, contested
+
+
+def _fits(uri: str, parts: list[str]) -> bool:
+    """Whether `parts` stand in `uri` in this order, the first at its start and the last at its end."""
+    if len(parts) == 1:
+        return uri == parts[0]
+    first, *middle, last = parts
+    at, end = len(first), len(uri) - len(last)
+    if at > end or not (uri.startswith(first) and uri.endswith(last)):
+        return False
+    for part in middle:
+        at = uri.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+def resolve(
+    uri: str, servers: Mapping[str, ServerEntry | None], resources: UriSpace, templates: UriSpace
+) -> Place | Ambiguous | Missing:
+    """What `uri` means. `Missing.servers`: the servers that may have resources which are not listed."""
+    listed = resources.exact.get(uri)  # a URI of our scheme is in here only in our own spelling
+    if listed is not None:
+        return listed
+    if is_ours(uri):
+        named = unqualified(uri)
+        return (
+            Place(uri, *named, record={}) if named is not None and named[0] in servers else Missing(uri, ())
+        )
+    if uri in resources.contested:
+        return _among(uri, resources.contested[uri])
+    fitting = {place.server: place for place in templates.matching(uri)}
+    if len(fitting) == 1:
+        (server,) = fitting
+        return Place(uri, server, uri, record={})
+    if fitting:
+        return _among(uri, [Place(qualified(server, uri), server, uri, {}) for server in sorted(fitting)])
+    return Missing(uri, tuple(name for name, entry in servers.items() if _may_have(entry)))
+
+
+def _among(uri: str, places: Iterable[Place]) -> Ambiguous:
+    places = tuple(places)
+    return Ambiguous(uri, tuple(place.uri for place in places), tuple(place.server for place in places))
+
+
+def _may_have(entry: ServerEntry | None) -> bool:
+    return entry is None or not entry.known or "resources" in entry.capabilities

@@ -1,0 +1,319 @@
+"""Items that clients would refuse in a list. They are mended if that changes nothing for a caller, else left out.
+
+Clients check a list as a whole, so one item that breaks the protocol hides all others, of every server. The checks
+here are those of the official SDKs (Python, TypeScript) and FastMCP. Unknown fields are not checked and stay. An item
+without faults is passed on as the same object that the server sent.
+
+Mending invents nothing. An optional field that no client could read is removed. A schema without a `type` gets the
+type that arguments have anyway. An item is left out only if nobody could call it by its description: a tool whose
+arguments would have to be something other than an object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import attrs
+
+from .entries import Raw
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# Check plain data against a shape. The result is the value itself when it fits, a mended value, or `GONE`.
+#
+# A value that fits is returned as the same object, not as an equal one. So a check of thousands of good items makes no
+# new objects, and the caller sees by identity that an item is good. Places are linked pairs; they are put into words
+# only when something is wrong.
+
+
+class Gone:
+    """The result of a check when nothing of the value can be kept."""
+
+
+GONE: Final = Gone()
+Place = tuple[Any, ...]  # empty, or (the place it is in, its key or position there)
+Check = Callable[[Any, Place, list[str]], Any]  # the value (the same, or mended), its place, what was wrong
+
+
+def _is(*kinds: type, words: str) -> Check:
+    def check(value: Any, place: Place, faults: list[str]) -> Any:
+        if isinstance(value, kinds):
+            return value
+        faults.append(f"{said_of(place)} is not {words}")
+        return GONE
+
+    return check
+
+
+def where(test: Callable[[Any], bool], words: str) -> Check:
+    def check(value: Any, place: Place, faults: list[str]) -> Any:
+        if test(value):
+            return value
+        faults.append(f"{said_of(place)} is not {words}")
+        return GONE
+
+    return check
+
+
+TEXT: Final = _is(str, words="a string")
+FLAG: Final = _is(bool, words="true or false")
+OBJECT: Final = _is(dict, words="an object")
+
+
+def one_of(*words: str) -> Check:
+    return where(lambda value: isinstance(value, str) and value in words, f"one of {', '.join(words)}")
+
+
+def list_of(each: Check) -> Check:
+    """A list; items that cannot be kept are removed."""
+
+    def check(value: Any, place: Place, faults: list[str]) -> Any:
+        if not isinstance(value, list):
+            faults.append(f"{said_of(place)} is not an array")
+            return GONE
+        items = cast("list[Any]", value)
+        kept = [each(item, (place, number), faults) for number, item in enumerate(items)]
+        if all(one is other for one, other in zip(kept, items, strict=True)):
+            return items
+        return [item for item in kept if item is not GONE]
+
+    return check
+
+
+def record_of(required: Mapping[str, Check], optional: Mapping[str, Check]) -> Check:
+    """An object. Optional fields that cannot be kept are removed; if a required one cannot, the object is `GONE`."""
+
+    def check(value: Any, place: Place, faults: list[str]) -> Any:
+        if not isinstance(value, dict | Mapping):
+            faults.append(f"{said_of(place)} is not an object")
+            return GONE
+        said = cast("Mapping[str, Any]", value)
+        changed: dict[str, Any] = {}
+        for key, look in required.items():
+            if key not in said:
+                faults.append(f"{said_of((place, key))} is missing")
+                return GONE
+            found = look(said[key], (place, key), faults)
+            if found is GONE:
+                return GONE
+            if found is not said[key]:
+                changed[key] = found
+        for key, look in optional.items():
+            if key in said:
+                found = look(said[key], (place, key), faults)
+                if found is not said[key]:
+                    changed[key] = found
+        if not changed:
+            return said
+        return {key: each for key, each in {**said, **changed}.items() if each is not GONE}
+
+    return check
+
+
+def said_of(place: Place) -> str:
+    """`inputSchema.properties.a`, `icons[2].src`."""
+    if not place:
+        return "it"
+    around, key = place
+    if isinstance(key, int):
+        return f"{said_of(around)}[{key}]"
+    return f"{said_of(around)}.{key}" if around else key
+
+
+_TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)")
+
+
+@attrs.frozen
+class Fitted:
+    """An item in a form that clients can read (None: it is left out), and what was wrong with it, in words."""
+
+    record: Raw | None
+    faults: tuple[str, ...]
+
+
+def fit(kind: str, record: Raw) -> Fitted | None:
+    """The item mended or left out; None if it has no faults. `kind`: `tool`, `prompt`, `resource` or `template`."""
+    faults: list[str] = []
+    found = _CHECKS[kind](record, (), faults)
+    if found is record:
+        return None
+    return Fitted(None if found is GONE else found, tuple(faults))
+
+
+# ---- schemas -------------------------------------------------------------------------------------------------------
+def _input_schema(value: Any, place: Place, faults: list[str]) -> Any:
+    """A schema of an object, for arguments are always an object."""
+    if value is None or value is True:
+        faults.append(f"{said_of(place)} is {'missing' if value is None else 'not an object'}")
+        return {"type": "object"}
+    if not isinstance(value, dict):
+        faults.append(f"{said_of(place)} is not an object")
+        return GONE
+    schema = cast("dict[str, Any]", value)
+    wanted = schema.get("type")
+    if wanted != "object":
+        names = cast("list[Any]", wanted) if isinstance(wanted, list) else [wanted]
+        if wanted is not None and "object" not in names:
+            faults.append(f'{said_of(place)}.type is not "object"')
+            return GONE
+        wrong = 'not "object"' if "type" in schema else "missing"
+        faults.append(f"{said_of(place)}.type is {wrong}")
+        schema = {**schema, "type": "object"}
+    return _PARTS_OF_SCHEMA(schema, place, faults)
+
+
+def _output_schema(value: Any, place: Place, faults: list[str]) -> Any:
+    """Any schema that can be compiled, for some clients compile all schemas when they read the list. (It may be of any
+    type since 2026-07-28; older clients are shown object schemas only.)"""
+    found = _PARTS_OF_SCHEMA(value, place, faults)
+    if found is not GONE and (wrong := _uncompilable(found)) is not None:
+        faults.append(f"{said_of(place)} {wrong}")
+        return GONE
+    return found
+
+
+def _properties(value: Any, place: Place, faults: list[str]) -> Any:
+    """Each property's schema must be an object; `true` and `false` are rewritten as objects. An empty array is read as
+    an empty object, for PHP writes it so."""
+    if not isinstance(value, dict):
+        faults.append(f"{said_of(place)} is not an object")
+        return {} if value == [] else GONE
+    properties = cast("dict[str, Any]", value)
+    wrong = [name for name, schema in properties.items() if not isinstance(schema, dict)]
+    if not wrong:
+        return properties
+    faults += [f"{said_of(place)}.{name} is not an object" for name in wrong]
+    mended: dict[str, Any] = {name: {"not": {}} if properties[name] is False else {} for name in wrong}
+    return {**properties, **mended}
+
+
+_PARTS_OF_SCHEMA: Final = record_of(
+    {}, {"properties": _properties, "required": list_of(TEXT), "$schema": TEXT}
+)
+_MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_SINGLE: Final = (
+    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
+    "unevaluatedProperties", "unevaluatedItems",
+)  # fmt: skip
+
+
+def _uncompilable(root: Mapping[str, Any]) -> str | None:
+    """Why no compiler of schemas would accept it, in words: an unknown type, or a reference that leads nowhere."""
+    rest: list[Any] = [root]
+    while rest:
+        schema = rest.pop()
+        if not isinstance(schema, dict):
+            continue
+        said = cast("dict[str, Any]", schema)
+        if "type" in said and not _is_type(said["type"]):
+            return "has a type that does not exist"
+        reference = said.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/") and not _leads(root, reference):
+            return f"refers to {reference[:80]}, which it does not have"
+        for key in _MAPS:
+            inner = said.get(key)
+            if isinstance(inner, dict):
+                rest += cast("dict[str, Any]", inner).values()
+        for key in _LISTS:
+            inner = said.get(key)
+            if isinstance(inner, list):
+                rest += cast("list[Any]", inner)
+        rest += [said[key] for key in _SINGLE if key in said]
+    return None
+
+
+def _is_type(said: Any) -> bool:
+    names = cast("list[Any]", said) if isinstance(said, list) else [said]
+    return all(isinstance(name, str) and name in _TYPES for name in names)
+
+
+def _leads(root: Any, reference: str) -> bool:
+    here = root
+    for step in reference[2:].split("/"):
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(here, list) and key.isdecimal() and int(key) < len(cast("list[Any]", here)):
+            here = cast("list[Any]", here)[int(key)]
+        elif isinstance(here, dict) and key in here:
+            here = cast("dict[str, Any]", here)[key]
+        else:
+            return "%" in reference  # escaped as in a URI, so we cannot judge it
+    return True
+
+
+# ---- items ---------------------------------------------------------------------------------------------------------
+_ANNOTATIONS: Final = record_of(
+    {},
+    {
+        "audience": list_of(one_of("user", "assistant")),
+        "priority": where(lambda value: type(value) in (int, float) and 0 <= value <= 1, "from 0 to 1"),
+        "lastModified": where(
+            lambda value: isinstance(value, str) and _DATE.fullmatch(value) is not None, "a time"
+        ),
+    },
+)
+_ICON: Final = record_of(
+    {"src": TEXT}, {"mimeType": TEXT, "sizes": list_of(TEXT), "theme": one_of("light", "dark")}
+)
+_COMMON: Final[Mapping[str, Check]] = {
+    "title": TEXT,
+    "description": TEXT,
+    "icons": list_of(_ICON),
+    "_meta": OBJECT,
+}
+_READABLE: Final[Mapping[str, Check]] = {**_COMMON, "mimeType": TEXT, "annotations": _ANNOTATIONS}
+_ARGUMENT: Final = record_of({"name": TEXT}, {"title": TEXT, "description": TEXT, "required": FLAG})
+_HINTS: Final = record_of(
+    {},
+    {
+        "title": TEXT,
+        **dict.fromkeys(("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"), FLAG),
+    },
+)
+_SUPPORT: Final = record_of({}, {"taskSupport": one_of("forbidden", "optional", "required")})
+_TOOL: Final = record_of(
+    {"name": TEXT, "inputSchema": _input_schema},
+    {**_COMMON, "outputSchema": _output_schema, "annotations": _HINTS, "execution": _SUPPORT},
+)
+_PROMPT: Final = record_of({"name": TEXT}, {**_COMMON, "arguments": list_of(_ARGUMENT)})
+_RESOURCE: Final = record_of(
+    {"name": TEXT, "uri": TEXT},
+    {
+        **_READABLE,
+        "size": where(
+            lambda value: type(value) is int or (type(value) is float and value.is_integer()),
+            "a whole number",
+        ),
+    },
+)
+_TEMPLATE: Final = record_of({"name": TEXT, "uriTemplate": TEXT}, _READABLE)
+
+
+def _tool(record: Any, place: Place, faults: list[str]) -> Any:
+    if "inputSchema" not in record:
+        record = {**record, "inputSchema": None}
+    return _TOOL(record, place, faults)
+
+
+def _named_by(key: str, look: Check) -> Check:
+    """A resource without a name is named by its URI."""
+
+    def check(record: Any, place: Place, faults: list[str]) -> Any:
+        if not isinstance(record.get("name"), str):
+            faults.append("name is missing")
+            record = {**record, "name": record.get(key)}
+        return look(record, place, faults)
+
+    return check
+
+
+_CHECKS: Final[Mapping[str, Check]] = {
+    "tool": _tool,
+    "prompt": _PROMPT,
+    "resource": _named_by("uri", _RESOURCE),
+    "template": _named_by("uriTemplate", _TEMPLATE),
+}

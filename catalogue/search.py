@@ -1,0 +1,131 @@
+"""Search: which tools answer a query, best first, a page at a time.
+
+It uses only the index, so it finds tools of servers that are not running. The words of a query are joined by *or*: a
+tool that matches any word is listed, and the number of matching words only ranks (`_ranking` has the formula). A search
+by pattern takes the caller's own test, because the standard library has no pattern engine that is safe against hostile
+patterns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from ..protocol.cooperative import Pace, Slices, finish
+from .index import Index
+from .namespace import Target
+from .search_words import STOP_WORDS, words_of
+
+PAGE: Final = 12
+MAX_QUERY: Final = 1_000  # characters of a query that are read
+_SHORTEST: Final = 3  # letters of a word that says what a query is about
+_LONGEST: Final = 40
+_FEW: Final = 2  # words of a query that a good match has all of
+_MOST_OF: Final = 0.6  # of more words
+
+
+@attrs.frozen
+class Match:
+    """A tool that was found; `score` is 0 in an unranked search."""
+
+    target: Target
+    score: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The tool as plain JSON, with its `score`."""
+        return {**self.target.as_dict(), "score": self.score}
+
+
+@attrs.frozen
+class SearchPage:
+    """One page of `total` matches; `next_offset` asks for the next one and is None on the last."""
+
+    matches: tuple[Match, ...]
+    total: int
+    next_offset: int | None = None
+
+    @property
+    def has_more(self) -> bool:
+        return self.next_offset is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The page as plain JSON: `matches`, `total`, `next_offset`."""
+        matches = [match.as_dict() for match in self.matches]
+        return {"matches": matches, "total": self.total, "next_offset": self.next_offset}
+
+
+def search(
+    index: Index, query: str, *, server: str | None = None, limit: int = PAGE, offset: int = 0
+) -> SearchPage:
+    """The tools that match any word of `query`, best first, and by name when equally good; of `server`, if given.
+
+    A blank query finds nothing, but with a `server` it lists all tools of that server. A limit below 1 counts as 1, and
+    a negative offset as 0.
+    """
+    if not query.strip():
+        return _page(index.tools(server) if server is not None else (), limit, offset)
+    query = query[:MAX_QUERY]
+    everything = index.tools()
+    only = None if server is None else [n for n, tool in enumerate(everything) if tool.server == server]
+    start, end = _span(limit, offset)
+    hits, total = index.ranking.rank(query, end, only)
+    matches = tuple(Match(everything[number], score) for number, score in hits[start:])
+    return SearchPage(matches, total, end if end < total else None)
+
+
+def fits_well(index: Index, query: str, *, server: str | None = None) -> bool:
+    """Whether the best match has what the query says: each of one or two words, most of more."""
+    query = query[:MAX_QUERY]
+    everything = index.tools()
+    only = None if server is None else [n for n, tool in enumerate(everything) if tool.server == server]
+    had, asked_for = index.ranking.coverage(query, only)
+    return had >= (asked_for if asked_for <= _FEW else _MOST_OF * asked_for) > 0
+
+
+def search_matching(
+    index: Index,
+    matches: Callable[[str], bool],
+    *,
+    server: str | None = None,
+    limit: int = PAGE,
+    offset: int = 0,
+) -> SearchPage:
+    """The tools whose name or description `matches` accepts, by name, unranked."""
+    return finish(searching_matching(index, matches, server=server, limit=limit, offset=offset))
+
+
+def searching_matching(
+    index: Index,
+    matches: Callable[[str], bool],
+    *,
+    server: str | None = None,
+    limit: int = PAGE,
+    offset: int = 0,
+) -> Slices[SearchPage]:
+    """`search_matching`, in slices."""
+    pace, found = Pace(), list[Target]()
+    for target in index.tools(server):
+        if matches(target.name) or matches(target.description):
+            found.append(target)
+        if pace.due(1 + len(target.description) // 10_000):
+            yield
+    return _page(found, limit, offset)
+
+
+def _page(found: Sequence[Target], limit: int, offset: int) -> SearchPage:
+    start, end = _span(limit, offset)
+    return SearchPage(tuple(map(Match, found[start:end])), len(found), end if end < len(found) else None)
+
+
+def _span(limit: int, offset: int) -> tuple[int, int]:
+    """From where to where a page goes."""
+    start = max(0, offset)
+    return start, start + max(1, limit)
+
+
+def asked_words(query: str) -> list[str]:
+    """The different words of a query that say what it is about, in their order."""
+    words = dict.fromkeys(words_of(query[:MAX_QUERY]))
+    return [word for word in words if _SHORTEST <= len(word) <= _LONGEST and word not in STOP_WORDS]

@@ -1,0 +1,163 @@
+"""What search has made of tools, kept from one run to the next.
+
+Reducing five thousand tools to stems and points takes a quarter of a second, which the first search of a program would
+wait for. So what was made is kept beside the catalogue (`search_file.py`): for each server one record, with the
+stems that its tools have and, for each tool, a digest of everything that search reads of it and what was made of that.
+A tool whose digest is not found is read again. So a record may be old, of other settings, or missing, and no search
+finds anything else for it.
+
+A tool with an override is never kept: its words may be those of the configuration. And nothing is that a session's own
+servers listed: an index with such lists is helped by what is kept, and reports nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Final
+
+import attrs
+import msgspec
+
+from ..protocol.cooperative import Pace, Slices
+from ..protocol.safe_text import whole
+from ..protocol.version import VERSION
+from .entries import ServerEntry
+from .namespace import Target
+from .ranking import Document
+
+_DIGEST: Final = 16  # bytes
+# What is made of the same tool depends on our version, on the tables of Python, and, between two versions of ours, on
+# weights and stems: what a sample is made into shows that these are others.
+_SAMPLE: Final = Document.of(
+    "git-hub_createIssues",
+    "createIssues",
+    "git-hub-mcp",
+    "Creates issues, running queries on the branches. It has been stopped by a matching policy; use the caches.",
+    title="Issue creation",
+    schema={"properties": {"issueId": {"description": "Which one is updated", "enum": ["added"]}}},
+)
+_MADE: Final = repr((_SAMPLE.names, _SAMPLE.stems, _SAMPLE.points, sys.version_info[:2], sys.byteorder))
+FORM: Final = f"1 {VERSION} {blake2b(_MADE.encode(), digest_size=_DIGEST).hexdigest()}"
+_A_PIECE: Final = 30_000  # bytes that are read in one piece of work
+_EACH: Final = 500  # what one tool costs, in such bytes
+_TOLD: Final = 500  # tools that are told of in one piece of work
+
+
+class _Row(msgspec.Struct, array_like=True, gc=False):
+    """A tool in a record: its digest, and its document without the words that all share. Thousands of these are made at
+    once, which the garbage collector need not know of."""
+
+    digest: bytes
+    plain: str
+    shown: str
+    numbers: bytes
+    points: bytes
+
+
+_Tools = tuple[list[str], Mapping[bytes, _Row]]  # the words of a record, and its rows by digest
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(tuple[list[str], list[_Row]])
+
+
+def key_of(entry: ServerEntry) -> str:
+    """Under which key the record of this server is kept: as in the catalogue."""
+    return f"{entry.definition_hash} {whole(entry.server)}"
+
+
+@attrs.frozen(eq=False)
+class SearchForms:
+    """The records that are known, by their keys. `on_news` is told, by key, of all tools of a server when something is
+    to be kept of it. A record that it was told of is known, and empty."""
+
+    records: dict[str, bytes] = attrs.field(factory=dict[str, bytes])
+    on_news: Callable[[Mapping[str, Sequence[Target]]], None] | None = None
+
+    def recalling(self, targets: Iterable[Target], key: Callable[[str], str]) -> Slices[Mapping[str, str]]:
+        """Give each of these tools, in slices, what was made of it before. Returns the servers that have tools of which
+        nothing is kept, with their keys. `key`: of a server."""
+        keys, tools, missing = dict[str, str](), dict[str, _Tools](), dict[str, str]()
+        pace, work = Pace(), 0
+        for target in targets:
+            if target.override is not None:
+                continue
+            server = target.server
+            if server not in keys:
+                keys[server] = key(server)
+            record = self.records.get(keys[server])
+            work += _EACH
+            if record is None:  # what was read may have been by an index that reports nothing
+                missing[server] = keys[server]
+            elif not target.is_read:
+                if server not in tools:
+                    tools[server] = _tools_in(record)
+                    work += len(record)
+                words, rows = tools[server]
+                said = _said(target)
+                if said is not None:
+                    work += len(said)
+                    row = rows.get(_digest(said))
+                    if row is None:
+                        missing[server] = keys[server]
+                    else:
+                        target.remember(Document(row.plain, row.shown, words, row.points, row.numbers))
+            if work >= _A_PIECE:
+                if pace.due(work // _A_PIECE):
+                    yield
+                work = 0
+        return missing
+
+    def reporting(self, targets: Sequence[Target], missing: Mapping[str, str]) -> Slices[None]:
+        """Tell, in slices, of all tools of the servers that are `missing` some."""
+        if self.on_news is None or not missing:
+            return
+        news, pace = {key: list[Target]() for key in missing.values()}, Pace()
+        for number, target in enumerate(targets):
+            if target.server in missing and target.override is None:
+                news[missing[target.server]].append(target)
+            if number % _TOLD == 0 and pace.due():
+                yield
+        for key in news:
+            self.records.setdefault(key, b"")
+        self.on_news(news)
+
+
+def record_of(targets: Iterable[Target]) -> bytes:
+    """A server's record."""
+    words: dict[str, int] = {}
+    rows = list[_Row]()
+    for target in targets:
+        said, document = _said(target), target.document
+        if said is not None:
+            numbers = array("I", [words.setdefault(stem, len(words)) for stem in document.stems])
+            plain, shown = document.names
+            rows.append(_Row(_digest(said), plain, shown, numbers.tobytes(), document.points))
+    return _encoder.encode((list(words), rows))
+
+
+def _said(target: Target) -> bytes | None:
+    """All that search may read of a tool without an override. None if it cannot be kept: half a character, or what is
+    no JSON, which only a server in our own process can say."""
+    try:
+        return _encoder.encode((target.name, target.server, target.kind, target.record))
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _digest(said: bytes) -> bytes:
+    return blake2b(said, digest_size=_DIGEST).digest()
+
+
+def _tools_in(record: bytes) -> _Tools:
+    """What a record has; nothing if it cannot be understood."""
+    try:
+        words, rows = _decoder.decode(record) if record else ([], [])
+        numbers = array("I", b"".join(row.numbers for row in rows))
+    except (msgspec.MsgspecError, ValueError):
+        return [], {}
+    is_whole = all(len(row.numbers) == numbers.itemsize * len(row.points) for row in rows)
+    if not is_whole or max(numbers, default=-1) >= len(words):
+        return [], {}
+    return words, {row.digest: row for row in rows}

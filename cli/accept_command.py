@@ -1,0 +1,164 @@
+"""`greenroom accept`: show how tools have changed, and take them as they are now.
+
+The definitions are those that the running gateway shows its clients, or, without one, those that are known for the
+variables and the folder of this command. They are shown from the catalogue, each value as JSON in ASCII, so that
+nothing in them can hide on a terminal. Only what was shown is accepted: a tool whose present definition the catalogue
+does not have, or that changes again in between, stays as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..catalogue.fingerprints import PinKey, agree, changes, flapping_in_words, prints_of
+from ..catalogue.namespace import Target
+from ..gateway.doors.control_client import GatewayError
+from ..protocol.errors import UsageError
+from ..safety.pins_file import ServerPins
+from .common import check_usable, commands_typed, common_options, load, running_gateway, say, show
+from .completion import complete_servers
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from ..gateway.offline import OfflineCatalogue
+    from . import json_shapes as shapes
+
+
+_SHOWN = ("title", "description", "inputSchema", "outputSchema", "annotations")
+
+
+@click.command("accept")
+@click.argument("server", required=False, shell_complete=complete_servers)
+@click.argument("tool", required=False)
+@click.option("--show", "only_look", is_flag=True, help="Show what has changed, and accept nothing.")
+@common_options
+def accept_command(
+    server: str | None,
+    tool: str | None,
+    only_look: bool,
+    config_path: Path | None,
+    pid: int | None,
+    as_json: bool,
+) -> int:
+    """Accept tools whose definitions have changed.
+
+    A tool that is not as it was first shown is quarantined: it cannot be called. This shows how TOOL of SERVER is now,
+    or all changed tools of SERVER, and accepts that. Without SERVER it shows all of them and accepts nothing.
+    """
+    from ..catalogue.store import default_cache_path, pin_keys
+    from ..gateway.offline import open_catalogue
+    from ..safety.pins_file import pins_file
+
+    config = load(config_path)
+    if server is not None:
+        check_usable(config, server)
+    known = {**pin_keys(config), **_keys_of_gateway(config, pid)}
+    keys = {name: key for name, key in known.items() if server in (None, name)}
+    file, catalogue = pins_file(default_cache_path()), open_catalogue(config, known)
+    pins, warning = file.load(keys)
+    if warning is not None:
+        raise UsageError(warning)
+    found = {name: one for name, one in pins.items() if one.changed}
+    chosen = None if tool is None or server is None else _own_name(catalogue, server, tool, found)
+    lines = [line for name in found for line in _lines(catalogue, name, found[name], chosen)]
+    details: shapes.Accept = {
+        "changed": [each for name in found for each in _details(name, found[name], chosen)],
+        "accepted": [],
+    }
+    if server is None or only_look or not found:
+        then = (
+            ["", *(f"To accept: {commands_typed().about('accept', name)}" for name in found)] if found else []
+        )
+        show("\n".join([*lines, *then]) or _nothing(server), details, as_json)
+        return 0
+    shown = _shown(catalogue, server, found[server])
+    taken: list[str] = []
+
+    def accept(_: str, now: ServerPins | None) -> ServerPins | None:
+        if now is not None:
+            taken.extend(now.accept(None if chosen is None else [chosen], shown))
+        return now
+
+    _, warning = file.change(keys, accept) if shown else ({}, None)
+    if warning is not None:
+        raise UsageError(warning)
+    details["accepted"] = taken
+    left = [tool for tool in found[server].changed if tool not in taken and chosen in (None, tool)]
+    told = [f"Accepted: {', '.join(taken)}. A running gateway notices it."] if taken else []
+    if left:
+        told.append(f"Not accepted, because what it is now was not shown: {', '.join(left)}.")
+    show("\n".join([*lines, "", *told]), details, as_json)
+    return int(bool(left))
+
+
+def _keys_of_gateway(config: Config, pid: int | None) -> dict[str, PinKey]:
+    """Under which keys a running gateway has its servers. Its variables may have other values than those here, and what
+    is accepted is what its clients are shown. Nothing: none runs, or it cannot be asked."""
+    try:
+        gateway = running_gateway(config, pid)
+        said: Mapping[str, list[str]] = {} if gateway is None else gateway.ask("keys", quickly=True)
+    except GatewayError as error:
+        say(error.message)
+        return {}
+    return {name: PinKey(*of) for name, of in said.items() if name in config.servers}
+
+
+def _nothing(server: str | None) -> str:
+    where = "" if server is None else f" of {server}"
+    return f"There is nothing to accept: no tool{where} has changed since it was first shown."
+
+
+def _own_name(catalogue: OfflineCatalogue, server: str, tool: str, found: Mapping[str, ServerPins]) -> str:
+    """What the server itself calls `tool`. Raises `UsageError`."""
+    if server in found and tool in found[server].changed:
+        return tool
+    target = catalogue.index.resolve(tool, server)
+    if isinstance(target, Target):
+        return target.original
+    names = ", ".join(found[server].changed) if server in found else "none"
+    raise UsageError(
+        f'Server "{server}" has no tool "{tool}" that is known. Changed tools: {names}.', server=server
+    )
+
+
+def _shown(catalogue: OfflineCatalogue, server: str, pins: ServerPins) -> dict[str, str]:
+    """Those of the changed definitions that the catalogue has, and that can be shown."""
+    prints = prints_of(catalogue.entry(server), pins.changed)
+    return {tool: print_ for tool, print_ in prints.items() if agree(pins.changed[tool], print_)}
+
+
+def _lines(catalogue: OfflineCatalogue, server: str, pins: ServerPins, chosen: str | None) -> Iterator[str]:
+    entry = catalogue.entry(server)
+    records = {record.get("name"): record for record in reversed((entry.tools if entry else None) or ())}
+    shown = _shown(catalogue, server, pins)
+    for tool, print_ in pins.changed.items():
+        if chosen not in (None, tool):
+            continue
+        parts = ", ".join(changes(pins.tools.get(tool, ""), print_)) or "its definition"
+        if tool in shown:
+            yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}. It is now:"
+            yield from (
+                f"  {key}: {json.dumps(records[tool][key])}" for key in _SHOWN if records[tool].get(key)
+            )
+        else:
+            yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}."
+            what = (
+                "not in the catalogue any more"
+                if entry is None or tool in records
+                else "not listed at present"
+            )
+            yield f"  {what}; to read it again: {commands_typed().about('refresh', server)}"
+        if tool in pins.flapping:
+            yield f"  {flapping_in_words(server, [tool])}"
+
+
+def _details(server: str, pins: ServerPins, chosen: str | None) -> Iterator[shapes.Accepted]:
+    for tool, print_ in pins.changed.items():
+        if chosen in (None, tool):
+            parts = changes(pins.tools.get(tool, ""), print_)
+            yield {"server": server, "tool": tool, "parts": list(parts)}

@@ -1,0 +1,103 @@
+"""`greenroom attach` and `greenroom stop`: the client's way to the background room, and its end.
+
+Both only wait on descriptors, so they need no event loop.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..gateway.doors.attach_client import attach, dial
+from ..gateway.doors.attach_protocol import Hello, Words, send_hello
+from ..protocol.errors import GreenroomError
+from ..protocol.version import VERSION
+from .common import check_profile, config_option, read_config, room_of, say, show_json
+from .completion import complete_profiles
+from .serve_command import check_start, session_names, starting
+
+if TYPE_CHECKING:
+    from . import json_shapes as shapes
+
+
+_STOPS_WITHIN = 60.0  # seconds; more than the configured times of a drain usually add up to
+
+
+class StillRunning(GreenroomError):
+    """The background room was asked to stop and has not ended in time."""
+
+    code = "still_running"
+
+
+@click.command("attach")
+@click.option(
+    "--expose",
+    type=click.Choice(["proxy", "direct", "meta"]),
+    help="What this client sees: see `greenroom serve --help`.  [default: proxy]",
+)
+@click.option(
+    "--profile",
+    metavar="P",
+    help="Show this client only what the profile has.",
+    shell_complete=complete_profiles,
+)
+@config_option
+def attach_command(expose: str | None, profile: str | None, config_path: Path | None) -> None:
+    """Serve a client from the one background room of this configuration.
+
+    The room is started if it does not run. All clients that attach share it, and with it the servers.
+    """
+    check_start("attach")
+    config = read_config(config_path, always=True)  # stderr is its client's log
+    check_profile(config, profile)
+    hello = Hello(
+        version=VERSION,
+        expose=expose,
+        profile=profile,
+        pid=os.getpid(),
+        room=os.environ.get("GREENROOM_ROOM"),
+        variables={name: os.environ[name] for name in session_names(config) if name in os.environ},
+    )
+    attach(starting(config, config_path), hello, say)
+
+
+@click.command("stop")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@config_option
+def stop_command(config_path: Path | None, as_json: bool) -> int:
+    """End the background room of this configuration.
+
+    The calls in flight may finish. Returns when the room has ended.
+    """
+    config = read_config(config_path)
+    line = dial(room_of(config, config_path))
+    if line is None:
+        say("no background room runs for this configuration.")
+        if as_json:
+            _show(None)
+        return 0
+    with line:
+        line.settimeout(_STOPS_WITHIN)
+        words = Words(line)
+        try:
+            send_hello(line, Hello(version=VERSION, stop=True), [])
+            answer = words.next() or {}
+            while words.next() is not None:
+                pass
+        except TimeoutError:
+            raise StillRunning(
+                f"The background room still runs after {_STOPS_WITHIN:g} s. Look at its log, or end its process."
+            ) from None
+    pid = f" (pid {answer['pid']})" if "pid" in answer else ""
+    say(f"the background room{pid} has ended.")
+    if as_json:
+        _show(answer.get("pid"))
+    return 0
+
+
+def _show(ended: int | None) -> None:
+    said: shapes.Stopped = {"ended": ended}
+    show_json(said)

@@ -1,0 +1,350 @@
+"""What the commands share: the configuration, the source of the answers, and printing them.
+
+A `Source` is a running gateway of the same configuration, or else the cache. Both give answers of the same
+form, so a command need not know which it is. A line on stderr tells it to the person.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import attrs
+import click
+
+from ..gateway.doors import control_client as control
+from ..gateway.doors.control_protocol import identity
+from ..gateway.next_steps import Commands
+from ..gateway.process_tuning import collect_again
+from ..gateway.result_meta import details_of
+from ..protocol.cooperative import finish
+from ..protocol.errors import UsageError
+from ..protocol.safe_text import one_line, printable, seen_in_json
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from ..gateway.doors.background import RoomPlace
+    from ..gateway.exposures.query_modes import CatalogueReader
+    from ..gateway.offline import OfflineCatalogue
+
+
+_TOLD: Final = (
+    10  # warnings that one command says; a client's own file may have dozens of keys without effect
+)
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+@attrs.define
+class Typed:
+    """What the next command has to be given again. The root of the command line has it, so that it is known to the
+    end, when an error is reported."""
+
+    config: str | None = None
+    pid: int | None = None
+
+
+def commands_typed() -> Commands:
+    """Our commands, with the options of this one."""
+    context = click.get_current_context(silent=True)
+    return commands_of(None if context is None else context.find_root().obj)
+
+
+def commands_of(typed: object) -> Commands:
+    return Commands(typed.config, typed.pid) if isinstance(typed, Typed) else Commands()
+
+
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    typed = context.find_root().obj
+    if isinstance(typed, Typed) and value is not None:
+        if option.name == "pid":
+            typed.pid = value
+        else:
+            typed.config = os.fspath(value)
+    return value
+
+
+def config_option(command: F) -> F:
+    """`--config FILE`."""
+    return click.option(
+        "--config",
+        "config_path",
+        type=click.Path(path_type=Path),
+        callback=_remember,
+        is_eager=True,
+        help="Read only this configuration file.",
+    )(command)
+
+
+def common_options(command: F) -> F:
+    """`--config`, `--pid` and `--json`."""
+    command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    command = click.option(
+        "--pid", type=int, callback=_remember, help="Ask the gateway that runs as this process."
+    )(command)
+    return config_option(command)
+
+
+def read_config(path: Path | None, *, always: bool = False, most: int | None = _TOLD) -> Config:
+    """The configuration. Its warnings go to stderr, `most` of them, and each once a day, or `always`. Raises
+    `ConfigError` when a named file cannot be used."""
+    config = load(path)
+    told = [str(problem) for problem in config.problems]
+    if not always and told:
+        from .warned_once import not_told_lately
+
+        # That a file is not obeyed is said by each command: what it answers is about the other files alone.
+        left = [str(problem) for problem in config.problems if problem.where in config.untrusted]
+        told = [*left, *not_told_lately([text for text in told if text not in left], identity(config.files))]
+        _say_some(told, most, is_new=len(told) > len(left))
+    else:
+        _say_some(told, most, is_new=False)
+    return config
+
+
+def _say_some(warnings: Sequence[str], most: int | None, *, is_new: bool) -> None:
+    for text in warnings[:most]:
+        say(text)
+    more = 0 if most is None else max(0, len(warnings) - most)
+    if more:
+        say(f"and {more} more about the configuration. To see all of them: greenroom doctor")
+    elif is_new:
+        say("warnings about the configuration are said once a day. To see all of them: greenroom doctor")
+
+
+def load(path: Path | None) -> Config:
+    """The configuration, silently. Raises `ConfigError` when a named file cannot be used."""
+    from ..config.files import load_config, working_directory
+
+    return load_config(
+        path, cwd=working_directory(path), home=Path.home(), environ=os.environ, platform=sys.platform
+    )
+
+
+def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Name the files of the project that `config` is made of, because they came with the repository and start
+    programs. Nothing is said if one file was asked for, or if they are the `known` ones. Returns them."""
+    from ..config.files import project_files, working_directory
+
+    if path is not None:
+        return ()
+    of_project = project_files(config, cwd=working_directory(None), home=Path.home(), environ=os.environ)
+    found = tuple(file for file in of_project if file not in config.untrusted)
+    if found and found != known:
+        say(
+            f"this project also decides which programs are started: {', '.join(found)}. Use --config to name one file."
+        )
+    return found
+
+
+def room_of(config: Config, path: Path | None) -> RoomPlace:
+    """The place of the background room of `config`, which was read from `path` or found."""
+    from ..config.files import load_config, project_files, working_directory
+    from ..gateway.doors.background import room_place
+
+    cwd, home = working_directory(path), Path.home()
+    of_project = bool(project_files(config, cwd=cwd, home=home, environ=os.environ))
+    place = room_place(config, path, cwd, of_project=of_project)
+    if path is not None or place.folder == cwd:
+        return place
+    elsewhere = load_config(cwd=place.folder, home=home, environ=os.environ, platform=sys.platform)
+    if elsewhere.servers == config.servers:
+        return place
+    return room_place(config, path, cwd, of_project=False, apart=True)
+
+
+def check_profile(config: Config, profile: str | None) -> None:
+    """Raises `UsageError` for a profile that the configuration does not have."""
+    if profile is not None and profile not in config.profiles:
+        from ..protocol.near_names import meant
+
+        known = ", ".join(config.profiles) or "none"
+        text = f'There is no profile "{profile}" in this configuration. There are: {known}.'
+        raise UsageError(f"{text}{meant(profile, config.profiles)}")
+
+
+def no_such_server(config: Config, server: str) -> UsageError:
+    """The error for the name of a server that the configuration does not have."""
+    from ..gateway import near
+
+    return near.no_such_server(server, (*config.servers, *config.broken))
+
+
+def check_usable(config: Config, server: str) -> None:
+    """Raises `UsageError` for a server that the configuration does not have, or whose entry cannot be used."""
+    if (problem := config.broken.get(server)) is not None:
+        raise UsageError(f'Server "{server}" cannot be used: {problem}', server=server)
+    if server not in config.servers:
+        raise no_such_server(config, server)
+
+
+def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
+    """The gateway to ask, if one runs. The connection is closed when the command ends. Raises `UsageError`
+    when no gateway has that `pid`."""
+    gateway = control.find_gateway(identity(config.files), pid)
+    return None if gateway is None else click.get_current_context().with_resource(gateway)
+
+
+def run_to_end(main: Callable[[], Awaitable[T]]) -> T:
+    """Run `main` on trio. Ctrl-C is raised only in `main`, where it waits. Raised at an arbitrary place, it
+    would end a task of the room."""
+    import anyio
+
+    collect_again()
+    return anyio.run(
+        main, backend="trio", backend_options={"restrict_keyboard_interrupt_to_checkpoints": True}
+    )
+
+
+class Source(Protocol):
+    """The source of answers. `origin` says which one it is, for `--json`."""
+
+    origin: Mapping[str, Any]
+
+    def status(self) -> dict[str, Any]: ...
+
+    def explain(self, server: str, commands: Commands) -> dict[str, Any]:
+        """What `explained` says of it."""
+        ...
+
+    def tools(self, server: str | None) -> dict[str, Any]: ...
+
+    def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of a request of the `mcp` tool that only looks."""
+        ...
+
+
+class FromGateway:
+    def __init__(self, gateway: control.Gateway) -> None:
+        self._gateway = gateway
+        self.origin: Mapping[str, Any] = {"source": "gateway", "pid": gateway.pid}
+
+    def status(self) -> dict[str, Any]:
+        return self._gateway.ask("status", quickly=True)
+
+    def explain(self, server: str, commands: Commands) -> dict[str, Any]:
+        return self._gateway.ask("explain", quickly=True, server=server, **attrs.asdict(commands))
+
+    def tools(self, server: str | None) -> dict[str, Any]:
+        return self._gateway.ask("tools", quickly=True, server=server)
+
+    def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return self._gateway.ask("mcp", quickly=True, arguments=dict(arguments))
+
+
+class FromCache:
+    def __init__(
+        self, catalogue: OfflineCatalogue, reader: CatalogueReader, origin: Mapping[str, Any]
+    ) -> None:
+        self._catalogue = catalogue
+        self._reader = reader
+        self.origin = origin
+
+    def status(self) -> dict[str, Any]:
+        from ..gateway.views import status_view
+
+        return finish(status_view(self._reader, self._catalogue))
+
+    def explain(self, server: str, commands: Commands) -> dict[str, Any]:
+        from ..gateway.explain import explained
+
+        return explained(self.status(), self._catalogue.config, server, commands, runs=False)
+
+    def tools(self, server: str | None) -> dict[str, Any]:
+        from ..gateway.views import tools_view
+
+        return finish(tools_view(self._reader, self._catalogue, server))
+
+    def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        from ..gateway.exposures.tool_definition import parse_request
+
+        return self._reader.answer(parse_request(arguments)).as_result()
+
+
+def open_source(path: Path | None, pid: int | None, config: Config | None = None) -> Source:
+    """The running gateway of this configuration, or else the cache; then a line on stderr says so. `config`: if it has
+    been read already."""
+    config = config or read_config(path)
+    gateway = running_gateway(config, pid)
+    if gateway is not None:
+        return FromGateway(gateway)
+    from ..gateway.exposures.query_modes import CatalogueReader
+    from ..gateway.exposures.tool_definition import FOR_PEOPLE
+    from ..gateway.offline import open_catalogue
+
+    say("no gateway runs for this configuration; this is what the cache knows.")
+    elsewhere = say_elsewhere(config)
+    catalogue = open_catalogue(config)
+    if catalogue.warning is not None:
+        say(catalogue.warning)
+    origin = {"source": "cache", **elsewhere}
+    return FromCache(catalogue, CatalogueReader(catalogue, hints=FOR_PEOPLE), origin)
+
+
+def say_elsewhere(config: Config) -> dict[str, Any]:
+    """Name the gateways that run for other configurations, and how to see one of them. Returns them, for `--json`."""
+    command = click.get_current_context().info_name
+    if command not in ("tools", "top"):
+        command = "status"  # others need more words
+    found = control.find_elsewhere(identity(config.files))
+    for one in found:
+        say(elsewhere_in_words(one, command))
+    return {"elsewhere": [attrs.asdict(one) for one in found]} if found else {}
+
+
+def elsewhere_in_words(gateway: control.Elsewhere, command: str) -> str:
+    where = f" in {one_line(gateway.folder)}" if gateway.folder else ""
+    return f"a gateway of another configuration runs{where}: greenroom {command} --pid {gateway.pid}"
+
+
+def show(text: str, details: Mapping[str, Any], as_json: bool, *, ours: bool = True) -> None:
+    """The answer, on stdout. `ours`: the commands that it names, as text or in its JSON, are next steps."""
+    commands = commands_typed() if ours else Commands()
+    if as_json:
+        show_json(commands.filled_in(details))
+    else:
+        click.echo(printable(commands.filled(text)))
+
+
+def show_json(value: Any) -> None:
+    """Print `value` as JSON on stdout, in characters that stdout can encode."""
+    encoding = sys.stdout.encoding or "" if sys.stdout is not None else ""
+    text = json.dumps(value, indent=2, ensure_ascii=encoding.lower() not in ("utf-8", "utf8"))
+    click.echo(seen_in_json(text))
+
+
+def show_result(result: Mapping[str, Any], origin: Mapping[str, Any], as_json: bool) -> bool:
+    """The result of the `mcp` tool, on stdout. True when it is not an error of any kind."""
+    details = {**details_of(result), **origin}
+    if details.get("mode") == "call":  # in other modes the details say everything that the text says
+        details["content"] = result["content"]
+    failed = "error" in details
+    if failed and details["error"] != "tool_error":  # its words are in the content alone
+        details.setdefault("message", text_of(result))
+    is_theirs = details.get("mode") == "call" and details.get("error") in (None, "tool_error")
+    if failed and not as_json:
+        say(text_of(result), ours=not is_theirs)
+    else:
+        show(text_of(result), details, as_json, ours=not is_theirs)
+    return not failed
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """The content as text. Anything else is named, with its size."""
+    return "\n".join(_block_text(block) for block in result["content"])
+
+
+def say(text: str, *, ours: bool = True) -> None:
+    """Print a message about the answer on stderr. `ours`: as for `show`."""
+    click.echo(f"greenroom: {printable(commands_typed().filled(text) if ours else text)}", err=True)
+
+
+def _block_text(block: Mapping[str, Any]) -> str:
+    if block.get("type") == "text":
+        return str(block.get("text", ""))
+    size = len(str(block.get("data", "")))
+    return f"[{block.get('type')}: {block.get('mimeType', 'unknown type')}, {size} characters of base64]"

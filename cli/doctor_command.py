@@ -1,0 +1,163 @@
+"""`greenroom explain`: why one server is as it is. It starts nothing.
+
+`_why` puts into words what the status, its entry and the settings say: in the running gateway, if there is one.
+`_checks` finds what is wrong around it. Its entry is shown with the place of each key, because what surprises is often
+in another file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..protocol.errors import UsageError
+from ..protocol.safe_text import counted, one_line
+from .common import (
+    commands_typed,
+    common_options,
+    config_option,
+    load,
+    no_such_server,
+    open_source,
+    run_to_end,
+    say,
+)
+from .completion import complete_servers
+from .tables import show_lines
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from .checks import Finding, Setup
+
+
+# ---- `greenroom doctor`: what is wrong with the set-up, and what mends it -------------------------------------------
+
+_NAMED = 5
+MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
+
+
+@click.command("doctor")
+@click.option("--start", "starts", is_flag=True, help="Start every server once, and say what goes wrong.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@config_option
+def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int:
+    """Say what is wrong with the set-up, and what mends it.
+
+    Nothing is started unless you say --start, and nothing is changed. What a running gateway, or else the cache, knows
+    of its servers' starts and failures is used. The exit code is 1 when there is an error.
+    """
+    from .checks import Setup, Severity, examine
+
+    config = load(config_path)
+    setup = Setup(config, config_path, os.environ, commands_typed())
+    found = examine(setup)
+    if starts:
+        from .checks import FAILED, try_servers
+
+        found = [one for one in found if one.check != FAILED]  # whether it still fails is seen now
+        known = {one.about for one in found if one.severity is Severity.ERROR}
+        found += run_to_end(lambda: try_servers(setup, known, say))
+    counts = {each.value: sum(one.severity is each for one in found) for each in Severity}
+    rows = [one.as_dict() for one in found]
+    files = list(config.files)
+    unseen = [] if starts else _not_seen(setup)
+    show_lines(
+        _lines(found, files, len(config.servers), unseen),
+        {"findings": rows, "files": files, "notSeenStarting": unseen, **counts},
+        as_json,
+    )
+    return int(counts["error"] > 0)
+
+
+def _not_seen(setup: Setup) -> list[str]:
+    """The servers of which nobody knows how they start."""
+    return [server.name for server in setup.in_service() if server.name not in setup.seen_starting]
+
+
+def _lines(
+    found: Sequence[Finding], files: Sequence[str], servers: int, unseen: Sequence[str]
+) -> Iterator[str]:
+    for one in found:
+        yield f"{MARKS[one.severity.value]} {one.about}: {one.what}"
+        yield f"    → {one.mend}"
+    if not found:
+        yield "✓ Nothing is wrong that can be seen without starting a server."
+    if unseen:
+        names = ", ".join(unseen[:_NAMED]) + (", …" if len(unseen) > _NAMED else "")
+        yield f"· How these start is not known here, and --start would look: {names}"
+    yield f"{counted(servers, 'server')}, from {', '.join(files) or 'no file'}"
+
+
+@click.command("explain")
+@click.argument("server", shell_complete=complete_servers)
+@common_options
+def explain_command(server: str, config_path: Path | None, pid: int | None, as_json: bool) -> None:
+    """Say why SERVER is as it is, and what happens next.
+
+    What it does, what it waits for, how it last failed and when it is tried again; then what `greenroom doctor` finds
+    about it, and its entry with the file of each key. What somebody has to do comes as a command.
+    """
+    from ..config.masking import redacted
+
+    config = load(config_path)
+    if server not in config.servers and server not in config.broken:
+        raise no_such_server(config, server)
+    source = open_source(config_path, pid, config)
+    typed = commands_typed()
+    found = source.explain(server, typed)
+    if "status" not in found:
+        text = f'The running gateway does not know the server "{server}" yet. Try again in a moment.'
+        step = f"If it still does not: {typed.about('doctor')}"
+        raise UsageError(f"{text} {step}", server=server)
+    if server in config.broken and found["status"]["status"] not in ("broken", "untrusted"):
+        what = f"As read here its entry cannot be used: {config.broken[server]}. The gateway has read it otherwise."
+        found["reasons"].insert(0, {"what": what, "step": None})
+    findings: list[Finding] = []
+    if server in config.servers:
+        findings = _findings(config, config_path, server, found["status"])
+    said = redacted(config)
+    entry, places = said["mcpServers"].get(server, {}), said["sources"]["mcpServers"].get(server, {})
+    details: dict[str, Any] = {
+        "server": server,
+        **found,
+        "findings": [one.as_dict() for one in findings],
+        "entry": entry,
+        "sources": places,
+        **source.origin,
+    }
+    show_lines(_explained(server, found["reasons"], findings, entry, places), details, as_json)
+
+
+def _findings(config: Config, path: Path | None, server: str, row: Mapping[str, Any]) -> list[Finding]:
+    from .checks import Setup, examine_one
+
+    return examine_one(Setup(config, path, os.environ, commands_typed()), server, row)
+
+
+def _explained(
+    server: str,
+    reasons: Sequence[Mapping[str, Any]],
+    findings: Sequence[Finding],
+    entry: Mapping[str, Any],
+    places: Mapping[str, str],
+) -> Iterator[str]:
+    yield server
+    for reason in reasons:
+        yield f"  {one_line(reason['what'])}"
+        if reason["step"] is not None:
+            yield f"    → {one_line(reason['step'])}"
+    for one in findings:
+        place = "" if one.about == server else f"{one.about}: "
+        yield f"{MARKS[one.severity.value]} {one_line(place + one.what)}"
+        yield f"    → {one.mend}"
+    if entry:
+        yield f"its entry, from {', '.join(dict.fromkeys(places.values())) or 'the program'}:"
+    shared = len(set(places.values())) < 2
+    for key, value in entry.items():
+        where = "" if shared or key not in places else f" ({places[key]})"
+        yield f"  {one_line(f'{key}: {json.dumps(value, ensure_ascii=False)}{where}')}"

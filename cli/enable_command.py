@@ -1,0 +1,145 @@
+"""Takes a server out of service or brings it back, in the file that defines it.
+
+The strongest of our files that defines the server is edited, with everything else in it left as it is. A server that
+only another program's file defines (`imports`) gets an entry in our own file that says nothing but `disabled`: files of
+other programs are not ours to switch. `disabled: true`, and its removal, need no new `greenroom trust`. `disabled:
+false` does, because a project could write it to bring back what its reader has switched off. So it goes to the user's
+own file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from ..config.keys import SECTIONS
+from ..config.model import Config
+from ..config.reading import is_object
+from ..gateway.near import no_such_server
+from . import file_edits
+from .client_files import decoded, meaning, with_member, without_member
+from .common import commands_typed, config_option, load, say, show
+from .completion import complete_servers
+
+if TYPE_CHECKING:
+    from . import json_shapes as shapes
+
+
+# ---- `greenroom enable S` and `greenroom disable S` -----------------------------------------------------------------
+
+
+def _command(name: str, text: str, *, disabled: bool) -> click.Command:
+    def run(server: str, as_json: bool, config_path: Path | None) -> None:
+        _switch(server, as_json, config_path, disabled=disabled)
+
+    command: Callable[..., None] = config_option(run)
+    command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    command = click.argument("server", shell_complete=complete_servers)(command)
+    return click.command(name, help=text)(command)
+
+
+enable_command = _command(
+    "enable",
+    "Bring SERVER back into service.\n\nThe file that defines it is edited. A running gateway sees it by itself.",
+    disabled=False,
+)
+disable_command = _command(
+    "disable",
+    "Take SERVER out of service.\n\nThe file that defines it is edited. A running gateway sees it by itself.",
+    disabled=True,
+)
+
+
+def _switch(server: str, as_json: bool, path: Path | None, *, disabled: bool) -> None:
+    from ..config.files import find_files, own_file, working_directory
+
+    home, cwd = Path.home(), working_directory(path)
+    files = [cwd / path.expanduser()] if path else find_files(cwd=cwd, home=home, environ=os.environ)
+    fallback = files[0] if path is not None else own_file(home, os.environ)
+    changed = switch(server, disabled=disabled, files=files, fallback=fallback, load=lambda: load(path))
+    state = "disabled" if disabled else "enabled"
+    names = [str(file) for file in changed]
+    details: shapes.Switched = {"server": server, "disabled": disabled, "files": names}
+    told = f"{server} is {state}: {', '.join(names)}" if names else f"{server} is {state} already."
+    show(told, details, as_json)
+    if not disabled and server in load(path).broken:
+        say(f"{server} cannot be used yet. To see why: {commands_typed().about('explain', server)}")
+
+
+@attrs.frozen
+class _Definition:
+    file: Path
+    section: str
+    entry: dict[str, Any]
+
+
+def switch(
+    name: str, *, disabled: bool, files: Sequence[Path], fallback: Path, load: Callable[[], Config]
+) -> list[Path]:
+    """Make the server `name` disabled or not. `files`: ours, strongest first; `fallback`: where an entry for an
+    imported server goes. `load` reads the configuration anew. Returns the files that were changed.
+
+    Raises `UsageError` for an unknown server, `CannotEdit`, `ConfigError`, `FileChanged` or `OSError`.
+    """
+    config = load()
+    known = (*config.servers, *config.broken)
+    if name not in known:
+        raise no_such_server(name, known)
+    if _is_disabled(config, name) is disabled:
+        return []
+    found = list(_definitions(name, files))
+    if disabled:
+        place = found[0] if found else _Definition(fallback, SECTIONS[0], {})
+        _put(place, name, True)
+        return [place.file]
+    changed = [each.file for each in found if _enable(each, name)]
+    if _is_disabled(load(), name):  # another program's file says so, too
+        own = (each for each in _definitions(name, files) if each.file == fallback)
+        place = next(own, _Definition(fallback, SECTIONS[0], {}))
+        _put(place, name, False)
+        changed.append(place.file)
+    return list(dict.fromkeys(changed))
+
+
+def _is_disabled(config: Config, name: str) -> bool | None:
+    """None: it is broken, and nobody knows."""
+    definition = config.servers.get(name)
+    return None if definition is None else definition.disabled
+
+
+def _definitions(name: str, files: Sequence[Path]) -> Iterator[_Definition]:
+    for file in files:
+        said = meaning(file, decoded(file, file_edits.read(file)))
+        for section in SECTIONS:
+            servers: Any = said.get(section)
+            entry: Any = servers.get(name) if is_object(servers) else None
+            if is_object(entry):
+                yield _Definition(file, section, {**entry})
+                break
+
+
+def _put(place: _Definition, name: str, value: bool) -> None:
+    before = file_edits.read(place.file)
+    text = decoded(place.file, before)
+    new = with_member(place.file, text, (place.section, name, "disabled"), value)
+    file_edits.replace(place.file, before, new.encode("utf-8"))
+
+
+def _enable(place: _Definition, name: str) -> bool:
+    """Take `disabled: true` and `enabled: false` out of the entry. An entry that says nothing else goes, too."""
+    before = file_edits.read(place.file)
+    old = text = decoded(place.file, before)
+    path = (place.section, name)
+    rest = {key: value for key, value in place.entry.items() if key not in ("disabled", "enabled")}
+    if place.entry.get("disabled") is True:
+        text = without_member(place.file, text, path if not rest else (*path, "disabled"))
+    if place.entry.get("enabled") is False and rest:
+        text = without_member(place.file, text, (*path, "enabled"))
+    if text != old:
+        file_edits.replace(place.file, before, text.encode("utf-8"))
+    return text != old

@@ -1,0 +1,273 @@
+"""`greenroom init`: writes our entry into the configuration of MCP clients, and takes it out again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+
+from ..config.files import own_file
+from ..config.importers import Surroundings
+from ..protocol.errors import ConfigError, GreenroomError, UsageError
+from ..protocol.near_names import meant
+from . import file_edits
+from .client_files import (
+    CLIENTS,
+    OURS,
+    Client,
+    decoded,
+    diff,
+    is_written,
+    meaning,
+    movable,
+    our_command,
+    surroundings,
+    with_member,
+    without_member,
+)
+from .common import commands_typed, config_option, load, say, show_json
+from .completion import complete_clients
+
+_OURS: Final = "greenroom"
+
+
+@attrs.frozen
+class _Wish:
+    """What the person asked for."""
+
+    name: str
+    args: tuple[str, ...]
+    move: bool
+    dry_run: bool
+    force: bool
+    undo: bool
+    options: tuple[str, ...]  # as they were given, for doing it after a dry run
+
+
+@click.command("init")
+@click.argument("clients", nargs=-1, metavar="[CLIENT]...", shell_complete=complete_clients)
+@click.option("--all", "every", is_flag=True, help="All clients that are found on this machine.")
+@click.option(
+    "--list", "listing", is_flag=True, help="Show the known clients and their files; write nothing."
+)
+@click.option("--attach", "attaches", is_flag=True, help="Let the client join the one background room.")
+@click.option(
+    "--move", is_flag=True, help="Move the servers that stand there into your own file of Greenroom."
+)
+@click.option("--name", default=_OURS, show_default=True, help="The name of our entry.")
+@config_option
+@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
+@click.option("--undo", is_flag=True, help="Put back the client's file as it was before.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Write for a client that is not found here; with --undo: even if the file has changed since.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def init_command(
+    clients: tuple[str, ...],
+    every: bool,
+    listing: bool,
+    attaches: bool,
+    move: bool,
+    name: str,
+    config_path: Path | None,
+    dry_run: bool,
+    undo: bool,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Write Greenroom into the configuration of CLIENT, and nothing else in it.
+
+    Without CLIENT, the known clients and their files are shown. The difference is shown, and the old file is kept:
+    --undo puts it back, byte for byte. With --config, the client will use only that file.
+    """
+    around = surroundings(os.environ, sys.platform)
+    unknown = [client for client in clients if client not in CLIENTS]
+    if unknown:
+        there = f"Known are: {', '.join(CLIENTS)}.{meant(unknown[0], CLIENTS)}"
+        raise UsageError(f'There is no client "{unknown[0]}". {there}')
+    chosen = [key for key, one in CLIENTS.items() if key in clients or (every and one.is_found(around))]
+    if listing or not (clients or every):
+        _list(around, as_json)
+        return 0
+    if not chosen:
+        raise UsageError(
+            "No known client was found on this machine. To write the file of one: greenroom init --force CLIENT"
+        )
+    named = ("--config", os.path.abspath(config_path.expanduser())) if config_path is not None else ()
+    given = {"--attach": attaches, "--move": move, "--undo": undo, "--force": force}
+    options = (*(option for option, is_given in given.items() if is_given), *_named(name))
+    args = ("attach" if attaches else "serve", *named)
+    wish = _Wish(name, args, move, dry_run, force, undo, options)
+    rows = [_done(key, around, wish, undo=undo, quiet=as_json) for key in chosen]
+    steps = _steps(rows, wish, config_path)
+    if as_json:
+        show_json({"clients": rows, "next": steps})
+    elif steps:
+        click.echo("\n" + "\n".join(steps))
+    return int(any("error" in row for row in rows))
+
+
+def _named(name: str) -> tuple[str, ...]:
+    return () if name == _OURS else ("--name", name)
+
+
+def _done(key: str, around: Surroundings, wish: _Wish, *, undo: bool, quiet: bool) -> dict[str, Any]:
+    """One client; an error of it does not stop the others."""
+    row = {"client": key, "file": str(CLIENTS[key].file(around))}
+    try:
+        row |= _undone(key, around, wish) if undo else _written(key, around, wish)
+    except (GreenroomError, OSError, OverflowError) as error:
+        row |= {
+            "state": "failed",
+            "error": error.message if isinstance(error, GreenroomError) else str(error),
+        }
+    if not quiet:
+        _tell(row)
+    return row
+
+
+def _written(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
+    client, file = CLIENTS[key], CLIENTS[key].file(around)
+    if not (wish.force or client.is_found(around)):
+        raise UsageError(
+            f"{client.title} is not on this machine: there is no {file}, nor the folder of its own that holds it. "
+            "Install it first, or write the file all the same with --force."
+        )
+    before = file_edits.read(file)
+    old = decoded(file, before)
+    command, first = our_command()
+    new = with_member(file, old, (client.section, wish.name), client.entry(command, [*first, *wish.args]))
+    row: dict[str, Any] = {"moved": [], "stay": {}}
+    if wish.move:
+        new = _moved(key, client, around, new, wish, row)
+    if new == old:
+        return {**row, "state": "unchanged"}
+    row["diff"] = diff(old, new, str(file), is_toml=file.suffix == ".toml", ours=wish.name)
+    if wish.dry_run:
+        return {**row, "state": "would be written"}
+    backup = file_edits.change(file, before, new.encode("utf-8"), _state())
+    return {**row, "state": "written", "backup": str(backup.content) if backup.content else None}
+
+
+def _steps(rows: Sequence[dict[str, Any]], wish: _Wish, config_path: Path | None) -> list[str]:
+    """What comes next, one step a line, each with its command at the end."""
+    done = [row["client"] for row in rows if "error" not in row]
+    if not done:
+        return []
+    commands = commands_typed()
+    if wish.dry_run:
+        if all(row.get("state") == "unchanged" for row in rows):
+            return []
+        return [f"To do it: {commands.about('init', *done, options=wish.options)}"]
+    titles = " and ".join(CLIENTS[key].title for key in done)
+    steps = [f"Restart {titles}: the file is read at the start."]
+    if wish.undo:
+        return steps
+    try:
+        servers = load(config_path).servers
+    except ConfigError:
+        return [*steps, f"The configuration cannot be used. To see why: {commands.about('doctor')}"]
+    if servers:
+        count = "1 server is" if len(servers) == 1 else f"{len(servers)} servers are"
+        return [*steps, f"{count} configured. To see how they do: {commands.live('status')}"]
+    return [*steps, f"No server is configured yet. To add one: {commands.about('add', 'NAME')} -- COMMAND"]
+
+
+def _moved(
+    key: str, client: Client, around: Surroundings, text: str, wish: _Wish, row: dict[str, Any]
+) -> str:
+    """Write the client's servers into our own file, and return the client's text without them."""
+    ours, file = own_file(around.home, around.environ), client.file(around)
+    before = file_edits.read(ours)
+    own = old = decoded(ours, before)
+    there: Any = meaning(ours, own).get(OURS) or {}
+    move = movable(key, client, around, meaning(file, text), there)
+    for name, entry in move.servers.items():
+        own = with_member(ours, own, (OURS, name), entry)
+        text = without_member(file, text, (client.section, name))
+    if own != old and not wish.dry_run:
+        file_edits.change(ours, before, own.encode("utf-8"), _state())
+    row |= {"moved": [*move.servers], "stay": {**move.stay}, "ours": str(ours)}
+    return text
+
+
+def _undone(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
+    client = CLIENTS[key]
+    file = client.file(around)
+    if wish.dry_run:
+        backup = file_edits.last_backup(file, _state())
+        return {"state": "would be put back" if backup else "unchanged"}
+    kept = file_edits.undo(file, _state(), force=wish.force)
+    row: dict[str, Any] = {"state": "put back"} | ({"kept": str(kept)} if kept else {})
+    ours = own_file(around.home, around.environ)
+    now, own = file_edits.read(file), file_edits.read(ours)
+    if now and own:
+        here: Any = meaning(file, decoded(file, now)).get(client.section) or {}
+        there: Any = meaning(ours, decoded(ours, own)).get(OURS) or {}
+        row |= {"both": [name for name in here if name in there], "ours": str(ours)}
+    return row
+
+
+def _state() -> Path:
+    from platformdirs import user_state_path
+
+    return user_state_path("greenroom", appauthor=False) / "init"
+
+
+def _tell(row: dict[str, Any]) -> None:
+    if "error" in row:
+        say(f"{row['client']}: {row['error']}")
+        return
+    mark = "✓ " if row["state"] == "written" else ""
+    click.echo(f"{mark}{row['client']}: {row['file']} {_WORDS.get(row['state'], row['state'])}")
+    if row.get("diff"):
+        click.echo(_coloured(row["diff"].splitlines()))
+    if row.get("backup"):
+        click.echo(
+            f"The old file is kept: {row['backup']}. greenroom init --undo {row['client']} puts it back."
+        )
+    if row.get("moved"):
+        click.echo(f"To {row['ours']}: {', '.join(row['moved'])}")
+    for name, why in row.get("stay", {}).items():
+        click.echo(f"{name} stays: {why}.")
+    if row.get("kept"):
+        click.echo(f"What was there until now is kept: {row['kept']}")
+    if row.get("both"):
+        click.echo(f"These are in {row['ours']} as well, and stay there: {', '.join(row['both'])}")
+
+
+_WORDS = {"unchanged": "is as it should be", "written": "has been written", "put back": "is as it was before"}
+
+
+def _coloured(lines: Sequence[str]) -> str:
+    """click takes the colours out again when stdout is no terminal."""
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    return "\n".join(click.style(line, fg=colours.get(line[:1])) for line in lines)
+
+
+def _list(around: Surroundings, as_json: bool) -> None:
+    rows = [
+        {
+            "client": key,
+            "title": one.title,
+            "file": str(one.file(around)),
+            "found": one.is_found(around),
+            "written": is_written(one, around),
+        }
+        for key, one in CLIENTS.items()
+    ]
+    if as_json:
+        show_json({"clients": rows})
+        return
+    for row in rows:
+        mark = "✓" if row["written"] else "○"
+        click.echo(f"{mark} {row['client']:<15} {row['file']}{'' if row['found'] else '  (not found)'}")
+    step = commands_typed().about("init", "CLIENT", options=("--dry-run",))
+    click.echo(f"\n✓: Greenroom is written there. To see what would be written into another: {step}")

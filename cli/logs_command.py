@@ -1,0 +1,131 @@
+"""`greenroom logs`: what a server has written to its stderr, over its last starts. It starts nothing.
+
+The rooms write it (`actors._stderr_log`); this only reads the files, so it needs no gateway.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ..protocol.safe_text import printable, seen_in_json
+from .common import config_option, load, no_such_server, say, show
+from .completion import complete_servers
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from . import json_shapes as shapes
+
+
+LOOK_EVERY: Final = 0.3  # seconds between two looks of --follow
+
+
+@click.command("logs")
+@click.argument("server", shell_complete=complete_servers)
+@click.option("--follow", "-f", is_flag=True, help="Go on with what it writes from now on, until Ctrl-C.")
+@click.option(
+    "--lines", "-n", type=click.IntRange(0), default=200, show_default=True, help="The last so many; 0: all."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --follow an object for each line.")
+@config_option
+def logs_command(server: str, follow: bool, lines: int, as_json: bool, config_path: Path | None) -> int:
+    """Show what SERVER has written to its stderr.
+
+    A line that begins with --- is Greenroom's: when a process was started, and how it was lost. Credentials are
+    removed. Nothing is started.
+    """
+    config = load(config_path)
+    if (why := _has_none(config, server)) is not None:
+        say(why)
+        return 1
+    path = _place(config, server)
+    file = _Log(path)
+    found = file.read()
+    shown = found[-lines:] if lines else found
+    if not found:
+        say(f"nothing of {server} is logged yet: it was not started with this entry in the last days.")
+    if not follow:
+        details: shapes.Logs = {
+            "server": server,
+            "file": str(path),
+            "lines": [_as_json(line) for line in shown],
+        }
+        show("\n".join(shown), details, as_json)
+        return 0
+    while True:
+        for line in shown:
+            click.echo(seen_in_json(json.dumps(_as_json(line))) if as_json else printable(line))
+        time.sleep(LOOK_EVERY)
+        shown = file.read()
+
+
+def _has_none(config: Config, server: str) -> str | None:
+    """Why this server has no log. Raises `UsageError` when there is no such server."""
+    if server in config.broken:
+        return f'Server "{server}" cannot be used, so it was never started: {config.broken[server]}'
+    definition = config.servers.get(server)
+    if definition is None:
+        raise no_such_server(config, server)
+    if definition.command is None:
+        return f'Server "{server}" is no program that Greenroom starts, so its stderr is where it runs.'
+    return None
+
+
+def _place(config: Config, server: str) -> Path:
+    from ..actors.transports.stderr_log import stderr_log_path
+    from ..catalogue.store import catalogue_keys, default_cache_path
+
+    return stderr_log_path(default_cache_path().parent, server, catalogue_keys(config, [server])[server])
+
+
+def _as_json(line: str) -> shapes.LogLine:
+    from ..actors.transports.stderr_log import OURS
+
+    is_ours = line.startswith(OURS)
+    return {
+        "from": "greenroom" if is_ours else "server",
+        "text": line.removeprefix(OURS) if is_ours else line,
+    }
+
+
+class _Log:
+    """The two files of a server, read from where the last look ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None  # the file that was read last, and up to where
+        self._rest = b""  # the beginning of a line
+
+    def read(self) -> list[str]:
+        """The whole lines that have come since the last look. Raises `NotOurs`."""
+        data = self._rest + b"".join(self._new())
+        end = data.rfind(b"\n") + 1
+        self._rest = data[end:]
+        return data[:end].decode(errors="replace").splitlines()
+
+    def _new(self) -> Iterator[bytes]:
+        from ..actors.transports.stderr_log import older_log
+
+        seen = self._seen
+        for path in (older_log(self._path), self._path):
+            with suppress(FileNotFoundError):
+                number, data = _content(path)
+                if seen is not None and path != self._path and number != seen[0]:
+                    continue  # it was read before it became the older one
+                start = seen[1] if seen is not None and number == seen[0] else 0
+                self._seen = number, len(data)
+                yield data[start:]
+
+
+def _content(path: Path) -> tuple[int, bytes]:
+    from ..config.private_files import open_own
+
+    with open(open_own(path, os.O_RDONLY), "rb") as file:
+        return os.fstat(file.fileno()).st_ino, file.read()

@@ -1,0 +1,266 @@
+"""The group of commands. A table says where each command is, so that help and light commands import nothing
+else.
+
+Every error of ours ends as one message on stderr and an exit code. So does an error of the system, such as a
+full disk. Any other exception is a bug and is reported as one; `GREENROOM_DEBUG=1` shows its traceback. A
+command ends in silence when its reader has seen enough (`greenroom tools | head`). A character that the
+terminal cannot show is written as an escape.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+
+from ..protocol.errors import ConfigError, GreenroomError, UsageError
+from ..protocol.safe_text import printable
+from .exit_codes import FAILED, INTERRUPTED, OK, USAGE
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+# name -> (module of this package, attribute, one line of help)
+COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "demo": (
+        "demo_command",
+        "demo_command",
+        "See it work: bundled servers called, evicted, crashed, recovered.",
+    ),
+    "init": ("init_command", "init_command", "Write Greenroom into the configuration of your MCP clients."),
+    "add": ("add_command", "add_command", "Write a server into your own configuration file."),
+    "remove": ("add_command", "remove_command", "Take a server out of it."),
+    "serve": (
+        "serve_command",
+        "serve_command",
+        "Run the gateway, on standard input and output or over HTTP.",
+    ),
+    "attach": (
+        "attach_command",
+        "attach_command",
+        "Serve a client from the background room, started if need be.",
+    ),
+    "stop": ("attach_command", "stop_command", "End the background room."),
+    "status": ("query_commands", "status_command", "Show the configured servers and their states."),
+    "top": ("top_command", "top_command", "Watch the servers of the running gateway."),
+    "approve": (
+        "approve_command",
+        "approve_command",
+        "List the calls that wait for approval, or answer one.",
+    ),
+    "tools": ("query_commands", "tools_command", "List the tools of all servers, or of one."),
+    "search": ("query_commands", "search_command", "Find tools by words or by a pattern."),
+    "describe": ("query_commands", "describe_command", "Show a tool and its parameters."),
+    "call": ("call_command", "call_command", "Call a tool."),
+    "refresh": (
+        "refresh_command",
+        "refresh_command",
+        "Start servers whose tools are unknown once, to read what they have.",
+    ),
+    "reconnect": ("call_command", "reconnect_command", "Connect servers of a running gateway again."),
+    "cost": ("cost_command", "cost_command", "Show how many tokens the tools take in a model's context."),
+    "outputs": ("query_commands", "outputs_command", "List the files of long output, or remove them."),
+    "config": ("query_commands", "config_command", "Show the effective configuration."),
+    "trust": ("trust_command", "trust_command", "Decide whether this directory's configuration is obeyed."),
+    "accept": ("accept_command", "accept_command", "Accept tools whose definitions have changed."),
+    "auth": ("auth_command", "auth_command", "Log in at an HTTP server, or out; list the logins."),
+    "enable": ("enable_command", "enable_command", "Bring a server back into service."),
+    "disable": ("enable_command", "disable_command", "Take a server out of service."),
+    "doctor": ("doctor_command", "doctor_command", "Say what is wrong with the set-up, and what mends it."),
+    "explain": ("doctor_command", "explain_command", "Say why a server is as it is, and what happens next."),
+    "logs": ("logs_command", "logs_command", "Show what a server has written to its stderr."),
+    "bench": ("bench_command", "bench_command", "Measure a server: what connecting it over and over costs."),
+    "audit": ("audit_command", "audit_command", "Check an audit file, or show its last lines."),
+    "trace": ("trace_command", "trace_command", "Turn an event log into a timeline."),
+    "completion": ("completion", "completion_command", "Let bash, zsh or fish complete our commands."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and help without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from ..protocol.near_names import meant
+
+            raise click.UsageError(f'There is no command "{name}".{meant(name, COMMANDS)}', ctx)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands from the table. Click would import all of them for it."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        if names or not incomplete.startswith("-"):
+            return [CompletionItem(name, help=COMMANDS[name][2]) for name in names]
+        return click.Command.shell_complete(self, ctx, incomplete)
+
+    # Click ends with 1 when nobody reads what it prints; with us that is no error (`_report`).
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except BrokenPipeError:  # --help and --version print here
+            _forget_stdout()
+            raise click.exceptions.Exit(OK) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # not wrapped by a task group; click would print an empty line for it
+            raise click.Abort from None
+        except BrokenPipeError:  # not wrapped either
+            _forget_stdout()
+            return OK
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from ..protocol.version import VERSION
+
+        click.echo(f"greenroom {VERSION}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Supervised MCP servers behind one door.
+
+    Without --config, the configuration is ./.greenroom/mcp.json over ./.mcp.json over the user's own.
+    """
+    if context.invoked_subcommand is None:
+        from .overview_command import show_overview
+
+        show_overview()
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    _fill_the_gaps()
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  (Python has found it closed)
+        click.echo(
+            "greenroom: standard output is closed, so nobody can read the answer. Leave it open.", err=True
+        )
+        sys.exit(USAGE)
+    _never_fail_on_a_letter()
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line. Returns the exit code."""
+    from .common import Typed
+
+    typed = Typed()
+    try:
+        code: Any = cli.main(arguments, prog_name="greenroom", standalone_mode=False, obj=typed)
+    except click.ClickException as error:
+        error.show()
+        return USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except SystemExit:
+        raise
+    except BaseException as error:  # a task group wraps a Ctrl-C too
+        return _report(error, typed)
+    return code if isinstance(code, int) else OK
+
+
+def _fill_the_gaps() -> None:
+    """Put the null device in place of a closed standard descriptor. Otherwise the next file that is opened
+    would get its number, and then messages for standard error would be written into that file."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    while nowhere <= 2:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+    os.close(nowhere)
+
+
+def _never_fail_on_a_letter() -> None:
+    """Print characters that the terminal cannot show as escapes: names and descriptions may have any."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _single(error: BaseException) -> BaseException:
+    """The exception that task groups wrapped, perhaps several times. `error` itself when there are several
+    kinds."""
+    first, *others = _leaves(error)
+    return error if any(type(other) is not type(first) for other in others) else first
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    for one in inner:
+        yield from _leaves(one)
+    if not inner:
+        yield error
+
+
+def _report(error: BaseException, typed: object = None) -> int:
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in _leaves(error)):
+        return INTERRUPTED
+    error = _single(error)
+    if isinstance(error, BrokenPipeError):
+        _forget_stdout()
+        return OK
+    if isinstance(error, GreenroomError):
+        from .common import commands_of
+
+        click.echo(f"greenroom: {printable(commands_of(typed).filled(error.message))}", err=True)
+        return USAGE if isinstance(error, ConfigError | UsageError) else FAILED
+    if os.environ.get("GREENROOM_DEBUG"):
+        raise error
+    if isinstance(error, OSError):
+        _forget_stdout()  # most often the reason is that stdout cannot be written
+        click.echo(f"greenroom: the system refused: {error.strerror or error}.", err=True)
+        return FAILED
+    click.echo(
+        f"greenroom: a bug in Greenroom, please report it: {type(error).__name__}: {error}\n"
+        "Set GREENROOM_DEBUG=1 to see where.",
+        err=True,
+    )
+    return FAILED
+
+
+def _forget_stdout() -> None:
+    """Throw away what is still buffered. Otherwise the interpreter would write it again when it exits."""
+    with suppress(OSError, ValueError, AttributeError):  # there is no stdout to forget
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, sys.stdout.fileno())
+        finally:
+            os.close(nowhere)

@@ -1,0 +1,145 @@
+"""Writes a server into one of our own files, and takes it out again. Everything else in the file stays as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from ..config.keys import SECTIONS
+from ..config.parse import parse_config
+from ..config.reading import is_object
+from ..protocol.errors import ConfigError, UsageError
+from . import file_edits
+from .client_files import OURS, decoded, meaning, with_member, without_member
+
+_URLS: Final = ("http://", "https://")
+
+
+@attrs.frozen
+class Wanted:
+    """A server as it was typed: what starts it or where it is, and what it is given."""
+
+    name: str
+    words: Sequence[str]
+    env: Sequence[str] = ()
+    headers: Sequence[str] = ()
+    transport: str | None = None
+
+
+def entry_of(wanted: Wanted, here: Path) -> dict[str, Any]:
+    """Its entry. Raises `UsageError` for words that cannot be meant."""
+    first, *rest = wanted.words
+    env = dict(_pair(text, "=", "--env NAME=VALUE") for text in wanted.env)
+    headers = dict(_pair(text, ":", '--header "NAME: VALUE"') for text in wanted.headers)
+    if first.startswith("{") and not rest:
+        entry = _object(first)
+    elif first.lower().startswith(_URLS):
+        if rest:
+            raise UsageError(f"An address stands alone. Leave this out: {' '.join(rest)}")
+        entry = {"url": first} | ({"type": "sse"} if wanted.transport == "sse" else {})
+    else:
+        if wanted.transport not in (None, "stdio"):
+            raise UsageError(f"--transport {wanted.transport} needs an address (http://…), and no command.")
+        entry: dict[str, Any] = {"command": first} | ({"args": rest} if rest else {})
+        if any(_is_here(word, here) for word in wanted.words):
+            entry["cwd"] = str(here)
+    is_url = "url" in entry
+    if is_url and (env or wanted.transport == "stdio"):
+        given = "--env" if env else "--transport stdio"
+        raise UsageError(f"{given} is for a command that is started here. To an address, give --header.")
+    if headers and not is_url:
+        raise UsageError("--header is for an address (http://…). To a command, give --env.")
+    entry |= {
+        key: {**entry.get(key, {}), **value} for key, value in (("env", env), ("headers", headers)) if value
+    }
+    _check(wanted.name, entry)
+    return entry
+
+
+def put(file: Path, name: str, entry: dict[str, Any], *, replace: bool) -> bool:
+    """Write the entry into the file, which is made if need be. Returns whether it replaced another one.
+
+    Raises `UsageError` when there is one and it may not be replaced; `CannotEdit`, `ConfigError`, `FileChanged` or
+    `OSError`.
+    """
+    before = file_edits.read(file)
+    text = decoded(file, before)
+    section = _section_of(file, text, name)
+    there = section is not None
+    if there and not replace:
+        what = f'"{name}" stands in {file} already. To write this in its place, type the same with --force.'
+        raise UsageError(what, server=name)
+    new = with_member(file, text, (section or _first_section(file, text), name), entry)
+    file_edits.replace(file, before, new.encode("utf-8"))
+    return there
+
+
+def drop(file: Path, name: str) -> bool:
+    """Take the entry out of the file. Returns whether it was there. Raises what `put` does."""
+    before = file_edits.read(file)
+    text = decoded(file, before)
+    section = _section_of(file, text, name)
+    if section is None:
+        return False
+    file_edits.replace(file, before, without_member(file, text, (section, name)).encode("utf-8"))
+    return True
+
+
+def others_with(name: str, files: Iterable[Path], besides: Path) -> list[Path]:
+    """Those of the files that have an entry of this name, too. One that cannot be read has none."""
+    found: list[Path] = []
+    for file in files:
+        try:
+            has = (
+                file != besides and _section_of(file, decoded(file, file_edits.read(file)), name) is not None
+            )
+        except (ConfigError, UsageError, OSError):
+            has = False
+        found += [file] if has else []
+    return found
+
+
+def _section_of(file: Path, text: str, name: str) -> str | None:
+    said = meaning(file, text)
+    return next((each for each in SECTIONS if is_object(said.get(each)) and name in said[each]), None)
+
+
+def _first_section(file: Path, text: str) -> str:
+    said = meaning(file, text)
+    return next((each for each in SECTIONS if is_object(said.get(each))), OURS)
+
+
+def _pair(text: str, mark: str, form: str) -> tuple[str, str]:
+    name, found, value = text.partition(mark)
+    if not found or not name.strip():
+        raise UsageError(
+            f"An option is not of the form {form}."
+        )  # it may hold a secret, so it is not repeated
+    return name.strip(), value.strip() if mark == ":" else value
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found: Any = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"The entry is no JSON: {error}.") from None
+    if not is_object(found):
+        raise UsageError("The entry is no JSON object.")
+    return {**found}
+
+
+def _is_here(word: str, here: Path) -> bool:
+    """Whether the word names a file of this folder, so that it means something else in others."""
+    return not os.path.isabs(word) and (word.startswith(("./", "../")) or (here / word).is_file())
+
+
+def _check(name: str, entry: dict[str, Any]) -> None:
+    """Raises `UsageError` for an entry that could not be used."""
+    config = parse_config({OURS: {name: entry}}, source="what was typed", strict=False)
+    if (problem := config.broken.get(name)) is not None:
+        raise UsageError(f'"{name}" could not be used: {problem.what}.', server=name)

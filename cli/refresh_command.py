@@ -1,0 +1,126 @@
+"""`refresh`: start servers whose tools are unknown once, and read what they have.
+
+It uses the running gateway, whose clients have the result at once. Without a gateway it opens a room of its own and
+fills the cache. Progress and a total go to stderr; the answer is one line for each server.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ..protocol.cooperative import finish
+from ..protocol.safe_text import counted, one_line
+from .common import common_options, read_config, run_to_end, running_gateway, say
+from .completion import complete_servers
+from .tables import on_terminal, show_lines
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+    from ..gateway.doors import control_client as control
+
+
+LOOK_EVERY: Final = 0.3  # seconds
+SAY_EVERY: Final = 5.0  # seconds between two lines about a server whose state has not changed
+
+
+@click.command("refresh")
+@click.argument("server", required=False, shell_complete=complete_servers)
+@common_options
+def refresh_command(server: str | None, config_path: Path | None, pid: int | None, as_json: bool) -> int:
+    """Start servers whose tools are unknown, or SERVER, once, to read what they have."""
+    config = read_config(config_path)
+    gateway = running_gateway(config, pid)
+    origin: dict[str, Any] = {"source": "room"}
+    if gateway is None:
+        rows = run_to_end(partial(_in_own_room, config, server))
+    else:
+        origin = {"source": "gateway", "pid": gateway.pid}
+        rows = _through(gateway, server)
+    show_lines(_lines(rows), {"servers": rows, **origin}, as_json)
+    if len(rows) > 1 and not as_json:
+        say(_total(rows))
+    return int(any(row["state"] == "failed" for row in rows))
+
+
+def _through(gateway: control.Gateway, server: str | None) -> list[dict[str, Any]]:
+    asked = gateway.ask("refresh", server=server)
+    progress = Progress()
+    while not progress.tell(rows := gateway.ask("refreshed", **asked)):
+        time.sleep(LOOK_EVERY)
+    return rows
+
+
+async def _in_own_room(config: Config, server: str | None) -> list[dict[str, Any]]:
+    import anyio
+
+    from .. import Greenroom
+    from ..gateway.commands import begin, look
+    from ..gateway.exposures.query_modes import CatalogueReader
+    from ..gateway.exposures.tool_definition import FOR_PEOPLE
+
+    async with Greenroom.open(config, bootstrap=False) as room:
+        reader, asked = CatalogueReader(room, hints=FOR_PEOPLE), begin(room, server)
+        progress = Progress()
+        while True:
+            rows = finish(look(room, reader, asked))
+            if progress.tell(rows):
+                return rows
+            await anyio.sleep(LOOK_EVERY)
+
+
+class Progress:
+    """What has been printed about each server, so that nothing is printed twice."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[str, float]] = {}
+
+    def tell(self, rows: list[dict[str, Any]]) -> bool:
+        """Print what has changed. True when there is no server left to wait for."""
+        if on_terminal(sys.stderr):
+            return self._draw(rows)
+        for row in rows:
+            if row["state"] == "waiting":
+                self._tell(row)
+        return all(row["state"] != "waiting" for row in rows)
+
+    @staticmethod
+    def _draw(rows: list[dict[str, Any]]) -> bool:
+        """One line that is written again and again, and taken away at the end."""
+        waiting = [row for row in rows if row["state"] == "waiting"]
+        doing = (f"{row['name']} {row['waitsFor']} {row['lastLine'] or ''}".rstrip() for row in waiting)
+        line = f"{len(rows) - len(waiting)} of {len(rows)} done: {'; '.join(doing)}" if waiting else ""
+        width = max(20, shutil.get_terminal_size().columns - 1)
+        click.echo(f"\r\x1b[2K{one_line(line, width)}", nl=False, err=True, color=True)
+        return not waiting
+
+    def _tell(self, row: Mapping[str, Any]) -> None:
+        now, words = time.monotonic(), str(row["waitsFor"])
+        kind = words.partition(" for ")[0] + str(row["lastLine"])
+        before, at = self._said.get(row["name"], ("", 0.0))
+        if kind != before or now >= at + SAY_EVERY:
+            self._said[row["name"]] = (kind, now)
+            say(one_line(f"{row['name']}: {words}" + (f": {row['lastLine']}" if row["lastLine"] else "")))
+
+
+def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    if not rows:
+        yield "Every server is known; nothing to do."
+    for row in rows:
+        if row["state"] == "known":
+            yield f"✓ {row['name']}: {counted(row['tools'], 'tool')}"
+        else:
+            yield one_line(f"✗ {row['name']}: {row['failure']}")
+
+
+def _total(rows: list[dict[str, Any]]) -> str:
+    known = [row["tools"] for row in rows if row["state"] == "known"]
+    count = counted(sum(known), "tool")
+    return f"{len(known)} of {counted(len(rows), 'server')} answered, {count}"

@@ -1,0 +1,310 @@
+"""`greenroom serve`: its options, and the loop it runs in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from ..config.model import Isolation
+from ..config.parse import fit_keep_alive
+from ..config.self_reference import check_depth
+from ..gateway.doors.attach_client import Starting
+from ..gateway.doors.background import environment
+from ..gateway.next_steps import Commands
+from ..protocol.errors import UsageError
+from .common import (
+    check_profile,
+    commands_typed,
+    config_option,
+    load,
+    read_config,
+    room_of,
+    running_gateway,
+    say,
+    say_whose,
+)
+
+if TYPE_CHECKING:
+    from ..config.model import Config
+
+
+_GUARDS = (": settings.http", ": adapter.mcpBearerToken")  # places of settings that say who may use the door
+_TURN = 0.001  # seconds for which a thread may keep the interpreter from the loop; a fifth of the default
+
+
+@click.command("serve")
+@click.option(
+    "--expose",
+    type=click.Choice(["proxy", "direct", "meta"]),
+    default="proxy",
+    show_default=True,
+    help="What clients see: one mcp tool for everything, what the servers have, by name, or MetaMCP's tools.",
+)
+@click.option(
+    "--profile",
+    metavar="P",
+    help="Show clients only what this profile has (over HTTP: those whose token names none).",
+)
+@click.option(
+    "--events", type=click.Path(path_type=Path), help="Append every event to this file, as JSON lines."
+)
+@click.option(
+    "--audit",
+    type=click.Path(path_type=Path),
+    help="Append a line for each call to this file, in a chain of hashes.",
+)
+@click.option("--max-connections", type=click.IntRange(1), metavar="N", help="Run at most N servers at once.")
+@click.option(
+    "--idle-timeout",
+    type=click.IntRange(0),
+    metavar="MS",
+    help="Stop servers that are idle this long; 0: never.",
+)
+@click.option(
+    "--failure-threshold", type=click.IntRange(1), metavar="N", help="Failures that shut a server's gate."
+)
+@click.option("--cooldown", type=click.IntRange(0), metavar="MS", help="How long a gate then stays shut.")
+@click.option(
+    "--background",
+    is_flag=True,
+    help="Start the room that clients join with greenroom attach, and return when it is ready.",
+)
+@click.option("--as-room", hidden=True, metavar="NAME", help="Be the background room of this name.")
+@click.option(
+    "--ready", type=int, hidden=True, metavar="FD", help="Tell this descriptor that clients can come."
+)
+@click.option("--lock", type=int, hidden=True, metavar="FD", help="Hold this descriptor until then.")
+@click.option(
+    "--http",
+    is_flag=False,
+    flag_value="",
+    metavar="HOST:PORT",
+    help="Serve Streamable HTTP there, at /mcp, instead of stdio. Without a value: where http.listen says.",
+)
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), help="With --http: bearer tokens that are accepted."
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="With --http: the certificate, for https.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="With --http: the certificate's key.")
+@config_option
+def serve_command(
+    expose: str,
+    profile: str | None,
+    events: Path | None,
+    audit: Path | None,
+    http: str | None,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    max_connections: int | None,
+    idle_timeout: int | None,
+    failure_threshold: int | None,
+    cooldown: int | None,
+    background: bool,
+    as_room: str | None,
+    ready: int | None,
+    lock: int | None,
+    config_path: Path | None,
+) -> None:
+    """Run the gateway: on standard input and output, for an MCP client to start, or over HTTP."""
+    if as_room is not None:
+        from ..gateway.doors.background import become_room
+
+        become_room(ready, lock)
+    if http is None:
+        check_start("serve")
+    else:
+        check_depth(os.environ)
+    flags: dict[str, Any] = {
+        "max_connections": max_connections,
+        "idle_timeout": _seconds(idle_timeout),
+        "failure_threshold": failure_threshold,
+        "cooldown": _seconds(cooldown),
+    }
+    only_http = {
+        "--token-file": token_file,
+        "--tls-cert": tls_cert,
+        "--tls-key": tls_key,
+    }
+    if http is None and (stray := [flag for flag, value in only_http.items() if value is not None]):
+        raise UsageError(f"{stray[0]} is for --http HOST:PORT. Add that, or leave it out.")
+    if http is not None and (background or as_room is not None):
+        raise UsageError("--background and --http do not go together. Leave one of them out.")
+    read = read_config(config_path, always=True, most=None)
+    where = None if http is None else _address(http or _listen_in(read))
+    if (
+        where is not None and read.settings.isolation is None
+    ):  # many clients: none of them shares a child by default
+        flags["isolation"] = Isolation.PER_SESSION
+    config = override(read, **flags)
+    if background:
+        start_in_background(config, config_path, _words(click.get_current_context()), audit)
+        return
+    check_profile(config, profile)
+    told = say_whose(config, config_path)
+
+    def reread() -> Config:
+        nonlocal told
+        config = override(load(config_path), **flags)
+        told = say_whose(config, config_path, told)
+        return config
+
+    from .. import Greenroom, __version__
+    from ..gateway.serve import Options, serve
+
+    open_room = Greenroom.open if audit is None else partial(Greenroom.open, audit=audit)
+    options = Options(
+        expose=expose,
+        profile=profile,
+        events=events,
+        version=__version__,
+        reread=reread,
+        commands=Commands(None if config_path is None else os.path.abspath(config_path.expanduser())),
+    )
+    if where is not None:
+        _check_door(config)
+        from ..gateway.doors.http_auth import terms_in, tokens_in
+        from ..gateway.serve import HttpOptions, serve_http
+
+        tokens = tokens_in(config.settings, os.environ, token_file, profile)
+        oauth = terms_in(config.settings)
+        for name in (*(token.profile for token in tokens), *(oauth.profiles.values() if oauth else ())):
+            check_profile(config, name)
+        listen = HttpOptions(*where, tokens=tokens, oauth=oauth, profile=profile, cert=tls_cert, key=tls_key)
+        _run(partial(serve_http, config, open_room, options, listen))
+        return
+    if as_room is None or ready is None or lock is None:
+        _run(partial(serve, config, open_room, options))
+        return
+    from ..gateway.doors.background import place_named, say_ready
+    from ..gateway.serve import serve_background
+
+    place, on_ready = place_named(as_room), partial(say_ready, ready, lock)
+    _run(partial(serve_background, config, open_room, options, place, on_ready))
+
+
+def _words(context: click.Context) -> list[str]:
+    """The options of this command that its background room gets, too."""
+    words: list[str] = []
+    for option in context.command.params:
+        name, value = option.name or "", context.params[option.name or ""]
+        if name in ("background", "as_room", "ready", "lock", "config_path") or value is None:
+            continue
+        words += [option.opts[0], os.path.abspath(value) if isinstance(value, Path) else str(value)]
+    return words
+
+
+def check_start(command: str) -> None:
+    """Raises `UsageError` when this process cannot serve a client: it has no standard input, or a configuration
+    seems to start itself."""
+    check_depth(os.environ)
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  (Python has found it closed)
+        text = f"Standard input is closed. An MCP client starts greenroom {command} with a pipe there."
+        raise UsageError(text)
+
+
+def _listen_in(config: Config) -> str:
+    """Where the configuration says that the door is. Raises `UsageError` when it says nothing."""
+    if config.settings.http_listen is None:
+        raise UsageError(
+            "--http needs HOST:PORT, such as 127.0.0.1:8000, or the setting http.listen. Give one."
+        )
+    return config.settings.http_listen
+
+
+def _check_door(config: Config) -> None:
+    """Raises `UsageError` for a door of which not everything that guards it could be read. A file that was found, and
+    not named, is used as far as possible. With less than it says, this door might be open to everybody."""
+    for problem in config.problems:
+        if any(part in problem.where for part in _GUARDS):
+            raise UsageError(f"The HTTP door is not opened, for it may lack a guard. {problem}. Correct it.")
+
+
+def _address(text: str) -> tuple[str, int]:
+    """A host and a port. `[::1]:8000` and `:8000` (on 127.0.0.1) are fine; port 0 takes a free one."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise UsageError(f"{text} is no HOST:PORT for the HTTP door. Write it like 127.0.0.1:8000.")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+def _run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run the gateway on asyncio; the other commands run on trio.
+
+    A gateway makes two reads and two writes per call. For each, asyncio calls a function, while trio wakes a
+    task and registers the descriptor again, which takes twice as long (`benchmarks.b03_gateway` measures a
+    bare forwarder on each). Our own loop calls the function without any work by asyncio
+    (`actors._step_loop`). `serve` handles signals itself, so it does not need `run_to_end`.
+    """
+    import anyio
+
+    from ..gateway.event_loop import new_loop
+
+    sys.setswitchinterval(_TURN)
+    anyio.run(main, backend="asyncio", backend_options={"loop_factory": new_loop})
+
+
+def override(config: Config, **settings: Any) -> Config:
+    """`config` with the settings that were given on the command line."""
+    given = {key: value for key, value in settings.items() if value is not None}
+    changed = attrs.evolve(config, settings=attrs.evolve(config.settings, **given))
+    if changed.settings.min_connections >= changed.settings.max_connections:
+        raise UsageError(
+            f"--max-connections {changed.settings.max_connections} must be above the configured minConnections "
+            f"({changed.settings.min_connections})."
+        )
+    return fit_keep_alive(changed)
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+# ---- How the commands start the background room of a configuration --------------------------------------------------
+
+
+def start_in_background(
+    config: Config, path: Path | None, words: Sequence[str], audit: Path | None = None
+) -> None:
+    """`greenroom serve --background`: returns when clients can come. Raises `NoRoom`, and `UsageError` when the room
+    runs already and does not keep the `audit` file that was asked for."""
+    there = starting(config, path, words)
+    started = there.start()
+    if not started and audit is not None and _audit_of(config) != os.path.abspath(audit):
+        text = f"The background room runs already, and does not keep the audit file {audit}."
+        raise UsageError(f"{text} Run this again after: greenroom stop")
+    commands = commands_typed()
+    say(
+        f"the background room {'is ready' if started else 'runs already'}. Its log: {there.place.log}\n"
+        f"Clients join it with: {commands.about('attach')}\n"
+        f"To end it: {commands.about('stop')}"
+    )
+
+
+def _audit_of(config: Config) -> str | None:
+    gateway = running_gateway(config, None)
+    status: dict[str, Any] = {} if gateway is None else gateway.ask("status", quickly=True)
+    return status.get("audit", {}).get("file")
+
+
+def starting(config: Config, path: Path | None, words: Sequence[str] = ()) -> Starting:
+    """How the room of `config` is started."""
+    say_whose(config, path)
+    named = ["--config", os.path.abspath(path.expanduser())] if path is not None else []
+    return Starting(
+        room_of(config, path), [*named, *words], environment(os.environ, frozenset(session_names(config)))
+    )
+
+
+def session_names(config: Config) -> set[str]:
+    """The values of a session that the configuration uses. Nothing else of a client's environment is passed on."""
+    from ..config.references import session_variables
+
+    return {name for server in config.servers.values() for name in session_variables(server)}

@@ -1,0 +1,388 @@
+"""Keys that other programs write into the same file, translated into ours.
+
+Many clients read the same server entry, and each has some keys of its own. Here one entry becomes a table of
+*givens* under our key names. Each given remembers where it was written, so that a message about `timeoutMs`
+says `timeoutMs`. This happens before files are merged, because the rules of merging know one name for each
+setting.
+
+A foreign key has one of three fates. It means one of our keys and is read as that key. Or it belongs to another
+program and has no effect here (`_config_foreign`). Or it is unknown, and the message suggests what it may have been
+meant to be. A key without effect is kept as read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from ..protocol.errors import NO_EFFECT_HERE, Problem, place
+from .model import Isolation
+from .reading import is_array, is_object, is_whole
+
+ALIASES: Final = {
+    "serverUrl": "url",
+    "httpUrl": "url",
+    "environment": "env",
+    "timeoutMs": "requestTimeoutMs",
+    "startupTimeoutMs": "connectTimeoutMs",
+    "approveTools": "approve",
+    "disabledTools": "excludeTools",
+    "enabledTools": "includeTools",
+    "workingDirectory": "cwd",
+    "working_directory": "cwd",
+    "bearer_token_env_var": "bearerTokenEnv",
+    "disabled_tools": "excludeTools",
+    "enabled_tools": "includeTools",
+    "http_headers": "headers",
+    "startup_timeout_ms": "connectTimeoutMs",
+}
+SETTING_ALIASES: Final = {"approveTools": "approve"}
+_CLIENT: Final = {"CLIENT_ID": "clientId", "CLIENT_SECRET": "clientSecret", "scopes": "scope"}
+_HTTP_WORDS: Final = {"http", "streamable-http", "streamablehttp", "streamable_http", "remote", "sse"}
+_STDIO_WORDS: Final = {"stdio", "local"}
+_ISOLATIONS: Final = {each.value for each in Isolation}
+
+
+@attrs.frozen
+class Given:
+    """One value from one file, and its place there: the source, then the path of keys as they were written."""
+
+    value: Any
+    source: str
+    path: tuple[str | int, ...]
+
+    def place(self, *inside: str | int) -> str:
+        return place(self.source, *self.path, *inside)
+
+    def problem(self, what: str, *inside: str | int, fatal: bool = False) -> Problem:
+        return Problem(self.place(*inside), what, fatal)
+
+
+Givens = dict[str, Given]
+Note = Callable[[Problem], object]
+
+
+def is_remark(key: str) -> bool:
+    """Whether a key is by custom a note to the reader: `$schema`, `_comment`, `//`."""
+    return key.startswith(("$", "_", "//"))
+
+
+def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], note: Note) -> Givens:
+    """One server entry under our key names. Problems go to `note`."""
+    found: Givens = {}
+    for key, value in entry.items():
+        if not isinstance(key, str) or not is_whole(key):
+            kind = "half a character" if isinstance(key, str) else type(key).__name__
+            what = f"has a key that is no string ({kind}); it is ignored"
+            note(Problem(place(source, *path), what, fatal=False))
+        elif not is_remark(key):
+            _put(found, ALIASES.get(key, key), Given(value, source, (*path, key)), note)
+    _read_type(found, note)
+    _read_enabled(found)
+    _read_era(found)
+    _read_lifecycle(found, note)
+    if (oauth := found.get("oauth")) is not None and oauth.value is True:  # MetaMCP's word for it
+        del found["oauth"]
+        found.setdefault("auth", attrs.evolve(oauth, value="oauth"))
+    _read_client(found)
+    return found
+
+
+def _read_client(found: Givens) -> None:
+    """Cursor writes the client of a login into `auth`."""
+    given = found.get("auth")
+    if given is None or not is_object(given.value) or "CLIENT_ID" not in given.value or "oauth" in found:
+        return
+    client = {_CLIENT.get(key, key): value for key, value in given.value.items()}
+    scopes: Any = client.get("scope")
+    if is_array(scopes) and all(isinstance(scope, str) for scope in scopes):
+        client["scope"] = " ".join(scopes) or None
+    found["oauth"] = attrs.evolve(found.pop("auth"), value=client)
+
+
+def _put(found: Givens, name: str, given: Given, note: Note) -> None:
+    if name in found:
+        note(given.problem(f'says the same as "{found[name].path[-1]}", which is used; remove one of them'))
+    else:
+        found[name] = given
+
+
+def _read_type(found: Givens, note: Note) -> None:
+    """`type` and similar keys are hints. Only SSE says more than `command` or `url` already do."""
+    for key in ("type", "transport", "transportType"):
+        given = found.pop(key, None)
+        if given is None or given.value is None:
+            continue
+        word = given.value.lower() if isinstance(given.value, str) else ""
+        if word == "sse":
+            found.setdefault("httpTransport", attrs.evolve(given, value="sse"))
+        if wrong := _type_complaint(word, found):
+            note(given.problem(wrong))
+
+
+def _type_complaint(word: str, found: Givens) -> str | None:
+    if word not in _HTTP_WORDS | _STDIO_WORDS:
+        return 'is no transport we know; it is ignored, "command", "url" or "socket" decide'
+    if word in _HTTP_WORDS and "command" in found:
+        return f'"{word}" does not go with "command"; it is ignored, the command is started'
+    if word in _STDIO_WORDS and "url" in found:
+        return f'"{word}" does not go with "url"; it is ignored, the URL is called'
+    return None
+
+
+def _read_enabled(found: Givens) -> None:
+    given = found.get("enabled")
+    if given is not None and isinstance(given.value, bool):
+        del found["enabled"]
+        if not given.value:
+            found.setdefault("disabled", attrs.evolve(given, value=True))
+
+
+def _read_era(found: Givens) -> None:
+    """pi says by `protocolVersion` which era it insists on: `legacy`, a version of the newer one, or `auto`."""
+    given = found.get("protocolVersion")
+    if given is None or not isinstance(given.value, str):
+        return
+    from ..protocol.jsonrpc.terms import (
+        MODERN_VERSIONS,  # few files need it, and it takes longer to import than the rest
+    )
+
+    eras = {"auto": None, "legacy": "handshake", **dict.fromkeys(MODERN_VERSIONS, "stateless")}
+    if given.value in eras:
+        del found["protocolVersion"]
+        if (era := eras[given.value]) is not None:
+            found.setdefault("era", attrs.evolve(given, value=era))
+
+
+def _read_lifecycle(found: Givens, note: Note) -> None:
+    """Other values that occur here: an isolation, `ephemeral`, `lazy-keep-alive`, `{mode, idleTimeoutMs}`."""
+    given = found.get("lifecycle")
+    if given is not None and is_object(given.value):
+        given = _open_lifecycle(found, given, note)
+    if given is None or not isinstance(given.value, str):
+        return
+    if given.value == "lazy-keep-alive":
+        found["lifecycle"] = attrs.evolve(given, value="lazy")
+        found.setdefault("idleTimeout", attrs.evolve(given, value=0))
+    elif given.value in _ISOLATIONS or given.value == "ephemeral":
+        del found["lifecycle"]
+        isolation = "per_call" if given.value == "ephemeral" else given.value
+        _put(found, "isolation", attrs.evolve(given, value=isolation), note)
+
+
+def _open_lifecycle(found: Givens, given: Given, note: Note) -> Given | None:
+    rest: dict[Any, Any] = {**given.value}
+    mode, idle = rest.pop("mode", None), rest.pop("idleTimeoutMs", None)
+    for key in rest:
+        note(given.problem("unknown key; it is ignored, mode and idleTimeoutMs are known", str(key)))
+    if isinstance(idle, int | float) and not isinstance(idle, bool):
+        minutes = attrs.evolve(given, value=_minutes(idle), path=(*given.path, "idleTimeoutMs"))
+        found.setdefault("idleTimeout", minutes)
+    elif idle is not None:
+        note(given.problem("must be a number of milliseconds; the default is used", "idleTimeoutMs"))
+    del found["lifecycle"]
+    if mode is None:
+        return None
+    found["lifecycle"] = attrs.evolve(given, value=mode, path=(*given.path, "mode"))
+    return found["lifecycle"]
+
+
+def _minutes(milliseconds: float) -> float:
+    try:
+        return milliseconds / 60_000
+    except OverflowError:  # an integer beyond every float
+        return float("inf")
+
+
+# ---- the adapter's file ------------------------------------------------------------------------------------
+_ADAPTER_SECONDS: Final = {"callTimeout": "requestTimeoutMs", "startupTimeout": "connectTimeoutMs"}
+_ADAPTER_DOOR: Final = {"bind": "listen", "mcpBearerToken": "tokens"}  # in our `http`
+_ADAPTER_AS_IS: Final = {"restartPolicy": "restartPolicy", "restartBackoff": "restartBackoff"}
+
+
+def adapter_settings(adapter: Mapping[Any, Any], source: str, note: Note) -> Givens:
+    """The `adapter` block of mcp-gateway's adapter as our settings."""
+    found: Givens = {}
+    for key, value in adapter.items():
+        given = Given(value, source, ("adapter", str(key)))
+        if key in _ADAPTER_SECONDS:
+            found[_ADAPTER_SECONDS[key]] = attrs.evolve(given, value=_milliseconds(value))
+        elif key == "stdioLifecycle":
+            found["isolation"] = given
+        elif key == "transforms" and is_object(value):
+            _read_transforms(found, given, note)
+        elif key in _ADAPTER_AS_IS:
+            found[_ADAPTER_AS_IS[key]] = given
+        elif key in _ADAPTER_DOOR:
+            _read_door(found, given, note)
+        else:
+            note(given.problem("has no effect here"))
+    found.setdefault("isolation", Given("per_session", source, ("adapter",)))
+    return found
+
+
+def _read_door(found: Givens, given: Given, note: Note) -> None:
+    """`bind` and `mcpBearerToken` as parts of our setting `http`. An empty token means none there. It is refused here,
+    for a file that has the key wants one."""
+    part = _ADAPTER_DOOR[str(given.path[-1])]
+    if given.value is None:
+        return
+    if not isinstance(given.value, str) or not given.value.strip():
+        note(given.problem("must be a text that is not empty: correct it, or leave the key out", fatal=True))
+        return
+    said: Any = given.value.strip()
+    said = {"adapter": said} if part == "tokens" else said
+    door = found.setdefault("http", Given({}, given.source, given.path[:-1]))
+    found["http"] = attrs.evolve(door, value={**door.value, part: attrs.evolve(given, value=said)})
+
+
+def _read_transforms(found: Givens, given: Given, note: Note) -> None:
+    """`transforms` as our setting `toolOverrides`, which is for tools of every server as well."""
+    for key, value in given.value.items():
+        inner = attrs.evolve(given, value=value, path=(*given.path, str(key)))
+        if key != "toolOverrides":
+            note(inner.problem("has no effect here"))
+            continue
+        tools: Any = value
+        if is_object(value):
+            tools = {
+                tool: {k: _transformed_params(v) if k == "params" else v for k, v in said.items()}
+                if is_object(said)
+                else said
+                for tool, said in value.items()
+            }
+        found["toolOverrides"] = attrs.evolve(inner, value=tools)
+
+
+def _transformed_params(params: Any) -> Any:
+    return {name: _transformed(said) for name, said in params.items()} if is_object(params) else params
+
+
+def _transformed(said: Any) -> Any:
+    """There, what is not `visible` is hidden, and null is nothing unless `treatNullAsMissing` is false."""
+    if not is_object(said):
+        return said
+    ours = {key: value for key, value in said.items() if key not in ("visible", "treatNullAsMissing")}
+    visible, as_missing = said.get("visible", True), said.get("treatNullAsMissing", True)
+    if visible is not True:
+        ours["hide"] = not visible if isinstance(visible, bool) else visible
+    if "default" in said and as_missing is not False:
+        ours["nullIsNothing"] = as_missing
+    return ours
+
+
+def _milliseconds(seconds: Any) -> Any:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return seconds
+    try:
+        return seconds * 1000.0
+    except OverflowError:
+        return float("inf")
+
+
+# ---- Keys of other programs that have no effect here, and what is said of them --------------------------------------
+#
+# A file says it once, however many of its servers have the key, and with what to write instead if there is something.
+# Nothing is said of keys that only describe a server, nor where a value asks for nothing (`"autoApprove": []`). All of
+# them are kept as read.
+
+DESCRIBE: Final = frozenset(
+    {"description", "gallery", "icon", "icons", "name", "remoteConfigured", "source", "title", "version"}
+)
+_ASKING: Final = 'here "approve" says which calls a person has to allow; without it none'
+_LOGIN: Final = 'write "auth": "oauth", a "bearerToken" or a "requestHeadersCommand"'
+_RESTART: Final = "it is not started again when files change; `greenroom reconnect` does that"
+NO_EFFECT: Final[Mapping[str, str]] = {
+    "alwaysAllow": _ASKING,
+    "authProviderType": _LOGIN,
+    "autoApprove": _ASKING,
+    "baseUrl": 'servers made from an HTTP API are not served; an MCP endpoint goes into "url"',
+    "bearerTokenStore": 'write "bearerToken": {"keyring": "service/name"}',
+    "criticality": "",
+    "debug": "what it writes to stderr is shown when it fails",
+    "dev": _RESTART,
+    "headersHelper": 'write "requestHeadersCommand"',
+    "literalEnv": "variables in its env are expanded",
+    "pluginDataDir": "",
+    "protocolVersion": 'write "era": "handshake" or "stateless"',
+    "required": "a server that fails keeps no other from being served",
+    "sandbox": "it runs without a sandbox",
+    "sandboxEnabled": "it runs without a sandbox",
+    "searchKeywords": 'what is searched are names and descriptions; "toolOverrides" can change those',
+    "spec": "servers made from an OpenAPI document are not served",
+    "targetAudience": _LOGIN,
+    "targetServiceAccount": _LOGIN,
+    "timeout": 'clients disagree about its unit; write "requestTimeoutMs"',
+    "trace": "`greenroom serve --events FILE` writes all events",
+    "trust": _ASKING,
+    "watchPaths": _RESTART,
+}
+# Settings of pi that are about its own screen, or done otherwise here.
+_SCREEN: Final = "only for pi's own screen"
+_CLIENTS: Final = "what a client can answer decides"
+SETTINGS_NO_EFFECT: Final[Mapping[str, str]] = {
+    "agentPluginPaths": "",
+    "authRequiredMessage": "",
+    "autoAuth": "`greenroom auth S` logs in",
+    "collapsedResultLines": _SCREEN,
+    "disableProxyTool": "`greenroom serve --expose direct` shows no `mcp` tool",
+    "elicitation": _CLIENTS,
+    "freezeDirectTools": "",
+    "hostConfigDiscovery": 'name the programs in "imports"',
+    "mcpFooterStatus": _SCREEN,
+    "notifyOnStartupConnect": _SCREEN,
+    "oauthCredentialStore": "logins in encrypted files are not read",
+    "sampling": _CLIENTS,
+    "samplingAutoApprove": _CLIENTS,
+    "scriptMode": "`greenroom serve --expose meta` has a tool for scripts",
+    "showStatusIcon": _SCREEN,
+    "toolResultRendering": _SCREEN,
+    "trace": "`greenroom serve --events FILE` writes all events",
+    "warnOnLargeDirectTools": _SCREEN,
+}
+_ON_BY_DEFAULT: Final = frozenset({"elicitation", "sampling"})  # whose `false` asks for something
+_NAMED: Final = 5  # servers that are named in a line
+
+
+def foreign_keys(entries: Mapping[str, Givens]) -> Iterable[Problem]:
+    """What is said of keys without effect in the entries of servers."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for server, entry in entries.items():
+        for key in NO_EFFECT.keys() & entry.keys():
+            if not _asks_nothing(entry[key].value):
+                groups.setdefault((entry[key].source, key), []).append(server)
+    for (source, key), servers in sorted(groups.items(), key=lambda group: group[0]):
+        advice = f" ({NO_EFFECT[key]})" if NO_EFFECT[key] else ""
+        what = f"has no effect here; it is kept as read{advice}"
+        given = entries[servers[0]][key]
+        if len(servers) == 1:
+            yield Problem(given.place(), what, fatal=False, code=NO_EFFECT_HERE)
+        else:
+            more = f" and {len(servers) - _NAMED} more" if len(servers) > _NAMED else ""
+            named = ", ".join(servers[:_NAMED]) + more
+            where = place(source, str(given.path[0]))
+            yield Problem(where, f'"{given.path[-1]}" of {named}: {what}', fatal=False, code=NO_EFFECT_HERE)
+
+
+def _asks_nothing(value: Any) -> bool:
+    return value in (None, False, "", "off") or value == [] or value == {}
+
+
+def foreign_settings(merged: Givens) -> Iterable[Problem]:
+    """What is said of settings without effect: of all that have the same advice at once."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for key, given in merged.items():
+        asks_nothing = given.value is True if key in _ON_BY_DEFAULT else _asks_nothing(given.value)
+        if key in SETTINGS_NO_EFFECT and not asks_nothing:
+            groups.setdefault((given.source, SETTINGS_NO_EFFECT[key]), []).append(key)
+    for (_, advice), keys in groups.items():
+        then = f": {advice}" if advice else ""
+        given = merged[keys[0]]
+        if len(keys) == 1:
+            yield Problem(given.place(), f"has no effect here{then}", fatal=False)
+        else:
+            named = ", ".join(f'"{key}"' for key in keys)
+            where = place(given.source, *given.path[:-1])
+            yield Problem(where, f"{named} have no effect here{then}", fatal=False, code=NO_EFFECT_HERE)

@@ -1,0 +1,855 @@
+"""From the content of files to one `Config`: reading, checking, merging. Pure; the supervisor reads the files.
+
+Everything that is wrong becomes a `Problem` that names its place and the next step, and does as little damage as
+possible. There are three sizes of damage:
+
+- a *warning*: an unknown key (kept in `extra`), or a policy value that cannot be read (its default is used);
+- a *broken server*: its entry does not tell what to start or call, or with what. It is listed with the reason, and
+  calls to it are refused with that reason; all other servers are served;
+- an *unusable file*: it is not an object, or its settings contradict each other. A file that somebody named is
+  refused with `ConfigError` (`strict`). A file that was only found is used as far as possible, with warnings. A
+  dict counts as a file that somebody named.
+
+Layers are merged as they were written, before anything is read into the model. So a key that is absent stays
+different from a key that has the default value. Values keep their `${VAR}`: see `interpolate`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from ..protocol.errors import DISABLED, ConfigError, Problem, place
+from .foreign_keys import (
+    DESCRIBE,
+    NO_EFFECT,
+    SETTING_ALIASES,
+    SETTINGS_NO_EFFECT,
+    Given,
+    Givens,
+    Note,
+    adapter_settings,
+    foreign_keys,
+    foreign_settings,
+    givens,
+    is_remark,
+)
+from .keys import (
+    IMPORT_KINDS,
+    OVERRIDES,
+    PROFILE_KEYS,
+    SECTIONS,
+    SERVER_KEY,
+    SETTING_KEY,
+    Key,
+    without_effect,
+)
+from .masking import hides
+from .model import (
+    EXPOSURES,
+    SHORTEST_NAME,
+    Approve,
+    Config,
+    Isolation,
+    Lifecycle,
+    Profile,
+    ServerDefinition,
+    Settings,
+    selector,
+)
+from .reading import (
+    TEXT,
+    TEXTS,
+    VALUE,
+    BadValueError,
+    did_you_mean,
+    is_array,
+    is_object,
+    is_whole,
+    kind_of,
+    unknown,
+)
+from .references import (
+    expand_definition,
+    has_reference,
+    refers_to_session,
+    session_variables,
+    texts_of,
+    url_problem,
+)
+
+_OURS: Final = ("mcpServers", "settings", "imports", "profiles")
+_TOP: Final = {*SECTIONS, *_OURS, "adapter", "inputs"}
+
+
+@attrs.frozen
+class Layer:
+    """The decoded content of one file. Of an imported file only the servers are read, unless it is `as_ours`: then its
+    settings and its imports count too, as the weakest."""
+
+    source: str
+    raw: Any
+    imported: bool = False
+    as_ours: bool = False
+
+    @property
+    def only_servers(self) -> bool:
+        """Whether nothing but its servers is read."""
+        return self.imported and not self.as_ours
+
+
+class _Problems(list[Problem]):
+    """Collects problems. A fatal problem ends a strict reading, and is a warning in a lenient one."""
+
+    def raise_fatal(self) -> None:
+        if fatal := [problem for problem in self if problem.fatal]:
+            raise ConfigError(fatal)
+
+    def as_warnings(self) -> list[Problem]:
+        return [_skipped(problem) if problem.fatal else problem for problem in self]
+
+
+def _skipped(problem: Problem) -> Problem:
+    return attrs.evolve(problem, what=f"{problem.what}; it is skipped", fatal=False)
+
+
+def parse_config(
+    raw: Any, *, source: str = "config", environ: Mapping[str, str] | None = None, strict: bool = True
+) -> Config:
+    """One file's (or dict's) content as a `Config`. Raises `ConfigError` when it is unusable as a whole.
+
+    With `environ`, references are checked too: see `merge`. `imports` are not followed here.
+    """
+    return merge([Layer(source, raw)], environ=environ, strict=strict)
+
+
+def merge(
+    layers: Sequence[Layer],
+    *,
+    environ: Mapping[str, str] | None = None,
+    strict: bool = False,
+    problems: Iterable[Problem] = (),
+) -> Config:
+    """One `Config` from layers, strongest first. Every field keeps its source. The given `problems` come first in
+    its list of problems.
+
+    A server that one of our own files defines takes nothing from imported layers; an entry of ours that says nothing
+    but `disabled` defines none, it switches the imported one. Among the imported layers, the first one that has a name
+    supplies the whole entry; those that are `as_ours` are merged with each other first. With `environ`, a server whose
+    URL needs variables that are not set is broken, and other references to unset variables are warnings. Raises
+    `ConfigError` when `strict` and a layer or a setting cannot be used.
+    """
+    seen = _Problems(problems)
+    own: dict[str, Givens] = {}
+    imported: dict[str, Givens] = {}
+    akin: dict[str, Givens] = {}  # those of imported layers that are `as_ours`
+    strays: dict[str, Problem] = {}
+    for layer in reversed(layers):
+        if layer.imported:
+            entries = _imported_entries(layer, seen)
+            if layer.as_ours:
+                entries = {
+                    name: lay_over(akin.get(name, {}), one, seen.append) for name, one in entries.items()
+                }
+                akin |= entries
+            imported |= entries
+        else:
+            entries = _entries(layer, seen, strays)
+            own |= {name: lay_over(own.get(name, {}), entry, seen.append) for name, entry in entries.items()}
+    unclaimed = {name: entry for name, entry in imported.items() if name not in strays}
+    own |= {
+        name: {**unclaimed[name], **entry}
+        for name, entry in own.items()
+        if name in unclaimed and entry.keys() == {"disabled"}
+    }
+    own_files = [(layer.source, layer.raw) for layer in reversed(layers) if not layer.imported]
+    foreign = [(layer.source, layer.raw) for layer in reversed(layers) if layer.imported and layer.as_ours]
+    said = merged_settings([*foreign, *own_files], seen.append)
+    settings, sources = read_settings(said, seen.append)
+    theirs = tuple(f"{source}: " for source, _ in foreign)
+    seen[:] = [_skipped(each) if each.fatal and each.where.startswith(theirs) else each for each in seen]
+    if strict:
+        seen.raise_fatal()
+    warnings = seen.as_warnings()
+    profiles = read_profiles(own_files, tuple({**unclaimed, **own, **strays}), warnings)
+    config = _config({**unclaimed, **own}, strays, warnings, environ, settings.isolation)
+    files = tuple(dict.fromkeys(layer.source for layer in layers))
+    config = attrs.evolve(config, settings=settings, setting_sources=sources, files=files, profiles=profiles)
+    return fit_keep_alive(config)
+
+
+def fit_keep_alive(config: Config) -> Config:
+    """Leave at least one slot of the pool to the other servers: keep-alive servers beyond that run lazy, with a
+    warning. The first ones in the configuration stay keep-alive."""
+    kept = [
+        name
+        for name, one in config.servers.items()
+        if one.lifecycle is Lifecycle.KEEP_ALIVE and not one.disabled
+    ]
+    beyond = kept[max(0, config.settings.max_connections - 1) :]
+    if not beyond:
+        return config
+    text = (
+        f"runs lazy: {len(kept)} keep-alive servers would leave none of the {config.settings.max_connections} "
+        'slots to the rest; raise "maxConnections"'
+    )
+    where = {
+        name: f"{config.servers[name].sources.get('lifecycle', 'config')}: mcpServers.{name}"
+        for name in beyond
+    }
+    return attrs.evolve(
+        config,
+        servers=dict(config.servers)
+        | {name: attrs.evolve(config.servers[name], lifecycle=Lifecycle.LAZY) for name in beyond},
+        problems=config.problems + tuple(Problem(where[name], text, fatal=False) for name in beyond),
+    )
+
+
+def _config(
+    entries: Mapping[str, Givens],
+    strays: Mapping[str, Problem],
+    warnings: list[Problem],
+    environ: Mapping[str, str] | None,
+    isolation: Isolation | None,
+) -> Config:
+    """The servers of all layers, each served or broken."""
+    servers: dict[str, ServerDefinition] = {}
+    broken = {name: problem for name, problem in strays.items() if name not in entries}
+    warnings += [attrs.evolve(problem, fatal=name in broken) for name, problem in strays.items()]
+    for name, entry in entries.items():
+        definition, found = read_server(name, entry)
+        found += (
+            problem for problem in check_environment(definition, environ, entry) if problem not in found
+        )
+        found += check_session(definition, isolation)
+        warnings += found
+        if fatal := [problem for problem in found if problem.fatal]:
+            is_off = (given := entry.get("disabled")) is not None and given.value is True
+            broken[name] = attrs.evolve(_summary(fatal), **({"code": DISABLED} if is_off else {}))
+        else:
+            servers[name] = definition
+    warnings += foreign_keys(entries)
+    return Config(servers=servers, problems=tuple(dict.fromkeys(warnings)), broken=broken)
+
+
+def _summary(fatal: Sequence[Problem]) -> Problem:
+    first, more = fatal[0], len(fatal) - 1
+    return attrs.evolve(first, what=f"{first.what} (and {more} more)") if more else first
+
+
+# ---- the shape of a file -----------------------------------------------------------------------------------
+def imports_of(raw: Any, source: str) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
+    """The kinds that a file's `imports` names, in the file's order, and what is wrong with them."""
+    wanted = raw.get("imports") if is_object(raw) else None
+    if wanted is None:
+        return (), ()
+    if not is_array(wanted):
+        what = f'must be an array like ["cursor"], is {kind_of(wanted)}; nothing is imported'
+        return (), (Problem(place(source, "imports"), what, fatal=False),)
+    wrong = [_bad_import(source, at, kind) for at, kind in enumerate(wanted) if kind not in IMPORT_KINDS]
+    return tuple(dict.fromkeys(kind for kind in wanted if kind in IMPORT_KINDS)), tuple(wrong)
+
+
+def _bad_import(source: str, position: int, kind: Any) -> Problem:
+    hint = did_you_mean(kind, IMPORT_KINDS) if isinstance(kind, str) else ""
+    known = ", ".join(IMPORT_KINDS)
+    return Problem(
+        place(source, "imports", position), f"is none of {known}{hint}; it is skipped", fatal=False
+    )
+
+
+def _entries(layer: Layer, seen: _Problems, strays: dict[str, Problem]) -> dict[str, Givens]:
+    """The server entries of one layer under our key names. Entries that are not objects go to `strays`."""
+    if not is_object(layer.raw):
+        what = f'must be an object like {{"mcpServers": {{…}}}}, is {kind_of(layer.raw)}'
+        seen.append(Problem(layer.source, what))
+        return {}
+    raw = layer.raw
+    if not layer.only_servers:
+        seen += _unknown_top(raw, layer.source)
+    found: dict[str, Givens] = {}
+    for section in SECTIONS:
+        for name, entry in _section(raw, section, layer.source, seen):
+            _add_entry(found, strays, layer.source, section, name, entry, seen)
+    return found
+
+
+def _imported_entries(layer: Layer, seen: _Problems) -> dict[str, Givens]:
+    """The servers of another program. An error in its file is never fatal for ours."""
+    found, strays = _Problems(), dict[str, Problem]()
+    entries = _entries(layer, found, strays)
+    seen += found.as_warnings()
+    seen += (attrs.evolve(problem, fatal=False) for problem in strays.values())
+    return entries
+
+
+def _unknown_top(raw: Mapping[Any, Any], source: str) -> Iterable[Problem]:
+    for key in raw:
+        if key not in _TOP and not is_remark(str(key)):
+            what = unknown(str(key), _OURS, "it is ignored")
+            yield Problem(place(source, str(key)), what, fatal=False)
+
+
+def _section(raw: Mapping[Any, Any], section: str, source: str, seen: _Problems) -> Iterable[tuple[Any, Any]]:
+    servers = raw.get(section)
+    if servers is None:
+        return ()
+    if not is_object(servers):
+        what = f'must be an object like {{"name": {{"command": "…"}}}}, is {kind_of(servers)}'
+        seen.append(Problem(place(source, section), what))
+        return ()
+    return servers.items()
+
+
+def _add_entry(
+    found: dict[str, Givens],
+    strays: dict[str, Problem],
+    source: str,
+    section: str,
+    name: Any,
+    entry: Any,
+    seen: _Problems,
+) -> None:
+    path = (section, str(name))
+    if not isinstance(name, str) or not name.strip() or not is_whole(name):
+        seen.append(
+            Problem(place(source, section, name), "has no usable name: give it a non-empty one", fatal=False)
+        )
+    elif not is_object(entry):
+        what = f'must be an object like {{"command": "…"}}, is {kind_of(entry)}'
+        strays[name] = Problem(place(source, *path), what)
+    elif name in found:
+        what = f'is in "{_section_of(found[name])}" too, which is used; remove one of them'
+        seen.append(Problem(place(source, *path), what, fatal=False))
+    else:
+        found[name] = givens(entry, source, path, seen.append) or _empty(source, path)
+
+
+def _section_of(entry: Givens) -> str:
+    return str(next(iter(entry.values())).path[0])
+
+
+def _empty(source: str, path: tuple[str, ...]) -> Givens:
+    """The place of an empty entry, for messages about it."""
+    return {"": Given(None, source, path)}
+
+
+# ---- Turn one server entry into its definition, and list everything that is wrong with it ---------------------------
+#
+# Reading goes on after the first mistake, so that the list of problems is complete. When a problem is fatal, the
+# caller must not use the definition; it lists the server as broken.
+
+_VAULT: Final = re.compile(r"\$\{(?:secret|vault):")
+
+
+def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Problem]]:
+    found: list[Problem] = []
+    values: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for key, given in _with_bearer(entry, found.append).items():
+        if given.value is None:
+            continue
+        if key in SERVER_KEY:
+            read_value(SERVER_KEY[key], given, values, sources, found.append)
+        else:
+            extra[key] = given.value
+            sources[key] = given.source
+            if key not in NO_EFFECT and key not in DESCRIBE:
+                what = unknown(key, SERVER_KEY, "it has no effect and is kept as read")
+                found.append(given.problem(what))
+    found += _check_where(entry)
+    found += _check_texts(entry)
+    if (oauth := entry.get("oauth")) is not None:
+        found += (oauth.problem(what, name) for name, what in without_effect(oauth.value))
+    definition = ServerDefinition(name=name, extra=extra, sources=sources, **values)
+    definition = _check_isolation(definition, entry, found)
+    found += _check_idle(definition, entry)
+    return definition, found
+
+
+def read_value(key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note) -> None:
+    """Put one value into the model, or note a problem: fatal for an identity key, a warning for policy."""
+    try:
+        values[key.attribute] = key.reader.read(given.value)
+        sources[key.attribute] = given.source
+    except BadValueError as wrong:
+        what = wrong.what if key.identity else f"{wrong.what}; the default is used"
+        note(given.problem(what, *wrong.inside, fatal=key.identity))
+
+
+def _with_bearer(entry: Givens, note: Note) -> Givens:
+    """`bearerToken` and `bearerTokenEnv` are one more header, unless it is there already."""
+    rest = dict(entry)
+    token, variable = rest.pop("bearerToken", None), rest.pop("bearerTokenEnv", None)
+    if rest.get("auth") is not None and rest["auth"].value == "bearer":
+        del rest["auth"]
+    for given, form, reader in ((token, "Bearer {}", VALUE), (variable, "Bearer ${{{}}}", TEXT)):
+        if given is None or given.value is None:
+            continue
+        try:
+            _add_header(rest, given, form.format(reader.read(given.value)))
+        except BadValueError as wrong:
+            note(given.problem(wrong.what, *wrong.inside, fatal=True))
+    return rest
+
+
+def _add_header(entry: Givens, token: Given, value: str) -> None:
+    headers = entry.get("headers", attrs.evolve(token, value={}))
+    given: Any = {} if headers.value is None else headers.value
+    if is_object(given) and "authorization" not in {str(name).lower() for name in given}:
+        entry["headers"] = attrs.evolve(headers, value={**given, "Authorization": value})
+
+
+def _check_where(entry: Givens) -> Iterable[Problem]:
+    """Exactly one of command, url, socket; a usable URL; nothing that belongs to another transport."""
+    said = [kind for kind in WHERE if kind in entry and entry[kind].value is not None]
+    first = next(iter(entry.values()))
+    server = place(first.source, *first.path[:2])
+    if not said:
+        yield Problem(
+            server, 'has neither command, url nor socket: add "command" to start it or "url" to reach it'
+        )
+    elif len(said) > 1:
+        what = f"must configure exactly one of command, url, or socket, has {' and '.join(said)}"
+        yield Problem(server, f"{what}: remove all but one")
+    else:
+        yield from _check_url(entry.get("url"))
+        yield from _check_belongings(said[0], entry)
+
+
+def _check_url(given: Given | None) -> Iterable[Problem]:
+    if given is None or not isinstance(given.value, str) or has_reference(given.value):
+        return
+    if given.value.strip() and (wrong := url_problem(given.value)) is not None:
+        yield given.problem(wrong, fatal=True)
+
+
+def _check_belongings(kind: str, entry: Givens) -> Iterable[Problem]:
+    foreign = {"command": WITH_URL, "url": WITH_COMMAND, "socket": WITH_COMMAND | WITH_URL}[kind]
+    for key in sorted(foreign & (entry.keys() - NO_EFFECT.keys())):
+        if entry[key].value is not None:
+            yield entry[key].problem(f'has no effect on a server with "{kind}"')
+
+
+def _check_texts(entry: Givens) -> Iterable[Problem]:
+    """Values that another program would run or ask the user for. Here the server would get them as plain text."""
+    for key in ("command", "args", "env", "cwd", "url", "headers", "bearerToken"):
+        if (given := entry.get(key)) is not None:
+            yield from (
+                each for inside, text in _texts(given.value) for each in _foreign(given, text, inside)
+            )
+
+
+def _texts(value: Any) -> Iterable[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, str):
+        yield (), value
+    pairs = value.items() if is_object(value) else enumerate(value) if is_array(value) else ()
+    for key, each in pairs:
+        if isinstance(each, str):
+            yield (key if isinstance(key, int) else str(key),), each
+
+
+def _foreign(given: Given, text: str, inside: tuple[str | int, ...]) -> Iterable[Problem]:
+    if "${input:" in text:
+        what = (
+            "asks for an ${input:…}, which is not asked for here: refer to a variable as ${NAME}, and set it"
+        )
+        yield given.problem(what, *inside, fatal=True)
+    if (found := _VAULT.search(text)) is not None:
+        what = (
+            f"refers to a vault ({found[0]}…), which is not supported here: refer to a variable as ${{NAME}}, "
+            'or to a command as "!command", or to the keyring as {"keyring": "service/name"}'
+        )
+        yield given.problem(what, *inside, fatal=True)
+
+
+def _check_isolation(definition: ServerDefinition, entry: Givens, found: list[Problem]) -> ServerDefinition:
+    """Eager and keep-alive mean one child that is there before anybody asks: persistent."""
+    if definition.lifecycle is Lifecycle.LAZY or definition.isolation in (None, Isolation.PERSISTENT):
+        return definition
+    word = definition.lifecycle.value
+    found.append(
+        entry["lifecycle"].problem(f'"{word}" needs the isolation "persistent"; it is read as "lazy"')
+    )
+    return attrs.evolve(definition, lifecycle=Lifecycle.LAZY)
+
+
+def _check_idle(definition: ServerDefinition, entry: Givens) -> Iterable[Problem]:
+    """A keep-alive server has no idle timeout; 0 says the same and is allowed."""
+    if definition.lifecycle is Lifecycle.KEEP_ALIVE and definition.idle_timeout:
+        yield entry["idleTimeout"].problem(
+            'has no effect on a "keep-alive" server, which is never stopped for being idle: remove it, or make '
+            'the lifecycle "eager"'
+        )
+
+
+def check_session(definition: ServerDefinition, isolation: Isolation | None) -> Iterable[Problem]:
+    """Problems with credentials of a session: in a child that all sessions share, or where they would choose the
+    program. `isolation`: the isolation of servers that do not set it."""
+    for attribute, _, text in texts_of(definition):
+        if attribute in ("command", "cwd", "socket", "env_file") and refers_to_session(text):
+            what = "cannot hold a ${session.…}: use it in env, headers, url or args"
+            yield Problem(_place_in(definition, attribute), what)
+    needed = sorted(session_variables(definition))
+    if needed and (definition.isolation or isolation) in (None, Isolation.PERSISTENT):
+        what = (
+            f"needs ${{session.{needed[0]}}}, and its process is shared by all sessions: "
+            'add "isolation": "per_session", or "per_call"'
+        )
+        yield Problem(_place_in(definition), what)
+
+
+def _place_in(definition: ServerDefinition, *inside: str) -> str:
+    source = definition.sources.get(inside[0] if inside else "isolation") or next(
+        iter(definition.sources.values()), ""
+    )
+    return place(source, "mcpServers", definition.name, *inside)
+
+
+def check_environment(
+    definition: ServerDefinition, environ: Mapping[str, str] | None, entry: Givens
+) -> list[Problem]:
+    if environ is None or definition.disabled:
+        return []
+    try:
+        found = expand_definition(definition, environ).problems
+    except ConfigError as error:
+        found = error.problems
+    return [_as_written(problem, definition, entry) for problem in found]
+
+
+def _as_written(problem: Problem, definition: ServerDefinition, entry: Givens) -> Problem:
+    """The problem of a header that was made of a token, at the key that the file has."""
+    source = definition.sources.get("headers", "")
+    if problem.where != place(source, "mcpServers", definition.name, "headers", "Authorization"):
+        return problem
+    given, is_variable = _token_of(entry)
+    if given is None:
+        return problem
+    what = problem.what
+    if is_variable and not problem.fatal:
+        what = f"the environment variable {given.value} is not set, read as empty: set it"
+    return Problem(given.place(), what, problem.fatal)
+
+
+def _token_of(entry: Givens) -> tuple[Given | None, bool]:
+    """What the header `Authorization` was made of, and whether that names a variable; None: it is written itself."""
+    headers = entry.get("headers")
+    if headers is not None and is_object(headers.value) and "Authorization" in headers.value:
+        return None, False
+    token = entry.get("bearerToken")
+    if token is not None and token.value is not None:
+        return token, False
+    return entry.get("bearerTokenEnv"), True
+
+
+# ---- Turn the settings of one or several files into `Settings` ------------------------------------------------------
+#
+# Settings are merged shallowly: a stronger file replaces single keys. Only `http` is merged part by part, so that no
+# file drops a token by saying something else of the door. A wrong value is fatal in a file that was named, and a
+# warning in one that was found; the caller knows which it is. When limits contradict each other (`minConnections` not
+# below `maxConnections`), both fall back to their defaults, for neither can be trusted alone.
+
+
+def merged_settings(layers: Iterable[tuple[str, Any]], note: Note) -> Givens:
+    """The settings of `(source, content)` pairs, weakest first; the stronger replaces single keys."""
+    merged: Givens = {}
+    for source, raw in layers:
+        if is_object(raw):
+            _lay(merged, _layer_settings(raw, source, note))
+    return merged
+
+
+_BY_PART: Final = ("http", "oauth")  # and what is in it
+
+
+def _lay(lower: Givens, upper: Givens) -> None:
+    """Lay `upper` over `lower`."""
+    for name, given in upper.items():
+        below = lower.get(name)
+        if name not in _BY_PART or below is None or not is_object(below.value) or not is_object(given.value):
+            lower[name] = given
+            continue
+        parts = _parts_of(below)
+        _lay(parts, _parts_of(given))
+        lower[name] = attrs.evolve(given, value=parts)
+
+
+def _parts_of(given: Given) -> Givens:
+    """Each part of a group with its own place; the value of a group that was laid over another has them already."""
+    return {
+        str(name): value if isinstance(value, Given) else Given(value, given.source, (*given.path, str(name)))
+        for name, value in given.value.items()
+    }
+
+
+def _layer_settings(raw: Mapping[Any, Any], source: str, note: Note) -> Givens:
+    found: Givens = {}
+    for block in ("adapter", "settings"):
+        said = raw.get(block)
+        if is_object(said):
+            _lay(found, _block(block, said, source, note))
+        elif said is not None:
+            note(Problem(place(source, block), f"must be an object, is {kind_of(said)}"))
+    return found
+
+
+def _block(block: str, said: Mapping[Any, Any], source: str, note: Note) -> Givens:
+    if block == "adapter":
+        return adapter_settings(said, source, note)
+    givens = {str(key): Given(value, source, (block, str(key))) for key, value in said.items()}
+    for theirs, ours in SETTING_ALIASES.items():
+        if theirs in givens:
+            givens.setdefault(ours, givens.pop(theirs))
+    return givens
+
+
+def read_settings(merged: Givens, note: Note) -> tuple[Settings, dict[str, str]]:
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, given in merged.items():
+        if name in SETTING_KEY:
+            _read_setting(SETTING_KEY[name], given, values, sources, note)
+        elif not is_remark(name) and name not in SETTINGS_NO_EFFECT:
+            note(given.problem(unknown(name, SETTING_KEY, "it is ignored")))
+    for problem in foreign_settings(merged):
+        note(problem)
+    _check_ranges(values, merged, note)
+    if "approve" in merged and "approve" not in sources and merged["approve"].value is not None:
+        values["approve"] = (
+            Approve.ALL
+        )  # it cannot be read, so nobody knows which calls it would have let pass
+    return Settings(**values), sources
+
+
+def _read_setting(
+    key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note
+) -> None:
+    if given.value is None:
+        return
+    if key.parts:
+        _read_parts(key, given, values, sources, note)
+        return
+    read_value(attrs.evolve(key, identity=True), given, values, sources, note)
+
+
+def _read_parts(key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note) -> None:
+    if key.name == "outputGuard" and isinstance(given.value, bool):
+        guard = {} if given.value else {"maxBytes": 0, "maxLines": 0, "maxImageBytes": 0}
+        given = attrs.evolve(given, value=guard)
+    if not is_object(given.value):
+        note(given.problem(f"must be an object, is {kind_of(given.value)}", fatal=True))
+        return
+    parts = {part.name: part for part in key.parts}
+    for name, inner in _parts_of(given).items():
+        if name in parts:
+            _read_setting(parts[name], inner, values, sources, note)
+        else:
+            note(inner.problem(unknown(name, parts, "it is ignored")))
+
+
+_RANGES: Final = (
+    ("backoff_min", "backoff_max", "restartBackoff", "minMs must not be above maxMs", False),
+    ("min_connections", "max_connections", "minConnections", "must be below maxConnections", True),
+)
+
+
+def _check_ranges(values: dict[str, Any], merged: Givens, note: Note) -> None:
+    defaults = Settings()
+    for low, high, name, what, apart in _RANGES:
+        least, most = values.get(low, getattr(defaults, low)), values.get(high, getattr(defaults, high))
+        if least > most or (apart and least == most):
+            note(merged[name].problem(what, fatal=True))
+            values.pop(low, None)
+            values.pop(high, None)
+    if Settings(**values).longest_name < SHORTEST_NAME:
+        what = f"leaves names fewer than {SHORTEST_NAME} characters: use a shorter one, or a larger nameLimit"
+        note(merged["clientPrefix"].problem(what, fatal=True))
+        del values["client_prefix"]
+
+
+def read_profiles(
+    layers: Sequence[tuple[str, Any]], servers: Sequence[str], problems: list[Problem]
+) -> dict[str, Profile]:
+    """The profiles of `(source, content)` pairs, weakest first. A stronger file replaces a whole profile."""
+    found: dict[str, Profile] = {}
+    for source, raw in layers:
+        said = raw.get("profiles") if is_object(raw) else None
+        if is_object(said):
+            for name, one in said.items():
+                found.pop(str(name), None)
+                if not is_remark(str(name)):
+                    _read_one(str(name), one, source, servers, found, problems)
+        elif said is not None:
+            what = f'must be an object like {{"work": {{"servers": […]}}}}, is {kind_of(said)}'
+            problems.append(Problem(place(source, "profiles"), what, fatal=False))
+    return found
+
+
+def _read_one(
+    name: str,
+    said: Any,
+    source: str,
+    servers: Sequence[str],
+    found: dict[str, Profile],
+    problems: list[Problem],
+) -> None:
+    def bad(what: str, *where: str | int) -> None:
+        problems.append(Problem(place(source, "profiles", name, *where), what, fatal=False))
+
+    refused = "; the profile is left out, and clients that name it are refused"
+    if not is_object(said):
+        bad(f'must be an object like {{"servers": […]}}, is {kind_of(said)}{refused}')
+        return
+    values: dict[str, Any] = {}
+    for key, value in said.items():
+        try:
+            if key in ("servers", "tools"):
+                values[key] = TEXTS.read(value)
+            elif key == "toolOverrides":
+                values["overrides"] = _read_overrides(value)
+            elif key == "expose":
+                if value not in EXPOSURES:
+                    raise BadValueError(f"is none of {', '.join(EXPOSURES)}")
+                values[key] = value
+            elif not is_remark(str(key)):
+                # It may have been meant to leave something out.
+                raise BadValueError(unknown(str(key), PROFILE_KEYS, "it is no key of a profile"))
+        except BadValueError as error:
+            bad(f"{error.what}{refused}", str(key), *error.inside)
+            return
+    for at, pattern in enumerate(values.get("servers", ())):
+        if not any(map(selector((pattern,)), servers)):
+            bad(f"no server has this name{did_you_mean(pattern, servers)}", "servers", at)
+    found[name] = Profile(**values)
+
+
+def _read_overrides(value: Any) -> dict[str, Mapping[str, Any]]:
+    if not is_object(value):
+        raise BadValueError(f"must be an object of servers, is {kind_of(value)}")
+    found: dict[str, Mapping[str, Any]] = {}
+    for server, said in value.items():
+        try:
+            found[str(server)] = OVERRIDES.read(said)
+        except BadValueError as error:
+            raise BadValueError(error.what, str(server), *error.inside) from None
+    return found
+
+
+# ---- Merge two entries of one server, field by field, so that no secret reaches another recipient -------------------
+#
+# A stronger file changes single fields of a weaker one: a project sets `lifecycle` to eager and keeps the command
+# from the user's own file. Such a merge must never carry a secret to another recipient. So when the stronger file
+# changes *where the server is*, these fields of the weaker file are dropped:
+#
+# - a `command` drops the HTTP fields and the socket; a `url` drops the stdio fields and the socket; a `socket`
+#   drops both;
+# - a different `url` drops headers and tokens; a different `command` drops arguments, environment and directory.
+#   (An `env` full of tokens is as secret as a header.)
+#
+# The command alone does not say what runs. `node` runs what its arguments name, a relative name is looked up in
+# `cwd`, and `NODE_OPTIONS` in an `env` can load anything. So a stronger file that changes any of these keeps the
+# command but takes no credentials that were written for it: no environment, and no arguments that hold a secret.
+# The transport of a URL is treated the same way. To give a field that the weaker file lacks is to change it. A
+# warning names what was dropped, because the server may need it.
+#
+# Every layer is merged with the sum of all weaker layers, so a credential cannot jump over a layer either. `null`
+# in a stronger file removes a field. A field that has the same value again changes nothing and drops nothing.
+
+WITH_COMMAND: Final = frozenset(
+    {"args", "env", "cwd", "inheritEnv", "pluginDataDir", "literalEnv", "envFile"}
+)
+WITH_URL: Final = frozenset(
+    {
+        "headers",
+        "httpTransport",
+        "auth",
+        "oauth",
+        "bearerToken",
+        "bearerTokenEnv",
+        "bearerTokenStore",
+        "requestHeadersCommand",
+    }
+)
+WHERE: Final = ("command", "url", "socket")
+_BELONGINGS: Final = {
+    "command": WITH_COMMAND | {"command"},
+    "url": WITH_URL | {"url"},
+    "socket": frozenset({"socket"}),
+}
+# Fields that decide what runs or who is called, and the credentials that were meant for that.
+_STEERS: Final = (
+    (
+        ("command", "args", "cwd", "env", "pluginDataDir", "literalEnv", "envFile"),
+        frozenset({"env", "inheritEnv", "literalEnv", "envFile"}),
+    ),
+    (("url", "httpTransport", "requestHeadersCommand"), WITH_URL - {"httpTransport"}),
+)
+_CREDENTIALS: Final = _STEERS[0][1] | _STEERS[1][1]
+
+
+def lay_over(lower: Givens, higher: Givens, note: Note | None = None) -> Givens:
+    """Both entries merged; `higher` is from the stronger file. `note` is told what was dropped."""
+    dropped: set[str] = set()
+    for kind in WHERE:
+        if kind in higher and higher[kind].value is not None:
+            dropped |= _dropped_by(kind, lower, higher)
+    if lower:
+        dropped |= {name for name in _left_behind(lower, higher) if not _is_refusal(name, lower)}
+    kept = {name: given for name, given in lower.items() if name not in dropped}
+    both = {**kept, **higher}
+    if note is not None and (lost := _lost(lower, both, dropped)):
+        note(_told(lower, higher, lost))
+    return both
+
+
+def _dropped_by(kind: str, lower: Givens, higher: Givens) -> set[str]:
+    dropped = {name for other in WHERE if other != kind for name in _BELONGINGS[other]}
+    if kind in lower and _differs(kind, lower, higher):
+        dropped |= {name for name in _BELONGINGS[kind] if not _is_refusal(name, lower)}
+    return dropped
+
+
+def _left_behind(lower: Givens, higher: Givens) -> set[str]:
+    """The credentials of the weaker file that the stronger file would send to somebody else."""
+    found: set[str] = set()
+    for steering, credentials in _STEERS:
+        if any(name in higher and _differs(name, lower, higher) for name in steering):
+            found |= credentials
+            if "args" not in higher and "args" in steering and "args" in lower and hides(lower["args"].value):
+                found.add("args")
+    return found
+
+
+def _differs(name: str, lower: Givens, higher: Givens) -> bool:
+    before = lower[name].value if name in lower else None
+    return before != higher[name].value
+
+
+def _is_refusal(name: str, lower: Givens) -> bool:
+    """`oauth: false` is not a credential but a decision against one, so it stays."""
+    return name == "oauth" and name in lower and lower[name].value is False
+
+
+def _lost(lower: Givens, both: Givens, dropped: set[str]) -> list[str]:
+    """Dropped credentials that the stronger file does not give itself. Its author may not expect that."""
+    names = (_CREDENTIALS | {"args"}) & dropped & lower.keys() - both.keys()
+    return sorted(name for name in names if lower[name].value is not None)
+
+
+def _told(lower: Givens, higher: Givens, lost: list[str]) -> Problem:
+    steers = (*WHERE, *(name for names, _ in _STEERS for name in names))
+    changed_by = (name for name in steers if name in higher and _differs(name, lower, higher))
+    # Where it is was given in two ways, and the stronger file repeats one of them: the other is not used any more.
+    steering = next(changed_by, None) or next(name for name in WHERE if name in higher)
+    changed = "what runs" if steering in _STEERS[0][0] else "who is called"
+    names = ", ".join(f'"{lower[name].path[-1]}"' for name in lost)
+    sources = ", ".join(dict.fromkeys(lower[name].source for name in lost))
+    return higher[steering].problem(
+        f"changes {changed}, so {names} of {sources} {'is' if len(lost) == 1 else 'are'} not used with it: "
+        "write them into this file too, if they are meant for it"
+    )

@@ -1,0 +1,403 @@
+"""Environment references in configuration values: `${VAR}`, `${VAR:-default}`, `$env:VAR`, `{env:VAR}`, and
+`~`.
+
+The text in a file stays as it was written. A definition holds references and never their values, so no printed
+configuration, log line or cache entry can hold a secret of the environment. References are expanded when a process is
+started or a request is built (and for the hash), with the environment as an argument.
+
+There is one pass, from left to right. The value of a variable is never read as a reference again, so a value cannot
+smuggle in another reference. As in a shell, the default of `${VAR:-default}` is used for an unset and for an empty
+variable; it contains no `}`.
+
+`${session.NAME}` is a credential of the session for which a child is started, never a variable of the environment. It
+may be used in `env`, `headers`, `url` and `args` of a server whose children are not shared. When the environment does
+not have it, the reference stays as written. So what is printed, cached and hashed never depends on a caller's
+credential. A child is not started before its session gives all of them (`session_variables`).
+
+Values that are asked for at the start (`asked`) stay as they are. `!!` begins a text with one `!`.
+
+An unset variable becomes the empty string and is reported. In a URL it is an error, and so is an empty one: the error
+names all missing variables before any request is made, because half a URL leads to somebody else's endpoint. Who wants
+nothing there writes `${VAR:-}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+
+from ..protocol.errors import ConfigError, Problem, place
+from .model import ServerDefinition
+
+# What a header may be called, and a session's value, for which `${session.NAME}` stands.
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+_REFERENCE: Final = re.compile(
+    r"\$\{(?:(?:env:)?(?P<braced>\w+)|(?P<session>session\.\w+))(?::-(?P<default>[^}]*))?\}|\$env:(?P<dollar>\w+)|\{env:(?P<curly>\w+)\}"
+)
+# The same when no `}` follows: only the spelling that needs none. The empty groups exist because the code reads them.
+_OPEN: Final = re.compile(
+    r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<session>(?!))?(?P<default>(?!))?(?P<curly>(?!))?"
+)
+SESSION: Final = "session."  # names of a session's values begin with this
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_KEYS: Final = {
+    "env_file": "envFile",
+    "request_headers_command": "requestHeadersCommand",
+}  # attribute -> in a file
+_CONTROL_WORDS: Final = "a line break or another control character"
+
+
+@attrs.frozen
+class Expanded:
+    """An expanded definition, and the variables that were missing (none of them fatal)."""
+
+    definition: ServerDefinition
+    problems: tuple[Problem, ...] = ()
+
+
+def has_reference(text: str) -> bool:
+    """Whether expanding `text` would look at the environment."""
+    return next(_references(text), None) is not None
+
+
+def without_references(text: str) -> str:
+    """`text` without its references. One with a default stays, because the default may be a secret."""
+    return _replaced(text, lambda match: "" if match["default"] is None else match[0])
+
+
+def with_defaults(text: str, shown: Callable[[str], str]) -> str:
+    """`text` with every default that is not empty replaced by `shown(default)`; the references stay."""
+
+    def of(match: re.Match[str]) -> str:
+        return (
+            match[0].replace(f":-{match['default']}", f":-{shown(match['default'])}")
+            if match["default"]
+            else match[0]
+        )
+
+    return _replaced(text, of)
+
+
+def referred_to(text: str) -> tuple[tuple[str, str], ...]:
+    """The names `text` refers to, each with its default ("": none)."""
+    return tuple((_name(match), match["default"] or "") for match in _references(text))
+
+
+def missing_variables(text: str, environ: Mapping[str, str], *, may_be_empty: bool = True) -> tuple[str, ...]:
+    """The names `text` refers to that are not set and have no default, in order, each once. Unless they `may_be_empty`,
+    an empty one is missing, too."""
+    if not _may_refer(text):
+        return ()
+    names = (_name(match) for match in _references(text) if match["default"] is None)
+    return tuple(
+        name
+        for name in dict.fromkeys(names)
+        if not name.startswith(SESSION)
+        and (name not in environ if may_be_empty else not environ.get(name, "").strip())
+    )
+
+
+def session_variables(definition: ServerDefinition) -> frozenset[str]:
+    """The names of the values that a session must give before a child of this server can be started."""
+    texts = (text for _, _, text in texts_of(definition))
+    return frozenset(
+        match["session"].removeprefix(SESSION)
+        for text in (*texts, definition.url or "")
+        if SESSION in text
+        for match in _references(text)
+        if match["session"] is not None and match["default"] is None
+    )
+
+
+def with_session(environ: Mapping[str, str], variables: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with a session's values added, under the names that references use."""
+    return {**environ, **{f"{SESSION}{name}": value for name, value in variables.items()}}
+
+
+def refers_to_session(text: str) -> bool:
+    """Whether `text` refers to a value of a session."""
+    return SESSION in text and any(match["session"] is not None for match in _references(text))
+
+
+def expand(text: str, environ: Mapping[str, str]) -> str:
+    """`text` with every reference replaced. Unset variables become the empty string; a reference to a missing value of
+    a session stays as written."""
+    if not _may_refer(text):
+        return text
+
+    def of(match: re.Match[str]) -> str:
+        unset = "" if match["session"] is None or match["session"] in environ else match[0]
+        return environ.get(_name(match)) or match["default"] or unset
+
+    return _replaced(text, of)
+
+
+def _value(text: str, environ: Mapping[str, str]) -> str:
+    """A value of `env`, `headers` or `args`: one that is asked for stays as it is, any other text is expanded."""
+    if is_asked(text):
+        return text
+    if "!" not in text[: len(BEARER) + 1]:
+        return expand(text, environ)
+    head = BEARER if text.startswith(BEARER) else ""
+    bare = text.removeprefix(head)
+    return head + expand(bare[1:] if bare.startswith("!!") else bare, environ)
+
+
+def expand_path(text: str, environ: Mapping[str, str]) -> str:
+    """`expand`, and a leading `~` or `~/` becomes the home directory, if the environment knows one."""
+    expanded = expand(text, environ)
+    home = environ.get("HOME") or environ.get("USERPROFILE")
+    if home and (expanded == "~" or expanded.startswith(("~/", "~\\"))):
+        return home + expanded[1:]
+    return expanded
+
+
+def expand_definition(definition: ServerDefinition, environ: Mapping[str, str]) -> Expanded:
+    """The definition with all references expanded, as its process is started or its endpoint is called.
+
+    Raises `ConfigError` when the URL refers to variables that are not set, when the expanded URL is not an http(s)
+    URL, and when a header cannot be sent; then it names the header and shows nothing of its value.
+    """
+    expanded = expanded_fields(definition, environ)
+    changed = {name: value for name, value in expanded.items() if value != getattr(definition, name)}
+    if not changed:  # most definitions have no references, and there may be thousands
+        return Expanded(definition, tuple(_missing_problems(definition, environ)))
+    return Expanded(attrs.evolve(definition, **changed), tuple(_missing_problems(definition, environ)))
+
+
+def expanded_fields(definition: ServerDefinition, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Those fields of a definition that may refer to the environment, expanded. Raises as `expand_definition` does."""
+    return {
+        "url": None if definition.url is None else _expand_url(definition, definition.url, environ),
+        "command": _path_or_none(definition.command, environ),
+        "cwd": _path_or_none(definition.cwd, environ),
+        "socket": _path_or_none(definition.socket, environ),
+        "env_file": _path_or_none(definition.env_file, environ),
+        "args": tuple(_value(arg, environ) for arg in definition.args),
+        "env": _expand_values(definition.env, environ),
+        "headers": _expand_headers(definition, environ),
+        "request_headers_command": _expand_command(definition.request_headers_command, environ),
+    }
+
+
+def _expand_command(said: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Mapping[str, Any] | None:
+    if said is None:
+        return None
+    return {
+        **said,
+        "command": expand_path(said["command"], environ),
+        "args": tuple(expand(arg, environ) for arg in said["args"]),
+        "env": {name: expand(value, environ) for name, value in said["env"].items()},
+    }
+
+
+def url_problem(url: str) -> str | None:
+    """What is wrong with a fully expanded URL, in words that do not repeat it; None when it can be used."""
+    if _CONTROL.search(url):
+        return f"holds {_CONTROL_WORDS}"
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname, parts.port
+    except ValueError:  # its text quotes parts of the URL: passwords, for one
+        return "is not a URL: write http://host/path or https://host/path"
+    if parts.scheme not in ("http", "https"):
+        return "must start with http:// or https://"
+    return None if host else "names no host: write http://host/path or https://host/path"
+
+
+def _may_refer(text: str) -> bool:
+    """A cheap test, for nearly no text has references."""
+    return "$" in text or "{env:" in text
+
+
+def _references(text: str) -> Iterator[re.Match[str]]:
+    """Each reference in `text`. A default is looked for only where a `}` can end it. Otherwise every `${A:-` that is
+    never closed would search the rest of the text: a second for 20 KB of them, and a minute for 150 KB."""
+    closed = text.rfind("}") + 1
+    yield from _REFERENCE.finditer(text, 0, closed)
+    yield from _OPEN.finditer(text, closed)
+
+
+def _replaced(text: str, value: Callable[[re.Match[str]], str]) -> str:
+    parts: list[str] = []
+    done = 0
+    for match in _references(text):
+        parts += (text[done : match.start()], value(match))
+        done = match.end()
+    return "".join(parts) + text[done:]
+
+
+def _name(match: re.Match[str]) -> str:
+    return match["braced"] or match["session"] or match["dollar"] or match["curly"]
+
+
+def _path_or_none(text: str | None, environ: Mapping[str, str]) -> str | None:
+    return None if text is None else expand_path(text, environ)
+
+
+def _expand_values(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    return {key: _value(value, environ) for key, value in values.items()}
+
+
+def _expand_headers(definition: ServerDefinition, environ: Mapping[str, str]) -> dict[str, str]:
+    """The headers as they are sent: a line break at the end, which a token read from a file often has, is removed.
+    Raises `ConfigError` for what no header may hold, before a library refuses it by quoting it."""
+    if not definition.headers:
+        return {}
+    headers = {name: value.strip() for name, value in _expand_values(definition.headers, environ).items()}
+    if definition.url is not None:
+        wrong = [
+            Problem(_place(definition, "headers", name), what)
+            for name, value in headers.items()
+            if (what := header_problem(name, value)) is not None
+        ]
+        if wrong:
+            raise ConfigError(wrong)
+    return headers
+
+
+def header_problem(name: str, value: str) -> str | None:
+    if not HEADER_NAME.fullmatch(name):
+        return "is not a name that a header may have: write letters, digits and hyphens"
+    if _CONTROL.search(value.replace("\t", " ")):
+        return f"its value holds {_CONTROL_WORDS}, which no header may: correct it, or the variable it comes from"
+    if not value.isascii():
+        return (
+            "its value holds a character outside ASCII, which no header may: "
+            "correct it, or the variable it comes from"
+        )
+    return None
+
+
+def _expand_url(definition: ServerDefinition, url: str, environ: Mapping[str, str]) -> str:
+    where = _place(definition, "url")
+    if missing := missing_variables(url, environ, may_be_empty=False):
+        raise ConfigError([Problem(where, _missing_in_url(missing))])
+    expanded = expand(url, environ).strip()
+    if (wrong := url_problem(expanded)) is not None:
+        after = "after environment interpolation it " if has_reference(url) else ""
+        raise ConfigError([Problem(where, f"{after}{wrong}")])
+    return expanded
+
+
+def _missing_in_url(names: tuple[str, ...]) -> str:
+    return (
+        f"Missing environment variable(s) in MCP server URL: {', '.join(names)}. "
+        f"Set them, or give a default: ${{{names[0]}:-…}}"
+    )
+
+
+def _missing_problems(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterable[Problem]:
+    for attribute, key, text in texts_of(definition):
+        if missing := missing_variables(text, environ):
+            what = (
+                f"environment variable(s) not set, read as empty: {', '.join(missing)}. "
+                f"Set them, or give a default: ${{{missing[0]}:-…}}"
+            )
+            yield Problem(_place(definition, attribute, *key), what, fatal=False)
+
+
+def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> str:
+    key = _KEYS.get(attribute, attribute)
+    return place(definition.sources.get(attribute, ""), "mcpServers", definition.name, key, *inside)
+
+
+def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | int, ...], str]]:
+    """Every text that may refer to the environment, without the URL and what is asked for: its attribute, the place
+    inside it, the text."""
+    for attribute in ("command", "cwd", "socket", "env_file"):
+        text: str | None = getattr(definition, attribute)
+        if text is not None:
+            yield attribute, (), text
+    if (said := definition.request_headers_command) is not None:
+        yield "request_headers_command", ("command",), said["command"]
+        for position, arg in enumerate(said["args"]):
+            yield "request_headers_command", ("args", position), arg
+        for key, value in said["env"].items():
+            yield "request_headers_command", ("env", key), value
+    for position, arg in enumerate(definition.args):
+        if not is_asked(arg):
+            yield "args", (position,), arg
+    for attribute in ("env", "headers"):
+        values: Mapping[str, str] = getattr(definition, attribute)
+        for key, value in values.items():
+            if not is_asked(value):
+                yield attribute, (key,), value
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# Values that are asked for when a server starts: the output of a command, or an entry of the keyring.
+#
+# A value of `env`, `headers` or `args` that begins with `!` is a shell command whose output is the value. Nothing is
+# expanded in it, because the shell does that. `!!` begins a text with one `!`. `{"keyring": "service/name"}` is what
+# the system's keyring keeps under that name; a definition holds it as the text `${keyring:service/name}`, which may
+# also be written. In a header both may follow `Bearer `.
+#
+# Whoever starts the server asks; nothing here does. So what is printed, cached and hashed never holds the value.
+
+BEARER: Final = "Bearer "
+_KEYRING: Final = "${keyring:"
+_ENTRY: Final = re.compile(r"\$\{keyring:([^/{}]+)/([^{}]+)\}")
+
+
+def command_in(text: str) -> str | None:
+    """The command whose output is this value of `env`, `headers` or `args`; None if it is none."""
+    bare = text.removeprefix(BEARER)
+    return bare[1:] if bare.startswith("!") and not bare.startswith("!!") and bare[1:].strip() else None
+
+
+def keyring_in(text: str) -> tuple[str, str] | None:
+    """The service and the name of the keyring's entry that is this value; None if it is none."""
+    if _KEYRING not in text:
+        return None
+    found = _ENTRY.fullmatch(text.removeprefix(BEARER))
+    return None if found is None else (found[1], found[2])
+
+
+def of_keyring(entry: str) -> str:
+    """The text of a definition for `{"keyring": entry}`. Raises `ValueError` if `entry` is not `service/name`."""
+    text = f"{_KEYRING}{entry}}}"
+    if _ENTRY.fullmatch(text) is None:
+        raise ValueError(entry)
+    return text
+
+
+def is_asked(text: str) -> bool:
+    """Whether the value is asked for, and not in the text itself. Most texts have none of these characters."""
+    return ("!" in text[: len(BEARER) + 1] and command_in(text) is not None) or keyring_in(text) is not None
+
+
+def with_answer(text: str, answer: str) -> str:
+    """The value in place of `text`, when its command or the keyring has said `answer`."""
+    return BEARER + answer if text.startswith(BEARER) else answer
+
+
+def asked_of(definition: ServerDefinition) -> Iterable[tuple[str, str | int, str]]:
+    """Every value that is asked for: its attribute, its place in it, and its text."""
+    for position, arg in enumerate(definition.args):
+        if is_asked(arg):
+            yield "args", position, arg
+    for attribute in ("env", "headers"):
+        values: Mapping[str, str] = getattr(definition, attribute)
+        for key, value in values.items():
+            if is_asked(value):
+                yield attribute, key, value
+
+
+def without_asked(definition: ServerDefinition) -> ServerDefinition:
+    """The definition without headers that are asked for, for who does not ask. `Authorization` stays, because that
+    there is one decides how to log in."""
+    kept = {
+        name: value
+        for name, value in definition.headers.items()
+        if not is_asked(value) or name.lower() == "authorization"
+    }
+    return attrs.evolve(definition, headers=kept)

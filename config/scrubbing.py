@@ -1,0 +1,342 @@
+"""Removes credentials from what servers answer: known secrets, and what looks like a credential.
+
+It works on the JSON text of a result, before anybody reads, cuts or keeps it. So one pass covers its text, its
+structured content, its `_meta`, and JSON inside its texts, and no way out is forgotten. What is left is JSON again: no
+escape is split, and a number with a secret in it becomes a string. Three things are removed:
+
+* Known secrets (`Secrets.in_json`), in each spelling that JSON allows for them, up to three texts inside one another.
+  One that is common (`is_common`) goes only where it stands alone: not in a longer word, a path or the name of a host.
+* Words in the form of a token: those of GitHub, Slack, AWS and the like, and JSON web tokens.
+* The value of a member with the name of a credential (`"password": "…"`), whatever it looks like, in JSON at any depth.
+
+The forms are those of MetaMCP (its table of patterns), and more of each kind. Unlike there, `sk-` must begin a word, so
+that "risk-assessment-of-everything" stays. What stands in base64 (an image, a file) is not looked at.
+
+A result is untrusted and can be large. So each byte is looked at a bounded number of times, and `scrubbing` works in
+slices. Tokens are looked for only in long words: passing over the short ones is one expression for all forms, and ten
+times as fast as a search for each. Most results are small and hide nothing. Of such a result, one search tells that
+it has none of the marks with which a token begins, and no member with the form of a credential's, in a small part of
+the time that the slices take.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from heapq import merge
+from itertools import count
+from typing import Final, NamedTuple
+
+from ..protocol.cooperative import Pace, Slices, finish, letting_go
+from .credentials import is_common
+
+STARS: Final = b"***"
+_KEY, _JWT, _VALUE = b"[REDACTED:KEY]", b"[REDACTED:JWT]", b"[REDACTED:VALUE]"
+_STEP: Final = 1 << 15  # bytes passed over at once
+_A_STEP: Final = 4  # what that costs, in tenths of a millisecond
+_BEGINS: Final = 6  # bytes of a known secret by which it is looked for first
+_NEVER: Final = b"\xff"  # in no text
+_SMALL: Final = 1 << 12  # bytes in which the marks are looked for first
+_LEAST_WORD: Final = 12
+_SHORT_WORDS: Final = re.compile(rb"(?:[\w-]{0,%d}+[^\w-]++)*+" % (_LEAST_WORD - 1))
+_WORD: Final = re.compile(rb"[\w-]{%d,16384}+" % _LEAST_WORD)
+_TOKEN: Final = re.compile(
+    rb"(?:(?:\A|(?<![A-Za-z0-9]))sk-[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abeoprs]-[A-Za-z0-9-]+"
+    rb"|A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|glpat-[\w-]{20,}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,}|[sr]k_live_\w{16,})"
+)
+# One of these is in whatever the two expressions around this match.
+_MARK: Final = rb"sk-|gh[pousr]_|github_pat_|xox|A[KS]IA|AIza|glpat-|npm_|hf_|k_live_|eyJ"
+_WEB_TOKEN: Final = re.compile(rb"eyJ[\w-]{10,}\Z")  # the first of its parts
+_PART: Final = re.compile(rb"\.[\w-]{10,16384}+")
+# Escapes of JSON, of URLs, and of terminals (colours): no part of the word behind them.
+_ESCAPE: Final = re.compile(
+    rb"(?<=\\)(?:[nrtbf]|u[0-9A-Fa-f]{4})|(?<=%)[0-9A-Fa-f]{2}|(?<=[\[;])[0-9]{0,3}[mK]", re.ASCII
+)
+# What stands before and behind something that is part of a longer word, and what before it only looks so.
+_BEFORE: Final = re.compile(rb"(?:[\w/]|\w[.-])\Z")
+_BEHIND: Final = re.compile(rb"[\w/]|[.-]\w")
+_ESCAPED: Final = re.compile(
+    rb"(?:\\(?:[nrtbf]|[ux][0-9A-Fa-f]{2,4})|%[0-9A-Fa-f]{2}|[\[;][0-9]{0,3}[mK])\Z", re.ASCII
+)
+_NEAR: Final = 8  # characters before it that tell
+_FIELD: Final = re.compile(rb'"([A-Za-z_-]{5,24})(\\{0,15})"[ \t]{0,8}:[ \t]{0,8}\2"')
+_SUSPECT: Final = re.compile(
+    _MARK + b"|" + _FIELD.pattern
+)  # one of these is where something may have to be removed
+_LONGEST_FIELD: Final = 80  # bytes that the expression above matches at most
+_NAMES: Final = frozenset(
+    b"password passwd passphrase secret token authorization credential credentials apikey privatekey secretkey"
+    b" accesskey accesstoken refreshtoken idtoken sessiontoken authtoken clientsecret secretaccesskey xapikey"
+    b" xauthtoken awssecretaccesskey awssessiontoken githubtoken".split()
+)
+# What JSON has outside of its strings. A known secret of only these may be there, too.
+_BARE: Final = re.compile(rb"[\s\d.,:eE+\-\[\]{}truefalsn]+")
+_IN_NUMBERS: Final = b"0123456789.eE+-"
+_NUMBER: Final = re.compile(rb"[\d.eE+-]+")
+Span = tuple[int, int, bytes]  # from, to, what takes its place
+
+
+class Passed(NamedTuple):
+    """How far strings have been passed over. `inside`: the last one contained the place that was asked for."""
+
+    at: int
+    inside: bool
+
+
+def stands_alone(raw: bytes, begins: int, end: int) -> bool:
+    """Whether what is here is a whole word, and no part of a path, an address or a longer word."""
+    if _BEHIND.match(raw, end):
+        return False
+    near = raw[max(0, begins - _NEAR) : begins]
+    return _BEFORE.search(near) is None or _ESCAPED.search(near) is not None
+
+
+@lru_cache(4096)
+def _is_common(secret: bytes) -> bool:
+    return secret.isascii() and is_common(secret.decode())
+
+
+def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
+    """The text without credentials; the same object if there are none. `known`: further byte strings to remove."""
+    if len(raw) <= _SMALL and _SUSPECT.search(raw) is None and not (known and _may_stand_in(raw, known)):
+        return raw  # as nearly every result of a call
+    return finish(scrubbing(raw, known))
+
+
+def _may_stand_in(raw: bytes, known: Iterable[bytes]) -> bool:
+    """Whether one of the known secrets is in the text: `_standing_in`, without the cost of slices."""
+    begins, is_there = _NEVER, False
+    for secret in known:
+        if not secret.startswith(begins):
+            begins = secret[:_BEGINS]
+            is_there = raw.find(begins) >= 0  # `in` takes four times as long
+        if is_there and secret in raw:
+            return True
+    return False
+
+
+def scrubbed_text(text: str) -> str:
+    """The same of a text that is no JSON, without known secrets."""
+    raw = text.encode(errors="surrogatepass")
+    found = scrubbed(raw)
+    return text if found is raw else found.decode(errors="surrogatepass")
+
+
+def scrubbing(raw: bytes, known: Iterable[bytes] = ()) -> Slices[bytes]:
+    """`scrubbed`, in slices."""
+    pace, found = Pace(), list[list[Span]]()
+    for secret in (yield from _standing_in(raw, known, pace)):
+        found.append((yield from _secrets(raw, secret, pace)))
+    found.append((yield from _tokens(raw, pace)))
+    found.append((yield from _values(raw, pace)))
+    spans = [each for each in found if each]
+    return (yield from _without(raw, spans, pace)) if spans else raw
+
+
+def _standing_in(raw: bytes, known: Iterable[bytes], pace: Pace) -> Slices[list[bytes]]:
+    """Those of the known secrets that may stand in the text. A secret can have hundreds of spellings; most begin with
+    the same few bytes, which are looked for once if the spellings are sorted."""
+    found: list[bytes] = []
+    begins, is_there = _NEVER, False
+    for secret in known:
+        if not secret.startswith(begins):
+            begins = secret[:_BEGINS]
+            is_there = yield from _stands_in(raw, begins, pace)
+        if is_there:
+            found.append(secret)
+    return found
+
+
+def _stands_in(raw: bytes, part: bytes, pace: Pace) -> Slices[bool]:
+    if len(raw) <= _STEP:
+        return part in raw
+    for at in range(0, len(raw), _STEP):
+        if raw.find(part, at, at + _STEP + len(part) - 1) >= 0:
+            return True
+        if pace.due():
+            yield
+    return False
+
+
+def _secrets(raw: bytes, secret: bytes, pace: Pace) -> Slices[list[Span]]:
+    """Where `secret` is, and where a number contains it. What is left of a result must be JSON again."""
+    spans: list[Span] = []
+    at = done = 0
+    bare = _BARE.fullmatch(secret) is not None
+    common = _is_common(secret)
+    passed = Passed(0, inside=False)
+    while at < len(raw):
+        found = raw.find(secret, at, at + _STEP + len(secret) - 1)
+        if found < 0:
+            at += _STEP
+        elif _splits_an_escape(raw, done, found):
+            at = done = found + 1
+        elif common and not stands_alone(raw, found, found + len(secret)):
+            at = found + len(secret)
+        elif bare and not (passed := (yield from _passing(raw, passed, found, pace))).inside:
+            begins, at = _number_around(raw, done, found, found + len(secret))
+            if begins < at:
+                spans.append((begins, at, b'"%b"' % STARS))
+            at = done = max(at, found + 1)
+        else:
+            at = done = found + len(secret)
+            spans.append((found, at, STARS))
+        if pace.due():
+            yield
+    return spans
+
+
+def _splits_an_escape(raw: bytes, begins: int, at: int) -> bool:
+    """Whether the character at `at` belongs to the backslash before it. `begins`: a place where no escape is open."""
+    if raw[at - 1 : at] != b"\\":
+        return False
+    before = raw[begins:at]
+    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
+
+
+def _passing(raw: bytes, passed: Passed, to: int, pace: Pace) -> Slices[Passed]:
+    """Pass over whole strings, from `passed` on, to the place `to`."""
+    at = passed.at
+    if to < at:
+        return passed
+    for number in count(1):
+        end = min(at + _STEP, to)
+        quote = raw.find(b'"', at, end)
+        if quote >= 0:
+            at = (yield from _value_end(raw, quote + 1, 0, pace)) + 1
+            if at > to:
+                return Passed(at, inside=True)
+        elif end == to:
+            break
+        else:
+            at = end
+        if not number % 50 and pace.due():
+            yield
+    return Passed(at, inside=False)
+
+
+def _number_around(raw: bytes, least: int, begins: int, end: int) -> tuple[int, int]:
+    """From where to where the number goes that contains all of this; from its end if there is none. A number of more
+    than 30 kB stays."""
+    if _NUMBER.fullmatch(raw, begins, end) is None:
+        return begins, begins
+    last = _NUMBER.match(raw, end, end + _STEP)
+    end = end if last is None else last.end()
+    before = raw[max(least, begins - _STEP) : begins]
+    begins -= len(before) - len(before.rstrip(_IN_NUMBERS))
+    cut = any(each in _IN_NUMBERS for each in raw[begins - 1 : begins] + raw[end : end + 1])
+    return (end, end) if cut else (begins, end)
+
+
+def _tokens(raw: bytes, pace: Pace) -> Slices[list[Span]]:
+    spans: list[Span] = []
+    at = 0
+    while at < len(raw):
+        end = at + _STEP
+        passed = _SHORT_WORDS.match(raw, at, end)
+        at = passed.end() if passed is not None else at
+        word = _WORD.match(raw, at)
+        if word is None:  # a short word at the end of this step, or at the end of all
+            at = max(at, end) if at + _LEAST_WORD >= len(raw) else at
+            if pace.due(_A_STEP):
+                yield
+            continue
+        at = word.end()
+        spans += _in_word(raw, *word.span())
+        if pace.due(1 + len(word[0]) // 512):
+            yield
+    return spans
+
+
+def _in_word(raw: bytes, begins: int, end: int) -> list[Span]:
+    """The tokens in a long word."""
+    spans: list[Span] = []
+    if (escape := _ESCAPE.match(raw, begins)) is not None:
+        if _may_be_a_letter(raw, begins):
+            spans += _tokens_in(raw, begins, end)
+        begins = escape.end()
+    spans = sorted({*spans, *_tokens_in(raw, begins, end)})
+    word = raw[begins:end]
+    if raw[end : end + 1] == b"." and (first := _WEB_TOKEN.search(word)) is not None:
+        second = _PART.match(raw, end)
+        third = _PART.match(raw, second.end()) if second is not None else None
+        if third is not None:
+            spans.append((begins + first.start(), third.end(), _JWT))
+    return spans
+
+
+def _tokens_in(raw: bytes, begins: int, end: int) -> list[Span]:
+    found = _TOKEN.finditer(raw[begins:end])
+    return [(begins + token.start(), begins + token.end(), _KEY) for token in found]
+
+
+def _may_be_a_letter(raw: bytes, at: int) -> bool:
+    """Whether the letter here, which follows a backslash, may be one of the text: the backslash is part of the text if
+    another one stands before it. In a text of a text this cannot be told from an escape, and then a token counts."""
+    before = raw[max(0, at - 64) : at]
+    backslashes = len(before) - len(before.rstrip(b"\\"))
+    return backslashes > 0 and backslashes % 2 == 0
+
+
+def _values(raw: bytes, pace: Pace) -> Slices[list[Span]]:
+    """The values of members with the name of a credential."""
+    spans: list[Span] = []
+    at = 0
+    while at < len(raw):
+        found = _FIELD.search(raw, at, at + _STEP + _LONGEST_FIELD)
+        if found is None:
+            at += _STEP
+            if pace.due(2 * _A_STEP):
+                yield
+            continue
+        own = len(
+            found[2]
+        )  # backslashes of the quotes around name and value: 0, and 1, 3, 7 in texts of texts
+        at = found.end()
+        if own & (own + 1) == 0 and found[1].lower().translate(None, b"_-") in _NAMES:
+            at = yield from _value_end(raw, at, own, pace)
+            if at > found.end():
+                spans.append((found.end(), at, _VALUE))
+        if pace.due():
+            yield
+    return spans
+
+
+def _value_end(raw: bytes, begins: int, own: int, pace: Pace) -> Slices[int]:
+    """Where the string ends that begins here and whose quotes have `own` backslashes; `begins` if it has no end. In
+    its own text a quote ends a string if an even number of backslashes is before it. Each of these, and the quote, got
+    its backslashes with every text around."""
+    at, size = begins, len(raw)
+    backslashes = 0  # just before `at`
+    while at < size:
+        end = min(at + _STEP, size)
+        quote = raw.find(b'"', at, end)
+        piece = raw[at : end if quote < 0 else quote]
+        run = len(piece) - len(piece.rstrip(b"\\"))
+        backslashes = backslashes + run if run == len(piece) else run
+        if quote < 0:
+            at = end
+            if pace.due():
+                yield
+            continue
+        if backslashes < own or (backslashes - own) // (own + 1) % 2 == 0:
+            return quote - min(backslashes, own)
+        at, backslashes = quote + 1, 0
+    return begins
+
+
+def _without(raw: bytes, found: list[list[Span]], pace: Pace) -> Slices[bytes]:
+    """The text with the spans replaced; those that overlap become one. Each list is in order, and used up."""
+    out = bytearray()
+    done = 0
+    for number, (begin, end, instead) in enumerate(merge(*found), 1):
+        if begin >= done:
+            out += raw[done:begin]
+            out += instead
+        done = max(done, end)
+        if not number % 50 and pace.due():
+            yield
+    out += raw[done:]
+    yield from letting_go(found)
+    return bytes(out)

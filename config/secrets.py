@@ -1,0 +1,397 @@
+"""Removes secrets from texts: all known secrets, and the login in any URL.
+
+A secret can leak in texts that are not ours: an HTTP library quotes a header that it cannot send, or a program prints
+an address that it cannot reach. Nobody can foresee the form of such a text, but the secrets are known: the values that
+the server's definition resolves to (`secrets_of` in `_config_redact`), and the variables of our own environment whose
+name is that of a secret. So every text of a server, a library or the system about a failure passes through here, once,
+on its way into errors and events. What looks like a credential is removed there, too (`scrubbing`). Results are
+scrubbed on their own way, where that is asked for. Which of these values are credentials is asked in one place
+(`_credentials`).
+
+A secret is found unchanged and as programs quote it: escaped, percent-encoded, cut short. One that could be part of an
+ordinary word is removed only where it stands alone. A secret of less than six characters cannot be told from ordinary
+text, so it stays.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, cast
+from urllib.parse import quote, unquote
+
+import attrs
+
+from ..protocol.address import Address
+from ..protocol.cooperative import Slices
+from .credentials import LEAST, SCHEME, credentials_in, is_common, names_credential
+from .scrubbing import scrubbed, scrubbed_text, scrubbing, stands_alone
+
+REDACTED: Final = "***"
+_ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
+_STARTS: Final = 16  # so many different answers of a server's commands are known at once
+_STUB: Final = 4  # this many characters of a secret are recognised at the end of a text that was cut
+_BREAK: Final = re.compile(r"(\s*\n\s*|\s+—\s+)")  # between two lines, also of those that an error quotes
+_CUT: Final = re.compile(r"\"?…|(?=\s*\n|\s+—\s)|\Z")
+_REST: Final = 8  # characters of the end of a secret that are recognised at the beginning of a line
+_LOGIN: Final = re.compile(r"(?<=://)[^\s/?#'\"<>]{1,256}@")
+
+
+def without_logins(text: str) -> str:
+    """`text` without the user and the password of any URL in it: `http://***@host`."""
+    return _LOGIN.sub(f"{REDACTED}@", text) if "://" in text else text
+
+
+def in_words(error: BaseException) -> str:
+    """The kind and the text of somebody else's exception, for use in our texts. Never its `repr`, which may show data:
+    that of a UnicodeEncodeError shows the whole text that could not be encoded."""
+    said = str(error).strip()
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+@attrs.frozen
+class Hidden:
+    """One value that may be secret, and its name. `known`: where it comes from, only credentials come from."""
+
+    name: str
+    value: str = attrs.field(repr=False)
+    known: bool = False
+
+
+class Secrets:
+    """Known secrets; removes them from texts. `others`: secrets that are removed everywhere."""
+
+    __slots__ = ("_common", "_in_json", "_longest", "_others", "_run_on", "_spellings", "_stubs")
+
+    def __init__(self, found: Iterable[Hidden] = (), others: Secrets | None = None) -> None:
+        self._others = others
+        self._spellings: dict[str, str] = {}  # how it may be spelled -> by what it is found
+        self._common: frozenset[str] = frozenset()  # those that are removed only where they stand alone
+        self._stubs: frozenset[str] = frozenset()
+        self._longest = 0  # characters of a spelling
+        self._run_on: tuple[
+            str, ...
+        ] = ()  # those that are no common ones, as they are looked for over ends of lines
+        self._in_json: tuple[bytes, ...] | None = None
+        self.learn(found)
+
+    def __repr__(self) -> str:
+        return f"<Secrets: {len(self._spellings)} spellings>"
+
+    def learn(self, found: Iterable[Hidden]) -> None:
+        """Add these. The longest are looked for first, because one may be part of another."""
+        told = {spelling for each in found for value in _values(each) for spelling in _spellings(value)}
+        if not told <= self._spellings.keys():
+            longest_first = sorted(told | self._spellings.keys(), key=len, reverse=True)
+            self._spellings = {spelling: spelling[:_ANCHOR] for spelling in longest_first}
+            self._common = frozenset(filter(is_common, longest_first))
+            self._stubs = frozenset(spelling[:_STUB] for spelling in longest_first)
+            self._longest = len(longest_first[0])
+            self._run_on = tuple({_run_on(each) for each in longest_first if each not in self._common})
+            self._in_json = None
+
+    def without(self, text: str) -> str:
+        """`text` with every secret in it replaced, every login, and what looks like a credential."""
+        if not text:
+            return text
+        if "\\" in text:
+            text = self._without_escaped(text)
+        text = self._without_broken(text)
+        return scrubbed_text(without_logins(self._without_rests(self._without_known(text))))
+
+    def _without_broken(self, text: str) -> str:
+        """Without the secrets that go on in the next line."""
+        run_on = _run_on(text) if "\n" in text or "—" in text else ""
+        lines = _BREAK.split(text) if any(each in run_on for each in self._run_on) else [text]
+        spans = self._in_one("".join(lines[::2])) if len(lines) > 1 else []
+        if spans:
+            begins = 0
+            for place in range(0, len(lines), 2):
+                line, ends = lines[place], begins + len(lines[place])
+                for start, end in spans:
+                    if start < ends and end > begins and (start < begins or end > ends):
+                        line = _covered(line, start - begins, end - begins)
+                lines[place], begins = line, ends
+        return "".join(lines) if self._others is None else self._others._without_broken("".join(lines))
+
+    def _in_one(self, joined: str) -> list[tuple[int, int]]:
+        """Where secrets are in lines that were put together; the last ones first."""
+        uncommon = [
+            each for each, anchor in self._spellings.items() if anchor in joined and each not in self._common
+        ]
+        return sorted(
+            {(at, at + len(each)) for each in uncommon for at in _places(joined, each)}, reverse=True
+        )
+
+    def _without_rests(self, text: str) -> str:
+        """Without the ends of secrets at the beginning of a line: the line before it may not be quoted."""
+        for spelling in self._spellings:
+            half = len(spelling) // 2
+            if spelling not in self._common and len(spelling) - half >= _REST and spelling[half:] in text:
+                lines = (_without_rest(line, spelling[:half], spelling[half:]) for line in _BREAK.split(text))
+                text = "".join(lines)
+        return text if self._others is None else self._others._without_rests(text)
+
+    def _without_escaped(self, text: str) -> str:
+        """Without the secrets that stand in JSON in this text, or in texts in that. They are found as in results."""
+        raw = json.dumps(text, ensure_ascii=False).encode(errors="surrogatepass")
+        found = scrubbed(raw, self.in_json())
+        if found is raw:
+            return text
+        try:
+            return json.loads(found.decode(errors="surrogatepass"))
+        except ValueError:  # what was removed was half of an escape
+            return REDACTED
+
+    def in_json(self) -> tuple[bytes, ...]:
+        """How they may be spelled in a JSON text, and in texts inside its texts."""
+        if self._in_json is None:
+            found = {each for spelling in self._spellings for each in _in_json(spelling)}
+            self._in_json = tuple(sorted(each.encode(errors="surrogatepass") for each in found))
+        return self._in_json if self._others is None else self._in_json + self._others.in_json()
+
+    def scrub(self, raw: bytes) -> bytes:
+        """The JSON text of a small result without them, and without what looks like a credential."""
+        return scrubbed(raw, self.in_json())
+
+    def scrubbing(self, raw: bytes) -> Slices[bytes]:
+        """The same of a result of any size, in slices."""
+        return scrubbing(raw, self.in_json())
+
+    def stand_in(self, text: str) -> bool:
+        """Whether `text` may have to be changed: a quick test, even for long texts."""
+        return "://" in text or self._may_stand_in(text) or scrubbed_text(text) is not text
+
+    def _may_stand_in(self, text: str) -> bool:
+        found = any(anchor in text for anchor in self._spellings.values())
+        return found or (self._others is not None and self._others._may_stand_in(text))
+
+    def without_any(self, value: Any) -> Any:
+        """A JSON value with the secrets removed from every text in it."""
+        if isinstance(value, str):
+            return self.without(value)
+        if isinstance(value, Mapping):
+            items = cast("Mapping[Any, Any]", value).items()
+            return {self.without_any(key): self.without_any(each) for key, each in items}
+        if isinstance(value, list | tuple):
+            return [self.without_any(each) for each in cast("Iterable[Any]", value)]
+        return value
+
+    def _without_stubs(self, text: str) -> str:
+        """The text without the first characters of a secret at places where it was cut."""
+        parts: list[str] = []
+        done = 0
+        for cut in _CUT.finditer(text):
+            begins = max(done, cut.start() - self._longest)
+            at = self._begun(text[begins : cut.start()], is_end="…" not in cut[0])
+            if at >= 0:
+                parts += (text[done : begins + at], REDACTED)
+                done = cut.start()
+        return "".join(parts) + text[done:]
+
+    def _begun(self, end: str, *, is_end: bool) -> int:
+        """Where a secret begins that was cut off behind `end`; -1 if none does. The last word of a text or of a line is
+        no begun secret that is common."""
+        for at in sorted({at for stub in self._stubs for at in _places(end, stub)}):
+            begun = end[at:]
+            is_alone = not is_end and _stands_alone(end, at, len(end))
+            if any(
+                spelling.startswith(begun) and (is_alone or spelling not in self._common)
+                for spelling in self._spellings
+            ):
+                return at
+        return -1
+
+    def _without_known(self, text: str) -> str:
+        for spelling, anchor in self._spellings.items():
+            if anchor in text:
+                text = (
+                    _without_alone(text, spelling)
+                    if spelling in self._common
+                    else text.replace(spelling, REDACTED)
+                )
+        for spelling, anchor in self._spellings.items():
+            if anchor in text and spelling not in self._common:
+                text = _without_most_of(text, spelling, anchor)
+        if any(stub in text for stub in self._stubs):
+            text = self._without_stubs(text)
+        return text if self._others is None else self._others._without_known(text)
+
+
+class KnownSecrets:
+    """The secrets of a room by server, and those of sessions by session and server, which are forgotten with the
+    session. `everywhere`: secrets that belong to no particular server."""
+
+    def __init__(self, everywhere: Iterable[Hidden] = ()) -> None:
+        self._everywhere = Secrets(everywhere)
+        self._of: dict[tuple[str, str | None], Secrets] = {}
+        self._seen: dict[tuple[str, str | None], object] = {}
+        self._answers: dict[tuple[str, str | None], tuple[tuple[Hidden, ...], ...]] = {}
+        self._with_answers: dict[tuple[str, str | None], Secrets] = {}
+
+    def learn(
+        self,
+        server: str,
+        definition: object,
+        find: Callable[[], Iterable[Hidden]],
+        session: str | None = None,
+    ) -> None:
+        """A server is about to be started by this definition, for this session or for none. The secrets of an earlier
+        definition stay known."""
+        key = server, session
+        if self._seen.get(key) is not definition:
+            self._seen[key] = definition
+            if key not in self._of:
+                self._of[key] = Secrets(others=self._everywhere)
+            self._of[key].learn(find())
+
+    def add(self, server: str, session: str | None, found: Iterable[Hidden]) -> None:
+        """The server at this address is sent these too: the tokens of a login."""
+        self._of.setdefault((server, session), Secrets(others=self._everywhere)).learn(found)
+
+    def answered(self, server: str, found: tuple[Hidden, ...], session: str | None = None) -> None:
+        """A server starts with these values, which commands have just given. Those of its last starts stay known, and
+        older ones are forgotten."""
+        key = server, session
+        if found not in (known := self._answers.get(key, ())):
+            self._answers[key] = known = (*known[-_STARTS + 1 :], found)
+            self._with_answers[key] = Secrets([each for one in known for each in one], self._of.get(key))
+
+    def forget(self, session: str) -> None:
+        """The session is over, and so is everything that was started for it."""
+        for known in (self._of, self._seen, self._answers, self._with_answers):
+            for key in [key for key in known if key[1] == session]:
+                del known[key]
+
+    def of(self, address: Address | None) -> Secrets:
+        """The secrets that a text about the server at this address must not show."""
+        return self._everywhere if address is None else self.of_server(address.server, address.session)
+
+    def of_server(self, server: str, session: str | None) -> Secrets:
+        """The same of a server, as this session calls it; None: as everybody does."""
+        for key in (server, session), (server, None):
+            if found := self._with_answers.get(key) or self._of.get(key):
+                return found
+        return self._everywhere
+
+
+def of_environment(environ: Mapping[str, str]) -> list[Hidden]:
+    """The variables of our environment with the name of a secret, and the logins of URLs in other variables."""
+    found = [Hidden(name, value) for name, value in environ.items() if names_credential(name)]
+    logins = ((name, _LOGIN.search(value)) for name, value in environ.items() if "://" in value)
+    return [*found, *(Hidden(f"the login in {name}", login[0][:-1]) for name, login in logins if login)]
+
+
+def _without_most_of(text: str, spelling: str, anchor: str) -> str:
+    """`text` without a `spelling` of a secret that was cut off in its second half."""
+    parts: list[str] = []
+    least = max(len(anchor), len(spelling) // 2)
+    done, at = 0, text.find(anchor)
+    while at >= 0:
+        length = _common(text, at, spelling)
+        if length >= least:
+            parts += (text[done:at], REDACTED)
+            done = at + length
+        at = text.find(anchor, max(done, at + 1))
+    return "".join(parts) + text[done:]
+
+
+def _common(text: str, at: int, spelling: str) -> int:
+    if text.startswith(spelling, at):
+        return len(spelling)
+    pairs = zip(text[at : at + len(spelling)], spelling, strict=False)
+    return next((length for length, (one, other) in enumerate(pairs) if one != other), len(text) - at)
+
+
+def _values(hidden: Hidden) -> set[str]:
+    """The credentials in a value, and the password of each login in it."""
+    text = hidden.value.strip()
+    found = {*credentials_in(text, hidden.name, known=hidden.known)}
+    bare = SCHEME.sub("", text, count=1)
+    login = _decoded(bare) if text[:6].lower() == "basic " else bare
+    is_login = hidden.name == "login" or login != bare or hidden.name.startswith("the login")
+    for each in (*([login] if is_login else ()), *(found[0][:-1] for found in _LOGIN.finditer(text))):
+        user, colon, password = unquote(each).partition(":")
+        found |= {each, password if colon else user, base64.b64encode(each.encode()).decode()}
+    return {value for value in found if len(value) >= LEAST}
+
+
+def _run_on(text: str) -> str:
+    """The text without what may stand between two lines."""
+    return "".join(text.replace("—", " ").split())
+
+
+def _places(text: str, part: str) -> Iterator[int]:
+    at = text.find(part)
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
+
+
+def _without_rest(line: str, begun: str, rest: str) -> str:
+    """The line, if it begins with the end of a secret, without that. `begun`, `rest`: the halves of the secret."""
+    at = line.find(rest, 0, len(begun) + len(rest))
+    return REDACTED + line[at + len(rest) :] if at >= 0 and begun.endswith(line[:at]) else line
+
+
+def _covered(line: str, begins: int, end: int) -> str:
+    return line[: max(0, begins)] + REDACTED + line[min(len(line), end) :]
+
+
+def _stands_alone(text: str, begins: int, end: int) -> bool:
+    before = text[max(0, begins - _ANCHOR) : begins].encode(errors="replace")
+    return stands_alone(
+        before + text[begins : end + 2].encode(errors="replace"), len(before), len(before) + end - begins
+    )
+
+
+def _without_alone(text: str, spelling: str) -> str:
+    """`text` without a secret, where it is no part of another word."""
+    parts: list[str] = []
+    done, at = 0, text.find(spelling)
+    while at >= 0:
+        end = at + len(spelling)
+        if _stands_alone(text, at, end):
+            parts += (text[done:at], REDACTED)
+            done = end
+        at = text.find(spelling, end)
+    return "".join(parts) + text[done:]
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return text
+
+
+_STYLES: Final[tuple[Callable[[str], str], ...]] = (
+    lambda text: json.dumps(text)[1:-1],
+    lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),
+    lambda text: re.sub(
+        "[<>&]", lambda each: f"\\u{ord(each[0]):04x}", json.dumps(text, ensure_ascii=False)[1:-1]
+    ),
+)
+
+
+def _in_json(text: str) -> set[str]:
+    """The text as JSON writers spell it: plain, all ASCII, with slashes escaped (PHP), fit for HTML (Go); and a text in
+    such a text, up to three deep."""
+    found: set[str] = set()
+    last = {text}
+    for _ in range(3):
+        last = {style(each) for each in last for style in _STYLES}
+        found |= last
+    return found
+
+
+def _spellings(value: str) -> set[str]:
+    """The forms in which programs quote a value."""
+    found = {value, quote(value, safe=""), quote(value), unquote(value)}
+    found |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    found |= {repr(value)[1:-1], ascii(value)[1:-1], repr(value.encode(errors="replace"))[2:-1]}
+    return {spelling for spelling in found if len(spelling) >= LEAST}

@@ -1,0 +1,60 @@
+"""What has arrived at the doors of a room and waits there: bodies that still come, requests whose tool has to be found
+first, lists that wait until they are complete.
+
+It is counted from its arrival until it has its answer or a call takes it over; that is counted where calls wait. What
+would be over the bound is refused at once. So no number of clients, and no server that never connects, makes us hold
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..protocol import jsonrpc as rpc
+from ..protocol.errors import Busy
+from ..protocol.jsonrpc.terms import RpcFault
+
+
+class Arrivals:
+    """`most`: the bytes that may wait. While nothing else waits, one request is taken even if it is larger: its own
+    size has another bound."""
+
+    def __init__(self, most: Callable[[], int]) -> None:
+        self.held = 0
+        self._most = most
+
+    def take(self, size: int) -> None:
+        """Raises `RpcFault` when this would be too much."""
+        if self.held and self.held + size > self._most():
+            text = (
+                f"The gateway is busy: requests that wait at its doors would be over {self._most():,} bytes. "
+                "Nothing was called. Retry when some have ended."
+            )
+            raise RpcFault(rpc.OVERLOADED, text, {"error": Busy.code, "reach": "not_sent"})
+        self.held += size
+
+    def give_back(self, size: int) -> None:
+        self.held -= size
+
+
+class Arriving:
+    """One message that comes piece by piece: `with Arriving(arrivals) as arriving: … arriving.add(size)`. It counts as
+    long as this is open."""
+
+    __slots__ = ("_arrivals", "_size")
+
+    def __init__(self, arrivals: Arrivals) -> None:
+        self._arrivals = arrivals
+        self._size = 0
+
+    def __enter__(self) -> Arriving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._size:
+            self._arrivals.give_back(self._size)
+
+    def add(self, size: int) -> None:
+        """Raises `RpcFault` when this would be too much."""
+        self._arrivals.take(size)
+        self._size += size

@@ -1,0 +1,84 @@
+"""Makes plain who is speaking: nobody can speak in Greenroom's name, and a server's question or error names
+the server.
+
+Keys of ours in the `_meta` of a server's or a client's message are removed at the door, in both directions.
+Otherwise a server could pass off its words as the gateway's. A person who is asked for a password sees the
+same dialog for every server behind the gateway. So the text begins with the server's name, and a field gives
+it to programs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from ..protocol import jsonrpc as rpc
+from .result_meta import OURS, SERVER
+
+_ESCAPED: Final = re.compile(rb"\\u00[2-7]")
+# A result that holds a key of ours contains one of these: the name itself, or escapes that hide it.
+NAMED: Final = b"greenroom"
+ESCAPE: Final = b"\\u00"
+
+
+def without_ours(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Somebody else's params or result, without keys of ours in `_meta`."""
+    meta: object = params.get("_meta")
+    if not isinstance(meta, Mapping):
+        return params
+    said = cast("Mapping[str, Any]", meta)
+    if not any(key.startswith(OURS) for key in said):
+        return params
+    return {**params, "_meta": {key: value for key, value in said.items() if not key.startswith(OURS)}}
+
+
+def result_without_ours(result: bytes) -> bytes:
+    """The same for the bytes of a server's result. Only a result that contains `NAMED` or `ESCAPE` needs
+    this."""
+    if result.find(NAMED) < 0 and _ESCAPED.search(result) is None:
+        return result
+    try:
+        parts: dict[str, Any] = dict(rpc.read_parts(msgspec.Raw(result)))
+        said = {"_meta": rpc.read_value(parts["_meta"])} if "_meta" in parts else {}
+    except rpc.RpcFault:
+        return result  # not an object, so it has no keys
+    kept = without_ours(said)
+    return result if kept is said else rpc.encode({**parts, **kept})
+
+
+def question_of(server: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The params of a server's question to a client, with the server's name in a field. If a person sees a
+    text, the name is in the text too."""
+    if method not in ("elicitation/create", "sampling/createMessage"):
+        return without_ours(params)
+    kept = without_ours(params)
+    meta: Mapping[str, Any] = kept.get("_meta") or {}
+    asked: dict[str, Any] = {**kept, "_meta": {**meta, SERVER: server}}
+    return signed(server, asked) if method == "elicitation/create" else asked
+
+
+def signed(server: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said, with the server's name at the start of its `message`, which a person reads."""
+    message = said.get("message")
+    return {**said, "message": f"[{server}] {message}"} if isinstance(message, str) else dict(said)
+
+
+def error_data_of(server: str, data: Any) -> Any:
+    """The data of a server's error, with the server's name added if it is an object or absent."""
+    if data is None:
+        return {SERVER: server}
+    if not isinstance(data, Mapping):
+        return data
+    said = {
+        key: value for key, value in cast("Mapping[str, Any]", data).items() if not str(key).startswith(OURS)
+    }
+    asked: object = said.get("elicitations")  # the questions that must be answered first (-32042)
+    if isinstance(asked, list):
+        said["elicitations"] = [
+            signed(server, cast("dict[str, Any]", one)) if isinstance(one, dict) else one
+            for one in cast("list[object]", asked)
+        ]
+    return {**said, SERVER: server}

@@ -1,0 +1,165 @@
+"""The `Host` of one client's session, whatever its door shows: passes servers' questions and notifications to it.
+
+What belongs to this client is decided by the room (`supervisor._routing`). Here it is put into the client's words.
+How a client is asked depends on its version (`_suspended`). A client of the handshake era is sent requests. Its servers
+are greeted by handshake, because only then can they ask. For a client of 2026-07-28 either kind of greeting will do.
+
+A question names the server that asks (`_signed`), because the person who reads it has to know. A question of ours,
+whether a call may be sent, names none. A server's question and its notifications pass without credentials, where
+results lose these (`_said`), and otherwise unchanged. Two kinds are sent by the door itself: changes of lists are
+announced once for all servers, and updates of resources go to the client only if it subscribed to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ..actors.host import ASKED_FOR, Greeting, ServerRequest, joined, not_found
+from ..actors.incarnation import UPDATED
+from ..config.model import Scrub
+from ..protocol import jsonrpc as rpc
+from ..protocol.address import Address
+from ..protocol.bounds import EXTENSIONS_BYTES
+from ..safety.scrubber import names_credential, scrubbed_params, scrubbed_question
+from .attribution import question_of, without_ours
+from .input_required import SuspendedCalls
+
+if TYPE_CHECKING:
+    from ..supervisor.room_port import HostedRoom
+    from .exposures.exposure import Client
+
+
+OnUpdate = Callable[["Client", str, Mapping[str, Any]], None]
+_UNASKED_LEVEL: Final = "info"
+_OURS: Final = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+        "notifications/subscriptions/acknowledged",
+    }
+)
+
+
+def _nobody_watches(_client: Client, _server: str, _params: Mapping[str, Any]) -> None:
+    pass
+
+
+class ClientHost:
+    """Stands between one client and the servers. `room` is the client's session, or a whole room with one client.
+    `on_update(client, server, params)` is called when a resource changes. `passes_extensions`: servers are told which
+    extensions the client has. `door`: where it is configured that results lose credentials."""
+
+    def __init__(
+        self,
+        room: HostedRoom,
+        on_update: OnUpdate = _nobody_watches,
+        *,
+        door: Scrub = Scrub.MCP,
+        passes_extensions: bool = False,
+    ) -> None:
+        self._room = room
+        self._on_update = on_update
+        self._door = door
+        self._passes_extensions = passes_extensions
+        self._client: Client | None = None  # once it has said what it can answer
+        self.suspended = SuspendedCalls(room.config.settings.call_total_timeout)
+        room.answer_with(self)
+
+    # ---- what the client does --------------------------------------------------------------------------------
+
+    def came(self, client: Client) -> None:
+        """The client declared its capabilities: servers that lack some of them are connected again."""
+        self._client = client
+        self._room.restart_outdated()
+
+    def said(self, method: str) -> None:
+        """The client sent a notification."""
+        if method == "notifications/roots/list_changed":
+            self._room.roots_changed()
+
+    def left(self, client: Client) -> None:
+        self._client = None
+        self.suspended.left(client)
+
+    # ---- Host ------------------------------------------------------------------------------------------------
+
+    def greeting(self, address: Address) -> Greeting:
+        client = self._client
+        if client is None:
+            return Greeting()
+        said = client.capabilities
+        capabilities = {name: said[name] for name in ASKED_FOR.values() if name in said}
+        is_asked = bool(capabilities)
+        if self._passes_extensions:
+            capabilities |= extensions_of(said)
+        if client.modern:
+            return Greeting(capabilities, modern=True)
+        # A client of the handshake era that sets no level gets whatever a server chooses to send.
+        return Greeting(capabilities, by_handshake=is_asked, log_level=_UNASKED_LEVEL)
+
+    async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
+        client = self._client
+        if client is None or ASKED_FOR.get(request.method) not in client.capabilities:
+            raise not_found(request.method)
+        params = request.params
+        if not request.is_ours:
+            params = scrubbed_question(self._room, self._door, request.server, request.method, params)
+            params = question_of(request.server, request.method, params)
+        if client.modern:
+            asked = {"method": request.method, "params": params}
+            return without_ours(await self.suspended.ask(client, request.server, asked, request.call))
+        meta: Mapping[str, Any] = request.params.get("_meta") or {}
+        progress = request.progress if "progressToken" in meta else None
+        return without_ours(await client.ask(request.method, params, progress))
+
+    def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
+        client = self._client
+        if method in _OURS or client is None:
+            return
+        if method == UPDATED:
+            self._on_update(client, address.server, params or {})
+        elif not names_credential(self._room, self._door, address.server, method):
+            said = None if params is None else scrubbed_params(self._room, self._door, address.server, params)
+            client.tell(method, None if said is None else without_ours(said))
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# Extensions of the protocol, such as MCP Apps: what each side declares of them passes through the direct door.
+#
+# The gateway has no part in an extension. What belongs to one travels in capabilities, in `_meta` and in resources, and
+# passes as it is. So servers are told what their client declares (a shared one: what any of its clients declares), and
+# a client is told what the servers that it sees have declared, joined.
+#
+# Two things do not pass. Tasks need requests that we do not carry, so nobody is told of them. And a declaration above
+# the bound does not, because in 2026-07-28 it goes out again with every request.
+#
+# Beside the `mcp` tool nothing is declared: a client has neither the tools' definitions nor the pages there, so a
+# server does well to answer in text.
+
+_KINDS: Final = ("extensions", "experimental")
+_NOT_CARRIED: Final = frozenset({"io.modelcontextprotocol/tasks"})
+
+
+def extensions_of(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """What the capabilities of one side say of extensions that pass."""
+    found: dict[str, Any] = {}
+    for kind in _KINDS:
+        said: object = capabilities.get(kind)
+        if isinstance(said, Mapping):
+            passed = {
+                name: value
+                for name, value in cast("Mapping[str, Any]", said).items()
+                if name not in _NOT_CARRIED
+            }
+            if passed:
+                found[kind] = passed
+    return found if not found or len(rpc.encode(found)) <= EXTENSIONS_BYTES else {}
+
+
+def extensions_of_all(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The same of several servers, joined."""
+    return dict(joined(Greeting(extensions_of(each)) for each in capabilities).capabilities)

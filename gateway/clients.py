@@ -1,0 +1,226 @@
+"""All clients of one room, at whatever door.
+
+A conversation is a session: from its opening to its end, a client has a session of the room. Its children, its
+questions, its log level and its subscriptions belong to that session, and end with it. `open` gives a door the
+`ClientSession` that reads the client's lines, and the door gives an `Outlet` for the answers.
+
+What differs between clients is made for each client and is small. What is the same for all of them is here: the
+lists of the direct door, and one watcher that announces their changes. To whom a server's question or log belongs is
+decided by the room (`supervisor._routing`), because an embedder's sessions need the same.
+
+The first search in a large catalogue would wait for the ranked index. A model searches a few seconds after its client
+has come, so the index is made before that, in slices, when nobody waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.abc
+
+from ..actors.workers import in_turns
+from ..config.model import EXPOSURES
+from ..protocol.errors import UsageError
+from ..protocol.events import CatalogueChanged, Kind
+from ..supervisor.room_port import InSession
+from .arrivals import Arrivals
+from .endpoint import ClientSession, Endpoint, Outlet
+from .exposures.exposure import Exposure
+from .exposures.proxy import Beside, Proxy
+from .next_steps import PLAIN, Commands
+from .requests import Spawn, tell_unbegun
+
+if TYPE_CHECKING:
+    from ..catalogue.index import Index
+    from ..catalogue.namespace import Target
+    from ..protocol.cooperative import Slices
+    from ..supervisor.profiles import ProfileView
+    from ..supervisor.room import Greenroom, Session
+    from .exposures.code_execution import Runs
+    from .exposures.direct import Common
+
+
+_NOTHING: Final[Mapping[str, str]] = {}
+_MANY: Final = 500  # tools; a first search among fewer takes ten milliseconds or two
+_GREETED_BY_THEN: Final = 0.2  # seconds from a client's coming until it has its first lists
+
+
+class Conversations:
+    """The clients of one room, which is open. `expose`: what they are shown, unless their profile says otherwise.
+    `version` is our own, which they are told. `note` is given the texts that belong in the log. `commands` are those
+    that clients are told of."""
+
+    def __init__(
+        self,
+        room: Greenroom,
+        *,
+        expose: str,
+        version: str,
+        note: Callable[[str], None],
+        commands: Commands = PLAIN,
+    ) -> None:
+        self._room = room
+        self._expose = _checked(expose)
+        self._version = version
+        self._note = note
+        self._commands = commands
+        self.arrivals = Arrivals(lambda: room.config.settings.max_queued_bytes)
+        self._clients: dict[ClientSession, Exposure] = {}
+        # Of the direct door's clients, by their profiles.
+        self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}
+        self._beside: dict[str | None, tuple[ProfileView | None, Beside]] = {}  # of the others, by theirs
+        self._runs: Runs | None = None  # of the code that clients of `meta` let run
+        self._searchable: set[str | None] = set()  # the profiles whose search is prepared, or will be
+        self._refuses = False
+
+    def __len__(self) -> int:
+        """The clients that are here."""
+        return len(self._clients)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        outlet: Outlet,
+        spawn: Spawn,
+        *,
+        name: str,
+        variables: Mapping[str, str] = _NOTHING,
+        profile: str | None = None,
+        expose: str | None = None,
+        door: str = "gateway",
+        subject: str | None = None,
+    ) -> AsyncGenerator[ClientSession]:
+        """The conversation of one client, as long as the context is open. At its end the client's requests are
+        cancelled, and then its session ends, with all that belonged to it.
+
+        `name` is the name of its session; no two open sessions have the same. `variables` are the values that the
+        client brings for `${session.NAME}`. `profile`: the name of the profile that it sees; None: everything.
+        `expose`: what it is shown, instead of what its profile or this gateway says. For an audit, `door` says how it
+        came, and `subject` who is known to be behind it. `spawn` runs a coroutine function in a task group that
+        outlives the conversation. Raises `UsageError` for a name that is taken, a value that cannot be used, an
+        unknown profile or exposure.
+        """
+        session = self._room.session(name, variables=variables, profile=profile)
+        said = session.view.profile.expose if session.view is not None else None
+        expose = _checked(expose or said or self._expose)
+        session.came_by(door, subject)
+        async with session:
+            exposure = self._exposure(expose, InSession(self._room, session), session.view)
+            endpoint = Endpoint(
+                exposure, self._version, note=self._note, arrivals=self.arrivals, commands=self._commands
+            )
+            client = endpoint.open(outlet, spawn)
+            client.on_introduced = partial(_introduced, session, spawn)
+            client.on_refused = partial(tell_unbegun, session, expose == "direct")
+            self._clients[client] = exposure
+            if expose != "direct":
+                self._prepare_search(spawn, session.view)
+            if self._refuses:
+                client.refuse_new()
+            try:
+                yield client
+            finally:
+                del self._clients[client]
+                client.close()
+
+    def listed(self, name: object, profile: str | None) -> Target | None:
+        """The tool that clients with this profile are shown under this name. None: there is none, or they are shown
+        the `mcp` tool."""
+        found = self._common.get(profile)
+        if found is None or not isinstance(name, str):
+            return None
+        return (found[0] or self._room).index.get(name)
+
+    def refuse_new(self) -> None:
+        """Refuse every client's new requests from now on, also of clients that come later. Those in flight are
+        still answered."""
+        self._refuses = True
+        for client in self._clients:
+            client.refuse_new()
+
+    async def watch(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Announce each real change of the lists once to every client, when it is in the index. Runs until
+        cancelled."""
+        async with self._room.events([Kind.CATALOGUE]) as events:
+            task_status.started()
+            async for event in events:
+                if isinstance(event, CatalogueChanged) and event.address and not event.address.is_shared:
+                    await self._announce_own()
+                    continue
+                besides = [(view, each) for view, each in self._beside.values() if each.may_change]
+                if self._common or besides:
+                    await self._room.settled()
+                    for view, shown in (*self._common.values(), *besides):
+                        if view is not None:
+                            await in_turns(view.preparing())
+                        await shown.announce()
+
+    async def _announce_own(self) -> None:
+        """A client's own servers have listed something else than before: tell it, and nobody else."""
+        for client, exposure in tuple(self._clients.items()):
+            await exposure.announce(client)
+
+    def _prepare_search(self, spawn: Spawn, view: ProfileView | None) -> None:
+        """Make what the first search needs, for who sees everything or for who sees this much; once."""
+        profile = None if view is None else view.name
+        if profile not in self._searchable:
+            self._searchable.add(profile)
+            spawn(partial(self._preparing_search, profile, view))
+
+    async def _preparing_search(self, profile: str | None, view: ProfileView | None) -> None:
+        try:
+            await anyio.sleep(_GREETED_BY_THEN)
+            if view is not None:
+                await in_turns(view.preparing())
+            seen = self._room if view is None else view
+            await in_turns(_preparing(seen.index, seen.config.servers))
+        except Exception:  # also a profile that a reload has removed: a search meets the same, and says so
+            self._searchable.discard(profile)
+        except BaseException:  # this client has left: the next one's tasks go on with it
+            self._searchable.discard(profile)
+            raise
+
+    def _exposure(self, expose: str, room: InSession, view: ProfileView | None) -> Exposure:
+        if expose == "direct":
+            from .exposures.direct import Common, Direct
+
+            profile = None if view is None else view.name
+            if profile not in self._common:
+                self._common[profile] = view, Common(self._room if view is None else view, self._commands)
+            return Direct(room, self._common[profile][1])
+        if expose == "meta":
+            from .exposures.code_execution import Runs
+            from .exposures.meta import Meta
+
+            self._runs = self._runs or Runs()
+            return Meta(room, self._runs, self._commands)
+        profile = None if view is None else view.name
+        if profile not in self._beside:
+            self._beside[profile] = view, Beside(self._room if view is None else view, self._commands)
+        return Proxy(room, self._beside[profile][1])
+
+
+def _introduced(session: Session, spawn: Spawn, client: object) -> None:
+    """The client has said who it is, and what it can be asked: its own servers list what they have."""
+    session.introduced(client)
+    if session.unlisted():
+        spawn(session.list_own)
+
+
+def _preparing(index: Index, servers: Iterable[str]) -> Slices[None]:
+    """Make what a search looks at: the ranked index, and what is odd in each server's lists."""
+    if len(index.tools()) >= _MANY:
+        yield from index.preparing()
+        for server in servers:
+            yield from index.fitting(server)
+
+
+def _checked(expose: str) -> str:
+    """The name of an exposure. Raises `UsageError` for an unknown name."""
+    if expose not in EXPOSURES:
+        raise UsageError(f'Nothing is exposed as "{expose}". Use --expose {", ".join(EXPOSURES)}.')
+    return expose

@@ -1,0 +1,230 @@
+"""`greenroom serve`: a room, the doors to it, and how it all ends.
+
+There are two ways to end. *Politely* (the first SIGTERM or SIGINT): no new calls are taken, the room drains,
+the answers of its last calls are written, and the client has a second to read them. *At once* (the client
+closed its end, or a second signal): the client is gone or the user has lost patience, so calls are cancelled
+and the room closes without waiting. Clients kill a server that still runs two seconds after they closed its
+input. So ending at once also sets an alarm: whatever holds us up, the process ends after 1.2 s, and the guard
+ends what it started.
+
+The client's part (reading, writing, waiting jobs) runs in the outer task group, which ends after the room.
+Otherwise nobody would write the room's last answers. The room has an owner task beside it and not a context
+around it, because the second signal must be able to hurry a close that has begun.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from ..actors.workers import in_turns
+from ..protocol.cooperative import Slices
+from ..protocol.errors import UsageError
+from ..safety.approval import Verdict
+from ..supervisor.room_port import InSession
+from .doors import control_server as control
+from .doors.control_protocol import number_in, object_in, text_in, texts_in, whole_in
+from .exposures.mcp_tool import McpTool, ask
+from .exposures.query_modes import CatalogueReader
+from .exposures.tool_definition import FOR_PEOPLE
+from .exposures.tool_texts import waits
+from .next_steps import Commands
+from .views import status_view, tools_view
+
+if TYPE_CHECKING:
+    from ..protocol.status import ServerStatus
+    from ..supervisor.room import Greenroom
+    from ..supervisor.room_port import RefreshedRoom, Room
+    from .doors.control_server import Handler
+
+
+# ---- Calls that wait for a person's yes, as terminals see and decide them over the control socket -------------------
+#
+# Whoever may use the control socket is the owner. Clients have no such methods, at no door.
+#
+# `approvals` takes `watching`: for how many seconds this look counts as watching the desk
+# (`supervisor._approval_desk`). `approve` takes the number of a call and one of the answers of the form.
+
+_VERDICTS: Final[Mapping[Any, Verdict]] = {verdict.value: verdict for verdict in Verdict}
+
+
+def approval_methods(room: Greenroom) -> Mapping[str, Handler]:
+    """The methods of the control socket about calls that wait."""
+
+    async def approvals(params: Mapping[str, Any]) -> Any:
+        said = {"approvals": _view(room, params), "waitingForApproval": len(room.approvals)}
+        if params.get("number") is not None:
+            said["hasEnded"] = room.approvals.has_ended(whole_in(params, "number"))
+        return said
+
+    async def approve(params: Mapping[str, Any]) -> Any:
+        verdict = _VERDICTS.get(text_in(params, "verdict"))
+        if verdict is None:
+            raise UsageError(f'"verdict" must be one of {", ".join(_VERDICTS)}.')
+        request = room.approvals.answer(whole_in(params, "number"), verdict).request
+        return {"server": request.server, "tool": request.tool, "session": request.session}
+
+    return {"approvals": approvals, "approve": approve}
+
+
+def _view(room: Greenroom, params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The calls that wait, or the one that was asked for by its number, if it does. Seconds to one decimal."""
+    desk = room.approvals
+    if params.get("watching") is not None:
+        desk.watch(number_in(params, "watching"))
+    found = desk.waiting()
+    if params.get("number") is not None:
+        one = desk.get(whole_in(params, "number"))
+        found = [] if one is None else [one]
+    now = desk.now()
+    return [
+        {
+            "number": each.number,
+            "server": each.request.server,
+            "tool": each.request.tool,
+            "session": each.request.session,
+            "question": each.request.text,
+            "waiting": round(now - each.since, 1),
+            "left": round(max(0.0, each.until - now), 1),
+        }
+        for each in found
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# `greenroom refresh`: starts servers of which nothing is known once, so that the command can follow the
+# progress.
+#
+# That may take minutes, so it is not one long request. `begin` says which servers are asked, and since when.
+# `look` says how each of them is doing, and may be called as often as one likes. Neither keeps anything: the
+# progress is read off the catalogue and the status. It works in the same way over a gateway's control socket
+# and in a room of the command's own.
+
+
+def begin(room: RefreshedRoom, server: str | None) -> dict[str, Any]:
+    """Begin to ask the servers. Returns their `names`, and `since`, the time by the wall clock.
+
+    Raises `UnknownServer`, `ServerDown` (the server is out of service)."""
+    since = time.time()
+    return {"names": room.refresh(server), "since": since}
+
+
+def look(room: Room, reader: CatalogueReader, asked: Mapping[str, Any]) -> Slices[list[dict[str, Any]]]:
+    """How each server that was asked is doing: `state` is `known`, `failed` or `waiting`."""
+    names: Sequence[str] = asked["names"]
+    rows = {row.server: row for row in (yield from reader.rows())}
+    return [
+        {"server": name, "name": name, **_doing(room, name, rows.get(name), asked["since"])} for name in names
+    ]
+
+
+def _doing(room: Room, name: str, row: ServerStatus | None, since: float) -> dict[str, Any]:
+    entry = room.entry(name) if row is not None else None
+    if row is None:
+        return {"state": "failed", "failure": "it is not configured any more"}
+    if entry is not None and entry.fetched_at >= since:
+        return {"state": "known", "tools": row.tool_count or 0}
+    failed_now = row.failed_ago is not None and time.time() - row.failed_ago >= since
+    if row.down is not None or failed_now:
+        return {"state": "failed", "failure": row.down or row.failure, "retryIn": row.retry_in}
+    return {"state": "waiting", "waitsFor": waits(row), "lastLine": row.last_line}
+
+
+def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
+    """The methods of the control socket. The answers are those of the `mcp` tool, in words for people.
+    `vitals` is for leak checks: it tells what the process holds that cannot be seen from outside."""
+    reader = CatalogueReader(room, hints=FOR_PEOPLE)
+    numbers = itertools.count(1)
+
+    async def hello(_params: Mapping[str, Any]) -> Any:
+        from ..config.files import working_directory
+
+        return {"pid": os.getpid(), "version": version, "folder": os.fspath(working_directory("/"))}
+
+    async def status(_params: Mapping[str, Any]) -> Any:
+        said = await in_turns(status_view(reader, room))
+        return {**said, "waitingForApproval": len(room.approvals), **_audit_view(room)}
+
+    async def explain(params: Mapping[str, Any]) -> Any:
+        from .explain import explained
+
+        view = await in_turns(status_view(reader, room))
+        pid = None if params.get("pid") is None else whole_in(params, "pid")
+        typed = Commands(text_in(params, "config"), pid)
+        return explained(view, room.config, text_in(params, "server") or "", typed, runs=True)
+
+    async def keys(_params: Mapping[str, Any]) -> Any:
+        return {name: [one.key, one.origin] for name, one in room.pin_keys.items()}
+
+    async def tools(params: Mapping[str, Any]) -> Any:
+        return await in_turns(tools_view(reader, room, text_in(params, "server")))
+
+    async def mcp(params: Mapping[str, Any]) -> Any:
+        # A command has a session of its own, and its children per session end with it. Whoever may use the control
+        # socket is the owner, so a command that was told "yes" may say so.
+        allow = allowing if params.get("allowed") is True else None
+        name = f"command-{next(numbers)}"
+        async with room.session(name, on_approval=allow) as session:
+            session.came_by("command line")
+            with room.approvals.asked_elsewhere(name):
+                return await ask(
+                    McpTool(InSession(room, session), hints=FOR_PEOPLE), object_in(params, "arguments")
+                )
+
+    async def reconnect(params: Mapping[str, Any]) -> Any:
+        ended = await room.reconnect(text_in(params, "server"))
+        return {
+            "servers": [
+                {"server": name, "name": name, "error": str(error) if error else None}
+                for name, error in ended
+            ]
+        }
+
+    async def refresh(params: Mapping[str, Any]) -> Any:
+        return begin(room, text_in(params, "server"))
+
+    async def refreshed(params: Mapping[str, Any]) -> Any:
+        asked = {"names": texts_in(params, "names"), "since": number_in(params, "since")}
+        return await in_turns(look(room, reader, asked))
+
+    async def vitals(_params: Mapping[str, Any]) -> Any:
+        return {
+            "pid": os.getpid(),
+            "tasks": len(anyio.get_running_tasks()),
+            "threads": threading.active_count(),
+        }
+
+    return {
+        "hello": hello,
+        "status": status,
+        "explain": explain,
+        "keys": keys,
+        "tools": tools,
+        "mcp": mcp,
+        "reconnect": reconnect,
+        "refresh": refresh,
+        "refreshed": refreshed,
+        **approval_methods(room),
+        "vitals": vitals,
+    }
+
+
+def _audit_view(room: Any) -> dict[str, Any]:
+    """The audit file, if there is one."""
+    file = room.audit
+    if file is None:
+        return {}
+    return {"audit": {"file": str(file.path), "failing": file.failing, "missed": file.missed}}
+
+
+async def allowing(_request: object) -> Verdict:
+    """For a command whose user has allowed its one call."""
+    return Verdict.ONCE

@@ -1,0 +1,157 @@
+"""What an attaching process and the background room say to each other, on the room's socket.
+
+Lines of JSON. First the hello of the one that attaches, with the descriptors of its client. Then the room's answer:
+`pid` and `version`, or `leaving` (it is older than the client, has no other clients and makes room for a newer one),
+or `error`. Afterwards only the room speaks, and rarely: it passes on how the client introduced itself (`initialize`),
+so that this can be said again to the next room, and at the end it says why it ends (`end`). The end of the stream
+without such a word means that the room was killed.
+
+No message of the client is among these. The room reads them from the client's own pipe.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import attrs
+
+from ...protocol.errors import GreenroomError
+
+LONGEST: Final = 1 << 20  # bytes of a hello
+OF_CLIENT: Final = "client"  # why it ends: the client has closed its end
+STOPPED: Final = "stopped"  # the room was asked to stop
+REPLACED: Final = "replaced"  # a newer room takes its place
+_CLOEXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_CHUNK: Final = 1 << 16
+
+
+class BadHello(GreenroomError):
+    """What came on the room's socket is no hello."""
+
+    code = "invalid_request"
+
+
+@attrs.frozen
+class Hello:
+    """Who attaches, and how its client left the room before, if there was one.
+
+    `variables` are the values of its session. `room` is the run id of the room that started this process, if any.
+
+    `rooms` counts the rooms that the client has had before. `initialize` is the line by which it introduced itself to
+    them, `greeted` whether it has said that it is ready. What it had in flight is in its ledger.
+    """
+
+    version: str
+    expose: str | None = None
+    profile: str | None = None
+    pid: int = 0
+    room: str | None = None
+    variables: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
+    initialize: str | None = attrs.field(default=None, repr=False)
+    greeted: bool = False
+    rooms: int = 0
+    stop: bool = False  # nobody attaches: the room is asked to leave
+
+
+def send_hello(line: socket.socket, hello: Hello, descriptors: Sequence[int]) -> None:
+    """Blocking. Raises `OSError`."""
+    data = json.dumps(attrs.asdict(hello)).encode() + b"\n"
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    sent = line.sendmsg([data[:_CHUNK]], rights)
+    if sent < len(data):  # even sending nothing fails once the room has answered and closed
+        line.sendall(data[sent:])
+
+
+def receive_some(line: socket.socket, most: int) -> tuple[bytes, list[int]]:
+    """What a socket that does not block has: bytes, and descriptors that no child inherits. Raises
+    `BlockingIOError`, or another `OSError`."""
+    room = socket.CMSG_LEN(most * array.array("i").itemsize)
+    data, ancillary, _flags, _ = line.recvmsg(_CHUNK, room, _CLOEXEC)
+    found: list[int] = []
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers = array.array("i")
+            numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
+            found += numbers
+    for descriptor in found:
+        os.set_inheritable(descriptor, False)
+    return data, found
+
+
+def read_hello(data: bytes) -> Hello:
+    """Raises `BadHello`."""
+    try:
+        said: Any = json.loads(data)
+        known = {field.name for field in attrs.fields(Hello)}  # a newer client may say more
+        hello = Hello(**{name: value for name, value in said.items() if name in known})
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise BadHello("The room's socket takes the hello of greenroom attach, and nothing else.") from None
+    if not _is_sound(hello):
+        raise BadHello("This hello of greenroom attach cannot be read.")
+    return hello
+
+
+def _is_sound(hello: Hello) -> bool:
+    texts = (hello.expose, hello.profile, hello.room, hello.initialize)
+    variables = cast("Any", hello.variables)
+    return (
+        isinstance(cast("Any", hello.version), str)
+        and all(isinstance(cast("Any", number), int) for number in (hello.pid, hello.rooms))
+        and all(text is None or isinstance(cast("Any", text), str) for text in texts)
+        and isinstance(variables, dict)
+        and all(isinstance(value, str) for value in cast("dict[str, Any]", variables).values())
+    )
+
+
+def say(line: socket.socket, **word: Any) -> None:
+    """Say something to the one that attached, if it takes it at once. What the room says is short, and an empty
+    socket takes it. Never waits, never raises."""
+    with suppress(OSError):
+        line.send(json.dumps(word).encode() + b"\n")
+
+
+class Words:
+    """The lines that come from the room, on a blocking socket."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._rest = b""
+
+    def next(self) -> dict[str, Any] | None:
+        """The next line; None: the stream has ended. Raises `TimeoutError`, as the socket is set, and `BadHello`."""
+        while b"\n" not in self._rest:
+            try:
+                chunk = self._line.recv(_CHUNK)
+            except ConnectionError:
+                chunk = b""
+            if not chunk:
+                return None
+            self._rest += chunk
+        first, _, self._rest = self._rest.partition(b"\n")
+        try:
+            word: Any = json.loads(first)
+        except (ValueError, RecursionError):
+            word = None
+        if not isinstance(word, dict):
+            raise BadHello("The background room answers in an unknown form. Stop it: greenroom stop.")
+        return cast("dict[str, Any]", word)
+
+    @property
+    def has_more(self) -> bool:
+        return b"\n" in self._rest
+
+
+def is_newer(one: str, other: str) -> bool:
+    """Whether version `one` is newer than `other`: their numbers are compared, one after another."""
+    return _numbers(one) > _numbers(other)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d{1,9}", version)]

@@ -1,0 +1,247 @@
+"""A command's end of the control socket: finds the running gateway of a configuration, and sends it requests.
+
+The sockets are plain and blocking, so a command needs no event loop. When a command finds a socket whose
+process is gone, it removes the socket. It does not look in a folder that is not this user's, and it does not
+ask a gateway of another user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import stat
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from ...config.private_files import NotOurs, check_peer, socket_in
+from ...protocol.errors import GreenroomError, UsageError
+from .control_protocol import control_directory
+
+ANSWER_WITHIN: Final = 2.0  # seconds
+HELLO_WITHIN: Final = 0.5  # seconds for a gateway that is only to be named
+MOST_ELSEWHERE: Final = 5
+_OF_A_GATEWAY: Final = re.compile(r"[0-9a-f]+-[0-9]+\.sock")  # of any; others lie there too
+
+
+class GatewayError(GreenroomError):
+    """The running gateway refused a request, or ended while it handled it."""
+
+    def __init__(self, message: str, code: str = "gateway_error") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@attrs.frozen(eq=False)
+class Gateway:
+    """A connection to a running gateway. Use it as a context manager."""
+
+    pid: int
+    connection: socket.socket
+    path: Path
+
+    def ask(self, method: str, *, quickly: bool = False, **params: Any) -> Any:
+        """Send one request and return its answer. Raises `GatewayError`, also when the gateway does not
+        respond.
+
+        A request may take any time, as long as the gateway answers a second connection within two seconds.
+        `quickly`: the answer comes from memory, so the request itself fails after two seconds.
+        """
+        request = json.dumps({"method": method, "params": params})
+        try:
+            self.connection.sendall(request.encode() + b"\n")
+            answer = self._read_line(quickly)
+        except TimeoutError:
+            raise _silent(self.pid) from None
+        except OSError as error:
+            text = f"The gateway (pid {self.pid}) went away: {error}. Run the command again."
+            raise GatewayError(text) from None
+        if "error" in answer:
+            raise GatewayError(answer["error"]["message"], answer["error"]["code"])
+        return answer["result"]
+
+    def _read_line(self, quickly: bool) -> dict[str, Any]:
+        parts: list[bytes] = []
+        while not parts or not parts[-1].endswith(b"\n"):
+            try:
+                parts.append(self.connection.recv(1 << 18))
+            except TimeoutError:
+                if quickly or not self._is_responding():
+                    raise
+                continue
+            if not parts[-1]:
+                raise OSError("it closed the connection")
+        return json.loads(b"".join(parts))
+
+    def _is_responding(self) -> bool:
+        """Whether the gateway still answers a request on another connection."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            other.settimeout(ANSWER_WITHIN)
+            try:
+                _dial(other, self.path)
+                other.sendall(b'{"method": "hello"}\n')
+                return bool(other.recv(1))
+            except OSError:
+                return False
+
+    def __enter__(self) -> Gateway:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+
+def find_gateway(config: str, pid: int | None = None) -> Gateway | None:
+    """Connect to the newest gateway of `config`, or to the one with this `pid`, whatever its configuration. None: there
+    is none.
+
+    Raises `UsageError` when `pid` is given and is no gateway, and `GatewayError` for a gateway that no longer accepts
+    connections.
+    """
+    for found, path in _candidates(config if pid is None else None):
+        if pid is None or found == pid:
+            connection = _connect(path, found)
+            if connection is not None:
+                return Gateway(found, connection, path)
+    if pid is not None:
+        text = f"No gateway runs as process {pid}. Leave out --pid to use the newest of this configuration."
+        raise UsageError(text)
+    return None
+
+
+@attrs.frozen
+class Elsewhere:
+    """A gateway of another configuration. `folder`: where it works; "" if it did not say."""
+
+    pid: int
+    folder: str
+
+
+def find_elsewhere(config: str) -> list[Elsewhere]:
+    """The gateways that run for other configurations, the newest first, some at most."""
+    found: list[Elsewhere] = []
+    with suppress(UsageError):
+        for pid, path in _candidates(None):
+            if path.name.startswith(f"{config}-") or len(found) == MOST_ELSEWHERE:
+                continue
+            with suppress(GatewayError):
+                line = _connect(path, pid)
+                if line is not None:
+                    found.append(Elsewhere(pid, _folder_of(Gateway(pid, line, path))))
+    return found
+
+
+def _folder_of(gateway: Gateway) -> str:
+    with gateway, suppress(GatewayError, ValueError):
+        gateway.connection.settimeout(HELLO_WITHIN)
+        folder = gateway.ask("hello", quickly=True).get("folder")
+        return folder if isinstance(folder, str) else ""
+    return ""
+
+
+def find_gateways(
+    config: str | None, tell: Callable[[str], object], without: Collection[int] = ()
+) -> list[Gateway]:
+    """Connect to every gateway of `config` (None: of any), the newest first. One that cannot be asked is told of and
+    left out. `without`: pids of those that are not wanted. Raises `UsageError` as `find_gateway` does."""
+    gateways: list[Gateway] = []
+    for pid, path in _candidates(config):
+        if pid in without:
+            continue
+        try:
+            connection = _connect(path, pid)
+        except GatewayError as error:
+            tell(error.message)
+        else:
+            if connection is not None:
+                gateways.append(Gateway(pid, connection, path))
+    return gateways
+
+
+def _candidates(config: str | None) -> Iterator[tuple[int, Path]]:
+    """The sockets of this configuration (None: of all), newest first. Those of dead processes are removed. Raises
+    `UsageError` when their folder is not this user's alone."""
+    directory = control_directory()
+    found: list[tuple[float, int, Path]] = []
+    try:
+        with socket_in(directory) as (folder, _):
+            for name in os.listdir(folder):
+                if config is None:
+                    if not _OF_A_GATEWAY.fullmatch(name):
+                        continue
+                elif not name.startswith(f"{config}-") or not name.endswith(".sock"):
+                    continue
+                pid = _pid_of(directory / name)
+                with suppress(FileNotFoundError):
+                    if pid is None or not _alive(pid):
+                        os.unlink(name, dir_fd=folder)
+                        continue
+                    seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    if stat.S_ISSOCK(seen.st_mode):
+                        found.append((seen.st_mtime, pid, directory / name))
+    except FileNotFoundError:
+        return
+    except NotOurs as error:
+        raise UsageError(f"No gateway can be looked for in {directory}: {error.strerror}.") from None
+    for _, pid, path in sorted(found, reverse=True):
+        yield pid, path
+
+
+def _pid_of(path: Path) -> int | None:
+    digits = path.stem.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else None
+
+
+def _connect(path: Path, pid: int) -> socket.socket | None:
+    """Connect to a socket. None: nobody listens, because the process id now belongs to another program. Then
+    the socket is removed."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(ANSWER_WITHIN)
+    try:
+        _dial(connection, path)
+    except NotOurs as error:
+        connection.close()
+        raise GatewayError(f"Process {pid} is not trusted as a gateway: {error.strerror}.") from None
+    except (BlockingIOError, TimeoutError):
+        connection.close()
+        raise _silent(pid) from None
+    except ConnectionRefusedError:
+        connection.close()
+        if pid != os.getpid():
+            path.unlink(missing_ok=True)
+        return None
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def _dial(line: socket.socket, path: Path) -> None:
+    """Connect to a socket. It and the process that listens on it must be this user's. Raises `NotOurs`, or
+    another `OSError`."""
+    with socket_in(path.parent) as (_, prefix):
+        line.connect(prefix + path.name)
+    check_peer(line)
+
+
+def _silent(pid: int) -> GatewayError:
+    text = (
+        f"The gateway (pid {pid}) does not answer: nothing came from it for {ANSWER_WITHIN:g} s. It may be stopped or "
+        "stuck. Continue or end that process, or name another gateway with --pid."
+    )
+    return GatewayError(text, "gateway_silent")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

@@ -1,0 +1,475 @@
+"""The ASGI application: from a request's path and method to what carries it out.
+
+It is a plain callable. What it refuses is a `Refusal`; any other exception is a bug of ours, which is noted, and
+which its request alone notices.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.abc
+
+from ...actors.workers import in_turns
+from ...catalogue.hidden_characters import unhidden_value
+from ...protocol import jsonrpc as rpc
+from ...protocol.cooperative import Pace, Slices
+from ...protocol.jsonrpc.terms import RpcFault
+from ..arrivals import Arriving
+from ..exposures.query_modes import CatalogueReader
+from ..exposures.tool_definition import FOR_PEOPLE
+from ..exposures.tool_texts import tool_details
+from ..metrics import USABLE_SERVERS, Metrics, word_of
+from ..next_steps import PLAIN, Commands
+from ..views import status_view
+from .http_auth import WELL_KNOWN, Access
+from .http_messages import Read, UnsupportedVersion, check_mirrored, read_message, read_stateless
+from .http_request import (
+    Caller,
+    Gone,
+    Receive,
+    Refusal,
+    Request,
+    Rules,
+    Scope,
+    Send,
+    busy,
+    ending,
+    no_such_path,
+    not_allowed,
+)
+from .http_sessions import HttpSession, Sessions
+from .http_streams import Feed
+
+if TYPE_CHECKING:
+    from ...supervisor.room import Greenroom
+    from ..clients import Conversations
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# What operators ask the door: `/health`, `/health/any`, `/health/all`, `/ready`, `/status`, `/map`, `/metrics`,
+# `/events`.
+#
+# | path | answer |
+# |---|---|
+# | `/health` | 200 while the process lives |
+# | `/ready` | 200, and 503 from the moment it is asked to end |
+# | `/health/any` | 200 when a server can be used, or none is configured; else 503 |
+# | `/health/all` | 200 when all can be used; else 503 |
+# | `/status` | what `greenroom status --json` prints, with version, seconds since the start, and sessions |
+# | `/map` | every tool, resource and prompt with its server, its own name and its schema |
+# | `/metrics` | numbers for Prometheus, if the settings turn them on |
+# | `/events` | the room's events as server-sent events; `Last-Event-ID` is a sequence number |
+#
+# A lazy server that has not been started can be used: its first call starts it. The first two need no token. A caller
+# that is bound to a profile gets none of the others, because they show what is outside it.
+
+
+class Operations:
+    """The pages about `room`. `door` is the door they are shown at, once there is one. `commands`: those that their
+    readers are told of."""
+
+    def __init__(
+        self,
+        room: Greenroom,
+        version: str,
+        feed: Feed,
+        metrics: Metrics | None = None,
+        commands: Commands = PLAIN,
+    ) -> None:
+        self.door: HttpDoor | None = None
+        self._room = room
+        self._reader = CatalogueReader(room, hints=FOR_PEOPLE)
+        self._version = version
+        self._feed = feed
+        self._metrics = metrics
+        self._commands = commands
+        self._started = anyio.current_time()
+
+    def open_pages(self) -> Mapping[bytes, Page]:
+        """Those that need no token."""
+        return {b"/health": self._health, b"/ready": self._ready}
+
+    def pages(self) -> Mapping[bytes, Page]:
+        shown: dict[bytes, Callable[[Request], Awaitable[None]]] = {
+            b"/health/any": self._any,
+            b"/health/all": self._all,
+            b"/status": self._status,
+            b"/map": self._map,
+            b"/metrics": self._numbers,
+            b"/events": self._feed.show,
+        }
+        return {path: _for_everything(show) for path, show in shown.items()}
+
+    async def _health(self, request: Request, _caller: Caller) -> None:
+        await _answer(request, True, {"status": "healthy"})
+
+    async def _ready(self, request: Request, _caller: Caller) -> None:
+        is_ready = self.door is not None and not self.door.is_ending
+        await _answer(request, is_ready, {"status": "ready" if is_ready else "not_ready"})
+
+    async def _any(self, request: Request) -> None:
+        words = await self._words()
+        alive = [name for name, word in words.items() if word in USABLE_SERVERS]
+        dead = [name for name in words if name not in alive]
+        is_well = bool(alive) or not words
+        said = {"status": _health_word(is_well), "alive_servers": alive, "dead_servers": dead}
+        await _answer(request, is_well, said)
+
+    async def _all(self, request: Request) -> None:
+        words = await self._words()
+        is_well = all(word in USABLE_SERVERS for word in words.values())
+        await _answer(request, is_well, {"status": _health_word(is_well), "servers": words})
+
+    async def _words(self) -> dict[str, str]:
+        """The state of each server that is not disabled."""
+        rows = await in_turns(self._reader.rows())
+        return {row.server: word_of(row) for row in rows if not row.disabled}
+
+    async def _status(self, request: Request) -> None:
+        said = await in_turns(status_view(self._reader, self._room))
+        about = {
+            "version": self._version,
+            "uptimeSeconds": round(anyio.current_time() - self._started, 1),
+            "sessions": self._sessions,
+            "clients": self.door.sessions.view() if self.door is not None else [],
+            "waitingForApproval": len(self._room.approvals),
+        }
+        await _answer(request, True, {**about, **self._commands.filled_in(said)})
+
+    @property
+    def _sessions(self) -> int:
+        return len(self.door.sessions) if self.door is not None else 0
+
+    async def _numbers(self, request: Request) -> None:
+        if self._metrics is None:
+            raise Refusal(404, 'Metrics are off. Turn them on in the settings: "http": {"metrics": true}.')
+        accept = request.text(b"accept") or ""
+        text, media_type = await self._metrics.text(self._room, self._sessions, accept)
+        await request.answer(200, text, ((b"content-type", media_type.encode()),))
+
+    async def _map(self, request: Request) -> None:
+        await _answer(request, True, await in_turns(self._mapping()))
+
+    def _mapping(self) -> Slices[dict[str, Any]]:
+        index, pace = self._room.index, Pace()
+        yield from index.preparing_names()
+        yield from index.preparing_lists()
+        shown: dict[str, list[Mapping[str, Any]]] = {
+            "tools": [],
+            "prompts": [],
+            "resources": [],
+            "templates": [],
+        }
+        for target in index.tools():
+            shown["tools"].append(self._commands.filled_in(tool_details(target)))
+            if pace.due():
+                yield
+        for target in index.prompts():
+            shown["prompts"].append({**tool_details(target), "arguments": target.record.get("arguments", [])})
+        for kind, places in (("resources", index.resources()), ("templates", index.templates())):
+            for place in places:
+                about = {
+                    key: place.record[key]
+                    for key in ("name", "description", "mimeType")
+                    if key in place.record
+                }
+                shown[kind].append(
+                    {"uri": place.uri, "server": place.server, "original": place.original, **about}
+                )
+                if pace.due():
+                    yield
+        counts: dict[str, Any] = {}
+        for name in index.servers:
+            count = index.counts(name)
+            if count is not None:
+                said = {"tools": count.tools, "resources": count.resources, "prompts": count.prompts}
+                counts[name] = said
+        return {**shown, "counts": counts, "unknownServers": list(index.unknown_servers)}
+
+
+def _health_word(is_well: bool) -> str:
+    return "healthy" if is_well else "unhealthy"
+
+
+def _for_everything(show: Callable[[Request], Awaitable[None]]) -> Page:
+    """A page that shows everything, and so does not exist for a caller that is bound to a profile."""
+
+    async def page(request: Request, caller: Caller) -> None:
+        if caller.profile is not None:
+            raise no_such_path()
+        await show(request)
+
+    return page
+
+
+async def _answer(request: Request, is_well: bool, said: Mapping[str, Any]) -> None:
+    await request.answer(200 if is_well else 503, rpc.encode(unhidden_value(said)) + b"\n")
+
+
+_PATH: Final = re.compile(rb"/mcp(?:/([A-Za-z0-9_-]{1,64}))?/?")
+_INITIALIZE: Final = "initialize"
+_CALL: Final = "tools/call"
+Page = Callable[[Request, Caller], Awaitable[None]]
+_NO_PAGES: Final[Mapping[bytes, Page]] = {}
+
+
+class HttpDoor:
+    """The door to `conversations`. `pages` are further paths, for GET; those in `open_pages` need no token. `profile`
+    is what clients without one of their own see. `session_headers` name the headers whose values a session is given."""
+
+    def __init__(
+        self,
+        conversations: Conversations,
+        access: Access,
+        rules: Rules,
+        *,
+        note: Callable[[str], None],
+        profile: str | None = None,
+        session_headers: Mapping[str, str] = {},
+        pages: Mapping[bytes, Page] = _NO_PAGES,
+        open_pages: Mapping[bytes, Page] = _NO_PAGES,
+    ) -> None:
+        self.sessions: Sessions
+        self.is_ending = False
+        self._conversations = conversations
+        self._access = access
+        self._rules = rules
+        self._note = note
+        self._profile = profile
+        self._session_headers = {name.lower().encode(): key for name, key in session_headers.items()}
+        self._pages = pages
+        self._open_pages = open_pages
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Keep the sessions. Runs until cancelled; must outlive the server of this application."""
+        async with anyio.create_task_group() as group:
+            self.sessions = Sessions(self._conversations, group, self._rules, shares=self._access.shares)
+            task_status.started()
+            try:
+                await self.sessions.expire()
+            finally:
+                self.sessions.end_all()
+
+    def refuse_new(self) -> None:
+        """Refuse new sessions and requests from now on. Those in flight are still answered."""
+        self.is_ending = True
+        self._conversations.refuse_new()
+
+    def may_begin(self, scope: Scope) -> bool:
+        """Whether this request, whose body has come, can be carried out without a task up to its reply: it is a message
+        in a session that exists, and no issuer has to be asked about its token."""
+        if scope["method"] != "POST" or self._access.oauth is not None:
+            return False
+        return any(name == b"mcp-session-id" for name, _ in scope["headers"])
+
+    # ---- ASGI ----------------------------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request: Request | None = None
+        try:
+            request = Request(scope, receive, send)
+            await self._route(request)
+        except Refusal as refusal:
+            await self._refuse(request or _bare(scope, receive, send), refusal)
+        except Gone:
+            return
+        except Exception as error:
+            self._report(error)
+            if request is not None and not request.is_answered:
+                await request.refuse(Refusal(500, "Internal error in the gateway.", code=rpc.INTERNAL_ERROR))
+            elif request is not None:
+                request.abort()
+
+    @staticmethod
+    async def _refuse(request: Request, refusal: Refusal) -> None:
+        if not request.is_answered:
+            await request.refuse(refusal)
+
+    def _report(self, error: Exception) -> None:
+        frames = traceback.extract_tb(error.__traceback__)[-4:]
+        places = ", from ".join(
+            f"{Path(frame.filename).name}, line {frame.lineno}" for frame in reversed(frames)
+        )
+        self._note(f"a bug in Greenroom, please report it: {type(error).__name__} at {places}")
+
+    async def _route(self, request: Request) -> None:
+        self._access.check_place(request)
+        self._access.cors.allow(request)
+        if self._access.cors.is_preflight(request):
+            await self._access.cors.answer_preflight(request)
+            return
+        page = self._open_pages.get(request.path)
+        if page is not None:
+            await self._show(page, request, Caller())
+            return
+        oauth = self._access.oauth
+        if oauth is not None and _is_well_known(request.path):
+            if request.method not in ("GET", "HEAD"):
+                raise not_allowed("GET")
+            await request.answer(200, oauth.metadata)
+            return
+        caller = await self._access.caller(request)
+        page = self._pages.get(request.path)
+        if page is not None:
+            await self._show(page, request, Caller(caller.name, self._bound(caller)))
+            return
+        found = _PATH.fullmatch(request.path)
+        if found is None:
+            raise no_such_path()
+        profile = self._profile_of(caller, found[1])
+        match request.method:
+            case "POST":
+                await self._post(request, caller, profile)
+            case "GET" if not _is_stateless(request):
+                await self._get(request, caller, profile)
+            case "DELETE" if not _is_stateless(request):
+                await self._delete(request, caller, profile)
+            case _:
+                raise not_allowed(*(("POST",) if _is_stateless(request) else ("GET", "POST", "DELETE")))
+
+    @staticmethod
+    async def _show(page: Page, request: Request, caller: Caller) -> None:
+        if request.method not in ("GET", "HEAD"):
+            raise not_allowed("GET")
+        await page(request, caller)
+
+    def _bound(self, caller: Caller) -> str | None:
+        """The profile that this caller is bound to; None: it sees everything."""
+        return caller.profile if caller.profile is not None else self._profile
+
+    def _profile_of(self, caller: Caller, named: bytes | None) -> str | None:
+        """What this caller sees. A caller that is bound to a profile can name no other one."""
+        bound = self._bound(caller)
+        if named is None:
+            return bound
+        if bound is not None and named.decode() != bound:
+            raise no_such_path()
+        return named.decode()
+
+    # ---- /mcp ----------------------------------------------------------------------------------------------------
+
+    async def _post(self, request: Request, caller: Caller, profile: str | None) -> None:
+        if not (request.accepts(b"application/json") and request.accepts(b"text/event-stream")):
+            text = "Not Acceptable: the client must accept application/json and text/event-stream."
+            raise Refusal(406, text)
+        kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != b"application/json":
+            raise Refusal(415, "Unsupported Media Type: Content-Type must be application/json.")
+        try:
+            with Arriving(self._conversations.arrivals) as arriving:
+                body = await request.body(self._rules.max_body, self._rules.body_time, arriving)
+                message = await read_message(body)
+        except RpcFault as fault:
+            raise busy(fault) from None
+        if _is_stateless(request):
+            await self._post_stateless(message, request, caller, profile)
+        else:
+            await self._post_in_session(message, request, caller, profile)
+
+    async def _post_stateless(
+        self, message: Read, request: Request, caller: Caller, profile: str | None
+    ) -> None:
+        if message.envelope.method is None:
+            raise Refusal(400, "Invalid request: a client of this version has no questions to answer.")
+        if not message.key:  # nothing in this version needs it; the SDK's server drops it as well
+            version = request.text(b"mcp-protocol-version") or ""
+            if version not in rpc.MODERN_VERSIONS:
+                raise UnsupportedVersion(version)
+            await request.answer(202, headers=())
+            return
+        said = read_stateless(message, request)
+        if self.is_ending:
+            raise ending()
+        visitor = await self.sessions.visitor(caller, profile, self._variables(request), said.who)
+        self.sessions.touch(visitor)
+        if said.method == _CALL and "name" in said.params:
+            name = said.params["name"]
+            await check_mirrored(said, self._conversations.listed(rpc.read_value(name), profile), request)
+        await visitor.serve(said, request)
+
+    async def _post_in_session(
+        self, message: Read, request: Request, caller: Caller, profile: str | None
+    ) -> None:
+        is_request, method = message.is_request, message.envelope.method
+        session_id = request.text(b"mcp-session-id")
+        if session_id is not None:
+            session = self.sessions.find(session_id, caller, profile)
+        elif is_request and method == _INITIALIZE:
+            session = None
+        else:
+            raise Refusal(400, "Bad Request: Missing session ID. Open a session with initialize.")
+        if is_request and self.is_ending:
+            raise ending()
+        opened = session is None
+        if session is None:
+            session = await self.sessions.open_session(caller, profile, self._variables(request))
+        self.sessions.touch(session)
+        if method == _INITIALIZE and not message.is_large:
+            session.version = _asked_version(message.envelope)
+        reply = session.take(message)
+        if reply is None:
+            await request.answer(202, headers=session.headers())
+        elif opened and reply.answer is not None and b'"error":' in reply.answer[:200]:
+            self.sessions.end(session)
+            await request.answer(200, reply.answer)
+        else:
+            await session.answer(reply, request)
+
+    async def _get(self, request: Request, caller: Caller, profile: str | None) -> None:
+        if not request.accepts(b"text/event-stream"):
+            raise Refusal(406, "Not Acceptable: the client must accept text/event-stream.")
+        session = self._session(request, caller, profile)
+        await session.listen(request, request.text(b"last-event-id"))
+
+    async def _delete(self, request: Request, caller: Caller, profile: str | None) -> None:
+        self.sessions.end(self._session(request, caller, profile))
+        await request.answer(200, headers=())
+
+    def _session(self, request: Request, caller: Caller, profile: str | None) -> HttpSession:
+        session_id = request.text(b"mcp-session-id")
+        if session_id is None:
+            raise Refusal(400, "Bad Request: Session ID is required.")
+        return self.sessions.find(session_id, caller, profile)
+
+    def _variables(self, request: Request) -> dict[str, str]:
+        """The values that this request brings for its session."""
+        given = request.headers
+        return {
+            key: given[name].decode("latin-1") for name, key in self._session_headers.items() if name in given
+        }
+
+
+def _is_well_known(path: bytes) -> bool:
+    """Whether this is where our metadata is: of the gateway, or of one of its paths. All have the same."""
+    return path.startswith(WELL_KNOWN) and (
+        path == WELL_KNOWN or _PATH.fullmatch(path, len(WELL_KNOWN)) is not None
+    )
+
+
+def _is_stateless(request: Request) -> bool:
+    """Whether a request is of 2026-07-28, or of a version that we do not know: that one is told which we know."""
+    version = request.text(b"mcp-protocol-version")
+    return version is not None and version not in rpc.HANDSHAKE_VERSIONS
+
+
+def _asked_version(message: rpc.ClientMessage) -> str:
+    try:
+        version = rpc.read_object(message.params).get("protocolVersion")
+    except rpc.RpcFault:
+        return ""
+    return version if isinstance(version, str) else ""
+
+
+def _bare(scope: Scope, receive: Receive, send: Send) -> Request:
+    """A request whose headers were refused."""
+    return Request({**scope, "headers": []}, receive, send)

@@ -1,0 +1,467 @@
+"""OAuth 2.1: the door as a resource server, for the access tokens of one authorization server.
+
+A client without a token is told where to get one: the challenge names our metadata (RFC 9728), and that names the
+issuer. What it comes back with is a JWT (RFC 9068), which is checked here: it is signed by a key of the issuer, with an
+algorithm whose keys are public (so nobody can sign with what everybody knows), it is for us (`aud`), of that issuer,
+valid now, and it has the scopes that are wanted. PyJWT does the checking. It is imported only when an issuer is
+configured, as is the fetching of its keys (`_issuer_keys`).
+
+A caller is the token's subject and client. What it sees is the profile that a claim names, or that belongs to one of
+its scopes. Where one of these is configured, a token without a profile is refused.
+
+A token that was checked is remembered until it ends or the keys change, so a call costs no signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import json
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import attrs
+
+from ...config.model import Settings
+from ...config.references import expand, missing_variables
+from ...protocol.bounds import ACCESS_TOKEN_BYTES
+from ...protocol.errors import UsageError
+from .http_request import CLOSE, OAUTH, Caller, Refusal, Request, is_loopback, is_safe
+
+# ---- Who may use the door: hosts, origins, bearer tokens ------------------------------------------------------------
+#
+# A page in a browser can send requests to this machine under a name of its own (DNS rebinding), so the host that a
+# request names must be one of ours, and a request of a page (it has an `Origin`) must come from an allowed one.
+# An address in place of a name cannot be rebound, so every address of this machine will do where we listen on all.
+#
+# A token is kept as its digest. Comparing takes the same time for every token, so time tells nothing about them. Any
+# other token is one of an authorization server, if there is one (`_oauth`).
+
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_BEARER: Final = re.compile(rb"bearer +([\x21-\x7e]+) *", re.IGNORECASE)
+_CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="greenroom"')
+_WRONG: Final = (b"www-authenticate", b'Bearer realm="greenroom", error="invalid_token"')
+_SHORTEST: Final = 16  # characters of a token
+
+
+@attrs.frozen
+class Token:
+    """A bearer token, without its text."""
+
+    name: str
+    digest: bytes = attrs.field(repr=False)
+    profile: str | None = None
+
+    @classmethod
+    def of(cls, name: str, text: str, profile: str | None = None) -> Token:
+        if len(text) < _SHORTEST or not text.isascii() or not text.isprintable() or " " in text:
+            raise UsageError(
+                f"The token {name!r} cannot be used: it needs {_SHORTEST} or more printable ASCII characters "
+                "without spaces. `python -c 'import secrets; print(secrets.token_urlsafe())'` makes one."
+            )
+        if name.startswith(OAUTH):
+            raise UsageError(f"The token {name!r} needs another name: those with {OAUTH} are of OAuth.")
+        return cls(name, _digest(text.encode()), profile)
+
+
+def tokens_in(
+    settings: Settings, environ: Mapping[str, str], file: Path | None, profile: str | None
+) -> tuple[Token, ...]:
+    """The tokens of the configuration and of a file. The file has one a line, or a name, a token and perhaps a
+    profile on each. Raises `UsageError` when one of them cannot be used."""
+    found: list[Token] = []
+    for name, text in settings.http_tokens.items():
+        if missing := missing_variables(text, environ, may_be_empty=False):
+            what = "is empty" if missing[0] in environ else "is not set"
+            raise UsageError(f"The token {name!r} needs the variable {missing[0]}, which {what}. Set it.")
+        found.append(Token.of(name, expand(text, environ), settings.http_token_profiles.get(name, profile)))
+    if file is not None:
+        found += _in_file(file, profile)
+    if strays := settings.http_token_profiles.keys() - settings.http_tokens.keys():
+        raise UsageError(f"tokenProfiles names a token that is not in tokens: {min(strays)!r}. Correct it.")
+    if len({token.name for token in found}) < len(found):
+        raise UsageError("Two tokens have the same name. Give each its own.")
+    return tuple(found)
+
+
+def _in_file(file: Path, profile: str | None) -> Iterable[Token]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"The token file {file} cannot be read: {why}. Correct --token-file.") from None
+    words = [line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not words:
+        raise UsageError(f"The token file {file} has no token. Write one into it, on a line of its own.")
+    for number, said in enumerate(words, 1):
+        if len(said) == 1:
+            yield Token.of(f"token-{number}", said[0], profile)
+        elif len(said) <= 3:
+            yield Token.of(said[0], said[1], said[2] if len(said) == 3 else profile)
+        else:
+            raise UsageError(
+                f"Line {number} of the tokens in {file} has too many words: name, token, profile."
+            )
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).digest()
+
+
+class Access:
+    """`host` is the address that is listened on; `oauth` checks the tokens that are not among `tokens`. Raises
+    `UsageError` when other machines can reach it and no token is needed."""
+
+    def __init__(
+        self,
+        host: str,
+        tokens: Iterable[Token] = (),
+        *,
+        oauth: OAuth | None = None,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
+    ) -> None:
+        self.tokens = tuple(tokens)
+        self.oauth = oauth
+        is_private = is_loopback(host)
+        if not is_private and not self.tokens and oauth is None:
+            raise UsageError(
+                f"On {host}, other machines can reach this gateway, and no token is needed to use it. "
+                "Give --token-file, or http.tokens or http.oauth in the settings; or listen on 127.0.0.1."
+            )
+        names = {name.lower() for name in hosts}
+        if is_private:
+            names |= _LOOPBACK
+        else:
+            names |= {host.lower(), *_LOOPBACK, socket.gethostname().lower()}
+        self._hosts = frozenset(names)
+        self._any_address = _is_wildcard(host)
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
+        self.cors = Cors(self._origins)
+        self._known: dict[bytes, bool] = {}  # headers that were judged before; bounded
+
+    @property
+    def shares(self) -> int:
+        """How many callers share the door; 2: more than one."""
+        return 2 if self.oauth is not None else len(self.tokens) or 1
+
+    def check_place(self, request: Request) -> None:
+        """Raises `Refusal` for a host or an origin that is not allowed."""
+        if not self._judged(b"h", request.headers.get(b"host", b"")):
+            raise Refusal(421, "Misdirected Request: this gateway has another name.", CLOSE)
+        origin = request.headers.get(b"origin")
+        if origin is not None and not self._judged(b"o", origin):
+            raise Refusal(403, "Forbidden: the origin of this page is not allowed.", CLOSE)
+
+    def _judged(self, kind: bytes, value: bytes) -> bool:
+        judged = self._known.get(kind + value)
+        if judged is None:
+            text = value.decode("latin-1").lower()
+            judged = self._is_ours(text) if kind == b"h" else self._is_allowed(text)
+            if len(self._known) < 256:
+                self._known[kind + value] = judged
+        return judged
+
+    def _is_ours(self, host: str) -> bool:
+        name = _name_of(f"//{host}")
+        return name is not None and (name in self._hosts or (self._any_address and _is_address(name)))
+
+    def _is_allowed(self, origin: str) -> bool:
+        if origin in self._origins:
+            return True
+        return origin.startswith(("http://", "https://")) and _name_of(origin) in _LOOPBACK
+
+    async def caller(self, request: Request) -> Caller:
+        """Who sends it. Raises `Refusal` without a right token, where one is needed."""
+        oauth = self.oauth
+        if not self.tokens and oauth is None:
+            return _ANYBODY
+        given = request.headers.get(b"authorization")
+        if not given:
+            challenge = _CHALLENGE if oauth is None else oauth.challenge()
+            raise Refusal(401, "Unauthorized: a bearer token is needed.", challenge)
+        bearer = _BEARER.fullmatch(given)
+        digest = _digest(bearer[1] if bearer else b"")
+        found: Token | None = None
+        for token in self.tokens:  # all of them, whichever fits
+            if hmac.compare_digest(token.digest, digest):
+                found = token
+        if found is not None:
+            return Caller(found.name, found.profile)
+        if oauth is not None:
+            return await oauth.caller(bearer[1] if bearer else b"")
+        raise Refusal(401, "Unauthorized: this token is not known.", _WRONG)
+
+
+_ANYBODY: Final = Caller()
+
+
+def _is_wildcard(host: str) -> bool:
+    return _is_address(host) and ipaddress.ip_address(host).is_unspecified
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _name_of(url: str) -> str | None:
+    """The host that a URL names; None when it has more than a host and a port, or none."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    if "@" in parts.netloc or parts.path or parts.query or parts.fragment:
+        return None
+    return parts.hostname
+
+
+WELL_KNOWN: Final = b"/.well-known/oauth-protected-resource"
+_ALGORITHMS: Final = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+)  # fmt: skip
+_LEEWAY: Final = 30  # seconds by which clocks may differ
+_REMEMBERED: Final = 1024  # tokens
+_RETRY: Final = (b"retry-after", b"5")
+
+
+@attrs.frozen
+class Terms:
+    """What a token must be. `profiles`: what callers see, by scope; the first that a token has counts."""
+
+    issuer: str
+    resource: str
+    audiences: tuple[str, ...]
+    scopes: tuple[str, ...] = ()
+    profile_claim: str | None = None
+    profiles: Mapping[str, str] = {}
+    keys: str | None = None  # where its keys are, if that is not in its metadata
+
+    @property
+    def binds(self) -> bool:
+        """Whether every caller needs a profile."""
+        return self.profile_claim is not None or bool(self.profiles)
+
+
+def terms_in(settings: Settings) -> Terms | None:
+    """What the configuration says; None: there is no issuer. Raises `UsageError` when it cannot be used."""
+    issuer, resource = settings.http_oauth_issuer, settings.http_oauth_resource
+    if issuer is None:
+        return None
+    if resource is None:
+        text = 'http.oauth needs "resource", the URL by which clients know this gateway. Add it: '
+        raise UsageError(f'{text}"resource": "https://gateway.example/mcp".')
+    for name, url in (("issuer", issuer), ("resource", resource), ("jwksUrl", settings.http_oauth_jwks)):
+        if url is not None and not _is_plain(url):
+            raise UsageError(f"http.oauth.{name} must be an https URL without user, query or fragment.")
+    for name, texts in (("audiences", settings.http_oauth_audiences), ("scopes", settings.http_oauth_scopes)):
+        if not all(text.strip() for text in texts):
+            raise UsageError(
+                f"http.oauth.{name} holds an empty text. Write what a token must have, or take it out."
+            )
+    return Terms(
+        issuer=issuer,
+        resource=resource,
+        audiences=settings.http_oauth_audiences or (resource,),
+        scopes=settings.http_oauth_scopes,
+        profile_claim=settings.http_oauth_profile_claim,
+        profiles=settings.http_oauth_scope_profiles,
+        keys=settings.http_oauth_jwks,
+    )
+
+
+def _is_plain(url: str) -> bool:
+    return is_safe(url) and "@" not in urlsplit(url).netloc and not set(url) & set('?#"\\ ')
+
+
+class OAuth:
+    """Checks tokens. `note` is given the texts that belong in the log."""
+
+    def __init__(self, terms: Terms, note: Callable[[str], None]) -> None:
+        import jwt
+
+        from ...actors.transports.http_client import fetched
+        from .issuer_keys import IssuerKeys
+
+        self._jwt = jwt
+        self._checker = jwt.PyJWT(options={"enforce_minimum_key_length": True})
+        self._terms = terms
+        self._keys = IssuerKeys(terms.issuer, terms.keys, fetched, note)
+        self._remembered: dict[bytes, tuple[Caller, int]] = {}  # and until when, by the digest of a token
+        self._generation = 0  # of the keys by which they were checked
+        self.keep = self._keys.keep
+        parts = urlsplit(terms.resource)
+        self._place = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN.decode()}{parts.path.rstrip('/')}"
+        about: dict[str, Any] = {
+            "resource": terms.resource,
+            "authorization_servers": [terms.issuer],
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Greenroom",
+        }
+        if wanted := [*terms.scopes, *(scope for scope in terms.profiles if scope not in terms.scopes)]:
+            about["scopes_supported"] = wanted
+        self.metadata = json.dumps(about).encode()
+
+    # ---- what a client is told -----------------------------------------------------------------------------------
+
+    def challenge(self, error: str = "") -> tuple[bytes, bytes]:
+        said = ['Bearer realm="greenroom"']
+        if error:
+            said.append(f'error="{error}"')
+        if self._terms.scopes:
+            said.append(f'scope="{" ".join(self._terms.scopes)}"')
+        said.append(f'resource_metadata="{self._place}"')
+        return (b"www-authenticate", ", ".join(said).encode())
+
+    def _wrong(self, why: str) -> Refusal:
+        return Refusal(401, f"Unauthorized: {why}.", self.challenge("invalid_token"))
+
+    # ---- who comes -----------------------------------------------------------------------------------------------
+
+    async def caller(self, token: bytes) -> Caller:
+        """Whose token this is. Raises `Refusal`."""
+        if len(token) > ACCESS_TOKEN_BYTES:
+            raise self._wrong("the token is too long")
+        if self._generation != self._keys.generation:
+            self._remembered.clear()
+            self._generation = self._keys.generation
+        digest = hashlib.sha256(token).digest()
+        known = self._remembered.get(digest)
+        if known is not None:
+            if time.time() < known[1]:
+                return known[0]
+            del self._remembered[digest]
+        claims = await self._claims(token)
+        caller = self._caller_of(claims)
+        if len(self._remembered) >= _REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[digest] = caller, int(claims["exp"])  # which may be too large for a float
+        return caller
+
+    async def _claims(self, token: bytes) -> Mapping[str, Any]:
+        jwt = self._jwt
+        try:
+            header = jwt.get_unverified_header(token)
+            algorithm = header.get("alg")
+            if algorithm not in _ALGORITHMS:
+                raise self._wrong("the token is signed in a way that is not accepted")
+            keys = await self._keys.find(header.get("kid"))
+            if keys is None:
+                text = "The authorization server's keys cannot be had at the moment. Try again later."
+                raise Refusal(503, text, _RETRY)
+            if len(keys) != 1:
+                raise self._wrong("the token is signed by an unknown key")
+            key = keys[0]
+            if key.get("alg", algorithm) != algorithm:
+                raise self._wrong("the token is signed in a way that its key is not for")
+            return self._checker.decode(
+                token,
+                jwt.PyJWK(dict(key), algorithm),
+                algorithms=[algorithm],
+                audience=self._terms.audiences,
+                issuer=self._terms.issuer,
+                leeway=_LEEWAY,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+        except jwt.ExpiredSignatureError:
+            raise self._wrong("the token has expired") from None
+        except jwt.InvalidAudienceError:
+            raise self._wrong("the token is for somebody else") from None
+        except jwt.InvalidIssuerError:
+            raise self._wrong("the token is of another issuer") from None
+        except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError):
+            raise self._wrong("the token is not valid") from None
+
+    def _caller_of(self, claims: Mapping[str, Any]) -> Caller:
+        scopes = _scopes_in(claims)
+        terms = self._terms
+        if not scopes.issuperset(terms.scopes):
+            raise Refusal(403, "Forbidden: the token lacks a scope.", self.challenge("insufficient_scope"))
+        profile = _said_in(claims, terms.profile_claim) if terms.profile_claim is not None else None
+        if profile is None:
+            profile = next((name for scope, name in terms.profiles.items() if scope in scopes), None)
+        if profile is None and terms.binds:
+            text = "Forbidden: the token belongs to no profile of this gateway."
+            raise Refusal(403, text, self.challenge("insufficient_scope"))
+        subject = _said_in(claims, "sub")
+        if subject is None:
+            raise self._wrong("the token is nobody's")
+        return Caller(f"{OAUTH}{subject}", profile, _said_in(claims, "client_id") or _said_in(claims, "azp"))
+
+
+def _said_in(claims: Mapping[str, Any], name: str) -> str | None:
+    """What a claim says. None: it is not there, it is no text, or it is empty and so says nothing."""
+    said = claims.get(name)
+    return said if isinstance(said, str) and said.strip() else None
+
+
+def _scopes_in(claims: Mapping[str, Any]) -> frozenset[str]:
+    """`scope` is a text with spaces (RFC 9068); some issuers have `scp`, which may be a list."""
+    said: Any = claims.get("scope", claims.get("scp", ""))
+    if isinstance(said, str):
+        return frozenset(said.split())
+    listed = map(str, cast("list[Any]", said)) if isinstance(said, list) else ()
+    return frozenset(scope for scope in listed if scope.strip())
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# CORS: what lets a web page read our answers, for the pages that the configuration names (`http.origins`).
+#
+# A page of this machine may send requests without being named, as any program here may, but a browser lets it neither
+# read the answers nor send JSON: an origin on localhost is any development server, and is trusted only by name.
+#
+# A browser asks first (preflight), without the token, and for any path. That answer says what a page may send; it tells
+# nothing about the path, and the request itself is checked as any other.
+
+_READABLE: Final = b"Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After"
+_METHODS: Final = b"GET, POST, DELETE"
+_NAMES: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:[ \t]*,[ \t]*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*")
+_PREFLIGHT_REMEMBERED: Final = b"600"  # seconds that a browser may keep the answer to a preflight
+
+
+class Cors:
+    """`origins` are the pages that may read answers."""
+
+    def __init__(self, origins: Iterable[str] = ()) -> None:
+        self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in origins)
+
+    def allow(self, request: Request) -> None:
+        """Let the page that sends this request read the answer, if it may."""
+        if not self._origins:
+            return
+        origin = request.headers.get(b"origin")
+        if origin is not None and origin.lower() in self._origins:
+            request.more_headers = (
+                (b"access-control-allow-origin", origin),
+                (b"access-control-expose-headers", _READABLE),
+                (b"vary", b"Origin"),
+            )
+
+    @staticmethod
+    def is_preflight(request: Request) -> bool:
+        """Whether a browser asks on behalf of a page that `allow` has let in."""
+        asks = request.method == "OPTIONS" and b"access-control-request-method" in request.headers
+        return asks and bool(request.more_headers)
+
+    @staticmethod
+    async def answer_preflight(request: Request) -> None:
+        headers = [
+            (b"access-control-allow-methods", _METHODS),
+            (b"access-control-max-age", _PREFLIGHT_REMEMBERED),
+        ]
+        wanted = request.headers.get(b"access-control-request-headers", b"")
+        if _NAMES.fullmatch(wanted):
+            headers.append((b"access-control-allow-headers", wanted))
+        await request.answer(204, headers=headers)

@@ -1,0 +1,243 @@
+"""Which JSON-RPC message a body or an outgoing line is.
+
+An incoming body is read once, and its envelope, whose payloads stay bytes, goes to the conversation. Only a body of
+megabytes makes somebody wait: it is read in slices.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+import msgspec
+
+from ...actors.workers import in_turns
+from ...catalogue.namespace import Target
+from ...protocol import jsonrpc as rpc
+from ...protocol.cooperative import Slices
+from ...protocol.header_params import decode_value, mismatch
+from ...protocol.jsonrpc.terms import RpcFault, WireFault
+from ...protocol.large_json import outlining
+from ...protocol.large_message import reading_client_line, reading_params
+from .http_request import HEADER_MISMATCH, Refusal, Request
+
+if TYPE_CHECKING:
+    from ..endpoint import ClientSession
+
+
+_HEAD: Final = re.compile(
+    rb'\{"jsonrpc":"2\.0",(?:"id":("(?:[^"\\]|\\.)*"|[^,"]*),)?"(result|error|method)":(?:"([^"\\]*)")?'
+)
+_ERROR_CODE: Final = re.compile(  # of a line of ours
+    rb'\{"jsonrpc":"2\.0","id":(?:"(?:[^"\\]|\\.)*"|[^,"]*),"error":\{"code":(-?\d+)[,}]'
+)
+_NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_INFO_KEY: Final = f"{rpc.META}clientInfo"
+SUBSCRIPTION_KEY: Final = f"{rpc.META}subscriptionId"
+_PROGRESS_TOKEN: Final = b"progressToken"
+
+
+class MessageKind(enum.Enum):
+    ANSWER = enum.auto()
+    QUESTION = enum.auto()  # a request of ours to the client
+    NOTIFICATION = enum.auto()
+
+
+def kind_of(line: bytes) -> tuple[MessageKind, bytes, bytes]:
+    """What an outgoing line is, its id (empty: it has none), and its method (empty for an answer)."""
+    head = _HEAD.match(line)
+    assert head is not None, "every line of ours begins in this way"
+    key, word, method = head.groups(b"")
+    if word != b"method":
+        return MessageKind.ANSWER, key, b""
+    return (MessageKind.QUESTION if key else MessageKind.NOTIFICATION), key, method
+
+
+Parts = Mapping[str, msgspec.Raw]
+
+
+@attrs.frozen
+class Read:
+    """A message that was read: its envelope, its id (empty: it has none), and its size. `parts` are those of the params
+    of a large request, which nobody may read in one go; None for any other message."""
+
+    envelope: rpc.ClientMessage
+    key: bytes
+    parts: Parts | None = None
+    is_large: bool = False
+    size: int = 0
+
+    @property
+    def is_request(self) -> bool:
+        return bool(self.key) and self.envelope.method is not None
+
+    def give_to(self, client: ClientSession) -> None:
+        """Let the conversation handle it. As at every other door."""
+        if self.is_large:
+            client.take_large(self.envelope, self.key, self.parts)
+        else:
+            client.receive(b"", self.envelope, self.size)
+
+
+async def read_message(body: bytes | bytearray) -> Read:
+    """The envelope of a body. Raises `Refusal` when it is not one JSON-RPC message."""
+    key, parts, is_large = b"", None, isinstance(body, bytearray)
+    try:
+        if isinstance(body, bytearray):
+            message = await in_turns(reading_client_line(body))
+            key = rpc.read_id(message)
+            if key and message.method is not None:
+                parts = await in_turns(reading_params(message))
+        else:
+            message = rpc.read_client_line(body)
+            key = rpc.read_id(message)
+    except RpcFault as fault:
+        raise Refusal(400, fault.message, code=fault.code, key=key) from None
+    if message.method is None and not bytes(message.result) and not bytes(message.error):
+        raise Refusal(400, "Invalid request: it has no method.")
+    return Read(message, key, parts, is_large, len(body))
+
+
+def progress_token(message: Read) -> object:
+    """The progress token of a request; None when it has none."""
+    parts, params = message.parts, message.envelope.params
+    if parts is None and _PROGRESS_TOKEN not in bytes(params):
+        return None
+    try:
+        meta = rpc.read_meta(rpc.read_parts(params) if parts is None else parts)
+    except RpcFault:
+        return None  # the conversation refuses it
+    return None if meta is None else meta.get("progressToken")
+
+
+def same_token(one: object, other: object) -> bool:
+    return one == other and type(one) is type(other)
+
+
+def params_of(line: bytes) -> dict[str, Any]:
+    """The parameters of an outgoing notification."""
+    params = msgspec.json.decode(line).get("params")
+    return cast("dict[str, Any]", params) if isinstance(params, dict) else {}
+
+
+def cancelled_key(message: rpc.ClientMessage) -> bytes:
+    """The id of the request that a notification cancels, as it was written; empty when there is none."""
+    try:
+        return bytes(rpc.read_parts(message.params).get("requestId", b""))
+    except RpcFault:
+        return b""
+
+
+# ---- 2026-07-28 ------------------------------------------------------------------------------------------------------
+@attrs.frozen
+class Stateless:
+    """A request of 2026-07-28. `who` are the parts of it by which its client is known. `params` are those of
+    `message`."""
+
+    message: Read
+    key: bytes
+    method: str
+    params: Parts
+    meta: dict[str, Any]
+    who: bytes
+
+
+def read_stateless(message: Read, request: Request) -> Stateless:
+    """Check a request of 2026-07-28 against its headers. Raises `Refusal` as the SDK's server does, in the same
+    order."""
+    key, method = message.key, message.envelope.method or ""
+    try:
+        params = rpc.read_parts(message.envelope.params) if message.parts is None else message.parts
+        meta = rpc.read_meta(params)
+    except RpcFault as fault:
+        raise Refusal(400, fault.message, code=fault.code, key=key) from None
+    needed = (rpc.VERSION_KEY, rpc.CAPABILITIES_KEY)
+    if meta is None or (missing := [name for name in needed if name not in meta]):
+        what = ", ".join(needed if meta is None else missing)  # pyright: ignore[reportPossiblyUnboundVariable]
+        text = f"Invalid params: params._meta must be an object with {what}."
+        raise Refusal(400, text, code=rpc.INVALID_PARAMS, key=key)
+    _match(request, b"mcp-protocol-version", meta[rpc.VERSION_KEY], "the version in params._meta", key)
+    _match(request, b"mcp-method", method, "the method", key)
+    named = _NAMED_BY.get(method)
+    if named is not None and named in params:
+        _match(request, b"mcp-name", _value(params[named]), f"params.{named}", key)
+    version = meta[rpc.VERSION_KEY]
+    if version not in rpc.MODERN_VERSIONS:
+        raise UnsupportedVersion(str(version), key)
+    info = meta.get(_INFO_KEY)
+    who = rpc.encode([info] if info else [None, meta[rpc.CAPABILITIES_KEY]])
+    return Stateless(message, key, method, params, meta, who)
+
+
+def _match(request: Request, header: bytes, said: object, what: str, key: bytes) -> None:
+    given = request.text(header)
+    if given is None or (decode_value(given) if header == b"mcp-name" else given) != said:
+        text = f"The header {header.decode()} does not match {what} in the body."
+        raise Refusal(400, text, code=HEADER_MISMATCH, key=key)
+
+
+async def check_mirrored(said: Stateless, target: Target | None, request: Request) -> None:
+    """Check the arguments of a call that its headers repeat. Raises `Refusal` for a header that contradicts them."""
+    if target is None or not target.mirrored:
+        return
+    arguments: Any = said.params.get("arguments")
+    if said.message.is_large and arguments is not None:
+        arguments = await in_turns(_reading_members(bytes(arguments)))
+    header = mismatch(target.mirrored, arguments, request.headers)
+    if header is not None:
+        text = f"The header {header} does not match the argument of {target.name} in the body."
+        raise Refusal(400, text, code=HEADER_MISMATCH, key=said.key)
+
+
+def _reading_members(value: bytes) -> Slices[Parts | None]:
+    try:
+        return rpc.raw_parts((yield from outlining(value)))
+    except WireFault:
+        return None
+
+
+def _value(raw: msgspec.Raw) -> Any:
+    try:
+        return rpc.read_value(raw)
+    except RpcFault:
+        return None
+
+
+class UnsupportedVersion(Refusal):
+    def __init__(self, requested: str, key: bytes = b"") -> None:
+        super().__init__(400, "Unsupported protocol version", code=rpc.UNSUPPORTED_VERSION, key=key)
+        self._requested = requested
+
+    @property
+    def body(self) -> bytes:
+        data = {"supported": list(rpc.MODERN_VERSIONS), "requested": self._requested}
+        return rpc.error_line(self.key, RpcFault(self.code, self.message, data))
+
+
+def with_id(said: Stateless, number: int, token: bool) -> Read:
+    """The request under another id, which is also its progress token."""
+    key, message = b"%d" % number, said.message
+    params, parts = message.envelope.params, message.parts
+    if token:
+        meta = msgspec.Raw(msgspec.json.encode({**said.meta, "progressToken": number}))
+        if parts is None:
+            params = msgspec.Raw(msgspec.json.encode({**said.params, "_meta": meta}))
+        else:
+            parts = {**parts, "_meta": meta}
+    envelope = rpc.ClientMessage(said.method, params, id=msgspec.Raw(key))
+    return Read(envelope, key, parts, message.is_large, message.size)
+
+
+def answer_under(key: bytes, number: int, line: bytes) -> bytes:
+    """An answer to request `number`, under the id that its client gave."""
+    head = b'{"jsonrpc":"2.0","id":%d' % number
+    return b"".join((b'{"jsonrpc":"2.0","id":', key, memoryview(line)[len(head) :]))
+
+
+def error_code(line: bytes) -> int | None:
+    """The code of an answer that is an error; None for a result."""
+    found = _ERROR_CODE.match(line)
+    return None if found is None else int(found[1])

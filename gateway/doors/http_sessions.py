@@ -1,0 +1,665 @@
+"""A client of the handshake era: one session over many HTTP requests.
+
+It is the outlet of its conversation. Each line goes to one place:
+
+- an answer goes to the POST that carried its request;
+- progress goes to the POST whose request has its token;
+- a question to the client goes to the event stream of a POST that waits for its answer, because it most likely
+  belongs to that call; without one, to the stream that the client opened by GET;
+- everything else goes to the stream of the GET. While the client has not opened it, messages wait there, and if a
+  POST waits for its answer they go to that POST, so that a client without a GET hears them too.
+
+A client that disconnects in the middle of a POST has not cancelled its request: the answer stays in the stream of
+that POST, if it has begun, and a GET with `Last-Event-ID` fetches it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
+import anyio.abc
+import msgspec
+
+from ...protocol import jsonrpc as rpc
+from ...protocol.errors import UNKNOWN_PROFILE, UsageError
+from ...protocol.events import Event, Kind, Lagged, Place, StartMoved
+from ...protocol.jsonrpc.terms import RpcFault
+from ...protocol.lifecycle import State
+from ...protocol.status import ServerStatus
+from .http_messages import (
+    SUBSCRIPTION_KEY,
+    MessageKind,
+    Read,
+    Stateless,
+    answer_under,
+    cancelled_key,
+    error_code,
+    kind_of,
+    params_of,
+    progress_token,
+    same_token,
+    with_id,
+)
+from .http_request import (
+    JSON,
+    REQUEST_CANCELLED,
+    STATUS_OF_ERROR,
+    Caller,
+    Refusal,
+    Request,
+    Rules,
+    no_session,
+    no_such_path,
+    too_many,
+)
+from .http_streams import Reply, Stream
+
+if TYPE_CHECKING:
+    from ..clients import Conversations
+    from ..endpoint import ClientSession
+    from ..requests import Spawn
+
+
+_EVENT_ID: Final = re.compile(r"(\d{1,9})-(\d{1,9})")
+_PRIMED_FROM: Final = rpc.HANDSHAKE_VERSIONS[-1]  # older clients cannot read an event without a message
+_PROGRESS: Final = rpc.PROGRESS.encode()
+_BYTES: Final = 24  # of randomness in a session's id
+
+
+class HttpSession:
+    """`caller` opened it, under the profile that `profile` names; nobody else may use it. `version` is the
+    protocol version that the client has asked for last."""
+
+    def __init__(
+        self, caller: Caller, profile: str | None, rules: Rules, variables: Mapping[str, str]
+    ) -> None:
+        self.id = secrets.token_urlsafe(_BYTES)
+        self.caller = caller
+        self.profile = profile
+        self.variables: Mapping[str, str] = variables
+        self.version = ""
+        self.over = anyio.Event()
+        self.client: ClientSession  # set when its conversation is open
+        self._rules = rules
+        self._replies: dict[bytes, Reply] = {}
+        self._streams: dict[int, Stream] = {}  # those that have begun; 0 is the one of the GET
+        self._ended: deque[Stream] = deque()
+        self._count = 0
+        self._current: Reply | None = None  # its request is being read
+
+    # ---- requests of the client ----------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        return self.client.in_flight
+
+    @property
+    def is_listening(self) -> bool:
+        """Its client has an event stream open."""
+        return any(stream.has_reader for stream in self._streams.values())
+
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        return ((b"mcp-session-id", self.id.encode()),)
+
+    def take(self, message: Read) -> Reply | None:
+        """Give a message to the conversation. Returns the reply to a request; None for any other message."""
+        key = message.key
+        if not message.is_request:
+            message.give_to(self.client)
+            if message.envelope.method == rpc.CANCELLED and not message.is_large:
+                self._cancelled(cancelled_key(message.envelope))
+            return None
+        if key in self._replies:
+            raise Refusal(400, "Invalid request: a request with this id is still in flight.", key=key)
+        if len(self._replies) >= self._rules.open_requests:
+            raise too_many("requests of this session")
+        reply = Reply(key, self._open_stream, progress_token(message))
+        self._replies[key] = reply
+        self._current = reply
+        try:
+            message.give_to(self.client)
+        finally:
+            self._current = None
+        return reply
+
+    def _cancelled(self, key: bytes) -> None:
+        """The client has cancelled this request. There will be no answer, but its POST has to end."""
+        reply = self._replies.pop(key, None)
+        if reply is not None:
+            self._finish(reply, rpc.error_line(key, RpcFault(REQUEST_CANCELLED, "Request cancelled")))
+
+    async def answer(self, reply: Reply, request: Request) -> None:
+        """Answer a POST."""
+        if request.has_task:
+            await reply.decided(self._rules.commit_time)
+        else:
+            await reply
+        if reply.answer is not None:
+            await request.answer(200, reply.answer, (JSON, *self.headers()))
+            return
+        stream = reply.become_stream()
+        if not stream.last and self.version >= _PRIMED_FROM:
+            stream.prime()
+        await request.begin_stream(self.headers())
+        await stream.pump(request)
+        await request.end_stream()
+
+    async def listen(self, request: Request, last_event_id: str | None) -> None:
+        """Answer a GET: with the messages that belong to no request, or with the rest of an earlier stream."""
+        stream, after = self._standalone(), None
+        if last_event_id is not None:
+            found = _EVENT_ID.fullmatch(last_event_id)
+            named = self._streams.get(int(found[1])) if found is not None else None
+            if found is None or named is None:
+                text = "Bad Request: nothing is left of the stream of this event. Open one without Last-Event-ID."
+                raise Refusal(400, text)
+            stream, after = named, int(found[2])
+        await request.begin_stream(self.headers())
+        if after is None:
+            await request.write(b": \n\n")
+        await stream.pump(request, after)
+        await request.end_stream()
+
+    def close(self) -> None:
+        """End all streams. The conversation is over, or the client has ended it."""
+        for reply in tuple(self._replies.values()):
+            text = "The session has ended before the answer came."
+            self._finish(reply, rpc.error_line(reply.key, RpcFault(rpc.SERVER_ERROR, text)))
+        self._replies.clear()
+        for stream in self._streams.values():
+            stream.end()
+
+    # ---- streams -------------------------------------------------------------------------------------------------
+
+    def _standalone(self) -> Stream:
+        stream = self._streams.get(0)
+        if stream is None:
+            stream = self._streams[0] = Stream(0, self._rules)
+        return stream
+
+    def _open_stream(self) -> Stream:
+        self._count += 1
+        stream = self._streams[self._count] = Stream(self._count, self._rules)
+        return stream
+
+    def _finish(self, reply: Reply, line: bytes) -> None:
+        reply.finish(line)
+        if reply.stream is not None:
+            self._keep(reply.stream)
+
+    def _keep(self, stream: Stream) -> None:
+        """Keep an ended stream for a client that comes back, as long as there is room."""
+        kept, rules = self._ended, self._rules
+        kept.append(stream)
+        while len(kept) > rules.ended_streams or (
+            len(kept) > 1 and sum(s.size for s in kept) > rules.ended_bytes
+        ):
+            del self._streams[kept.popleft().name]
+
+    # ---- Outlet --------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return False  # each stream has a bound of its own
+
+    def send(self, line: bytes) -> bool:
+        kind, key, method = kind_of(line)
+        if kind is MessageKind.ANSWER:
+            return self._send_answer(key, line)
+        if method == _PROGRESS:
+            return self._send_progress(line)
+        stream = self._streams.get(0)
+        if kind is MessageKind.NOTIFICATION and (stream is not None and stream.has_reader):
+            return self._notify(stream, line)
+        reply = self._latest()
+        if reply is None:
+            self._standalone().put(line)
+            return True
+        if kind is MessageKind.NOTIFICATION:
+            return self._notify(reply.become_stream(), line)
+        reply.add(line)
+        return True
+
+    def _send_answer(self, key: bytes, line: bytes) -> bool:
+        reply = self._replies.pop(key, None) or self._current
+        if reply is not None:
+            self._replies.pop(reply.key, None)
+            self._finish(reply, line)
+        return True
+
+    def _send_progress(self, line: bytes) -> bool:
+        token = params_of(line).get("progressToken")
+        for reply in self._replies.values():
+            if reply.token is not None and same_token(reply.token, token):
+                return self._notify(reply.become_stream(), line)
+        return False
+
+    def _notify(self, stream: Stream, line: bytes) -> bool:
+        if stream.unread > self._rules.busy_bytes:
+            return False
+        stream.put(line)
+        return True
+
+    def _latest(self) -> Reply | None:
+        """The POST that waits for its answer, the latest of several."""
+        return next(reversed(self._replies.values()), None)
+
+
+# ---- A client of 2026-07-28: there is no session on the wire, and every request says everything ---------------------
+#
+# Still, what a client has in the room needs a place: children of its own, watched resources, a call that waits for its
+# answer to a question. Requests with the same token, profile, values and client info come from one `Visitor`, which is
+# one conversation; who gives no client info is known by its capabilities instead. A program may declare other
+# capabilities with each request: it finds the same children all the same, and is asked only what all of its open calls
+# have declared. Two programs of the same owner that look exactly alike share a conversation. So request ids and
+# progress tokens, which each program chooses by itself, are replaced by numbers of ours on the way in, and put back on
+# the way out.
+#
+# A client that disconnects has cancelled its request.
+
+
+class Visitor:
+    """`spawn` runs a coroutine function beside the request."""
+
+    def __init__(
+        self, caller: Caller, profile: str | None, rules: Rules, variables: Mapping[str, str], spawn: Spawn
+    ) -> None:
+        self.caller = caller
+        self.profile = profile
+        self.variables: Mapping[str, str] = variables
+        self.over = anyio.Event()
+        self.client: ClientSession  # set when its conversation is open
+        self._rules = rules
+        self._spawn = spawn
+        self._replies: dict[int, Reply] = {}
+        self._count = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Its requests, and its calls that wait while a person thinks about a question."""
+        return self.client.in_flight
+
+    @property
+    def is_listening(self) -> bool:
+        return bool(self._replies)  # each of its streams answers a request
+
+    async def serve(self, message: Stateless, request: Request) -> None:
+        """Carry out one request, and answer its POST."""
+        if len(self._replies) >= self._rules.open_requests:
+            raise too_many("requests of this client")
+        self._count += 1
+        number = self._count
+        token = message.meta.get("progressToken")
+        reply = Reply(message.key, self._open_stream, token)
+        reply.wants_logs = rpc.LOG_LEVEL_KEY in message.meta
+        self._replies[number] = reply
+        with_id(message, number, token is not None).give_to(self.client)
+        if number in self._replies:
+            self._spawn(lambda: self._watch(number, request))
+            await reply.decided(self._rules.keep_alive)
+        if reply.answer is not None:
+            status = STATUS_OF_ERROR.get(error_code(reply.answer) or 0, 200)
+            await request.answer(status, reply.answer, (JSON,))
+            return
+        stream = reply.become_stream()
+        await request.begin_stream()
+        await stream.pump(request)
+        await request.end_stream()
+
+    async def _watch(self, number: int, request: Request) -> None:
+        """Cancel the request when its client disconnects before it has its answer."""
+        await request.disconnected()
+        reply = self._replies.pop(number, None)
+        if reply is not None:
+            told = {"requestId": number, "reason": "the client has disconnected"}
+            self.client.receive(rpc.encode_notification(rpc.CANCELLED, told, rpc.encode))
+            reply.finish(rpc.error_line(reply.key, RpcFault(rpc.SERVER_ERROR, "Cancelled")))
+
+    def close(self) -> None:
+        """Its conversation is over."""
+        replies, self._replies = self._replies, {}
+        for reply in replies.values():
+            reply.finish(rpc.error_line(reply.key, RpcFault(rpc.SERVER_ERROR, "The gateway has closed.")))
+
+    def _open_stream(self) -> Stream:
+        return Stream(1, self._rules)
+
+    # ---- Outlet --------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return False  # each stream has a bound of its own
+
+    def send(self, line: bytes) -> bool:
+        kind, key, method = kind_of(line)
+        if kind is MessageKind.ANSWER:
+            reply = self._replies.pop(int(key), None) if key.isdigit() else None
+            if reply is not None:
+                reply.finish(answer_under(reply.key, int(key), line))
+            return True
+        if kind is MessageKind.QUESTION:
+            return False  # such a client is asked in another way
+        return self._send_notification(method, line)
+
+    def _send_notification(self, method: bytes, line: bytes) -> bool:
+        params = params_of(line)
+        if method == rpc.PROGRESS.encode():
+            return self._tell(params.get("progressToken"), method, params)
+        meta: Any = params.get("_meta")
+        if isinstance(meta, dict) and SUBSCRIPTION_KEY in meta:
+            return self._tell(meta[SUBSCRIPTION_KEY], method, params)
+        for reply in self._replies.values():
+            if reply.wants_logs:
+                _add(reply, line, self._rules)
+        return True
+
+    def _tell(self, number: Any, method: bytes, params: dict[str, Any]) -> bool:
+        """A notification for one request, under the id or token that its client gave."""
+        reply = self._replies.get(number) if isinstance(number, int) else None
+        if reply is None:
+            return False
+        if "progressToken" in params:
+            params["progressToken"] = reply.token
+        else:
+            params["_meta"][SUBSCRIPTION_KEY] = _id(reply.key)
+        _add(reply, rpc.encode_notification(method.decode(), params, rpc.encode), self._rules)
+        return True
+
+
+def _add(reply: Reply, line: bytes, rules: Rules) -> None:
+    stream = reply.become_stream()
+    if stream.unread <= rules.busy_bytes:
+        stream.put(line)
+
+
+def _id(key: bytes) -> Any:
+    """The id as a value."""
+    return rpc.read_value(msgspec.Raw(key))
+
+
+# ---- All clients of the door: their sessions, how many there may be, and when they end ------------------------------
+#
+# Each has a task that holds its conversation open until it is over. A session ends when its client ends it, when no
+# message has come for a while and no request of it is open, or when it is too old. Nothing wakes up in between: one
+# task sleeps until the first of them is due.
+#
+# A session belongs to the caller that opened it. For anybody else it does not exist. Its name in the room is a number,
+# not its id, because names are shown and an id is a secret.
+
+_NOTHING: Final[Mapping[str, str]] = {}
+_LOOK_AGAIN: Final = 10.0  # seconds
+Member = HttpSession | Visitor
+
+
+class Sessions:
+    """`group` outlives all conversations. `shares`: how many callers share the places."""
+
+    def __init__(
+        self, conversations: Conversations, group: anyio.abc.TaskGroup, rules: Rules, *, shares: int = 1
+    ) -> None:
+        self._conversations = conversations
+        self._group = group
+        self._rules = rules
+        # With several tokens, no one of them can take all places.
+        self._most_each = rules.max_sessions if shares < 2 else max(1, rules.max_sessions // 2)
+        self._sessions: dict[str, HttpSession] = {}
+        self._visitors: dict[bytes, Visitor] = {}
+        self._opening: dict[bytes, anyio.Event] = {}
+        self._used: dict[Member, float] = {}  # when the last message came; the latest is the last
+        self._born: dict[Member, float] = {}
+        self._names: dict[Member, str] = {}  # in the room, of those that are open
+        self._each: dict[str | None, int] = {}
+        self._numbers = itertools.count(1)
+        self._first_came = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._born)
+
+    async def open_session(
+        self, caller: Caller, profile: str | None, variables: Mapping[str, str]
+    ) -> HttpSession:
+        """Raises `Refusal` when there are too many, or no such profile."""
+        session = HttpSession(caller, profile, self._rules, variables)
+        await self._open(session)
+        self._sessions[session.id] = session
+        return session
+
+    def find(self, session_id: str, caller: Caller, profile: str | None) -> HttpSession:
+        """Raises `Refusal` when this caller has no such session."""
+        session = self._sessions.get(session_id)
+        if session is None or session.over.is_set() or session.caller != caller or session.profile != profile:
+            raise no_session()
+        return session
+
+    async def visitor(
+        self, caller: Caller, profile: str | None, variables: Mapping[str, str], who: bytes
+    ) -> Visitor:
+        """The client of 2026-07-28 that says this of itself. Raises `Refusal` as `open_session` does."""
+        said = repr((caller.name, caller.client, profile, sorted(variables.items()))).encode()
+        key = hashlib.sha256(said + b"\0" + who).digest()
+        while (opening := self._opening.get(key)) is not None:
+            await opening.wait()
+        visitor = self._visitors.get(key)
+        if visitor is None or visitor.over.is_set():
+            visitor = Visitor(caller, profile, self._rules, variables, self._group.start_soon)
+            self._opening[key] = anyio.Event()
+            try:
+                await self._open(visitor)
+                self._visitors[key] = visitor
+            finally:
+                self._opening.pop(key).set()
+        return visitor
+
+    def touch(self, member: Member) -> None:
+        """A message of it came."""
+        if self._used.pop(member, None) is not None:
+            self._used[member] = anyio.current_time()
+
+    def end(self, member: Member) -> None:
+        """End it now. Its children end in the background."""
+        if not member.over.is_set():
+            member.over.set()
+            self._used.pop(member, None)
+            self._names.pop(member, None)
+            if self._born.pop(member, None) is not None:
+                self._each[member.caller.name] -= 1
+            if isinstance(member, HttpSession):
+                self._sessions.pop(member.id, None)
+            else:
+                self._visitors = {key: each for key, each in self._visitors.items() if each is not member}
+            member.close()
+
+    def silent(self, since: float) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Those whose clients have most likely gone: no message since then, no open request, no open event stream.
+        The name in the room and what ends it, of the longest silent first."""
+        for member, used in self._used.items():
+            if used > since:
+                break
+            if member in self._names and not member.in_flight and not member.is_listening:
+                yield self._names[member], partial(self.end, member)
+
+    def view(self) -> list[dict[str, Any]]:
+        """Each that is open, and why it still is: seconds since its last message, what is open of it, and when it ends
+        without another message. The longest silent first."""
+        now = anyio.current_time()
+        return [
+            {
+                "session": self._names[member],
+                "silentSeconds": round(now - used, 1),
+                "inFlight": member.in_flight,
+                "listening": member.is_listening,
+                "endsInSeconds": None
+                if member.in_flight
+                else round(max(0.0, used + self._rules.session_idle - now), 1),
+            }
+            for member, used in self._used.items()
+            if member in self._names
+        ]
+
+    def end_all(self) -> None:
+        for member in tuple(self._born):
+            self.end(member)
+
+    async def expire(self) -> None:
+        """End what is due. Runs until cancelled."""
+        while True:
+            if not self._born:
+                self._first_came = anyio.Event()
+                await self._first_came.wait()
+            now, limit = anyio.current_time(), self._rules.session_idle
+            # One that is only kept by an open request is looked at again and again, so that it ends soon after that.
+            held = now + min(_LOOK_AGAIN, limit)
+            idle = min(
+                max(used + limit, held if used + limit <= now else 0.0) for used in self._used.values()
+            )
+            age = next(iter(self._born.values())) + self._rules.session_life
+            await anyio.sleep_until(min(idle, age))
+            self._end_due(anyio.current_time())
+
+    def _end_due(self, now: float) -> None:
+        for member, used in tuple(self._used.items()):
+            if used + self._rules.session_idle > now:
+                break
+            if not member.in_flight:
+                self.end(member)
+        for member, born in tuple(self._born.items()):
+            if born + self._rules.session_life > now:
+                break
+            self.end(member)
+
+    async def _open(self, member: Member) -> None:
+        owner = member.caller.name
+        if len(self._born) >= self._rules.max_sessions or self._each.get(owner, 0) >= self._most_each:
+            raise too_many("sessions")
+        self._each[owner] = self._each.get(owner, 0) + 1
+        self._born[member] = self._used[member] = anyio.current_time()
+        self._first_came.set()
+        try:
+            await self._group.start(partial(self._hold, member))
+        except BaseException as error:
+            self.end(member)
+            if isinstance(error, UsageError) and error.code == UNKNOWN_PROFILE:
+                raise no_such_path() from None
+            raise
+
+    async def _hold(
+        self, member: Member, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        name = f"http-{next(self._numbers)}"
+        async with self._conversations.open(
+            member,
+            self._group.start_soon,
+            name=name,
+            variables=member.variables,
+            profile=member.profile,
+            door="http",
+            subject=member.caller.name,
+        ) as client:
+            member.client = client
+            member.variables = _NOTHING
+            if not member.over.is_set():
+                self._names[member] = name
+            task_status.started()
+            await member.over.wait()
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# Abandoned sessions give way: when a server waits for a slot, sessions whose client has most likely gone are ended.
+#
+# Many clients never send DELETE. The children of their sessions would hold their slots until the session's idle limit,
+# half an hour, and meanwhile nobody else's could start. So while something waits for a slot, a session ends that has a
+# child that rests, no open request, no open event stream, and has sent nothing for a minute: the one that has been
+# silent for longest first, and one for each that waits. A client that is there after all is told that its session is
+# gone (404), and opens another one: it knows that its child's state is lost, which it would not know if only the child
+# ended.
+#
+# The pool itself never takes a session's child (`supervisor._pool`): whether a client has gone, only the door can tell.
+
+WANTED: Final = frozenset({Kind.START})  # the events that `hear` reads
+_SLOT: Final = Place.SLOT.value
+_SESSION: Final = "session:"
+
+
+class Silent(Protocol):
+    """The sessions of the door."""
+
+    def silent(self, since: float) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Name in the room, and what ends it, of those that have been silent since then; the longest first."""
+        ...
+
+
+class GivingWay:
+    """`room` is looked at only while something waits for a slot."""
+
+    def __init__(self, room: Any, patience: float, look_every: float) -> None:
+        self._room = room
+        self._patience = patience
+        self._look_every = look_every
+        self._wanted = anyio.Event()
+
+    def hear(self, event: Event | Lagged) -> None:
+        if isinstance(event, Lagged) or (isinstance(event, StartMoved) and event.place is Place.SLOT):
+            self._wanted.set()
+
+    async def run(self, sessions: Silent) -> None:
+        """Runs until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            if self._make_room(
+                sessions
+            ):  # then look again soon: time alone may make others silent for long enough
+                with anyio.move_on_after(self._look_every):
+                    await self._wanted.wait()
+                self._wanted.set()
+
+    def _make_room(self, sessions: Silent) -> bool:
+        """End what may end now. Whether anything waits."""
+        rows: list[ServerStatus] = self._room.status()
+        if not any(row.waiting_for == _SLOT for row in rows):
+            return False
+        silent = dict(sessions.silent(anyio.current_time() - self._patience))
+        for name in who_gives_way(rows, silent):
+            silent[name]()
+        return True
+
+
+def who_gives_way(rows: Iterable[ServerStatus], silent: Iterable[str]) -> list[str]:
+    """The sessions that end, out of `silent`, in their order. One for each that waits, less those whose children are
+    just ending: of the same server if that is what is short (a session's child waits, and its server has others that
+    rest), otherwise of any."""
+    rows = tuple(rows)
+    resting: dict[str, list[str]] = {}
+    for row in rows:
+        if (
+            row.scope.startswith(_SESSION)
+            and row.state is State.CONNECTED
+            and not (row.in_flight or row.queued)
+        ):
+            resting.setdefault(row.scope.removeprefix(_SESSION), []).append(row.server)
+    left = [name for name in silent if name in resting]
+    leaving = Counter(row.server for row in rows if row.state is State.DRAINING)
+    gone: list[str] = []
+    for row in rows:
+        if row.waiting_for != _SLOT:
+            continue
+        if row.scope != "shared" and leaving[row.server] > 0:
+            leaving[row.server] -= 1
+        elif row.scope == "shared" and leaving.total() > 0:
+            leaving[max(leaving, key=leaving.__getitem__)] -= 1
+        elif left:
+            own = [name for name in left if row.scope != "shared" and row.server in resting[name]]
+            name = (own or left)[0]
+            left.remove(name)
+            gone.append(name)
+    return gone

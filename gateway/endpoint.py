@@ -1,0 +1,579 @@
+"""The gateway's MCP methods, one handler for every door.
+
+A door reads and writes lines. Everything in between is here, and only here: both eras of the protocol,
+requests in flight in both directions, cancellation, progress. Each client has a `ClientSession`, which keeps
+what is in flight. The `Endpoint` behind it is shared and has no state, so a door with many clients opens many
+sessions of one endpoint.
+
+`_methods` says which method exists in which era of the protocol, `_answers` answers requests that take time,
+and `_client_requests` has our own requests to the client. An unknown method is -32601, and so is one that the
+exposure does not have.
+
+A bad message affects nothing else: it is answered with a JSON-RPC error, if it can be answered at all, and
+the next line is read. An error in Greenroom itself is answered with -32603 and reported to `note`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial, reduce
+from typing import Any, Final, Protocol, cast
+
+import anyio
+import attrs
+import msgspec
+
+from ..actors.exchanges import RequestTable, mark_sent
+from ..actors.host import in_common
+from ..actors.peer import Exchange
+from ..actors.workers import in_turns
+from ..config.model import Settings
+from ..protocol import jsonrpc as rpc
+from ..protocol.cooperative import Slices
+from ..protocol.errors import RpcRefusal
+from ..protocol.jsonrpc.terms import RpcError, RpcFault, WireFault
+from ..protocol.large_json import decoding_result
+from ..protocol.large_message import LARGE_MESSAGE, plain_call, reading_client_line, reading_params
+from ..safety.audit import AUDITED
+from .arrivals import Arrivals
+from .exposures.exposure import Exposure
+from .next_steps import Commands
+from .requests import (
+    JOBS,
+    LISTS,
+    METHODS,
+    Answers,
+    Job,
+    OpenJobs,
+    Spawn,
+    no_method,
+    open_jobs,
+    stateless_meta,
+)
+
+
+class Outlet(Protocol):
+    """The way to one client."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether so much waits for the client to read that no notification should be added."""
+        ...
+
+    def send(self, line: bytes) -> bool:
+        """Take one line, newline included. False: too much is waiting already, so the line was dropped. A
+        short line is always taken. Must not block or raise."""
+        ...
+
+
+def _no_note(_text: str) -> None:
+    pass
+
+
+def _nobody_asks(*_what: object, **_how: object) -> None:
+    pass
+
+
+@attrs.frozen(eq=False)
+class Endpoint:
+    """What all client sessions of a gateway share.
+
+    `version` is our own, which clients are told. `max_open` bounds the requests that one client may have in
+    flight, and `arrivals` the bytes of all that wait. `note` is given the texts that belong in the log.
+    `commands` are those that clients are told of.
+    """
+
+    exposure: Exposure
+    version: str
+    max_open: int = 1024
+    note: Callable[[str], None] = _no_note
+    arrivals: Arrivals = attrs.field(factory=lambda: Arrivals(lambda: Settings().max_queued_bytes))
+    commands: Commands = attrs.field(factory=Commands)
+
+    def open(self, outlet: Outlet, spawn: Spawn) -> ClientSession:
+        """Open the session of one client. `spawn` runs a coroutine function in a task group that outlives the
+        session's answers."""
+        return ClientSession(self, outlet, spawn)
+
+    def server_info(self) -> dict[str, str]:
+        return {"name": "greenroom", "title": "Greenroom", "version": self.version}
+
+
+class ClientSession:
+    """One client. `receive` is given its lines, one at a time; answers go to its outlet, in any order."""
+
+    def __init__(self, endpoint: Endpoint, outlet: Outlet, spawn: Spawn) -> None:
+        self._endpoint = endpoint
+        self._exposure = endpoint.exposure
+        self._outlet = outlet
+        self._send = outlet.send
+        self._spawn = spawn
+        self._open = open_jobs(endpoint.max_open)
+        self._answers = Answers(self._open, self._send, self.tell, endpoint.server_info(), endpoint.note)
+        self._client_requests = ClientRequests(self._send)
+        self._lists_by: float | None = None  # until when its lists may wait; set when it asks for one
+        self._at_once: Final[Mapping[str, Callable[[rpc.ClientMessage], Mapping[str, Any]]]] = {
+            "initialize": self._initialize,
+            "ping": self._ping,
+            "server/discover": self._discover,
+            **dict.fromkeys(LISTS, self._list),
+        }
+        self.ask = self._client_requests.ask
+        self._declared: Mapping[str, Any] = {}  # by its last request, or by its greeting
+        self._varies = False  # its requests have declared different things
+        self.on_introduced: Callable[[object], object] = _nobody_asks
+        self.on_refused: Callable[..., object] = _nobody_asks
+        self._introduced = False
+        self.modern = False
+        self.greeted = False
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What it can be asked. From 2026-07-28 on each request declares that for itself: what each of its open calls
+        has declared, for any of them may carry a question."""
+        if not self._varies:
+            return self._declared
+        open_calls = (job for job in self._open.values() if job.modern and job.method in AUDITED)
+        said = [_declared(job.meta.get(rpc.CAPABILITIES_KEY)) for job in open_calls if job.meta is not None]
+        return reduce(in_common, said) if said else self._declared
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have no answer yet, and calls that wait until the client comes back with an answer."""
+        return len(self._open) + len(self._exposure.suspended)
+
+    def keep_in(self, jobs: OpenJobs) -> None:
+        """Keep the open requests in `jobs`, which is empty. Call it before the first line."""
+        jobs.closing = self._open.closing
+        self._open = self._answers.jobs = jobs
+
+    def greet_again(self, initialize: bytes, *, greeted: bool, gateways: int) -> None:
+        """Take in how the client introduced itself to a gateway that is gone; it knows the answer already. `greeted`:
+        it has also said that it is ready. `gateways`: how many it has had before; without any, nothing happens."""
+        self._client_requests.number_after(gateways)
+        if initialize:
+            with suppress(RpcFault):
+                self._initialize(rpc.read_client_line(initialize))
+                self.greeted = greeted
+
+    def receive(self, line: bytes, envelope: rpc.ClientMessage | None = None, size: int = 0) -> None:
+        """Handle one line, or its `envelope` (of a message of this `size`), if a door has read that already. Never
+        raises."""
+        key = b""
+        try:
+            if envelope is None:
+                envelope = rpc.read_client_line(line)
+            key = rpc.read_id(envelope)
+            method = envelope.method
+            if key and method in JOBS:
+                job = self._begin(method, envelope, key)
+                if job.waits:
+                    self._hold(job, size or len(line))
+            else:
+                self._take(envelope, key, size or len(line))
+        except Exception as error:
+            self._refuse(key, line, error)
+
+    def receiving(self, line: bytes | bytearray) -> Slices[None]:
+        """The same for a line of megabytes, in slices. Never raises."""
+        key, parts = b"", None
+        try:
+            envelope = yield from reading_client_line(line)
+            key = rpc.read_id(envelope)
+            if key and envelope.method in JOBS:
+                parts = yield from reading_params(envelope)
+        except Exception as error:
+            self._refuse(key, line, error)
+        else:
+            self.take_large(envelope, key, parts)
+
+    def take_large(
+        self, envelope: rpc.ClientMessage, key: bytes, parts: Mapping[str, msgspec.Raw] | None
+    ) -> None:
+        """Handle a message of megabytes that was read in slices; `parts` are those of its params. Every door ends here
+        with such a message. Never raises."""
+        try:
+            method = envelope.method
+            if key and method in JOBS:
+                job = self._begin(method, envelope, key, parts)
+                if job.waits:
+                    self._hold(job, memoryview(envelope.params).nbytes)
+            elif key and method is not None and method not in METHODS:
+                raise no_method(method)
+            elif method is not None:
+                text = f"Invalid request: only a request about an item may be as long as this, not {method}."
+                raise RpcFault(rpc.INVALID_REQUEST, text)
+            else:
+                self._take_answer(envelope, key)
+        except Exception as error:
+            self._refuse(key, b"", error)
+
+    def _refuse(self, key: bytes, line: bytes | bytearray, error: Exception) -> None:
+        """Answer a message that raised this. `key` is its id, if that could be read; else its head may show one. If the
+        message is itself an answer, the question it belongs to fails."""
+        if not isinstance(error, RpcFault):
+            self._send(self._answers.bug_line(key, error))
+            return
+        if not key:
+            key = rpc.read_head_id(line)
+            if self._client_requests.broken(key, error):
+                return
+        self._send(rpc.error_line(key, error))
+
+    def refuse_line(self, head: bytes, text: str) -> None:
+        """Answer a line that was dropped unread. Only its head was kept."""
+        self._refuse(b"", head, RpcFault(rpc.INVALID_REQUEST, text))
+
+    def refuse_new(self) -> None:
+        """Refuse new requests from now on. Those in flight are still answered."""
+        self._open.closing = True
+
+    def close(self) -> None:
+        """The client is gone: cancel its requests, and answer nothing more."""
+        self._open.cancel_all()
+        self._client_requests.close()
+        self._exposure.left(self)
+
+    # ---- incoming -------------------------------------------------------------------------------------------------
+
+    def _take(self, envelope: rpc.ClientMessage, key: bytes, size: int) -> None:
+        method = envelope.method
+        if method is None:
+            self._take_answer(envelope, key)
+        elif not key:
+            self._take_notification(method, envelope)
+        elif method in LISTS and self._exposure.settling_time:
+            self._list_later(method, envelope, key, size)
+        elif method in self._at_once:
+            self._send(rpc.result_line(key, self._at_once[method](envelope)))
+        else:
+            raise no_method(method)
+
+    def _take_answer(self, envelope: rpc.ClientMessage, key: bytes) -> None:
+        if not bytes(envelope.result) and not bytes(envelope.error):
+            fault = RpcFault(rpc.INVALID_REQUEST, "Invalid request: it has no method.")
+            if not self._client_requests.broken(key, fault):
+                raise fault
+        self._client_requests.answered(key, envelope)
+
+    def _take_notification(self, method: str, envelope: rpc.ClientMessage) -> None:
+        if method == rpc.CANCELLED:
+            self._cancelled(envelope)
+        elif method == rpc.PROGRESS:
+            self._client_requests.progressed(envelope)
+        elif method == "notifications/initialized":
+            self.greeted = True
+        else:
+            self._exposure.heard(self, method)
+
+    def _initialize(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
+        params = rpc.read_object(envelope.params)
+        self._is_modern("initialize", params.get("_meta"))
+        asked = params.get("protocolVersion")
+        if not isinstance(asked, str):
+            raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: initialize needs protocolVersion, a string.")
+        self._learn(params.get("capabilities"), params.get("clientInfo"), modern=False)
+        return {
+            "protocolVersion": asked if asked in rpc.HANDSHAKE_VERSIONS else rpc.HANDSHAKE_VERSIONS[-1],
+            "capabilities": self._exposure.capabilities(),
+            "serverInfo": self._endpoint.server_info(),
+            **_instructions(self._exposure),
+        }
+
+    def _ping(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
+        self._is_modern("ping", rpc.read_object(envelope.params).get("_meta"))
+        return {}
+
+    def _discover(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
+        self._is_modern("server/discover", rpc.read_object(envelope.params).get("_meta"))
+        result = {
+            "supportedVersions": list(rpc.MODERN_VERSIONS),
+            "capabilities": self._exposure.capabilities(),
+            **_instructions(self._exposure),
+        }
+        return self._answers.stamped(result, cacheable=True)
+
+    def _list(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
+        assert envelope.method is not None
+        modern = self._is_modern(envelope.method, rpc.read_object(envelope.params).get("_meta"))
+        result = self._exposure.listing(envelope.method, modern=modern)
+        if result is None:
+            raise no_method(envelope.method)
+        return self._answers.stamped(result, cacheable=True) if modern else result
+
+    def _list_later(self, method: str, envelope: rpc.ClientMessage, key: bytes, size: int) -> None:
+        """Answer a list later: part of what it should show is still being learned. All lists of one client
+        wait no longer than until the same moment."""
+        job = Job(self._answers, self._spawn, key, method, envelope.params)
+        job.client = self
+        job.commands = self._endpoint.commands
+        self._look_into(job)
+        self._open.check(key)
+        self._open[key] = job
+        if self._lists_by is None:
+            self._lists_by = anyio.current_time() + self._exposure.settling_time
+        job.run(partial(_settle_and_list, self._exposure, job, self._lists_by))
+        self._hold(job, size)
+
+    def _begin(
+        self,
+        method: str,
+        envelope: rpc.ClientMessage,
+        key: bytes,
+        parts: Mapping[str, msgspec.Raw] | None = None,
+    ) -> Job:
+        """Begin a request that may take time, as a job. `parts`: those of its params, if they are read already."""
+        job = Job(self._answers, self._spawn, key, method, envelope.params)
+        job.client = self
+        job.commands = self._endpoint.commands
+        if parts is not None:
+            job.is_large = True
+        if method == "tools/call":
+            job.plain = rpc.read_plain_call(envelope.params) if parts is None else plain_call(parts)
+        if job.plain is None:
+            self._look_into(job, parts)
+        jobs = self._open
+        if jobs.closing or key in jobs or len(jobs) >= jobs.limit:
+            self.on_refused(job, closing=jobs.closing, doubled=key in jobs)
+            jobs.check(key)  # raises
+        jobs[key] = job
+        try:
+            if not self._exposure.begin(job):
+                raise no_method(job.method)
+        except Exception as error:
+            job.broke(error)
+        return job
+
+    def _hold(self, job: Job, size: int) -> None:
+        """No call has taken the request over: count it among what waits at the doors, or end it if that is too much."""
+        arrivals = self._endpoint.arrivals
+        try:
+            arrivals.take(size)
+        except RpcFault as fault:
+            self.on_refused(job, closing=False, doubled=False)
+            job.broke(fault)
+        else:
+            job.on_handed_over = partial(arrivals.give_back, size)
+
+    def _look_into(self, job: Job, parts: Mapping[str, msgspec.Raw] | None = None) -> None:
+        """Read the parts of a request: its era, its `_meta`, its progress token. Raises `RpcFault`."""
+        job.params = rpc.read_parts(job.raw) if parts is None else parts
+        job.meta = rpc.read_meta(job.params)
+        job.modern = self._is_modern(job.method, job.meta)
+        if job.meta is not None:
+            job.token = job.meta.get("progressToken")
+
+    def _cancelled(self, envelope: rpc.ClientMessage) -> None:
+        try:
+            self._open.cancel(rpc.read_cancel(envelope.params))
+        except RpcFault as fault:
+            self._endpoint.note(f"ignored a cancellation: {fault.message}")
+
+    def _is_modern(self, method: str, meta: object) -> bool:
+        """Whether a request is of 2026-07-28. Raises `RpcFault` for an unknown version, and for a method that
+        does not exist in the request's era."""
+        said = stateless_meta(method, meta)
+        if said is None:
+            return False
+        capabilities = said.get(rpc.CAPABILITIES_KEY)
+        if not (self.modern and self._introduced and capabilities == self._declared):
+            self._learn(capabilities, said.get(rpc.CLIENT_INFO_KEY), modern=True)
+        return True
+
+    def _learn(self, capabilities: object, info: object, *, modern: bool) -> None:
+        """Learn who the client is and what it can answer. From 2026-07-28 on, every request of a client says so, and
+        nearly always the same."""
+        self.modern = modern
+        said = _declared(capabilities)
+        if said != self._declared or not self._introduced:
+            self._varies = modern and (self._varies or self._introduced)
+            self._introduced = True
+            self._declared = said
+            self.on_introduced(info)
+            self._exposure.came(self)
+
+    # ---- outgoing -------------------------------------------------------------------------------------------------
+
+    def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send a notification, unless the client is behind with its reading."""
+        if not self._outlet.busy:
+            self._send(rpc.encode_notification(method, params, rpc.encode))
+
+
+def _declared(capabilities: object) -> Mapping[str, Any]:
+    return cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
+
+
+async def _settle_and_list(exposure: Exposure, job: Job, by: float) -> None:
+    with anyio.CancelScope(deadline=by):
+        await exposure.settle()
+    result = exposure.listing(job.method, modern=job.modern)
+    if result is not None:
+        job.answer(result)
+    else:
+        fault = no_method(job.method)
+        job.fail(fault.code, fault.message)
+
+
+def _instructions(exposure: Exposure) -> dict[str, str]:
+    text = exposure.instructions()
+    return {} if text is None else {"instructions": text}
+
+
+# ---- Our requests to a client, and its answers ----------------------------------------------------------------------
+#
+# The ids are ours (`greenroom-1`, and so on), so that questions of several servers are never confused. They
+# serve as progress tokens too. A question ends when the client answers, when we cancel it (then the client is
+# told), or when the client disconnects. A client's malformed answer is read as far as possible, and the server
+# that asked gets an error that names the fault.
+
+OnProgress = Callable[[Mapping[str, Any]], None]
+_OURS: Final = "greenroom-"
+_IDS_OF_ONE: Final = 1_000_000_000  # questions of one gateway to one client, at most
+
+
+class _Question:
+    """The owner of one request to the client: it waits for the answer."""
+
+    def __init__(self, on_progress: OnProgress | None) -> None:
+        self._on_progress = on_progress
+        self.answered = anyio.Event()
+        self.large: bytes | None = None  # a result that is too large to be read in one go
+        self.result: Mapping[str, Any] = {}
+        self.error: RpcRefusal | None = None
+
+    def exchange_sent(self, exchange: Exchange, /) -> None:
+        pass
+
+    def exchange_ended(self, exchange: Exchange, result: bytes | None, error: RpcError | None, /) -> None:
+        if error is None and result is not None and len(result) >= LARGE_MESSAGE:
+            self.large = result
+        elif error is None:
+            self.result, error = _result_in(result or b"")
+        if error is not None:
+            self.error = RpcRefusal(error.code, error.message, error.data)
+        self.answered.set()
+
+    def exchange_progressed(self, exchange: Exchange, params: Mapping[str, Any], /) -> None:
+        if self._on_progress is not None:
+            self._on_progress(params)
+
+
+class ClientRequests:
+    """The open questions to one client. `send` takes lines."""
+
+    def __init__(self, send: Callable[[bytes], bool]) -> None:
+        self._send = send
+        self._requests = RequestTable()
+
+    def number_after(self, gateways: int) -> None:
+        """So many gateways have asked this client before, and it may still answer their questions: use no id of
+        theirs."""
+        self._requests.last_id = gateways * _IDS_OF_ONE
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
+    ) -> Mapping[str, Any]:
+        """Send a request and return the client's result. With `on_progress` the client is asked to report
+        progress. Raises `RpcRefusal` for the client's error, or when the client is gone. Cancelling this
+        tells the client that its answer is no longer wanted."""
+        name = f"{_OURS}{self._requests.last_id + 1}"
+        meta: Mapping[str, Any] = params.get("_meta") or {}
+        if on_progress is not None:
+            params = {**params, "_meta": {**meta, "progressToken": name}}
+        question = _Question(on_progress)
+        exchange = Exchange(question, method, params, wants_progress=on_progress is not None)
+        line = rpc.request_line(rpc.encode(name), method, params)
+        self._requests.open(exchange)
+        mark_sent(exchange)
+        self._send(line)
+        try:
+            await question.answered.wait()
+        finally:
+            if self._requests.withdraw(exchange):  # it has no answer yet
+                told = {"requestId": name, "reason": "the server no longer waits for it"}
+                self._send(rpc.encode_notification(rpc.CANCELLED, told, rpc.encode))
+        if question.large is not None:
+            return await _reading_result(question.large)
+        if question.error is not None:
+            raise question.error
+        return question.result
+
+    def answered(self, key: bytes, envelope: rpc.ClientMessage) -> None:
+        """An answer came. If nobody waits for it, it is dropped: it crossed our cancellation on the wire."""
+        question = self._requests.answered(_number(_name(key)))
+        if question is None:
+            return
+        error = bytes(envelope.error)
+        if error and error != b"null":
+            question.end(None, _error_in(envelope.error))
+        else:
+            question.end(bytes(envelope.result), None)
+
+    def broken(self, key: bytes, fault: RpcFault) -> bool:
+        """A message with this id came that cannot be read. False: it does not answer any question."""
+        question = self._requests.answered(_number(_name(key)))
+        if question is None:
+            return False
+        question.end(None, _unreadable(fault))
+        return True
+
+    def progressed(self, envelope: rpc.ClientMessage) -> None:
+        try:
+            params = rpc.read_object(envelope.params)
+        except RpcFault:
+            return  # nothing to do: it names no question of ours, and a notification gets no answer
+        self._requests.progress(_number(str(params.get("progressToken"))), params)
+
+    def close(self) -> None:
+        """The client is gone."""
+        for question in self._requests.clear():
+            question.end(None, RpcError(rpc.INTERNAL_ERROR, "The client is gone."))
+
+
+def _name(key: bytes) -> str:
+    return key[1:-1].decode(errors="replace")
+
+
+def _number(name: str) -> int:
+    """The number in an id of ours; 0, which no id of ours has, for any other id."""
+    return rpc.as_id(name.removeprefix(_OURS)) if name.startswith(_OURS) else 0
+
+
+async def _reading_result(raw: bytes) -> Mapping[str, Any]:
+    """A large result, read in slices. Raises `RpcRefusal`."""
+    try:
+        return await in_turns(decoding_result(raw))
+    except WireFault as fault:
+        text = f"The client's answer cannot be read: {fault}"
+        raise RpcRefusal(rpc.INTERNAL_ERROR, text, None) from None
+
+
+def _result_in(raw: bytes) -> tuple[Mapping[str, Any], RpcError | None]:
+    try:
+        result = rpc.read_value(msgspec.Raw(raw))
+    except RpcFault as fault:
+        return {}, _unreadable(fault)
+    if isinstance(result, dict):
+        return cast("Mapping[str, Any]", result), None
+    return {}, RpcError(rpc.INTERNAL_ERROR, "The client's answer is no object.")
+
+
+def _error_in(raw: msgspec.Raw) -> RpcError:
+    """The client's error, read as far as possible."""
+    try:
+        error = rpc.read_value(raw)
+    except RpcFault as fault:
+        return _unreadable(fault)
+    said: Mapping[str, Any] = cast("Any", error) if isinstance(error, dict) else {}
+    code = said.get("code")
+    return RpcError(
+        code if isinstance(code, int) else rpc.INTERNAL_ERROR,
+        str(said.get("message", "The client refused.")),
+        said.get("data"),
+    )
+
+
+def _unreadable(fault: RpcFault) -> RpcError:
+    return RpcError(rpc.INTERNAL_ERROR, f"The client's answer cannot be read: {fault.message}")

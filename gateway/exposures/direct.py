@@ -1,0 +1,537 @@
+"""One request at the direct door, once its server is known: it is sent, and ends by callback.
+
+The parameters stay the bytes the client wrote, except for the name. A request of 2026-07-28 may end by asking
+for input. The state that its client brings back is the server's own, signed, so that it reaches that server
+and no other.
+
+A result passes as it is, unless the configuration lets it be scrubbed at every door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, cast
+
+import attrs
+import msgspec
+
+from ...actors.host import lacking
+from ...actors.workers import in_turns
+from ...catalogue.namespace import Ambiguous, Missing, Target
+from ...config.model import Scrub
+from ...protocol import jsonrpc as rpc
+from ...protocol.errors import AmbiguousTool, GreenroomError, InputRefused, Reach, UnknownTool
+from ...protocol.jsonrpc.terms import RpcFault
+from ...protocol.large_message import LARGE_MESSAGE
+from ...protocol.safe_text import unhidden
+from ...safety.audit import AUDITED
+from ...safety.scrubber import scrubbed_progress, scrubbed_question
+from ...supervisor.room_port import DirectRoom, Scrubber, WholeCall
+from ..attribution import question_of, without_ours
+from ..client_host import ClientHost, extensions_of_all
+from ..input_required import StateSigner, SuspendableCall, SuspendedCalls
+from ..next_steps import PLAIN, Commands
+from ..requests import Job, Work, asked_in
+from . import direct_results as answers
+from .direct_client import LINK, DirectClient, DirectClients, outline_of
+from .direct_lists import Indexed, Shown
+from .direct_results import CONTENT, LIST, readable, readable_tool
+from .exposure import Client, left_out
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# The direct door's exposure: it sends each request to its server, under the server's own name for the item.
+#
+# The short way is for a listed name. Finding it is a dict look-up, and the parameters stay bytes except for
+# that name. The call starts in the step that read the request and ends by callback (`_calls`), and its result
+# is spliced into the answer: no task, no decoding. The long way, in a task, is for requests that must wait for
+# more than a call: a name that the catalogue does not have yet but whose prefix names a server; watching a
+# resource; completion.
+
+
+class Common:
+    """What the clients of the direct door have in common: the lists, whom to tell of changes, one key."""
+
+    def __init__(self, room: Indexed, commands: Commands = PLAIN) -> None:
+        self.room = room
+        self.commands = commands
+        self.shown = Shown(room, commands)
+        self.clients = DirectClients()
+        self.signer = StateSigner()
+
+    async def announce(self) -> None:
+        """Tell all clients which lists have changed since the last time."""
+        for change in await in_turns(self.shown.changing()):
+            self.clients.tell_change(change)
+
+
+class Direct:
+    """Everything the servers have, for one client. `room` is open. Clients of one gateway share `common`."""
+
+    def __init__(self, room: DirectRoom, common: Common | None = None) -> None:
+        common = common or Common(room)
+        self._room = room
+        self._common = common
+        self._own: Shown | None = None  # what this client alone is shown, once that is something else
+        self._direct_clients = common.clients
+        self._client_host = ClientHost(room, self._tell_update, door=Scrub.ALL, passes_extensions=True)
+        self.suspended = self._client_host.suspended
+        self._calls = DirectCalls(room, self._direct_clients, self._client_host.suspended, common.signer)
+        self._begin: Final[Mapping[str, Callable[[Job], None]]] = {
+            "tools/call": self._call,
+            "resources/read": self._read,
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            rpc.LISTEN: self._listen,
+            "logging/setLevel": self._set_level,
+        }
+
+    # ---- what it shows ---------------------------------------------------------------------------------------
+
+    @property
+    def _shown(self) -> Shown:
+        """The lists, which are its own from when its own servers have listed something else than the room knows."""
+        if self._own is None and self._room.index is not self._common.room.index:
+            self._own = Shown(self._room, self._common.commands, listed=self._common.shown)
+        return self._own or self._common.shown
+
+    async def announce(self, client: Client) -> None:
+        """Tell the client which lists of its own have changed since the last time. Others' are told by `Common`."""
+        shown = self._shown
+        if shown is self._own:
+            for change in await in_turns(shown.changing()):
+                self._direct_client_of(client).tell_change(change)
+
+    def capabilities(self) -> Mapping[str, Any]:
+        known = (self._room.entry(name) for name in self._room.index.servers)
+        return {
+            **extensions_of_all(entry.capabilities for entry in known if entry is not None),
+            "tools": {"listChanged": True},
+            "resources": {"listChanged": True, "subscribe": True},
+            "prompts": {"listChanged": True},
+            "completions": {},
+            "logging": {},
+        }
+
+    def instructions(self) -> str | None:
+        """What is left out, and every server's own instructions, under its name."""
+        known = {name: self._room.entry(name) for name in self._room.index.servers}
+        said = {
+            name: unhidden(entry.instructions)
+            for name, entry in known.items()
+            if entry is not None and entry.instructions
+        }
+        parts = [
+            left_out(self._room.config, self._common.commands),
+            *(f"# {name}\n\n{text}" for name, text in said.items()),
+        ]
+        return "\n\n".join(part for part in parts if part) or None
+
+    def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
+        return self._shown.listing(method, modern=modern)
+
+    @property
+    def settling_time(self) -> float:
+        return self._room.config.settings.first_list_timeout if self._room.is_learning else 0.0
+
+    async def settle(self) -> None:
+        """Many clients list only once, and do not react when a later `list_changed` announces changes."""
+        await self._room.catalogued()
+
+    # ---- clients ---------------------------------------------------------------------------------------------
+
+    def came(self, client: Client) -> None:
+        self._direct_clients.of(client, self._room)
+        self._client_host.came(client)
+
+    def heard(self, client: Client, method: str) -> None:
+        self._client_host.said(method)
+
+    def left(self, client: Client) -> None:
+        self._client_host.left(client)
+        direct_client = self._direct_clients.pop(client, None)
+        if direct_client is not None:
+            direct_client.leave()
+
+    def _tell_update(self, client: Client, server: str, params: Mapping[str, Any]) -> None:
+        direct_client = self._direct_clients.get(client)
+        if direct_client is not None:
+            direct_client.tell_update(server, params)
+
+    def _direct_client(self, job: Job) -> DirectClient:
+        return self._direct_client_of(job.client)
+
+    def _direct_client_of(self, client: Client) -> DirectClient:
+        return self._direct_clients.of(client, self._room)
+
+    # ---- requests --------------------------------------------------------------------------------------------
+
+    def begin(self, job: Job) -> bool:
+        begin = self._begin.get(job.method)
+        if begin is None:
+            return False
+        try:
+            begin(job)
+        except GreenroomError as error:
+            _refuse(self._room, job, error)
+        return True
+
+    def _call(self, job: Job) -> None:
+        plain = job.plain
+        name = answers.text_of(job, "name") if plain is None else plain.name
+        # What a call may name is a matter of the index alone, whoever else is shown the same.
+        target = (self._own or self._common.shown).tool_in(self._room.index, name)
+        if target is None:
+            self._call_unlisted(name, job)
+        else:
+            self._calls.start_tool(job, target)
+
+    def _call_unlisted(self, name: str, job: Job) -> None:
+        """Handle a name that is not listed: it has another spelling, is not known yet, or does not exist."""
+        found = self._room.index.resolve(name)
+        if isinstance(found, Ambiguous):
+            raise AmbiguousTool(name, found.candidates)
+        if isinstance(found, Missing) and found.servers:
+            job.run(partial(self._find_and_call, name, job))
+        else:
+            self._start_found(name, found, job)
+
+    def _start_found(self, name: str, found: Target | Missing, job: Job) -> None:
+        if isinstance(found, Missing) or not self._room.index.is_direct(found):
+            raise UnknownTool(name)
+        self._calls.start_tool(job, found)
+
+    async def _find_and_call(self, name: str, job: Job) -> None:
+        try:
+            with self._room.noting(asked_in(job)):
+                found = await self._room.find(name)
+            self._start_found(name, found, job)
+        except GreenroomError as error:
+            _refuse(self._room, job, error)
+
+    def _read(self, job: Job) -> None:
+        place = self._direct_client(job).locate(answers.text_of(job, "uri"))
+        self._calls.start(job, place.server, "uri", place.original)
+
+    def _get_prompt(self, job: Job) -> None:
+        name = answers.text_of(job, "name")
+        found = self._room.index.resolve_prompt(name)
+        if isinstance(found, Target):
+            self._calls.start_prompt(job, found)
+        else:
+            job.run(partial(self._find_prompt, name, job))
+
+    async def _find_prompt(self, name: str, job: Job) -> None:
+        try:
+            with self._room.noting(asked_in(job)):
+                found = await self._room.find_prompt(name)
+            self._calls.start_prompt(job, found)
+        except GreenroomError as error:
+            _refuse(self._room, job, error)
+
+    def _complete(self, job: Job) -> None:
+        ref = rpc.read_value(job.params.get("ref"))
+        if not isinstance(ref, dict):
+            raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: ref must be an object.")
+        job.run(partial(self._find_and_complete, ref, job))
+
+    async def _find_and_complete(self, ref: Mapping[str, Any], job: Job) -> None:
+        try:
+            server, own = await self._room.find_reference(ref)
+            self._calls.start(job, server, "ref", own)
+        except GreenroomError as error:
+            answers.refuse(job, error)
+
+    def _subscribe(self, job: Job) -> None:
+        job.run(partial(self._direct_client(job).subscribe, job, answers.text_of(job, "uri")))
+
+    def _unsubscribe(self, job: Job) -> None:
+        self._direct_client(job).unsubscribe(job, answers.text_of(job, "uri"))
+
+    def _listen(self, job: Job) -> None:
+        wanted = rpc.read_value(job.params.get("notifications"))
+        if not isinstance(wanted, dict):
+            raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: notifications must be an object.")
+        job.run(partial(self._direct_client(job).listen, job, wanted))
+
+    def _set_level(self, job: Job) -> None:
+        self._room.set_log_level(answers.text_of(job, "level"))
+        job.answer({})
+
+
+def _refuse(room: DirectRoom, job: Job, error: GreenroomError) -> None:
+    if job.method in AUDITED:
+        room.turned_away(asked_in(job), error)
+    answers.refuse(job, error)
+
+
+_ALL: Final = Scrub.ALL  # naming an enum member costs ten times as much as a constant on 3.11
+_NEWER: Final = b'"resultType"'
+_STATE: Final = "requestState"
+_REQUESTS: Final = "inputRequests"
+_POINTING: Final = ("resources/read", "prompts/get")
+_PASSED: Final = ("tools/call", "prompts/get")  # of which nobody looks into a long member
+
+
+class DirectCalls:
+    """Sends the requests of one client."""
+
+    def __init__(
+        self, room: DirectRoom, clients: DirectClients, suspended: SuspendedCalls, signer: StateSigner
+    ) -> None:
+        self._room = room
+        self._start_request = room.start_request
+        self._scrubber = room.scrubber
+        self._clients = clients
+        self._suspended = suspended
+        self._signer = signer
+        self._progress = partial(scrubbed_progress, room, Scrub.ALL)
+        self._levels: dict[str, str] = {}  # the log levels that older servers were told for a newer client
+
+    def start_tool(self, job: Job, target: Target) -> None:
+        """The short way, for a call with only a name and arguments. Raises the error that refuses it."""
+        if not target.may_be_called:
+            raise target.refusal()
+        plain = job.plain
+        if target.override is not None:
+            self.start(job, target.server, "name", target.original, target, _own_arguments(target, job))
+            return
+        if plain is None:
+            self.start(job, target.server, "name", target.original, target)
+            return
+        call = self._start_request(
+            target.server,
+            "tools/call",
+            plain.renamed(target.original),
+            partial(self._tool_ended, job, target.server),
+            tool=target.name,
+            replayable=target.is_harmless,
+        )
+        job.follow(call)
+
+    def start_prompt(self, job: Job, target: Target) -> None:
+        """Get a prompt. Raises the error that refuses it."""
+        arguments = _own_arguments(target, job)
+        self.start(job, target.server, "name", target.original, arguments=arguments)
+
+    def start(
+        self,
+        job: Job,
+        server: str,
+        key: str,
+        own: Any,
+        target: Target | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Send the client's parameters with the server's `own` name under `key`, and with other `arguments` if
+        there are any. Raises the error that refuses it."""
+        params: dict[str, Any] = {**job.params, key: own}
+        if arguments is not None:
+            params["arguments"] = arguments
+        params.pop("task", None)  # tasks are not declared here, so it means nothing (2025-11-25, tasks)
+        if job.meta is not None:
+            params["_meta"] = without_ours({"_meta": self._own_meta(job, server)})["_meta"]
+        if job.modern:
+            self._start_modern(job, server, params, target)
+            return
+        call = self._start_request(
+            server,
+            job.method,
+            params,
+            job.concluded_by(self._ended, job, server, target),
+            tool=target.name if target is not None else None,
+            on_progress=self._progress(server, job.progress) if job.token is not None else None,
+            replayable=target is not None and target.is_harmless,
+        )
+        job.follow(call)
+
+    def _tool_ended(self, job: Job, server: str, call: WholeCall) -> None:
+        """The end of a plain call, in as few steps as possible: the bytes of a result show whether it needs
+        more. (`find` and not `in`, which raises and catches an error first: that costs ten times as much as
+        the search.)"""
+        try:
+            result = call.result
+            if result is None:
+                answers.end(job, call)
+                return
+            scrubber = self._scrubber(server, _ALL)
+            if scrubber is not None and type(call) is not Scrubbed:
+                job.run(scrubbing(scrubber, call, self._tool_ended, job, server))
+                return
+            if len(result) >= LARGE_MESSAGE:
+                self._begin_large_end(job, server, call, result)
+                return
+            if result.find(LINK) >= 0:
+                self._clients.learn_links(job.client, server, result)
+            at = result.find(CONTENT)
+            if at < 0 or result[at + 10 : at + 12] not in LIST:
+                result = readable_tool(result)
+            # A result that has none is in no newer form, whatever its server speaks.
+            modern = result.find(_NEWER) >= 0 and call.protocol_version in rpc.MODERN_VERSIONS
+            job.answer_raw(result, modern=modern)
+        except Exception as error:
+            job.broke(error)
+
+    def _ended(self, job: Job, server: str, target: Target | None, call: WholeCall) -> None:
+        """The end of any other call. A prompt's messages and the contents of a resource point to resources,
+        too."""
+        result = call.result
+        scrubber = None if type(call) is Scrubbed else self._scrubber(server, _ALL)
+        if result is not None and scrubber is not None:
+            job.run(scrubbing(scrubber, call, self._ended, job, server, target))
+            return
+        if result is not None and len(result) >= LARGE_MESSAGE and job.method in _PASSED:
+            self._begin_large_end(job, server, call, result)
+            return
+        if result is not None and (job.method in _POINTING or result.find(LINK) >= 0):
+            self._clients.learn_links(job.client, server, result)
+        answers.end(job, call, target)
+
+    def _begin_large_end(self, job: Job, server: str, call: WholeCall, result: bytes) -> None:
+        """The end of either with a large result, in slices. The version is read now: during the slices the server
+        may go, or come back with another."""
+        modern = call.protocol_version in rpc.MODERN_VERSIONS
+        job.run(partial(self._end_large, job, server, result, modern))
+
+    async def _end_large(self, job: Job, server: str, result: bytes, modern: bool) -> None:
+        await in_turns(self._clients.learning_links(job.client, server, result))
+        outline = await in_turns(outline_of(result))
+        if outline is None:
+            job.answer_raw(readable(job.method, job.params, result), modern=modern)
+            return
+        small = readable_tool(outline.small) if job.method == "tools/call" else outline.small
+        job.answer_raw(small, modern=modern, filled=outline.filled)
+
+    def _own_meta(self, job: Job, server: str) -> Mapping[str, Any]:
+        """The client's `_meta` without what it says about itself. An older server is told the log level by a
+        request."""
+        assert job.meta is not None
+        level = job.meta.get(rpc.LOG_LEVEL_KEY)
+        if (
+            isinstance(level, str)
+            and self._levels.get(server) != level
+            and not self._room.is_stateless(server)
+        ):
+            self._room.set_log_level(level, server)
+            self._levels[server] = level
+        return {
+            key: value
+            for key, value in job.meta.items()
+            if key == rpc.LOG_LEVEL_KEY or not (key.startswith(rpc.META) or key == "progressToken")
+        }
+
+    def _start_modern(self, job: Job, server: str, params: dict[str, Any], target: Target | None) -> None:
+        state = rpc.read_value(job.params.get(_STATE))
+        what = (server, job.method, str(params.get("name", params.get("uri", ""))))
+        if isinstance(state, str):
+            if self._suspended.resume(job, state) is not None:
+                return
+            params[_STATE] = self._signer.verify(state, *what)
+        suspendable = SuspendableCall(self._suspended, job, server, partial(self._modern_ended, what, target))
+        try:
+            call = self._start_request(
+                server,
+                job.method,
+                params,
+                suspendable.ended,
+                tool=target.name if target is not None else None,
+                on_progress=self._progress(server, suspendable.progress) if job.token is not None else None,
+                replayable=target is not None and target.is_harmless,
+                takes_inputs=True,
+            )
+        except GreenroomError:
+            suspendable.refused()
+            raise
+        suspendable.follow(call)
+
+    def _modern_ended(self, what: tuple[str, ...], target: Target | None, job: Job, call: WholeCall) -> None:
+        result = call.result
+        if result is not None and b"input_required" in result:
+            parts = rpc.read_parts(msgspec.Raw(result))
+            if rpc.read_value(parts.get("resultType")) == "input_required":
+                self._ask(what, job, parts)
+                return
+        self._ended(job, what[0], target, call)
+
+    def _ask(self, what: tuple[str, ...], job: Job, parts: Mapping[str, msgspec.Raw]) -> None:
+        """Pass a server's questions on. The server has to recognise its state, so only sentences are scrubbed. A client
+        is asked only what it declared, whatever the server makes of what it was told."""
+        requests = rpc.read_value(parts.get(_REQUESTS))
+        asked = cast("dict[str, Any]", requests) if isinstance(requests, dict) else {}
+        missing = [name for each in asked.values() if (name := _undeclared(each, job.client.capabilities))]
+        if missing:
+            text = f'Server "{what[0]}" asks for {missing[0]}, which this client did not declare; it was not asked.'
+            answers.fail(job, InputRefused(text, server=what[0], reach=Reach.ANSWERED))
+            return
+        state = rpc.read_value(parts.get(_STATE))
+        signed_state = {_STATE: self._signer.sign(state, *what)} if isinstance(state, str) else {}
+        named = {_REQUESTS: _asked_by(self._room, what[0], asked)} if isinstance(requests, dict) else {}
+        job.answer_raw(rpc.encode({**parts, **signed_state, **named}), modern=True)
+
+
+def _own_arguments(target: Target, job: Job) -> Mapping[str, Any] | None:
+    """The arguments of a request as the target's server expects them; None: as they are. Raises `UsageError`."""
+    override = target.override
+    if override is None:
+        return None
+    given = job.params.get("arguments") if job.plain is None else job.plain.arguments
+    if override.spelled is not None:  # it looks into the values
+        said = {name: rpc.read_value(value) for name, value in answers.arguments_of(given).items()}
+        return override.own(said, target.server)
+    return override.own(answers.arguments_of(given), target.server)
+
+
+def _undeclared(request: object, capabilities: Mapping[str, Any]) -> str | None:
+    """The capability that a client lacks to be asked this; None: it can be asked."""
+    asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}
+    params = asked.get("params")
+    said = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
+    return lacking(capabilities, str(asked.get("method")), said)
+
+
+def _asked_by(room: DirectRoom, server: str, requests: Mapping[str, Any]) -> dict[str, Any]:
+    """The questions in a result of a server of 2026-07-28. Each gets the server's name."""
+    named: dict[str, Any] = {}
+    for key, request in requests.items():
+        asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}
+        params = asked.get("params")
+        if isinstance(params, dict):
+            method = str(asked.get("method"))
+            plain = scrubbed_question(room, Scrub.ALL, server, method, cast("dict[str, Any]", params))
+            named[key] = {**asked, "params": question_of(server, method, plain)}
+        else:
+            named[key] = request
+    return named
+
+
+# ---- Results that lose credentials at this door, because the configuration says so ----------------------------------
+#
+# The end of such a call is told twice: as it came, and then, by a task, with the scrubbed result (`Scrubbed`).
+
+
+@attrs.frozen
+class Scrubbed:
+    """The end of a call with a result that has been scrubbed."""
+
+    result: bytes
+    protocol_version: str | None
+    error: None = None
+    met_a_start: bool = False
+
+    def cancel(self) -> None:
+        pass
+
+
+def scrubbing(scrubber: Scrubber, call: WholeCall, then: Callable[..., None], *what: Any) -> Work:
+    """Work that scrubs the result of `call` in slices, and then calls `then(*what, …)` with its end."""
+    return partial(_scrub, scrubber, call.result or b"", call.protocol_version, partial(then, *what))
+
+
+async def _scrub(
+    scrubber: Scrubber, raw: bytes, version: str | None, then: Callable[[WholeCall], None]
+) -> None:
+    then(Scrubbed(await in_turns(scrubber.scrubbing(raw)), version))

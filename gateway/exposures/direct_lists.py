@@ -1,0 +1,227 @@
+"""What the direct door lists: every server's own objects, under the names of the index, sorted.
+
+The lists come from the catalogue, so listing starts nothing. Only the name (also of a prompt; of a resource,
+the URI) is replaced, and only where it differs from the server's own. An item that clients would refuse is
+listed in a form they can read, or left out, because they would refuse the whole list with it
+(`protocol._fit`). Resources are listed as resources here; elsewhere they are tools.
+
+`directTools` chooses tools server by server. A tool that is not chosen does not exist here, even for a client
+that knows its name.
+
+The lists of an index are kept until there is a new index. Only a changed text of a list counts as a change:
+`changing` compares digests. With thousands of tools both are work in slices, so that nobody waits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, cast
+
+import attrs
+
+from ...catalogue.index import Index
+from ...catalogue.namespace import Place, Target, qualified
+from ...protocol import jsonrpc as rpc
+from ...protocol.cooperative import Pace, Slices, finish
+from ..attribution import without_ours
+from ..next_steps import PLAIN, Commands
+
+LISTS: Final = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+_DIGESTED: Final = 500  # items at a time
+_NOTHING: Final = hashlib.sha256().digest()  # of an empty list
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+# What is announced -> the lists it is about.
+CHANGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "notifications/tools/list_changed": ("tools/list",),
+    "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
+    "notifications/prompts/list_changed": ("prompts/list",),
+}
+
+
+class Indexed(Protocol):
+    """A room, or what a profile shows of one."""
+
+    @property
+    def index(self) -> Index: ...
+
+
+@attrs.frozen(eq=False)
+class _Made:
+    """What one index looks like at the door."""
+
+    index: Index
+    lists: Mapping[str, Mapping[str, Any]]
+    older_tools: Mapping[str, Any]  # for clients that speak by handshake
+
+
+class Shown:
+    """`beside`: only what is shown beside the `mcp` tool: tools, and only those that were chosen for that.
+    `listed_none`: until now, clients were told that there is nothing. `listed`: they were told what is shown there.
+    Otherwise they were told nothing yet, or what is shown now. `commands`: those that clients are told of."""
+
+    def __init__(
+        self,
+        room: Indexed,
+        commands: Commands = PLAIN,
+        *,
+        beside: bool = False,
+        listed_none: bool = False,
+        listed: Shown | None = None,
+    ) -> None:
+        self._room = room
+        self._commands = commands
+        self._beside = beside
+        self._made: _Made | None = None
+        self._digests: dict[str, bytes] = {}
+        self._index: Index | None = None
+        self._found: dict[str, Target] = {}  # tools of this index that were called, and are shown
+        if listed is not None:
+            self._digests = listed._digests
+        elif not listed_none:
+            finish(self.changing())
+
+    def listing(self, method: str, *, modern: bool) -> Mapping[str, Any] | None:
+        made = self._now()
+        if method == "tools/list" and not modern:
+            return made.older_tools
+        return made.lists.get(method)
+
+    def tool(self, name: str) -> Target | None:
+        """A tool that is shown under this very name."""
+        return self.tool_in(self._room.index, name)
+
+    def tool_in(self, index: Index, name: str) -> Target | None:
+        """The same, in the index as its caller sees it now."""
+        if index is not self._index:
+            self._index, self._found = index, {}
+        target = self._found.get(name)
+        if target is None:
+            target = index.get(name)
+            if target is None or not index.is_direct(target, beside=self._beside):
+                return None
+            self._found[name] = target  # whether it is chosen is looked up once, not at each call
+        return target
+
+    def changing(self) -> Slices[list[str]]:
+        """The notifications that became due since the last look, found in slices."""
+        before, self._digests = self._digests, (yield from self._digesting())
+        changed = {
+            method for method, digest in self._digests.items() if before.get(method, _NOTHING) != digest
+        }
+        return [change for change, lists in CHANGES.items() if not changed.isdisjoint(lists)]
+
+    def as_listed(self, index: Index, target: Target) -> Mapping[str, Any] | None:
+        """A tool as it is listed. None: clients would refuse the list for it. Beside the `mcp` tool a result is made
+        fit for a model, like those of that tool, so nothing is promised of its structure."""
+        record = _named(index, target, self._commands)
+        if record is None or not self._beside or "outputSchema" not in record:
+            return record
+        return {key: value for key, value in record.items() if key != "outputSchema"}
+
+    def _now(self) -> _Made:
+        return finish(self._making())
+
+    def _making(self) -> Slices[_Made]:
+        index = self._room.index
+        if self._made is not None and self._made.index is index:
+            return self._made
+        pace, named = Pace(), list[Mapping[str, Any] | None]()
+        for target in index.tools():
+            if index.is_direct(target, beside=self._beside):
+                named.append(self.as_listed(index, target))
+            if pace.due():
+                yield
+        found = (
+            {"tools/list": named}
+            if self._beside
+            else {
+                "tools/list": named,
+                "resources/list": [_placed(index, "resource", "uri", place) for place in index.resources()],
+                "resources/templates/list": [
+                    _placed(index, "template", "uriTemplate", place) for place in index.templates()
+                ],
+                "prompts/list": [_named(index, target, self._commands) for target in index.prompts()],
+            }
+        )
+        lists = {
+            method: {LISTS[method]: [item for item in items if item is not None]}
+            for method, items in found.items()
+        }
+        older = {"tools": [_before_2026(tool) for tool in lists["tools/list"]["tools"]]}
+        self._made = _Made(index, lists, older)
+        return self._made
+
+    def _digesting(self) -> Slices[dict[str, bytes]]:
+        made, digests = (yield from self._making()), dict[str, bytes]()
+        for method, found in made.lists.items():
+            digest, items = hashlib.sha256(), found[LISTS[method]]
+            for start in range(0, len(items), _DIGESTED):
+                digest.update(rpc.encode(items[start : start + _DIGESTED]))
+                if start:
+                    yield
+            digests[method] = digest.digest()
+        return digests
+
+
+def _named(index: Index, target: Target, commands: Commands) -> Mapping[str, Any] | None:
+    record = index.as_listed(target.kind, target.server, target.original, target.record)
+    if record is not None and target.changed is not None:
+        record = {**record, "description": commands.filled(target.description)}
+    return None if record is None else _with_page(index, target.server, _under(record, "name", target.name))
+
+
+def _with_page(index: Index, server: str, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool of MCP Apps names the page that shows its results (`ui.resourceUri` in `_meta`; in one word before 2026).
+    Where that URI would not be read from the tool's own server, the spelling is listed that names the server."""
+    meta = record.get("_meta")
+    if not isinstance(meta, Mapping):
+        return record
+    said = cast("Mapping[str, Any]", meta)
+    page = said.get("ui")
+    new = dict(said)
+    if isinstance(page, Mapping):
+        new["ui"] = _own_page(index, server, cast("Mapping[str, Any]", page), "resourceUri")
+    new = _own_page(index, server, new, "ui/resourceUri")
+    return record if new == said else {**record, "_meta": new}
+
+
+def _own_page(index: Index, server: str, said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    uri = said.get(key)
+    if not isinstance(uri, str):
+        return said
+    place = index.resolve_uri(uri)
+    if isinstance(place, Place) and place.server == server:
+        return {**said, key: place.uri}
+    return {**said, key: qualified(server, uri)}
+
+
+def _placed(index: Index, kind: str, key: str, place: Place) -> Mapping[str, Any] | None:
+    """A resource or template as it is listed. Some clients accept no URI without a scheme, so such a URI is
+    listed in the spelling that names its server."""
+    record = index.as_listed(kind, place.server, place.original, place.record)
+    uri = (
+        place.uri
+        if kind == "template" or _ABSOLUTE.match(place.uri)
+        else qualified(place.server, place.original)
+    )
+    return None if record is None else _under(record, key, uri)
+
+
+def _under(record: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
+    record = without_ours(record)
+    return record if record.get(key) == name else {**record, key: name}
+
+
+def _before_2026(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Until 2025-11-25 an output schema describes an object, or there is none."""
+    output = tool.get("outputSchema")
+    if output is None or output.get("type") == "object":
+        return tool
+    return {key: value for key, value in tool.items() if key != "outputSchema"}

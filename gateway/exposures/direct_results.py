@@ -1,0 +1,173 @@
+"""How a call ends for the client of the direct door.
+
+* A result is passed on as the bytes the server sent, unless clients could not read it (`_readable`).
+* A JSON-RPC error of the server is passed on with its code, message and data. Message and data name the
+  server.
+* A refusal of ours, or a failure of the server, is no answer of the server. For a tool it becomes a result with
+  `isError`: clients show that to a model, which can then do something else. `_meta` says the same to programs.
+  Everything else was requested by a program, so it gets a JSON-RPC error with the same in `data`.
+* A call of a tool that no server has, or more than one, is treated in the same way: a model can correct a wrong
+  name. A prompt or resource that no server has is -32602.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from ...catalogue.namespace import Target
+from ...catalogue.overrides import ToolOverride
+from ...protocol import jsonrpc as rpc
+from ...protocol.bounds import COMPLETIONS
+from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownResource, UsageError
+from ...protocol.jsonrpc.terms import RpcFault
+from ...supervisor.room_port import WholeCall
+from ..attribution import error_data_of
+from ..requests import Job
+from ..result_meta import ERROR
+
+
+def end(job: Job, call: WholeCall, target: Target | None = None) -> None:
+    """End `job` as its call ended. A cancelled call has nobody to tell. `target`: the tool that was called; if its
+    names are others here, errors are told in these."""
+    if target is not None and target.override is not None:
+        _end_overridden(job, call, target, target.override)
+    elif call.result is not None:
+        result = readable(job.method, job.params, call.result)
+        job.answer_raw(result, modern=call.protocol_version in rpc.MODERN_VERSIONS)
+    elif call.error is not None:
+        fail(job, call.error)
+
+
+def _end_overridden(job: Job, call: WholeCall, target: Target, override: ToolOverride) -> None:
+    if call.result is not None:
+        raw = readable(job.method, job.params, call.result)
+        result = rpc.decode_result(raw)
+        if result.get("isError") is True:
+            blocks = [_told(block, target, override) for block in result.get("content", ())]
+            raw = rpc.encode({**result, "content": blocks})
+        job.answer_raw(raw, modern=call.protocol_version in rpc.MODERN_VERSIONS)
+    elif isinstance(call.error, RemoteError):
+        error = call.error
+        text = override.told(error.rpc_message, target.original)
+        job.fail(error.rpc_code, f"[{error.server}] {text}", error_data_of(error.server, error.data))
+    elif call.error is not None:
+        fail(job, call.error)
+
+
+def _told(block: Any, target: Target, override: ToolOverride) -> Any:
+    if not isinstance(block, dict):
+        return block
+    said = cast("dict[str, Any]", block)
+    text = said.get("text")
+    return {**said, "text": override.told(text, target.original)} if isinstance(text, str) else said
+
+
+def fail(job: Job, error: CallError) -> None:
+    """End `job` with a call's error."""
+    if isinstance(error, RemoteError):
+        data = error_data_of(error.server, error.data)
+        job.fail(error.rpc_code, f"[{error.server}] {error.rpc_message}", data)
+    elif job.method == "tools/call":
+        _fail_call(job, error.message, details(error))
+    else:
+        job.fail(rpc.INTERNAL_ERROR, job.commands.filled(error.message), details(error))
+
+
+def refuse(job: Job, error: GreenroomError) -> None:
+    """End `job` with the error that kept it from being sent."""
+    if isinstance(error, CallError) and not isinstance(error, UsageError):
+        fail(job, error)
+    elif job.method == "tools/call":
+        _fail_call(job, error.message, {"error": error.code})
+    elif isinstance(error, UnknownResource) and not job.modern:
+        job.fail(rpc.NO_RESOURCE, error.message, {"uri": error.uri})
+    else:
+        job.fail(rpc.INVALID_PARAMS, job.commands.filled(error.message), {"error": error.code})
+
+
+def _fail_call(job: Job, text: str, details: Mapping[str, Any]) -> None:
+    """End with a text of ours."""
+    said = job.commands.filled(text)
+    job.answer({"content": [{"type": "text", "text": said}], "isError": True, "_meta": {ERROR: details}})
+
+
+def details(error: CallError) -> dict[str, Any]:
+    return {"error": error.code, "server": error.server, "reach": str(error.reach)}
+
+
+def arguments_of(raw: msgspec.Raw | None) -> Mapping[str, Any]:
+    """The arguments of a tools/call, each value still bytes. Raises `RpcFault`."""
+    return {} if raw is None else rpc.read_parts(raw)
+
+
+def text_of(job: Job, key: str) -> str:
+    """A parameter that must be a string. Raises `RpcFault`."""
+    value = rpc.read_value(job.params.get(key))
+    if not isinstance(value, str):
+        raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: {key} must be a string.")
+    return value
+
+
+# ---- Makes results readable that strict clients refuse, where nothing is lost by it ---------------------------------
+#
+# These are: a tool's result without `content` (from servers that answer with structured content only), contents
+# without the URI they were requested by, and more completions than the protocol allows. The SDKs raise on
+# these, and the answer is lost. All other results pass as the bytes they are; for a tool's result that takes
+# one look at the bytes.
+
+_MOST_VALUES: Final = COMPLETIONS
+CONTENT: Final = b'"content":'  # ten bytes
+# What follows `CONTENT` in nearly every result of a tool. Such a result passes.
+LIST: Final = (b"[{", b"[]", b" [")
+
+
+def readable_tool(result: bytes) -> bytes:
+    if result.find(b'"content":[') >= 0 or result.find(b'"content": [') >= 0:
+        return result
+    parts: dict[str, Any] = dict(rpc.read_parts(msgspec.Raw(result)))
+    kind = rpc.read_value(parts.get("resultType"))
+    if kind not in (None, "complete") or "task" in parts or rpc.read_value(parts.get("content")) is not None:
+        return result
+    structured = parts.get("structuredContent")
+    said = None if structured is None else bytes(structured)
+    text = [] if said in (None, b"null") else [{"type": "text", "text": said.decode(errors="replace")}]
+    kept = {key: value for key, value in parts.items() if bytes(value) != b"null"}
+    return rpc.encode({**kept, "content": text})
+
+
+def readable(method: str, params: Mapping[str, msgspec.Raw], result: bytes) -> bytes:
+    """The same for whatever `method` was asked with `params`."""
+    if method == "tools/call":
+        return readable_tool(result)
+    if method == "resources/read":
+        return _with_uris(rpc.read_value(params.get("uri")), result)
+    if method == "completion/complete":
+        return _shortened(result)
+    return result
+
+
+def _with_uris(asked: Any, result: bytes) -> bytes:
+    parts = rpc.read_parts(msgspec.Raw(result))
+    contents = rpc.read_value(parts.get("contents"))
+    if not isinstance(contents, list):
+        return result
+    items = [cast("dict[str, Any]", each) for each in cast("list[Any]", contents) if isinstance(each, dict)]
+    if len(items) == len(cast("list[Any]", contents)) and all(
+        isinstance(item.get("uri"), str) for item in items
+    ):
+        return result
+    named = [item if isinstance(item.get("uri"), str) else {**item, "uri": asked} for item in items]
+    return rpc.encode({**parts, "contents": named})
+
+
+def _shortened(result: bytes) -> bytes:
+    parts = rpc.read_parts(msgspec.Raw(result))
+    completion: Any = rpc.read_value(parts.get("completion"))
+    values: Any = cast("dict[str, Any]", completion).get("values") if isinstance(completion, dict) else None
+    if not isinstance(values, list) or len(cast("list[Any]", values)) <= _MOST_VALUES:
+        return result
+    first = cast("list[Any]", values)[:_MOST_VALUES]
+    return rpc.encode({**parts, "completion": {**completion, "values": first, "hasMore": True}})

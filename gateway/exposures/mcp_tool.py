@@ -1,0 +1,400 @@
+"""Carries out the requests to the `mcp` tool.
+
+`CatalogueReader` handles the modes that only look (status, list, search, describe, instructions). It works in
+slices. A request that needs only one slice is answered in the step that read it. With thousands of tools a
+task does the rest, and everybody else gets a turn between two slices. A search that finds nothing good waits a while
+for the servers that are being asked what they have. Calling and connecting need a `Room`. A
+name that the index knows goes straight to `start_call`, without a task. A task is needed only for a name that
+the index does not know, if a server may still turn out to have it.
+
+What becomes of a result, and how a job is answered, is in `_answers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+import anyio
+import msgspec
+
+from ...actors.workers import in_turns
+from ...catalogue.namespace import Ambiguous, Missing, Target
+from ...config.model import Scrub
+from ...config.secrets import in_words
+from ...protocol.cooperative import Slices
+from ...protocol.errors import (
+    AmbiguousTool,
+    Bug,
+    CallError,
+    GreenroomError,
+    Reach,
+    UnknownServer,
+    UnknownTool,
+    UsageError,
+)
+from ...protocol.jsonrpc.incoming import decode_result, read_value
+from ...protocol.jsonrpc.terms import RpcFault
+from ...safety.audit import Asked
+from ...safety.scrubber import scrubbed_params, scrubbed_progress
+from ...supervisor.room_port import CallLike, Room
+from ..input_required import SuspendableCall, SuspendedCalls
+from ..requests import Job
+from . import tool_texts as refusals
+from .output_files import Spill
+from .query_modes import CatalogueReader
+from .result_texts import Answers
+from .tool_definition import FOR_MODELS, Answer, Hints, Mode, Request, parse_request
+
+_LOOK_EVERY: Final = 0.25  # seconds between two looks of a search that waits
+
+
+class ShownBeside(Protocol):
+    """What a client is shown beside the `mcp` tool."""
+
+    @property
+    def hears(self) -> bool:
+        """Whether the client can be told that its list has changed."""
+        ...
+
+    @property
+    def promoted(self) -> tuple[str, ...]: ...
+
+    def promote(self, target: Target) -> bool:
+        """List the tool from now on. False: it cannot be."""
+        ...
+
+
+class McpTool:
+    """The `mcp` tool. `begin` takes a job and makes sure that it is answered."""
+
+    def __init__(
+        self,
+        room: Room,
+        *,
+        hints: Hints = FOR_MODELS,
+        spill: Spill | None = None,
+        suspended: SuspendedCalls | None = None,
+        beside: ShownBeside | None = None,
+    ) -> None:
+        self._room = room
+        self._progress = partial(scrubbed_progress, room, Scrub.MCP)
+        self._beside = beside
+        if suspended is None:
+            suspended = SuspendedCalls(room.config.settings.call_total_timeout)
+        self._suspended = suspended
+        self._reader = CatalogueReader(room, hints=hints)
+        self._hints = hints
+        self._answers = Answers(room, spill or Spill(), hints)
+        self._searches_by: float | None = None  # until when its searches may wait; set by the first one
+
+    def begin(self, arguments: Mapping[str, Any], job: Job) -> None:
+        """Answer `job`, now or when the call that it needs has ended."""
+        try:
+            request = parse_request(arguments)
+        except UsageError as error:
+            self.misread(error, arguments, job)
+        else:
+            self.carry_out(request, job)
+
+    def carry_out(self, request: Request, job: Job) -> None:
+        """The same for a request that has been read."""
+        if request.mode is Mode.CALL:
+            self.call(request, job)
+        elif request.mode is Mode.CONNECT:
+            self._connect(request, job)
+        elif request.mode is Mode.PROMOTE:
+            self._answers.reply_in_turns(self._promoting(request), job)
+        elif request.mode is Mode.OUTPUT:
+            self._answers.turn_page(request, job)
+        else:
+            self._look(request, self._reader.answering(request), job)
+
+    def look_with(self, request: Request, more: str, job: Job) -> None:
+        """Answer a request that only looks, with one more text behind the answer."""
+        self._look(request, self._looking_with(request, more), job)
+
+    def _look(self, request: Request, answering: Slices[Answer], job: Job) -> None:
+        """Answer with `answering`; a search first waits for servers that are being asked, if that may find more."""
+        if request.mode is Mode.SEARCH and self._room.is_learning:
+            job.run(partial(self._look_when_known, request, answering, job))
+        else:
+            self._answers.reply_in_turns(answering, job)
+
+    async def _look_when_known(self, request: Request, answering: Slices[Answer], job: Job) -> None:
+        room = self._room
+        if self._searches_by is None:
+            self._searches_by = anyio.current_time() + room.config.settings.first_list_timeout
+        with anyio.CancelScope(deadline=self._searches_by):
+            while room.is_learning and await in_turns(self._reader.may_find_more(request)):
+                with anyio.move_on_after(_LOOK_EVERY):
+                    await room.catalogued()
+        self._answers.reply(await in_turns(answering), job)
+
+    def _looking_with(self, request: Request, more: str) -> Slices[Answer]:
+        answer = yield from self._reader.answering(request)
+        return Answer((*answer.content, *Answer.of(more).content), answer.details)
+
+    def refuse(self, name: str, job: Job, arguments: object = None) -> None:
+        """Answer a call of another tool than ours."""
+        answer = refusals.other_tool(name, self._hints)
+        self._turned_away(name, None, arguments, answer)
+        self._answers.reply(answer, job)
+
+    def tell(self, result: Mapping[str, Any], job: Job, **details: Any) -> None:
+        """Answer with a result that is none of a server, within the bounds."""
+        job.run(partial(self._answers.telling, result, details, job))
+
+    def misread(self, error: UsageError, arguments: Mapping[str, Any], job: Job) -> None:
+        """Answer a request whose arguments cannot be read."""
+        self._answers.reply_in_turns(self._misread(error, arguments), job)
+
+    def _misread(self, error: UsageError, arguments: Mapping[str, Any]) -> Slices[Answer]:
+        """The answer to a request that cannot be read. If it was to call a tool that is known, with what that
+        expects."""
+        name, server = arguments.get("tool"), arguments.get("server")
+        if not name:
+            return refusals.refused_request("request", error)
+        found = None
+        if isinstance(name, str) and (not server or isinstance(server, str)):
+            found = yield from self._resolving_again(Request(Mode.CALL, name, server or None))
+        answer = refusals.refused_request("call", error, found if isinstance(found, Target) else None)
+        named = server if isinstance(server, str) and server else None
+        self._turned_away(str(name), named, arguments.get("args"), answer)
+        return answer
+
+    def _promoting(self, request: Request) -> Slices[Answer]:
+        """List a tool from now on as one of its own, if the client can be told of it."""
+        found = yield from self._resolving_again(request)
+        if isinstance(found, Ambiguous):
+            return refusals.ambiguous_tool(request.mode.value, request.subject, found.candidates)
+        if isinstance(found, Missing):
+            refusal = self._reader.refusal(request.mode, request.server)
+            return refusal or (yield from self._reader.missing(request.mode, request.subject, request.server))
+        beside = self._beside
+        if beside is None or not beside.hears or not beside.promote(found):
+            return refusals.not_promoted(found)
+        return refusals.promoted(found, beside.promoted)
+
+    # ---- connect -------------------------------------------------------------------------------------------------
+
+    def _connect(self, request: Request, job: Job) -> None:
+        refusal = self._reader.refusal(request.mode, request.subject)
+        if refusal is not None:
+            self._answers.reply(refusal, job)
+        else:
+            job.run(partial(self._connect_and_list, request.subject, job))
+
+    async def _connect_and_list(self, server: str, job: Job) -> None:
+        try:
+            await self._room.connect(server)
+        except UsageError as error:
+            answer = refusals.refused_request("connect", error)
+        except CallError as error:
+            answer = refusals.failed_connect(server, error)
+        else:
+            await in_turns(self._room.index.preparing_names())
+            answer = await in_turns(self._reader.listing(server))
+        self._answers.reply(answer, job)
+
+    # ---- call ----------------------------------------------------------------------------------------------------
+
+    def call(self, request: Request, job: Job) -> None:
+        """Carry out a request to call a tool."""
+        found = self._room.index.get(request.subject)
+        if found is not None and request.server in (None, found.server):
+            self._start(found, request, job)
+        else:
+            self._answers.reply_in_turns(self._call_as_said(request, job), job)
+
+    def _call_as_said(self, request: Request, job: Job) -> Slices[Answer | None]:
+        """Handle a name that is not in the index in this spelling, in slices. None: the tool is called."""
+        answer = yield from self._calling_as_said(request, job)
+        if answer is not None:
+            self._turned_away(request.subject, request.server, request.args, answer)
+        return answer
+
+    def _turned_away(self, name: str, server: str | None, arguments: object, answer: Answer) -> None:
+        """An audit hears of a call that ends here with this answer."""
+        self._room.turned_away(Asked("tools/call", name, server, arguments), answer.details["error"])
+
+    def _calling_as_said(self, request: Request, job: Job) -> Slices[Answer | None]:
+        index = self._room.index
+        yield from index.preparing_names()
+        found = index.resolve(request.subject, request.server)
+        if isinstance(found, Target):
+            self._start(found, request, job)
+            return None
+        refusal = self._reader.refusal(Mode.CALL, request.server)
+        if refusal is not None:
+            return refusal
+        if isinstance(found, Ambiguous):
+            return refusals.ambiguous_tool("call", request.subject, found.candidates)
+        if found.servers:
+            job.run(partial(self._connect_and_call, request, job))
+            return None
+        return (yield from self._reader.missing(Mode.CALL, request.subject, request.server))
+
+    def _start(self, target: Target, request: Request, job: Job) -> None:
+        """Start the call of a tool that the index knows. It is accepted or refused here, and ends by
+        callback."""
+        if job.modern:
+            self._start_suspendable(target, request, job)
+            return
+        on_progress = self._progress(target.server, job.progress) if job.token is not None else None
+        on_end = partial(self._ended, target, request, job)
+        try:
+            call = self._room.start_call(target, request.args, on_end, on_progress=on_progress)
+        except UsageError as error:  # a reload has just removed the server; the index follows later
+            self._answers.reply_in_turns(self.refused(error, request), job)
+        except CallError as error:
+            self._answers.reply(refusals.failed_call(error, target), job)
+        else:
+            job.follow(call)
+
+    def _start_suspendable(self, target: Target, request: Request, job: Job) -> None:
+        """The same for a client of 2026-07-28: a question ends the job, and the call goes on (`_suspended`)."""
+        suspendable = SuspendableCall(
+            self._suspended, job, target.server, partial(self._ended, target, request)
+        )
+        on_progress = self._progress(target.server, suspendable.progress) if job.wants_progress else None
+        try:
+            call = self._room.start_call(target, request.args, suspendable.ended, on_progress=on_progress)
+        except UsageError as error:
+            suspendable.refused()
+            self._answers.reply_in_turns(self.refused(error, request), job)
+        except CallError as error:
+            suspendable.refused()
+            self._answers.reply(refusals.failed_call(error, target), job)
+        else:
+            suspendable.follow(call)
+
+    def _ended(self, target: Target, request: Request, job: Job, call: CallLike) -> None:
+        try:
+            if call.error is not None:
+                failed = self._failed(call.error, target, request, met_a_start=call.met_a_start)
+                self._answers.reply_in_turns(failed, job)
+            else:
+                self._answers.conclude(target, call.result or b"", job)
+        except Exception as error:
+            job.broke(error)
+
+    def _failed(
+        self, error: CallError, target: Target, request: Request, *, met_a_start: bool
+    ) -> Slices[Answer]:
+        """The answer to a call that failed. If the server no longer has the tool, it says so: the index may
+        have come from the cache when the call began, or the server has changed its list."""
+        if error.reach is not Reach.SENT:
+            found = yield from self._resolving_again(request)
+            if isinstance(found, Missing):
+                name, server = request.subject, target.server
+                return (yield from self._reader.missing(Mode.CALL, name, server, connected_now=met_a_start))
+        return refusals.failed_call(error, target)
+
+    def _progressed(self, request: Request, job: Job, params: Mapping[str, Any]) -> None:
+        """Progress of a call of a tool that the index did not know. Its server is known now, unless a reload has just
+        removed it: then nobody can tell what has to be hidden."""
+        found = self._room.index.resolve(request.subject, request.server)
+        if isinstance(found, Target):
+            job.progress(scrubbed_params(self._room, Scrub.MCP, found.server, params))
+
+    async def _connect_and_call(self, request: Request, job: Job) -> None:
+        """Call a tool that the index does not know: the room connects the server that may have it, and looks
+        again."""
+        on_progress = partial(self._progressed, request, job) if job.wants_progress else None
+        try:
+            result = await self._room.call(
+                request.subject, request.arguments, server=request.server, on_progress=on_progress
+            )
+        except GreenroomError as error:
+            self._answers.reply(await in_turns(self.refused(error, request)), job)
+            return
+        found = await in_turns(self._resolving_again(request))
+        target = found if isinstance(found, Target) else None
+        server = target.server if target is not None else request.server or ""
+        await self._answers.concluding(server, target, result.raw, job)
+
+    def refused(self, error: GreenroomError, request: Request) -> Slices[Answer]:
+        """The answer to a call that ended with this error, in slices."""
+        found = yield from self._resolving_again(request)
+        if isinstance(error, CallError) and not isinstance(error, UsageError):
+            return refusals.failed_call(error, found if isinstance(found, Target) else None)
+        if isinstance(error, AmbiguousTool):
+            return refusals.ambiguous_tool("call", error.tool, error.candidates)
+        if isinstance(error, UnknownTool):
+            owners = found.servers if isinstance(found, Missing) else ()
+            server = request.server or next(iter((*error.connected, *owners)), None)
+            connected_now = server in error.connected
+            return (
+                yield from self._reader.missing(
+                    Mode.CALL, request.subject, server, connected_now=connected_now
+                )
+            )
+        if isinstance(error, UnknownServer):
+            refusal = self._reader.refusal(Mode.CALL, error.server)
+            return refusal or refusals.refused_request("call", error)
+        at_fault = found if isinstance(found, Target) and error.code == "invalid_args" else None
+        return refusals.refused_request("call", error, at_fault)
+
+    def _resolving_again(self, request: Request) -> Slices[Target | Ambiguous | Missing]:
+        index = self._room.index
+        if index.get(request.subject) is None:
+            yield from index.preparing_names()
+        return index.resolve(request.subject, request.server)
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# The `mcp` tool for our own programs: sends it a request and returns the result, without a client in
+# between.
+
+
+class _Once:
+    """A sink for one job."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.result: Mapping[str, Any] = {}
+        self.error: CallError | None = None
+
+    def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
+        self.result = {
+            key: read_value(part) if isinstance(part, msgspec.Raw) else part
+            for key, part in (result or {}).items()
+        }
+        if error is not None:
+            self.error = CallError(error.message, server="", reach=Reach.NOT_SENT)
+        self.done.set()
+
+    def job_raw(
+        self, job: Job, result: bytes, *, modern: bool, filled: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        self.job_done(job, decode_result(result if filled is None else filled(result)), None)
+
+    def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
+        pass
+
+    def job_broke(self, job: Job, error: Exception) -> None:
+        text = f"A bug in Greenroom, please report it: {in_words(error)}"
+        self.error = Bug(text, server="")
+        self.done.set()
+
+
+async def ask(tool: McpTool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result of one request to `tool`, as a client would get it. Cancelling this cancels the request.
+
+    Raises `Bug` for an error of our own.
+    """
+    sink = _Once()
+    async with anyio.create_task_group() as group:
+        job = Job(sink, group.start_soon, b"1")
+        tool.begin(arguments, job)
+        try:
+            await sink.done.wait()
+        finally:
+            job.cancel()
+    if sink.error is not None:
+        raise sink.error
+    return sink.result

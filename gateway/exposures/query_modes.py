@@ -1,0 +1,299 @@
+"""The modes of the `mcp` tool that only look: status, list, search, describe, instructions.
+
+These modes use no server. So a `CatalogueReader` can answer them from any `Catalogue`: a running room, or
+only the cache. It works in slices, because with thousands of tools an answer takes longer than one turn may.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ...catalogue.names import has_prefix
+from ...catalogue.namespace import Ambiguous, Missing
+from ...catalogue.search import SearchPage, fits_well, search, searching_matching
+from ...protocol.cooperative import Pace, Slices, finish
+from ...protocol.errors import UNTRUSTED, UsageError
+from ...protocol.status import ServerStatus
+from ...supervisor.room_port import Catalogue
+from . import tool_texts as refusals
+from . import tool_texts as texts
+from .tool_definition import FOR_MODELS, MAX_REGEX, MOST_LINES, Answer, Hints, Mode, Request
+from .tool_texts import Bounds, is_unknown
+
+_A_PIECE: Final = 20  # names that are compared in a tenth of a millisecond
+_SEEN: Final = 200  # rows that are read in the same time
+_NOTHING_YET: Final[tuple[None, ...]] = ()  # yielding from this makes a generator of work that is one slice
+
+
+class CatalogueReader:
+    """Answers the modes that only look."""
+
+    def __init__(self, catalogue: Catalogue, *, hints: Hints = FOR_MODELS) -> None:
+        self._catalogue = catalogue
+        self._hints = hints
+        self._answers: Final[Mapping[Mode, Callable[[Request], Slices[Answer]]]] = {
+            Mode.STATUS: self._status,
+            Mode.LIST: self._list,
+            Mode.SEARCH: self._search,
+            Mode.DESCRIBE: self._describe,
+            Mode.INSTRUCTIONS: self._instructions,
+        }
+
+    def answer(self, request: Request) -> Answer:
+        """The answer to a request that only looks, at once."""
+        return finish(self.answering(request))
+
+    def answering(self, request: Request) -> Slices[Answer]:
+        """The same in slices."""
+        return self._answers[request.mode](request)
+
+    def rows(self, server: str | None = None) -> Slices[list[ServerStatus]]:
+        """One row for each server, in the order of the configuration; with `server`, only its row. If a
+        server has several addresses, it is the row of the shared one.
+
+        A server with a broken definition has no actor that could report it. Its row comes after the others.
+        """
+        broken = self._catalogue.config.broken
+        found: dict[str, ServerStatus] = {
+            name: ServerStatus(name, broken=str(why), untrusted=why.code == UNTRUSTED)
+            for name, why in broken.items()
+            if server in (None, name)
+        }
+        rows, pace = (yield from self._catalogue.surveying(server)), Pace()
+        if pace.due(len(rows) // _SEEN):
+            yield
+        for row in rows:
+            if row.server not in broken and (row.scope == "shared" or row.server not in found):
+                found[row.server] = row
+        if pace.due(len(rows) // _SEEN):
+            yield
+        return [found[name] for name in self._names() if name in found]
+
+    @property
+    def bounds(self) -> Bounds:
+        settings = self._catalogue.config.settings
+        return Bounds(settings.output_max_bytes, settings.output_max_lines)
+
+    def refusal(self, mode: Mode, server: str | None) -> Answer | None:
+        """The refusal if `server` cannot be used: it is unknown, disabled or broken. None: it can."""
+        config = self._catalogue.config
+        if server is None:
+            return None
+        if server in config.broken:
+            return refusals.broken_server(mode.value, server, config.broken[server])
+        definition = config.servers.get(server)
+        if definition is None:
+            return refusals.unknown_server(mode.value, server, self._names(), self._hints)
+        return refusals.disabled_server(mode.value, server) if definition.disabled else None
+
+    def missing(
+        self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False
+    ) -> Slices[Answer]:
+        """The answer when there is no such tool. It names the disabled, broken or unasked server that the
+        tool's prefix points to; if there is none, it names similar tools."""
+        unusable = self._unusable_owner(tool) if server is None else None
+        if unusable is not None:
+            refusal = self.refusal(mode, unusable)
+            assert refusal is not None
+            return refusal
+        unknown = [] if connected_now else (yield from self.unknown(server))
+        owners, pace = list[ServerStatus](), Pace()
+        for number, row in enumerate(unknown):
+            if server is not None or has_prefix(tool, row.server):
+                owners.append(row)
+            if number % _A_PIECE == 0 and pace.due():
+                yield
+        if owners:
+            return refusals.not_known_yet(mode.value, tool, owners, self._hints)
+        index = self._catalogue.index
+        yield from index.preparing()
+        names = [target.name for target in index.tools(server)] if server else []
+        return refusals.unknown_tool(
+            mode.value,
+            tool,
+            server=server,
+            names=names,
+            suggestions=index.suggest(tool),
+            connected_now=connected_now,
+            unknown=unknown,
+            hints=self._hints,
+        )
+
+    def _unusable_owner(self, tool: str) -> str | None:
+        """The disabled or broken server whose prefix `tool` has. The index has no tools of such servers."""
+        config = self._catalogue.config
+        disabled = (name for name, definition in config.servers.items() if definition.disabled)
+        return max(
+            (name for name in (*config.broken, *disabled) if has_prefix(tool, name)), key=len, default=None
+        )
+
+    def listing(self, server: str, *, limit: int = MOST_LINES, offset: int = 0) -> Slices[Answer]:
+        row = next(iter((yield from self.rows(server))), None)
+        if row is None:
+            return refusals.unknown_server("list", server, self._names(), self._hints)
+        catalogue = self._catalogue
+        return texts.server_list(
+            row,
+            catalogue.index.tools(server),
+            catalogue.entry(server),
+            self._hints,
+            limit=limit,
+            offset=offset,
+            bounds=self.bounds,
+        )
+
+    def _names(self) -> Sequence[str]:
+        config = self._catalogue.config
+        return [*config.servers, *(name for name in config.broken if name not in config.servers)]
+
+    def _status(self, request: Request) -> Slices[Answer]:
+        rows = yield from self.rows()
+        return (
+            yield from texts.status(
+                rows, self._hints, limit=request.limit, offset=request.offset, bounds=self.bounds
+            )
+        )
+
+    def _list(self, request: Request) -> Slices[Answer]:
+        yield from self._catalogue.index.preparing_names()
+        refusal = self.refusal(request.mode, request.subject)
+        if refusal is not None:
+            return refusal
+        return (yield from self.listing(request.subject, limit=request.limit, offset=request.offset))
+
+    def _instructions(self, request: Request) -> Slices[Answer]:
+        yield from _NOTHING_YET
+        server = request.subject
+        refusal = self.refusal(request.mode, server)
+        return refusal or texts.instructions(server, self._catalogue.entry(server), self._hints)
+
+    def _describe(self, request: Request) -> Slices[Answer]:
+        refusal = self.refusal(request.mode, request.server)
+        if refusal is not None:
+            return refusal
+        index = self._catalogue.index
+        yield from index.preparing_names()
+        found = index.resolve(request.subject, request.server)
+        if isinstance(found, Ambiguous):
+            return refusals.ambiguous_tool("describe", request.subject, found.candidates)
+        if isinstance(found, Missing):
+            return (yield from self.missing(request.mode, request.subject, request.server))
+        return texts.describe(found)
+
+    def _search(self, request: Request) -> Slices[Answer]:
+        refusal = self.refusal(request.mode, request.server)
+        if refusal is not None:
+            return refusal
+        query = request.subject
+        if not query.strip() and request.server is None:
+            return refusals.refused_request(
+                "search", UsageError("Search query cannot be empty", code="empty_query")
+            )
+        where = {"server": request.server, "limit": request.limit, "offset": request.offset}
+        try:
+            page = yield from self._page(request, where)
+        except UsageError as error:
+            return refusals.refused_request("search", error)
+        unknown = yield from self.unknown(request.server)
+        return texts.search(
+            query,
+            page,
+            server=request.server,
+            full=request.include_schemas,
+            offset=request.offset,
+            connecting=[row.server for row in unknown if _is_merely_connecting(row)],
+            unknown=[row for row in unknown if not _is_merely_connecting(row)],
+            hints=self._hints,
+            bounds=self.bounds,
+        )
+
+    def may_find_more(self, request: Request) -> Slices[bool]:
+        """Whether a search finds nothing that fits well, and a server of which nothing is known yet may have it."""
+        if self.refusal(request.mode, request.server) is not None:
+            return False
+        if request.regex:
+            try:
+                page = yield from self._page(request, {"server": request.server, "limit": 1})
+            except UsageError:
+                return False
+            if page.total:
+                return False
+        elif request.subject.strip():
+            index = self._catalogue.index
+            yield from index.preparing()
+            if fits_well(index, request.subject, server=request.server):
+                return False
+        elif request.server is None:
+            return False
+        return bool((yield from self.unknown(request.server)))
+
+    def unknown(self, server: str | None = None) -> Slices[list[ServerStatus]]:
+        """The servers of which nothing is known yet; with `server`, only that one."""
+        rows, pace = (yield from self.rows(server)), Pace()
+        if pace.due(len(rows) // _SEEN):
+            yield
+        found = [row for row in rows if is_unknown(row)]
+        if pace.due(len(rows) // _SEEN):
+            yield
+        return found
+
+    def _page(self, request: Request, where: Mapping[str, Any]) -> Slices[SearchPage]:
+        index = self._catalogue.index
+        if request.regex and request.subject.strip():
+            return (yield from searching_matching(index, matcher(request.subject), **where))
+        yield from index.preparing()
+        return search(index, request.subject, **where)
+
+
+def _is_merely_connecting(row: ServerStatus) -> bool:
+    """Whether the server is connecting now, so that it will be known in a moment."""
+    return row.connecting and row.waiting_for is None
+
+
+# ---- Search patterns that cannot hang the room ----------------------------------------------------------------------
+#
+# A pattern comes from a model and is matched against every tool, in the loop that serves everybody. So RE2
+# matches it: its time is linear in the length of the text, whatever the pattern. Rejected: a backtracking
+# engine with a timeout. A timeout only limits the harm that one request does, while linear time does none. The
+# price is that look-around and back-references are not available. The error for a pattern that uses them
+# differs from that for an invalid one.
+
+_MEMORY = 1 << 20  # bytes a compiled pattern may take
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """A function that says whether the pattern occurs in a text, ignoring case.
+
+    Raises `UsageError` with code `query_too_long`, `invalid_pattern` or `unsafe_pattern`.
+    """
+    if len(pattern) > MAX_REGEX:
+        text = f"Regex query is too long; maximum length is {MAX_REGEX} characters."
+        raise UsageError(text, code="query_too_long")
+    engine: Any = importlib.import_module("re2")  # it has no type hints
+    options = engine.Options()
+    options.case_sensitive = False
+    options.log_errors = False
+    options.max_mem = _MEMORY
+    try:
+        search = engine.compile(pattern, options).search
+    except UnicodeEncodeError:
+        raise UsageError(f"Invalid regex: {pattern!a}", code="invalid_pattern") from None
+    except engine.error as error:
+        raise _refusal(pattern, error) from None
+    return lambda text: search(text) is not None
+
+
+def _refusal(pattern: str, error: Exception) -> UsageError:
+    """The error for a pattern that RE2 refuses: unsafe if a backtracking engine accepts it, invalid
+    otherwise."""
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return UsageError(f"Invalid regex: {pattern}", code="invalid_pattern")
+    reason = error.args[0] if error.args else "not supported"
+    if isinstance(reason, bytes):
+        reason = reason.decode(errors="replace")
+    return UsageError(f"Regex query rejected as unsafe ({reason}).", code="unsafe_pattern")

@@ -1,0 +1,532 @@
+"""Turns a server's answer into what the model reads.
+
+The content is transformed (`protocol/shown`), and text beyond the output guard is cut and kept in a file. The
+server's `structuredContent` is added as a block, unless the text says the same. For programs,
+`details.mcpResult` has `structuredContent` and the server's `_meta` unchanged. It does not have the content,
+because then every answer would be sent twice. A `mcpResult` over 16 KiB is kept in a file too, and the details
+say where.
+
+Nearly every result is only text that fits. Its content passes as the JSON that came (`plain_answer`).
+
+Our own texts (a list, a description, a refusal) have the same bounds.
+
+An `Outcome` is pure. Only an outcome of which something must be saved needs a thread. Every other is answered
+in the step that read it.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import sys
+from collections.abc import Mapping
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final, cast
+
+import anyio.lowlevel
+import anyio.to_thread
+import attrs
+import msgspec
+
+from ...actors.workers import in_turns
+from ...catalogue.namespace import Target
+from ...config.model import Scrub
+from ...protocol.content import MAX_BYTES, MAX_LINES, Block, Guarded, Stats, guard, showing, shown
+from ...protocol.cooperative import Slices, letting_go
+from ...protocol.errors import ProtocolFault, Reach
+from ...protocol.jsonrpc.encoding import encode_json
+from ...protocol.jsonrpc.incoming import NO_MESSAGE
+from ...protocol.jsonrpc.incoming import decode_result as decoded
+from ...protocol.jsonrpc.terms import WireFault
+from ...protocol.large_json import LARGE, decoding_result
+from ...supervisor.room_port import Room, Scrubber
+from ..requests import Job
+from ..result_meta import DETAILS
+from . import tool_texts as refusals
+from . import tool_texts as texts
+from .output_files import Spill, id_of
+from .tool_definition import FOR_MODELS, Answer, Hints, Request, size_of
+from .tool_texts import subject_of
+
+# ---- Ends jobs: turns results and answers of ours into what the model gets, within the bounds -----------------------
+#
+# A result is scrubbed first, as the configuration says, so what is cut, kept in a file or shown has no credentials in
+# it. The output guard applies to every answer. Text that it cuts is kept in a file, and so are binary content and what
+# does not fit the details; `output` gives the text page by page. Most answers need no file and are given in the step
+# that made them. What takes long to decode is decoded in slices, and files are written and read in a thread.
+
+_MCP: Final = Scrub.MCP  # naming an enum member costs ten times as much as a constant on 3.11
+_FOR_A_NOTICE: Final = 300  # bytes that the notice below a page takes at most
+
+
+class Answers:
+    """Answers the jobs of one `mcp` tool."""
+
+    def __init__(self, room: Room, spill: Spill, hints: Hints) -> None:
+        self._room = room
+        self._spill = spill
+        self._hints = hints
+
+    # ---- results ---------------------------------------------------------------------------------------------------
+
+    def conclude(self, target: Target, raw: bytes, job: Job) -> None:
+        """End `job` with the bytes of a result."""
+        scrubber = self._room.scrubber(target.server, _MCP)
+        if len(raw) >= LARGE:
+            job.run(partial(self._conclude_large, target, raw, scrubber, job))
+            return
+        if scrubber is not None:
+            raw = scrubber.scrub(raw)
+        settings = self._room.config.settings
+        answer = plain_answer(target, raw, settings.output_max_bytes, settings.output_max_lines)
+        if answer is not None:
+            job.answer(answer)
+            return
+        result = decode_result(raw)
+        if result is None:
+            self._no_result(target, job)
+        elif may_have_binaries(raw) and has_binaries(result, settings.output_max_image):
+            job.run(partial(self._concluding, target.server, target, result, job))
+        else:
+            self._end(outcome_of(target.server, target, result, **self._bounds), job)
+
+    async def _conclude_large(self, target: Target, raw: bytes, scrubber: Scrubber | None, job: Job) -> None:
+        """End `job` with a result that takes long to decode."""
+        if scrubber is not None:
+            raw = await in_turns(scrubber.scrubbing(raw))
+        result = await in_turns(decoding_large(raw))
+        if result is None:
+            self._no_result(target, job)
+            return
+        if await in_turns(self._looking_for_binaries(result)):
+            result = await self._without_binaries(result)
+        self._end(await in_turns(outcome_of_large(target.server, target, result, **self._bounds)), job)
+
+    async def concluding(
+        self, server: str, target: Target | None, result: Mapping[str, Any], job: Job
+    ) -> None:
+        """End `job` with a result of any size. `target`: the tool that was called, if known."""
+        scrubber = self._room.scrubber(server, _MCP)
+        if scrubber is not None:
+            raw = encode_json(result)
+            scrubbed = await in_turns(scrubber.scrubbing(raw))
+            if scrubbed is not raw:
+                result = await in_turns(decoding_result(scrubbed))
+        await self._concluding(server, target, result, job)
+
+    async def _concluding(
+        self, server: str, target: Target | None, result: Mapping[str, Any], job: Job
+    ) -> None:
+        if await in_turns(self._looking_for_binaries(result)):
+            result = await self._without_binaries(result)
+        self._end(await in_turns(making_outcome(server, target, result, **self._bounds)), job)
+
+    async def telling(self, result: Mapping[str, Any], details: Mapping[str, Any], job: Job) -> None:
+        """End `job` with a result of any size that is none of a server: it has these details."""
+        outcome = await in_turns(making_outcome("", None, result, **self._bounds))
+        self._end(attrs.evolve(outcome, details=details), job)
+
+    def _looking_for_binaries(self, result: Mapping[str, Any]) -> Slices[bool]:
+        return looking_for_binaries(result, self._room.config.settings.output_max_image)
+
+    async def _without_binaries(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        most = self._room.config.settings.output_max_image
+        return await anyio.to_thread.run_sync(without_binaries, result, self._kept, most)
+
+    @property
+    def _bounds(self) -> dict[str, int]:
+        settings = self._room.config.settings
+        return {"max_bytes": settings.output_max_bytes, "max_lines": settings.output_max_lines}
+
+    def _no_result(self, target: Target, job: Job) -> None:
+        error = ProtocolFault("the answer is not a result object", server=target.server, reach=Reach.ANSWERED)
+        self.reply(refusals.failed_call(error, target), job)
+
+    # ---- kept output -----------------------------------------------------------------------------------------------
+
+    @property
+    def _kept(self) -> Spill:
+        settings = self._room.config.settings
+        return attrs.evolve(self._spill, max_age=settings.output_keep, max_total=settings.output_keep_bytes)
+
+    def turn_page(self, request: Request, job: Job) -> None:
+        """Answer with a part of a text that was too long for an answer."""
+        job.run(partial(self._turn_page, request, job))
+
+    async def _turn_page(self, request: Request, job: Job) -> None:
+        settings = self._room.config.settings
+        most = max(settings.output_max_bytes or MAX_BYTES, 2 * _FOR_A_NOTICE) - _FOR_A_NOTICE
+        lines = max(settings.output_max_lines or MAX_LINES, 4) - 2
+        turn = partial(self._spill.page, request.subject, request.offset, most, lines)
+        try:
+            page = await anyio.to_thread.run_sync(turn)
+        except OSError as error:
+            answer = refusals.unreadable_output(request.subject, error.strerror or str(error))
+        else:
+            answer = (
+                refusals.unknown_output(request.subject)
+                if page is None
+                else texts.output_page(request.subject, page, self._hints)
+            )
+        job.answer(answer.as_result())
+
+    # ---- answers -------------------------------------------------------------------------------------------------
+
+    def reply_in_turns(self, work: Slices[Answer | None], job: Job) -> None:
+        """Answer with the result of `work`: now, if it takes one slice, else in a task."""
+        try:
+            next(work)
+        except StopIteration as end:
+            self.reply(end.value, job)
+        else:
+            job.run(partial(self._work_on, work, job))
+
+    async def _work_on(self, work: Slices[Answer | None], job: Job) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.reply(await in_turns(work), job)
+
+    def reply(self, answer: Answer | None, job: Job) -> None:
+        """Answer with a text of ours, within the bounds. None: the job is answered elsewhere."""
+        if answer is not None:
+            self._end(Outcome.of(answer.filled(job.commands), **self._bounds), job)
+
+    def _end(self, outcome: Outcome, job: Job) -> None:
+        if outcome.is_whole:
+            job.answer(outcome.answer().as_result())
+        else:
+            job.run(partial(self._save_and_answer, outcome, job))
+
+    async def _save_and_answer(self, outcome: Outcome, job: Job) -> None:
+        answer = await anyio.to_thread.run_sync(outcome.saved, self._kept, self._hints)
+        job.answer(answer.as_result())
+
+
+REST_LIMIT: Final = 16_384
+KEPT_LIMIT: Final = 8 * 1024 * 1024  # bytes of JSON; more takes too long to write in one piece
+_ELSEWHERE: Final = frozenset({"content", "contents", "resultType", "ttlMs", "cacheScope"})
+
+
+@attrs.frozen(eq=False)
+class Outcome:
+    """The answer to a call, without the paths of its files. `rest`: what does not fit the details."""
+
+    guarded: Guarded
+    details: Mapping[str, Any]
+    rest: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, answer: Answer, *, max_bytes: int, max_lines: int) -> Outcome:
+        """The outcome for an answer of our own."""
+        slim = answer.slim()
+        return cls(
+            guard([dict(block) for block in slim.content], max_bytes=max_bytes, max_lines=max_lines),
+            slim.details,
+        )
+
+    @property
+    def spill_text(self) -> str | None:
+        return self.guarded.spill
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing must be saved."""
+        return self.guarded.spill is None and self.rest is None
+
+    def saved(self, spill: Spill, hints: Hints = FOR_MODELS) -> Answer:
+        """The finished answer, with its long text and its rest in files. `hints` say how to read on. Blocks."""
+        details = self.details
+        if self.rest is not None:
+            data = msgspec.json.encode(self.rest).decode()
+            path, error = _try_to_write(spill, data, ".json")
+            where = {"writeError": error} if path is None else {"savedTo": str(path)}
+            details = {**details, "mcpResult": {**details["mcpResult"], **where}}
+        outcome = attrs.evolve(self, details=details)
+        if self.guarded.spill is None:
+            return outcome.answer()
+        return outcome.answer(*_try_to_write(spill, self.guarded.spill), hints)
+
+    def answer(self, path: Path | None = None, error: str | None = None, hints: Hints = FOR_MODELS) -> Answer:
+        """The finished answer. `path`: where the long text was saved, or `error`: why it was not."""
+        if self.guarded.spill is None:
+            return Answer(self.guarded.blocks, self.details)
+        if path is None:
+            cut, where = self.guarded.cut(error=error or ""), {"writeError": error}
+        else:
+            cut = self.guarded.cut(path=str(path), more=partial(hints.next_page, id_of(path)))
+            where = {"fullOutputPath": str(path), "output": id_of(path)}
+        return Answer(cut.blocks, {**self.details, "outputGuard": _report(cut.stats) | where})
+
+
+def _try_to_write(spill: Spill, text: str, suffix: str = ".txt") -> tuple[Path | None, str | None]:
+    try:
+        return spill.write(text, suffix), None
+    except OSError as error:
+        return None, error.strerror or str(error)
+
+
+def outcome_of(
+    server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
+) -> Outcome:
+    """The outcome for a result. `max_bytes`, `max_lines`: the bounds of the output guard; 0: no bound."""
+    details, rest = _details_of(server, target, result)
+    return Outcome(shown(result, target, max_bytes=max_bytes, max_lines=max_lines), details, rest)
+
+
+class _OnlyText(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    content: msgspec.Raw
+    is_error: bool | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="isError")
+
+
+class _TextBlock(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_field="type", tag="text"):
+    text: str
+
+
+_only_text = msgspec.json.Decoder(_OnlyText)
+_text_blocks = msgspec.json.Decoder(list[_TextBlock])
+
+
+def plain_answer(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> dict[str, Any] | None:
+    """The result for a client, when that of the server is only text within the bounds: the content stays the JSON that
+    came. None for any other: then use `outcome_of`. The bounds are kept with some room: as JSON a text is never shorter
+    than it is, and each of its newlines has a backslash."""
+    if 0 < max_bytes < len(raw) or target.kind == "resource":
+        return None
+    try:
+        result = _only_text.decode(raw)
+        blocks = _text_blocks.decode(result.content)
+    except NO_MESSAGE:
+        return None
+    if not blocks or result.is_error is True or 0 < max_lines < len(blocks) + raw.count(b"\\"):
+        return None
+    if raw.find(b"\n") >= 0:  # laid out on several lines, and an answer of ours is one line
+        return None
+    details: dict[str, Any] = {"mode": "call", "server": target.server, "tool": target.name}
+    if result.is_error is False:
+        details["mcpResult"] = {"isError": False}
+    return {"content": result.content, "_meta": {DETAILS: details}}
+
+
+def decoding_large(raw: bytes) -> Slices[dict[str, Any] | None]:
+    """The result in the bytes of a large one, in slices. None: the server's answer is no result object."""
+    try:
+        return (yield from decoding_result(raw))
+    except WireFault:
+        return None
+
+
+def outcome_of_large(
+    server: str, target: Target | None, result: dict[str, Any], *, max_bytes: int, max_lines: int
+) -> Slices[Outcome]:
+    """The outcome for a large result, in slices. `result` is used up."""
+    yield
+    outcome = yield from making_outcome(server, target, result, max_bytes=max_bytes, max_lines=max_lines)
+    if outcome.spill_text is not None:
+        for key in ("content", "contents"):  # freed in slices: the outcome has its own text and images
+            blocks = result.pop(key, None)
+            while isinstance(blocks, list) and blocks:
+                del blocks[-1_000:]
+                yield
+        if outcome.rest is None and "omitted" in outcome.details.get("mcpResult", ()):
+            yield from letting_go(result)
+    return outcome
+
+
+def making_outcome(
+    server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
+) -> Slices[Outcome]:
+    """`outcome_of` in slices."""
+    details, rest = _details_of(server, target, result)
+    yield
+    guarded = yield from showing(result, target, max_bytes=max_bytes, max_lines=max_lines)
+    return Outcome(guarded, details, rest)
+
+
+def _details_of(
+    server: str, target: Target | None, result: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+    """The details, and what of the result goes to a file in place of them."""
+    details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
+    rest, kept = _rest_of(result)
+    if rest:
+        details["mcpResult"] = rest
+    if result.get("isError") is True:
+        details["error"] = "tool_error"
+    return details, kept
+
+
+def decode_result(raw: bytes) -> Mapping[str, Any] | None:
+    """The result object, or None when the server's answer is not one."""
+    try:
+        return decoded(raw)
+    except WireFault:
+        return None
+
+
+def _report(stats: Stats) -> dict[str, Any]:
+    report: dict[str, Any] = {
+        "truncated": stats.truncated,
+        "originalBytes": stats.original_bytes,
+        "originalLines": stats.original_lines,
+        "returnedBytes": stats.returned_bytes,
+        "returnedLines": stats.returned_lines,
+    }
+    return report | ({"imageBlocksPassedThrough": stats.images} if stats.images else {})
+
+
+def _rest_of(result: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """What a result says beside its content, for the details; and the same for a file when it does not fit them."""
+    if result.keys() <= _ELSEWHERE:
+        return {}, None
+    rest = {key: value for key, value in result.items() if key not in _ELSEWHERE}
+    size = size_of(rest)
+    if size <= REST_LIMIT:
+        return rest, None
+    about = {
+        "omitted": True,
+        "reason": f"larger than {REST_LIMIT} bytes",
+        "rawResultBytes": size if size < sys.maxsize else None,
+    }
+    return about, rest if size <= KEPT_LIMIT else None
+
+
+# ---- Binary content of a result goes to files, and a line of text takes its place -----------------------------------
+#
+# No model can read audio or an embedded blob, and a client that gets them as base64 shows megabytes of letters. An
+# image passes as it is up to a bound, which most clients have too. One over it is scaled down where Pillow is installed
+# (the extra `images`), and is kept as a file where not, or where that is not enough.
+#
+# All of it is work for a thread. A result without such content is told apart first, by its types alone.
+
+_KEYS: Final = "content", "contents"
+_ESCAPE: Final = rb"\u"  # a name may be spelled with these
+_SIDES: Final = (
+    1568,
+    1024,
+    512,
+)  # pixels of the longer side; more than the first is scaled by models themselves
+_LOOKED_AT: Final = 1_000  # blocks at once
+_MOST_PIXELS: Final = 50_000_000  # a larger image is not decoded
+
+
+def may_have_binaries(raw: bytes) -> bool:
+    """Whether `has_binaries` may find something: nearly always the bytes tell that it cannot. (`find` and not `in`,
+    which raises and catches an error first.)"""
+    return raw.find(b'"data"') >= 0 or raw.find(b'"blob"') >= 0 or raw.find(_ESCAPE) >= 0
+
+
+def has_binaries(result: Mapping[str, Any], max_image: int) -> bool:
+    """Whether something in the result goes to a file. `max_image`: characters of base64; 0 = no bound."""
+    for key in _KEYS:
+        for block in _blocks(result.get(key)):
+            if _is_binary(block, max_image):
+                return True
+    return False
+
+
+def looking_for_binaries(result: Mapping[str, Any], max_image: int) -> Slices[bool]:
+    """The same of a large result, in slices."""
+    for key in _KEYS:
+        blocks = _blocks(result.get(key))
+        for start in range(0, len(blocks), _LOOKED_AT):
+            if any(_is_binary(block, max_image) for block in blocks[start : start + _LOOKED_AT]):
+                return True
+            if start:
+                yield
+    return False
+
+
+def without_binaries(result: Mapping[str, Any], spill: Spill, max_image: int) -> dict[str, Any]:
+    """The result with this content in files. Blocks; call it in a thread."""
+    changed = dict(result)
+    for key in _KEYS:
+        if isinstance(result.get(key), list):
+            changed[key] = [
+                _replaced(block, spill, max_image) if _is_binary(block, max_image) else block
+                for block in cast("list[Any]", result[key])
+            ]
+    return changed
+
+
+def _blocks(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _is_binary(block: Any, max_image: int) -> bool:
+    match block:
+        case {"type": "text"}:  # as nearly all are
+            return False
+        case {"type": "image", "data": str(data)}:
+            return 0 < max_image < len(data)
+        case {"type": "audio", "data": str()} | {"type": "resource", "resource": {"blob": str()}}:
+            return True
+        case {"blob": str(), "uri": _}:  # of a resource that was read
+            return "type" not in block
+        case _:
+            return False
+
+
+def _replaced(block: Block, spill: Spill, max_image: int) -> Block:
+    match block:
+        case {"type": "image", "data": str(data)}:
+            mime = _mime(block, "image/png")
+            scaled = _scaled(data, max_image)
+            if scaled is not None:
+                return {**block, "data": scaled[0], "mimeType": scaled[1]}
+            text = f"[Image of {len(data):,} characters of base64, too large to show: {mime}]"
+            return _text(f"{text}\n{_saved(spill, data, mime)}")
+        case {"type": "audio", "data": str(data)}:
+            mime = _mime(block, "audio/wav")
+            return _text(f"[Audio content: {mime}]\n{_saved(spill, data, mime)}")
+        case {"type": "resource", "resource": resource}:
+            head = f"[Resource: {resource.get('uri', '')}]\n"
+            return _text(head + _of_resource(resource, spill))
+        case _:
+            return {"uri": block["uri"], "text": _of_resource(block, spill)}
+
+
+def _of_resource(resource: Mapping[str, Any], spill: Spill) -> str:
+    mime = _mime(resource, "application/octet-stream")
+    return f"{_saved(spill, resource['blob'], mime)}\nMIME type: {mime}"
+
+
+def _saved(spill: Spill, data: str, mime: str) -> str:
+    try:
+        return f"Binary content saved to {spill.write_base64(data, mime)}"
+    except OSError as error:
+        return f"Binary content could not be saved: {error.strerror or error}"
+    except ValueError:
+        return "Binary content could not be saved: the server's data is not base64"
+
+
+def _scaled(data: str, most: int) -> tuple[str, str] | None:
+    """The image with at most `most` characters of base64, and its MIME type; None when that cannot be."""
+    try:
+        pillow: Any = importlib.import_module("PIL.Image")
+    except ImportError:
+        return None
+    try:
+        with pillow.open(BytesIO(base64.b64decode(data, validate=True))) as image:
+            if image.width * image.height > _MOST_PIXELS:
+                return None
+            kind = "PNG" if image.mode in ("P", "RGBA", "LA", "1") else "JPEG"
+            for side in _SIDES:
+                image.thumbnail((side, side))
+                into = BytesIO()
+                (image if kind == "PNG" else image.convert("RGB")).save(into, kind, optimize=True)
+                text = base64.b64encode(into.getvalue()).decode()
+                if len(text) <= most:
+                    return text, f"image/{kind.lower()}"
+    except Exception:  # each decoder has its own errors for a broken image
+        return None
+    return None
+
+
+def _mime(block: Mapping[str, Any], usual: str) -> str:
+    mime = block.get("mimeType")
+    return mime if isinstance(mime, str) and mime else usual
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}

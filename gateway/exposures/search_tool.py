@@ -1,0 +1,48 @@
+"""The `mcp` tool for a program that gives a room to a model by itself, without a framework and without a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.result import ToolResult
+from ...supervisor.room_port import InSession
+from .mcp_tool import McpTool, ask
+from .tool_definition import DEFINITION, NAME
+
+if TYPE_CHECKING:
+    from ...supervisor.room import Greenroom, Session
+
+
+class SearchTool:
+    """One tool with which a model searches, describes and calls all tools of a room, however many there are: the `mcp`
+    tool of the gateway. `session`: whose servers and whose calls.
+
+    Give a model its `to_openai()` or `to_anthropic()`, and `room.run_tool_calls(…, also=[tool])` the calls it makes.
+    """
+
+    name = NAME
+
+    def __init__(self, room: Greenroom, *, session: Session | None = None) -> None:
+        self._tool = McpTool(room if session is None else InSession(room, session))
+
+    def to_openai(self) -> dict[str, Any]:
+        """As OpenAI's chat completions take a tool."""
+        return {"type": "function", "function": {**self._about, "parameters": self._schema}}
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """As Anthropic's messages take a tool."""
+        return {**self._about, "input_schema": self._schema}
+
+    async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
+        """Do what a model asks of the tool. What goes wrong is told in the result."""
+        return ToolResult(dict(await ask(self._tool, arguments)))
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        return {"name": NAME, "description": DEFINITION["description"]}
+
+    @property
+    def _schema(self) -> dict[str, Any]:
+        return deepcopy(DEFINITION["inputSchema"])

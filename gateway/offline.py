@@ -1,0 +1,109 @@
+"""A catalogue without a room, from the configuration and the catalogue on disk. It starts nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from ..catalogue.index import Index
+from ..catalogue.search_file import SearchFile
+from ..catalogue.search_forms import SearchForms, key_of
+from ..catalogue.store import CatalogueFile, catalogue_keys, default_cache_path, pin_keys
+from ..config.references import session_variables
+from ..protocol.cooperative import Slices
+from ..protocol.status import ServerStatus
+from ..safety.pins_file import pins_file
+
+if TYPE_CHECKING:
+    from ..catalogue.entries import LastFailure, ServerEntry
+    from ..catalogue.fingerprints import PinKey
+    from ..config.model import Config
+
+
+_NONE: Final[Mapping[str, LastFailure]] = MappingProxyType({})
+_PATIENCE: Final = 0.1  # seconds that a command waits to write what its search has made
+
+
+class OfflineCatalogue:
+    """See `Catalogue`. Use `open_catalogue`."""
+
+    def __init__(
+        self,
+        config: Config,
+        entries: Mapping[str, ServerEntry | None],
+        *,
+        warning: str | None = None,
+        failures: Mapping[str, LastFailure] = _NONE,
+        forms: SearchForms | None = None,
+    ) -> None:
+        self.config = config
+        self.warning = warning  # what was wrong with the catalogue's file, if anything
+        self.index = Index.build(config.servers, entries, config.settings, forms=forms)
+        self._entries = entries
+        self._failures = failures
+
+    def entry(self, server: str) -> ServerEntry | None:
+        return self._entries.get(server)
+
+    def status(self) -> list[ServerStatus]:
+        return [self._row(name) for name in self.config.servers]
+
+    def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
+        yield from ()  # nobody waits beside a command
+        return [row for row in self.status() if server in (None, row.server)]
+
+    def _row(self, name: str) -> ServerStatus:
+        definition, entry = self.config.servers[name], self._entries.get(name)
+        known = entry is not None and entry.known
+        counts, last = self.index.counts(name), self._failures.get(name)
+        failed = last if last is not None and not last.needs_login else None
+        return ServerStatus(
+            name,
+            lifecycle=definition.lifecycle.value,
+            tool_count=len(self.index.tools(name)) if known else None,
+            changed=counts.changed if counts is not None else (),
+            flapping=counts.flapping if counts is not None else (),
+            hidden=counts.hidden if counts is not None else (),
+            problems=entry.problems if entry is not None else (),
+            failure=failed.why if failed is not None else None,
+            failed_ago=time.time() - failed.at if failed is not None else None,
+            failed_starts=failed.starts if failed is not None else 0,
+            needs_auth=last is not None and last.needs_login,
+            disabled=definition.disabled,
+            session_variables=tuple(sorted(session_variables(definition))),
+            faults=self.index.faults(name),
+        )
+
+
+def open_catalogue(config: Config, keys: Mapping[str, PinKey] | None = None) -> OfflineCatalogue:
+    """The catalogue of `config`, with the entries that the catalogue on disk has for its definitions, and what is
+    pinned of them."""
+    keys, path = pin_keys(config) if keys is None else keys, default_cache_path()
+    wanted = {name: one.key for name, one in keys.items()}
+    loaded = CatalogueFile(path, max_age=config.settings.cache_max_age).load(wanted, time.time())
+    pins, warning = pins_file(path).load(keys)
+    entries = {
+        name: attrs.evolve(entry, pinned=pins[name].pinned) if name in pins else entry
+        for name, entry in loaded.entries.items()
+    }
+    searched = SearchFile(path, max_age=config.settings.cache_max_age, lock_timeout=_PATIENCE)
+    return OfflineCatalogue(
+        config,
+        {**dict.fromkeys(wanted), **entries},
+        warning=loaded.warning or warning,
+        failures=loaded.failures,
+        forms=SearchForms(
+            searched.load(map(key_of, loaded.entries.values())), lambda news: searched.save(news, time.time())
+        ),
+    )
+
+
+def forget_failure(config: Config, server: str) -> None:
+    """What kept the server from working is mended: do not remember it as its last failure."""
+    path, key = default_cache_path(), catalogue_keys(config, [server]).get(server, "")
+    if server in CatalogueFile(path).load({server: key}, time.time()).failures:
+        CatalogueFile(path).save([], time.time(), {(server, key): None})

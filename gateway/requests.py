@@ -1,0 +1,428 @@
+"""A job: one request at a door that takes time, from its arrival to its only answer.
+
+An exposure (what a door shows) is given a job and ends it with exactly one answer or error. Most jobs need no
+task: the exposure starts a call, lets the job `follow` it, and the call's callback answers. Work that has to
+wait for more than a call is given to `run`. Whoever made the job can cancel it at any moment. That also
+cancels the call it follows and the task it runs, and a late answer is dropped.
+"""
+
+from __future__ import annotations
+
+import enum
+import traceback
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import anyio
+import msgspec
+
+from ..actors.exchanges import IncomingTable, Refusals
+from ..protocol import jsonrpc as rpc
+from ..protocol.errors import Busy, RoomClosed, UsageError
+from ..protocol.jsonrpc.incoming import ABSENT, PlainCall
+from ..protocol.jsonrpc.terms import INVALID_PARAMS, RpcFault
+from ..safety.audit import AUDITED, Asked
+from ..supervisor.room_port import CallLike
+from .attribution import ESCAPE, NAMED, result_without_ours, without_ours
+from .next_steps import Commands
+
+if TYPE_CHECKING:
+    from ..supervisor.room import Session
+
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+Spawn = Callable[[Work], object]
+
+
+class Sink(Protocol):
+    """Where a job's answer goes."""
+
+    def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None: ...
+
+    def job_raw(
+        self, job: Job, result: bytes, *, modern: bool, filled: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        """End with a result as a server sent it. `modern`: that server speaks 2026-07-28."""
+        ...
+
+    def job_progress(self, job: Job, params: Mapping[str, Any]) -> None: ...
+
+    def job_broke(self, job: Job, error: Exception) -> None:
+        """Our own code raised: answer that, and report the bug."""
+        ...
+
+
+class Job:
+    """One request. `key` is its id as the client wrote it. `raw` is its params, and `params` the same by
+    name, each value still bytes. `token` is its progress token, or None. As in `Call`, fields that most jobs
+    never change are class attributes.
+
+    A tools/call with only a name and arguments is `plain`: it has no `params`, no `meta` and no token.
+    """
+
+    client: Any = None  # the client that sent it
+    commands: Commands = Commands()  # ours, as they are typed for the configuration of its door
+    plain: PlainCall | None = None
+    params: Mapping[str, msgspec.Raw] = {}  # never written to
+    meta: Mapping[str, Any] | None = None
+    token: Any = None
+    modern: bool = False
+    waits: bool = True  # at the door: it has not ended, and no call has taken it over
+    on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
+    is_large: bool = False  # `raw` is megabytes, and nobody may decode it in one go
+    _ended: bool = False
+    _call: CallLike | None = None
+    _tasks: int = 0  # how many it was given to run
+    _scope: anyio.CancelScope | None = None  # of the task that runs
+
+    def __init__(
+        self,
+        sink: Sink,
+        spawn: Spawn,
+        key: bytes,
+        method: str = "tools/call",
+        raw: msgspec.Raw = ABSENT,
+    ) -> None:
+        self.key = key
+        self.method = method
+        self.raw = raw
+        self._sink = sink
+        self._spawn = spawn
+
+    # ---- for the exposure --------------------------------------------------------------------------------------
+
+    @property
+    def wants_progress(self) -> bool:
+        return self.token is not None
+
+    def answer(self, result: Mapping[str, Any]) -> None:
+        """End with a result."""
+        if self._end():
+            self._sink.job_done(self, result, None)
+
+    def answer_raw(
+        self, result: bytes, *, modern: bool = False, filled: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        """End with a result as a server sent it. `modern`: that server speaks 2026-07-28. `filled` is given the
+        finished line of a result that is only an outline, and returns the whole."""
+        if not self._ended:
+            self._ended = True  # as in `_end`; nearly every call of a tool ends here, so a step is saved
+            self._call = None
+            self.waits = False
+            if self.on_handed_over is not None:
+                self._hand_over()
+            self._sink.job_raw(self, result, modern=modern, filled=filled)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def fail(self, code: int, message: str, data: Any = None) -> None:
+        """End with a JSON-RPC error."""
+        if self._end():
+            self._sink.job_done(self, None, RpcFault(code, message, data))
+
+    def progress(self, params: Mapping[str, Any]) -> None:
+        """Report progress to the client, if it asked for that and the job has not ended."""
+        if self.token is not None and not self._ended:
+            self._sink.job_progress(self, params)
+
+    def broke(self, error: Exception) -> None:
+        """End with an error that was raised on the way: an `RpcFault` as it is, a `UsageError` as what it says of the
+        request, any other as a bug of ours.
+        Cancels the call it follows and the task it runs."""
+        call, scope = self._call, self._scope
+        if not self._end():
+            return
+        if isinstance(error, UsageError):
+            error = RpcFault(INVALID_PARAMS, f"Invalid params: {error.message}", {"error": error.code})
+        if isinstance(error, RpcFault):
+            self._sink.job_done(self, None, error)
+        else:
+            self._sink.job_broke(self, error)
+        if call is not None:
+            call.cancel()
+        if scope is not None:
+            scope.cancel()
+
+    def concluded_by(self, step: Callable[..., None], *what: Any) -> Callable[[Any], None]:
+        """An `on_end` for a call: it calls `step(*what, call)`, which ends the job. If that raises, the error
+        ends the job."""
+        return partial(self._conclude, step, what)
+
+    def _conclude(self, step: Callable[..., None], what: tuple[Any, ...], call: Any) -> None:
+        try:
+            step(*what, call)
+        except Exception as error:
+            self.broke(error)
+
+    def follow(self, call: CallLike) -> None:
+        """From now on, cancelling the job cancels `call`. The call may have ended already."""
+        if not self._ended:
+            self._call = call
+            self.waits = False
+            if self.on_handed_over is not None:
+                self._hand_over()
+
+    def let_go(self) -> None:
+        """Follow no call any more: the call goes on after the job's end."""
+        self._call = None
+
+    def run(self, work: Work) -> None:
+        """Do `work` in a task of the job's own. It must end the job, or pass it on to a call or to another
+        `run`."""
+        number = self._tasks = self._tasks + 1
+        self._spawn(lambda: self._contained(work, number))
+
+    # ---- for the client session ---------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """The client no longer wants an answer. Idempotent."""
+        call = self._call
+        if not self._end():
+            return
+        if call is not None:
+            call.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def _end(self) -> bool:
+        if self._ended:
+            return False
+        self._ended = True
+        self.waits = False
+        if self.on_handed_over is not None:
+            self._hand_over()
+        self._call = None  # its callback refers to this job: a cycle would need the garbage collector
+        return True
+
+    def _hand_over(self) -> None:
+        done, self.on_handed_over = self.on_handed_over, None
+        if done is not None:
+            done()
+
+    async def _contained(self, work: Work, number: int) -> None:
+        """Run the job's task. A bug in it ends the job, is reported, and affects nothing else. It is also a
+        bug if the task leaves the job without a call or a later task that could end it.
+
+        The scope is made here: asyncio has one only in a task, and a callback may have asked for the task."""
+        if self._ended:
+            return  # cancelled before it began
+        with anyio.CancelScope() as scope:
+            self._scope = scope
+            try:
+                await work()
+                if not self._ended and self._call is None and self._tasks == number:
+                    raise RuntimeError(f"{self.method} was left without an answer")
+            except Exception as error:
+                if self._scope is scope:
+                    self._scope = None  # this task is ending, so nothing in it needs to be cancelled
+                self.broke(error)
+
+
+# ---- The requests of one client that have no answer yet, and the answers they get -----------------------------------
+#
+# A request leaves the table of open ones in the step that sends its answer; only a cancellation removes it
+# elsewhere. The exposure makes the answer, and this module adds the fields that the version of the request asks
+# for. If an answer cannot be written, the client gets an error that says why. A bug of ours is answered with
+# -32603, and no traceback is ever sent.
+
+_UNCACHED: Final = {
+    "ttlMs": 0,
+    "cacheScope": "private",
+}  # a server may let its results be cached; that does not hold for the gateway
+_FRAMES_TOLD: Final = 4  # the innermost frames of a bug's traceback
+OpenJobs = IncomingTable[bytes, Job]  # by the request ids, as the client wrote them
+REFUSALS: Final = Refusals(
+    full="Too many calls in flight ({open}); nothing was called. Retry when some have ended.",
+    same_id="Invalid request: a call with this id is still in flight.",
+    closing="The gateway is shutting down; nothing was called.",
+)
+
+
+def open_jobs(limit: int) -> OpenJobs:
+    """The table of one client's open requests: at most `limit`."""
+    return IncomingTable(limit, REFUSALS)
+
+
+class Answers:
+    """The sink of a client's jobs. `send` is given lines, `tell` notifications, `note` reports of bugs."""
+
+    def __init__(
+        self,
+        jobs: OpenJobs,
+        send: Callable[[bytes], bool],
+        tell: Callable[[str, Mapping[str, Any]], None],
+        server_info: Mapping[str, str],
+        note: Callable[[str], None],
+    ) -> None:
+        self.jobs = jobs
+        self._send = send
+        self._tell = tell
+        self._server_info = server_info
+        self._note = note
+
+    def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
+        try:
+            if error is not None:
+                line = rpc.error_line(job.key, error)
+            else:
+                result = result or {}
+                stamped = self.stamped(result, cacheable=job.method in LISTS) if job.modern else result
+                line = rpc.result_line(job.key, stamped)
+        except Exception as problem:
+            line = self._unsayable(job, problem)
+        self._answer(job, line)
+
+    def job_raw(
+        self, job: Job, result: bytes, *, modern: bool, filled: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        try:
+            if result.find(NAMED) >= 0 or result.find(ESCAPE) >= 0:
+                result = result_without_ours(result)
+            if job.modern:
+                cached = _UNCACHED if job.method == "resources/read" else {}
+                result = rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._server_info}, cached)
+            elif modern:
+                result = rpc.for_handshake(result)
+            line = rpc.raw_line(job.key, result)
+            if filled is not None:
+                line = filled(line)
+        except Exception as problem:
+            line = self._unsayable(job, problem)
+        self._answer(job, line)
+
+    def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
+        self._tell(rpc.PROGRESS, {**without_ours(params), "progressToken": job.token})
+
+    def job_broke(self, job: Job, error: Exception) -> None:
+        self._answer(job, self.bug_line(job.key, error))
+
+    def _answer(self, job: Job, line: bytes) -> None:
+        """Remove a request from the table and send its answer. No other place does both. The line is finished
+        already, so nothing can fail between the two."""
+        if self.jobs.pop(job.key, None) is None or self._send(line):
+            return
+        text = (
+            f"The answer ({len(line)} bytes) was dropped: the client does not read what was sent before it."
+        )
+        self._send(rpc.error_line(job.key, RpcFault(rpc.OVERLOADED, text)))
+
+    def _unsayable(self, job: Job, problem: Exception) -> bytes:
+        """The error in place of an answer that cannot be written. If a server's content is the cause, the
+        error names that; any other cause is a bug of ours."""
+        if not isinstance(problem, rpc.UNWRITABLE):
+            return self.bug_line(job.key, problem)
+        why = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+        text = f"The answer to {job.method} cannot be passed on: {why}. Its server must send it otherwise."
+        return rpc.error_line(job.key, RpcFault(rpc.INTERNAL_ERROR, text))
+
+    def bug_line(self, key: bytes, error: Exception) -> bytes:
+        """Report a bug of ours, and return the error that takes the answer's place."""
+        # The type and the place of the error, but not its message, which may quote what was passed on.
+        frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_TOLD:]
+        places = [f"{Path(frame.filename).name}, line {frame.lineno}" for frame in frames]
+        where = f" at {', from '.join(reversed(places))}" if places else ""
+        self._note(f"a bug in Greenroom, please report it: {type(error).__name__}{where}")
+        fault = RpcFault(rpc.INTERNAL_ERROR, "Internal error in the gateway; its log has the details.")
+        return rpc.error_line(key, fault)
+
+    def stamped(self, result: Mapping[str, Any], *, cacheable: bool = False) -> dict[str, Any]:
+        """The result with the fields that 2026-07-28 asks for: in every result, and in those a client may
+        cache."""
+        stamped: dict[str, Any] = {"resultType": "complete", **(_UNCACHED if cacheable else {}), **result}
+        stamped["_meta"] = {**(result.get("_meta") or {}), rpc.SERVER_INFO_KEY: self._server_info}
+        return stamped
+
+
+# ---- What a client asks for, in the words of an audit, where there is no call of it yet -----------------------------
+
+_CALLING: Final = ("mcp", "mcp_call")  # our own tools that call another one
+
+
+def asked_in(job: Job) -> Asked:
+    """The request of a job, as its client wrote it."""
+    plain = job.plain
+    if plain is not None:
+        return Asked(job.method, plain.name, None, plain.arguments)
+    name = rpc.read_value(job.params.get("uri" if job.method == "resources/read" else "name"))
+    return Asked(job.method, name if isinstance(name, str) else "", None, job.params.get("arguments"))
+
+
+def tell_unbegun(session: Session, is_direct: bool, job: Job, *, closing: bool, doubled: bool) -> None:
+    """A request is refused whatever it asks for: the gateway is ending, or too many are open (or one with its id)."""
+    if job.method in AUDITED:
+        asked = asked_in(job)
+        is_ours = not is_direct and asked.name in _CALLING and not job.is_large
+        asked = _inside(job) if is_ours else asked
+        if asked is not None:
+            code = RoomClosed.code if closing else UsageError.code if doubled else Busy.code
+            session.turned_away(asked, code)
+
+
+def _inside(job: Job) -> Asked | None:
+    """The call that the `mcp` tool is asked for; None: it is asked for something else."""
+    try:
+        arguments = rpc.read_call(job.raw).arguments or {}
+    except RpcFault:
+        return None
+    tool, server = arguments.get("tool"), cast("Any", arguments.get("server"))
+    if not isinstance(tool, str) or not tool:
+        return None
+    return Asked(
+        "tools/call", tool, server if isinstance(server, str) and server else None, arguments.get("args")
+    )
+
+
+# ---- Which method exists in which era of the protocol, and to which era a request belongs ---------------------------
+#
+# The era is a property of each request, not of the connection. A request whose `_meta` names the version
+# 2026-07-28 is of that version; any other is of the handshake era. A method that does not exist in its
+# request's era is -32601.
+
+
+class Era(enum.Flag):
+    HANDSHAKE = enum.auto()
+    STATELESS = enum.auto()
+
+
+_BOTH: Final = Era.HANDSHAKE | Era.STATELESS
+LISTS: Final = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
+METHODS: Final[Mapping[str, Era]] = {
+    "initialize": Era.HANDSHAKE,
+    "ping": Era.HANDSHAKE,
+    "server/discover": Era.STATELESS,
+    **dict.fromkeys(LISTS, _BOTH),
+    "tools/call": _BOTH,
+    "resources/read": _BOTH,
+    "prompts/get": _BOTH,
+    "completion/complete": _BOTH,
+    "resources/subscribe": Era.HANDSHAKE,
+    "resources/unsubscribe": Era.HANDSHAKE,
+    "logging/setLevel": Era.HANDSHAKE,
+    rpc.LISTEN: Era.STATELESS,
+}
+# The same by era. Every request looks here, and testing a flag of an enum is slow.
+_HANDSHAKE_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.HANDSHAKE in eras)
+_STATELESS_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.STATELESS in eras)
+# The methods that may take time.
+JOBS: Final = frozenset(METHODS) - LISTS - {"initialize", "ping", "server/discover"}
+
+
+def stateless_meta(method: str, meta: object) -> Mapping[str, Any] | None:
+    """The `_meta` of a request of 2026-07-28; None for a request of the handshake era. Raises `RpcFault` for
+    an unknown version, and for a method that does not exist in the request's era."""
+    said = cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else None
+    version: object = None if said is None else said.get(rpc.VERSION_KEY)
+    if version is not None and version not in rpc.MODERN_VERSIONS:
+        data = {"supported": list(rpc.MODERN_VERSIONS), "requested": str(version)}
+        raise RpcFault(rpc.UNSUPPORTED_VERSION, f"Unsupported protocol version: {version}", data)
+    if method not in (_HANDSHAKE_METHODS if version is None else _STATELESS_METHODS):
+        raise no_method(method)
+    return None if version is None else said
+
+
+def no_method(method: str) -> RpcFault:
+    return RpcFault(rpc.METHOD_NOT_FOUND, f"Method not found: {method}")

@@ -1,0 +1,511 @@
+"""`greenroom serve`: a room, the doors to it, and how it all ends.
+
+There are two ways to end. *Politely* (the first SIGTERM or SIGINT): no new calls are taken, the room drains,
+the answers of its last calls are written, and the client has a second to read them. *At once* (the client
+closed its end, or a second signal): the client is gone or the user has lost patience, so calls are cancelled
+and the room closes without waiting. Clients kill a server that still runs two seconds after they closed its
+input. So ending at once also sets an alarm: whatever holds us up, the process ends after 1.2 s, and the guard
+ends what it started.
+
+The client's part (reading, writing, waiting jobs) runs in the outer task group, which ends after the room.
+Otherwise nobody would write the room's last answers. The room has an owner task beside it and not a context
+around it, because the second signal must be able to hurry a close that has begun.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.abc
+import attrs
+
+from ..actors.backend import current_backend
+from ..actors.transports.orphans import want_orphans
+from ..actors.workers import Part
+from ..catalogue.store import default_cache_path
+from ..config.model import Config
+from ..safety.pins_file import pins_file
+from ..supervisor.room_port import Room
+from .clients import Conversations
+from .commands import commands
+from .config_watch import watch_configuration
+from .doors import control_server as control
+from .doors.attach_server import Doorway, Listener
+from .doors.background import RoomPlace, keep_small
+from .doors.control_protocol import identity, socket_path
+from .doors.control_server import Handler
+from .doors.http_app import HttpDoor, Operations
+from .doors.http_auth import Access, OAuth, Terms, Token
+from .doors.http_request import rules_of
+from .doors.http_server import HttpServer, bound, check_tls
+from .doors.http_sessions import WANTED, GivingWay
+from .doors.http_streams import Feed
+from .doors.stdio_door import StdioDoor, StreamFault, taken_over_stdio
+from .endpoint import ClientSession
+from .event_log import TOLD, EventsFile, Hear, Log, follow, to_log
+from .metrics import HEARD, Metrics
+from .next_steps import PLAIN, Commands
+from .process_tuning import collect_again, set_room_aside
+
+if TYPE_CHECKING:
+    import socket
+
+    from ..supervisor.room import Greenroom
+
+
+_CLIENT_SESSION: Final = "stdio"  # the name of the only client's session
+_LAST_ANSWERS: Final = 1.0  # seconds the client has to read the answers written while the room closed
+_CLIENT_WITHIN: Final = 1.0  # seconds in which a client that has started us greets us
+_LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
+_LAST_RESORT: Final = 1.2  # seconds from ending at once to the alarm; an orderly end takes no longer
+OpenRoom = Callable[[Config], Any]  # Greenroom.open: returns a `Room` that has `start` and `aclose` too
+
+
+@attrs.frozen
+class Options:
+    """What the command line sets beyond the configuration."""
+
+    expose: str = "proxy"
+    profile: str | None = None  # what the client sees; None: everything
+    events: Path | None = None
+    reread: Callable[[], Config] | None = None  # how to read the configuration again, when its files change
+    version: str = "0"
+    commands: Commands = attrs.field(factory=Commands)  # as they are typed for this configuration
+
+
+class Exit:
+    """When and how to end. Signals and the client's end ask for it, and `serve` does it."""
+
+    def __init__(self, hurry: Callable[[], object]) -> None:
+        self.asked = anyio.Event()
+        self.patience: float | None = None  # seconds for calls in flight; None: as configured
+        self._hurry = hurry
+
+    def politely(self) -> None:
+        self.asked.set()
+
+    def at_once(self) -> None:
+        self.patience = 0.0
+        self.asked.set()
+        self._hurry()
+
+
+def close_at_once(room: Any, group: anyio.abc.TaskGroup) -> None:
+    """Close the room without waiting, in `group`, and end this process soon, whatever holds it up."""
+    set_alarm(_LAST_RESORT)
+    group.start_soon(room.aclose, 0)
+
+
+def set_alarm(seconds: float) -> None:
+    """End this process after `seconds`, whatever it is doing by then. Does nothing on systems without alarms."""
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+async def serve(config: Config, open_room: OpenRoom, options: Options) -> None:
+    """Serve `config` on standard input and output until the client or a signal ends it.
+
+    Raises `UsageError` when the events file cannot be written, `StreamFault` when standard input or output
+    cannot be used.
+    """
+    collect_again()
+    want_orphans()
+    log = Log(commands=options.commands)
+    with ExitStack() as stack:
+        hearers = [to_log(log), *events_file(options.events, stack, log.line)]
+        stdin, stdout = stack.enter_context(taken_over_stdio())
+        door = StdioDoor(current_backend(), stdin, stdout, max_line=config.settings.max_line)
+        stack.enter_context(door.opened())
+        async with anyio.create_task_group() as outer:
+            await _serve_room(config, open_room, options, door, outer, hearers, log)
+            outer.cancel_scope.cancel()
+    if door.fault is not None:
+        raise StreamFault(door.fault)
+
+
+async def _serve_room(
+    config: Config,
+    open_room: OpenRoom,
+    options: Options,
+    door: StdioDoor,
+    outer: anyio.abc.TaskGroup,
+    hearers: list[Hear],
+    log: Log,
+) -> None:
+    room = open_room(config)
+    room.await_client(_CLIENT_WITHIN)
+    leaving = Exit(partial(close_at_once, room, outer))
+    outer.start_soon(door.write)
+    await outer.start(heed_signals, leaving)
+    await outer.start(partial(follow, room, hearers, kinds=None if options.events else TOLD))
+    async with anyio.create_task_group() as owner:
+        await room.start(owner)
+        set_room_aside()
+        conversations = Conversations(
+            room, expose=options.expose, version=options.version, note=log.line, commands=options.commands
+        )
+        # The session ends after the room has closed. An earlier end would cancel the calls that drain.
+        async with conversations.open(
+            door,
+            outer.start_soon,
+            name=_CLIENT_SESSION,
+            variables=_of_client(os.environ),
+            profile=options.profile,
+            door="stdio",
+        ) as client:
+            try:
+                await _until_asked(room, conversations, client, options, door, outer, leaving, log)
+            finally:
+                await room.aclose(leaving.patience)
+    await door.flush(_LAST_ANSWERS if leaving.patience is None else _LAST_WORDS)
+
+
+def _of_client(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The values of the client's session, for servers that name `${session.NAME}`: our environment, because the client
+    started us with its own, and there is no other client."""
+    return {name: value for name, value in environ.items() if name.isidentifier()}
+
+
+async def _until_asked(
+    room: Greenroom,
+    conversations: Conversations,
+    client: ClientSession,
+    options: Options,
+    door: StdioDoor,
+    outer: anyio.abc.TaskGroup,
+    leaving: Exit,
+    log: Log,
+) -> None:
+    """Serve the client and commands, until it is time to end."""
+    async with anyio.create_task_group() as commanding:
+        await commanding.start(conversations.watch)
+        await attend(commanding, room, options, log, commands(room, options.version))
+        outer.start_soon(_read_client, door, client, leaving)
+        await leaving.asked.wait()
+        conversations.refuse_new()
+        commanding.cancel_scope.cancel()
+
+
+async def attend(
+    commanding: anyio.abc.TaskGroup,
+    room: Greenroom,
+    options: Options,
+    log: Log,
+    methods: Mapping[str, control.Handler],
+) -> None:
+    """Begin what runs beside every door: commands are served, and a changed configuration is loaded again."""
+    control_socket = Part(
+        "the control socket", log.line, "greenroom status and the like do not find this gateway."
+    )
+    serving = partial(control.serve_control, _socket_of(room), methods, control_socket)
+    place: control.Place = await commanding.start(serving)
+    if options.reread is not None:
+        watching = Part("watching the configuration", log.line, "A changed file is not noticed.")
+        moved = partial(_follow, place, room, control_socket)
+        pins = [pins_file(default_cache_path()).path]
+        commanding.start_soon(
+            watching.keep, partial(watch_configuration, room, options.reread, log, moved, pins)
+        )
+
+
+async def _read_client(door: StdioDoor, client: ClientSession, leaving: Exit) -> None:
+    await door.read(client.receive, client.refuse_line, client.receiving)
+    client.close()
+    leaving.at_once()
+
+
+async def heed_signals(
+    leaving: Exit, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for _ in signals:
+            if leaving.asked.is_set():
+                leaving.at_once()
+            leaving.politely()
+
+
+def _follow(place: control.Place, room: Room, part: Part) -> None:
+    """Rename the socket after a reload. The configuration may consist of other files now, and commands find
+    the socket by their names."""
+    try:
+        place.move(_socket_of(room))
+    except OSError as error:
+        part.failed(error)
+
+
+def _socket_of(room: Room) -> Path:
+    return socket_path(identity(room.config.files), os.getpid())
+
+
+def events_file(path: Path | None, stack: ExitStack, tell: Callable[[str], object]) -> list[Hear]:
+    """The hearer that writes events to `path`; none without a path. Raises `UsageError` when it can never be
+    written."""
+    if path is None:
+        return []
+    file = EventsFile(path, Part(f"the events file {path}", tell))
+    stack.callback(file.close)
+    return [file]
+
+
+# ---- `greenroom serve --http`: a room, its HTTP door, and how it ends -----------------------------------------------
+#
+# The ways to end are those of `serve`. *Politely*: `/ready` turns first, new sessions and requests are refused, calls
+# in flight end and are answered, then every stream and connection is closed. *At once*, by a second signal: calls are
+# cancelled, and an alarm ends the process whatever holds it up.
+#
+# The server goes on while the room drains, because it carries the last answers. It is told to close only after the
+# room has closed.
+
+
+@attrs.frozen
+class HttpOptions:
+    """Where to listen, who may come, and what they see."""
+
+    host: str
+    port: int
+    tokens: tuple[Token, ...] = ()
+    oauth: Terms | None = None
+    profile: str | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
+async def serve_http(config: Config, open_room: OpenRoom, options: Options, http: HttpOptions) -> None:
+    """Serve `config` over HTTP until a signal ends it. Raises `UsageError` when it cannot listen there, and when the
+    address can be reached by others and no token is needed."""
+    collect_again()
+    want_orphans()
+    log = Log(commands=options.commands)
+    settings = config.settings
+    oauth = OAuth(http.oauth, log.line) if http.oauth is not None else None
+    hosts, origins = settings.http_hosts, settings.http_origins
+    access = Access(http.host, http.tokens, oauth=oauth, hosts=hosts, origins=origins)
+    check_tls(http.cert, http.key)
+    metrics = Metrics() if settings.http_metrics else None
+    with ExitStack() as stack:
+        hearers = [to_log(log), *events_file(options.events, stack, log.line)]
+        listener = stack.enter_context(bound(http.host, http.port))
+        async with anyio.create_task_group() as outer:
+            serving = _Serving(config, options, http, access, listener, outer, log, metrics)
+            await serving.room(open_room, hearers)
+            outer.cancel_scope.cancel()
+
+
+@attrs.frozen
+class _Serving:
+    """What the parts of one `serve_http` share."""
+
+    config: Config
+    options: Options
+    http: HttpOptions
+    access: Access
+    listener: socket.socket
+    outer: anyio.abc.TaskGroup
+    log: Log
+    metrics: Metrics | None  # None: nobody wants them
+
+    async def room(self, open_room: OpenRoom, hearers: list[Hear]) -> None:
+        """Run the room and its door."""
+        room = open_room(self.config)
+        room.expect_clients()
+        outer, log = self.outer, self.log
+        leaving = Exit(partial(close_at_once, room, outer))
+        await outer.start(heed_signals, leaving)
+        rules = rules_of(self.config.settings)
+        feed = Feed(rules.keep_alive)
+        metrics = self.metrics
+        giving_way = GivingWay(room, rules.gives_way, rules.look_for_room)
+        heard = [*hearers, feed.hear, giving_way.hear, *([metrics.hear] if metrics is not None else [])]
+        kinds = TOLD | WANTED | HEARD if metrics is not None else TOLD | WANTED
+        await outer.start(partial(follow, room, heard, kinds=None if self.options.events else kinds))
+        async with anyio.create_task_group() as owner:
+            await room.start(owner)
+            set_room_aside()
+            conversations = Conversations(
+                room,
+                expose=self.options.expose,
+                version=self.options.version,
+                note=log.line,
+                commands=self.options.commands,
+            )
+            operations = Operations(room, self.options.version, feed, metrics, commands=self.options.commands)
+            door = operations.door = HttpDoor(
+                conversations,
+                self.access,
+                rules,
+                note=log.line,
+                profile=self.http.profile,
+                session_headers=self.config.settings.http_session_headers,
+                pages=operations.pages(),
+                open_pages=operations.open_pages(),
+            )
+            await outer.start(door.run)
+            if self.access.oauth is not None:
+                outer.start_soon(self.access.oauth.keep)
+            outer.start_soon(giving_way.run, door.sessions)
+            server = HttpServer(door, self.listener, rules, cert=self.http.cert, key=self.http.key)
+            async with anyio.create_task_group() as serving:
+                await serving.start(server.run)
+                log.line(f"serving {self._url()}")
+                try:
+                    async with anyio.create_task_group() as attending:
+                        await attending.start(conversations.watch)
+                        methods = _commands(commands(room, self.options.version), door)
+                        await attend(attending, room, self.options, log, methods)
+                        await leaving.asked.wait()
+                        door.refuse_new()
+                        attending.cancel_scope.cancel()
+                finally:
+                    await room.aclose(leaving.patience)
+                    door.sessions.end_all()
+                    feed.close()
+                    server.close()
+
+    def _url(self) -> str:
+        host, port = self.listener.getsockname()[:2]
+        named = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.http.cert else 'http'}://{named}:{port}/mcp"
+
+
+def _commands(methods: Mapping[str, Handler], door: HttpDoor) -> Mapping[str, Handler]:
+    """The methods of the control socket. The status also shows the clients, and why each is still here."""
+
+    async def status(params: Mapping[str, Any]) -> Any:
+        return {**await methods["status"](params), "clients": door.sessions.view()}
+
+    return {**methods, "status": status}
+
+
+# ---- The background room: one room for all clients of a configuration, without a client of its own ------------------
+#
+# It is `greenroom serve`, started by `_background_start` with standard input and output to nowhere. Clients come
+# through its socket (`_background_doorway`), and commands through its control socket, as to any gateway.
+#
+# It ends politely: after a SIGTERM, when `greenroom stop` or a newer Greenroom asks for it, or when nobody has been
+# attached for `backgroundIdle`. First its socket is removed, so that whoever comes from then on starts another room.
+# Then no new calls are taken, the room drains, and each client can read its last answers and is told why the room ends.
+# A second signal ends it at once.
+
+_OFTEN: Final = 64  # lines between two looks at the size of the log
+_LAST_RESORT_IN_BACKGROUND: Final = (
+    5.0  # seconds from ending at once to the alarm; nobody waits for this process
+)
+
+
+class RoomLog(Log):
+    """Writes to the room's standard error, which goes to a file of bounded size. Each line says when."""
+
+    def __init__(self, path: Path, commands: Commands = PLAIN) -> None:
+        super().__init__(commands=commands)
+        self._path = path
+        self._lines = 0
+
+    def line(self, text: str) -> None:
+        super().line(f"{datetime.now().astimezone().isoformat(sep=' ', timespec='seconds')} {text}")
+        self._lines += 1
+        if self._lines % _OFTEN == 0:
+            with suppress(OSError):
+                keep_small(self._path)
+
+
+async def serve_background(
+    config: Config, open_room: OpenRoom, options: Options, place: RoomPlace, on_ready: Callable[[], None]
+) -> None:
+    """Serve the clients of the room at `place` until it ends. `on_ready` is called once they can come. Raises
+    `UsageError` when the events file cannot be written, `OSError` when the socket cannot be made."""
+    collect_again()
+    want_orphans()
+    log = RoomLog(place.log, options.commands)
+    with ExitStack() as stack:
+        hearers = [to_log(log), *events_file(options.events, stack, log.line)]
+        async with anyio.create_task_group() as outer:
+            room = open_room(config)
+            room.expect_clients()
+
+            def hurry() -> None:
+                set_alarm(_LAST_RESORT_IN_BACKGROUND)
+                outer.start_soon(room.aclose, 0)
+
+            leaving = Exit(hurry)
+            await outer.start(heed_signals, leaving)
+            await outer.start(partial(follow, room, hearers, kinds=None if options.events else TOLD))
+            async with anyio.create_task_group() as owner:
+                await room.start(owner)
+                set_room_aside()
+                listener = Listener(place.socket)
+                doorway = _doorway(room, options, listener, leaving, log)
+                try:
+                    await _until_asked_in_background(
+                        room, doorway, listener, options, outer, leaving, log, on_ready
+                    )
+                finally:
+                    listener.shut()
+                    await room.aclose(leaving.patience)
+                await doorway.closed()
+            outer.cancel_scope.cancel()
+
+
+def _doorway(room: Greenroom, options: Options, listener: Listener, leaving: Exit, log: RoomLog) -> Doorway:
+    def leave() -> None:
+        listener.shut()
+        leaving.politely()
+
+    return Doorway(
+        room,
+        Conversations(
+            room, expose=options.expose, version=options.version, note=log.line, commands=options.commands
+        ),
+        options.version,
+        options.profile,
+        room.config.settings.max_line,
+        log.line,
+        leave,
+        leaving.asked.is_set,
+    )
+
+
+async def _until_asked_in_background(
+    room: Greenroom,
+    doorway: Doorway,
+    listener: Listener,
+    options: Options,
+    outer: anyio.abc.TaskGroup,
+    leaving: Exit,
+    log: RoomLog,
+    on_ready: Callable[[], None],
+) -> None:
+    """Serve clients and commands, until it is time to end."""
+    async with anyio.create_task_group() as commanding:
+        await commanding.start(doorway.conversations.watch)
+        await attend(
+            commanding, room, options, log, _commands_of_background_room(room, options.version, doorway)
+        )
+        commanding.start_soon(doorway.take, listener, outer)
+        commanding.start_soon(doorway.leave_when_idle, room.config.settings.background_idle)
+        on_ready()
+        await leaving.asked.wait()
+        listener.shut()
+        doorway.conversations.refuse_new()
+        commanding.cancel_scope.cancel()
+
+
+def _commands_of_background_room(
+    room: Greenroom, version: str, doorway: Doorway
+) -> Mapping[str, control.Handler]:
+    """The methods of the control socket. The status also shows who is attached."""
+    methods = commands(room, version)
+
+    async def status(params: Mapping[str, Any]) -> Any:
+        return {**await methods["status"](params), "background": doorway.view()}
+
+    return {**methods, "status": status}

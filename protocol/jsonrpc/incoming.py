@@ -1,0 +1,395 @@
+"""Decodes what is inside an envelope, on request.
+
+If an object is required and a server sent something else, that is a `WireFault`, to be noted; from a client it is
+an `RpcFault`, to be answered. A client's request is passed on without being decoded where possible (`PlainCall`),
+and by its parts where not.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from ..bounds import BATCH_MESSAGES, DEPTH, is_too_deep
+from ..safe_text import mend_escapes, repair_utf8
+from . import encoding
+from .encoding import UNREADABLE
+from .terms import BATCHES, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError, RpcFault, WireFault, fault
+
+# ---- Incoming messages: the envelope is decoded once, and its payloads only when they are needed --------------------
+#
+# `params`, `result` and `error` stay the bytes that came, so nothing in them can be lost, renamed or validated on the
+# way. The two sides differ only in the id. Servers mostly send answers, which carry our ids, so there an id is read as
+# a value and looked up. Clients mostly send requests, which carry their ids, so there an id is kept as it was written
+# and echoed unchanged: a number stays that number and a string that string.
+#
+# When a line is not a message, we use what can still be read. If the head of the line shows an id, a broken answer
+# still ends its exchange, and a broken request is answered under that id. Anything else from a server is junk and is
+# counted. A client is told what was wrong (`RpcFault`). Half a character, as JavaScript escapes it, breaks nothing
+# (`protocol/halves`): data that only passes keeps it.
+
+HEAD: Final = 256  # how much of a broken line is searched for its id
+ABSENT: Final = msgspec.Raw(b"")
+# What the decoder raises when the bytes are not a message.
+NO_MESSAGE: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
+M = TypeVar("M", bound="Envelope")
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """One message. Its payloads are still bytes; a missing one is `ABSENT`, which is empty. A request has `method` and
+    an id, a notification only `method`."""
+
+    method: str | None = None
+    params: msgspec.Raw = ABSENT
+    result: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
+
+
+class ServerMessage(Envelope, gc=False):
+    id: int | str | float | None = None
+
+
+class ClientMessage(Envelope, gc=False):
+    id: msgspec.Raw = ABSENT
+
+
+_from_server = msgspec.json.Decoder(ServerMessage)
+_from_client = msgspec.json.Decoder(ClientMessage)
+# Decodes a server's line as one message. When the line is something else it raises one of `NO_MESSAGE`, and then
+# `decode_line` tells what it is. No function wraps the decoder: that would double the cost of every answer.
+decode_message = _from_server.decode
+_START = re.compile(rb"\s*+([\[{])")
+_ID_STARTS: Final = b'"-0123456789'
+# Only at the top level and before anything nested: behind a nested value, we cannot tell inside from outside.
+_HEAD_ID: Final = re.compile(rb'\s*\{[^{}\[\]]*?"id"\s*:\s*("[^"\\\x00-\x1f\x80-\xff]*"|-?\d{1,18})\s*[,}]')
+
+
+# ---- from a server -------------------------------------------------------------------------------------------------
+def decode_line(line: bytes | bytearray, version: str | None = None) -> list[ServerMessage]:
+    """The messages of one line: one, or several when the line is a JSON-RPC batch and `version` has batches.
+
+    Raises `WireFault` when it is not JSON-RPC, without decoding if its first character already shows that.
+    """
+    start = _START.match(line)
+    if start is None:
+        raise WireFault("it does not begin as JSON-RPC does")
+    try:
+        return [_decode_server_message(line)] if start[1] == b"{" else _decode_batch(line, version)
+    except NO_MESSAGE as error:
+        raise WireFault(str(error)) from None
+
+
+def _decode_server_message(line: bytes | bytearray) -> ServerMessage:
+    """One message; half characters stay in the parts that only pass."""
+    message, mended = _decode(_from_server, line)
+    if mended:
+        parts = encoding.decode_parts(line)
+        message.params = parts.get("params", ABSENT)
+        message.result = parts.get("result", ABSENT)
+        message.error = parts.get("error", ABSENT)
+        if isinstance(message.id, str):
+            message.id = json.loads(bytes(parts["id"]))  # to be echoed as it came
+    return message
+
+
+def _decode_batch(line: bytes | bytearray, version: str | None) -> list[ServerMessage]:
+    if version not in BATCHES:
+        raise WireFault("it is a batch, which this version of the protocol does not have")
+    members = msgspec.structs.astuple(encoding.decode(_batch_decoder(), line))
+    return [each for each in members if isinstance(each, ServerMessage)]
+
+
+@lru_cache(1)
+def _batch_decoder() -> msgspec.json.Decoder[Any]:
+    """The decoder of a batch: a struct of a hundred optional members. It stops at the first member too many, while a
+    list would first be decoded whole. Made when the first batch comes, because few servers ever send one."""
+    members = [
+        (f"member_{n}", ServerMessage | msgspec.UnsetType, msgspec.UNSET) for n in range(BATCH_MESSAGES)
+    ]
+    return msgspec.json.Decoder(
+        msgspec.defstruct("_Batch", members, array_like=True, forbid_unknown_fields=True)
+    )
+
+
+# ---- from a client -------------------------------------------------------------------------------------------------
+def read_client_line(line: bytes) -> ClientMessage:
+    """The message on a client's line. Raises `RpcFault`: a parse error, or an invalid request for JSON that is not a
+    message."""
+    try:
+        # Mend all bytes: msgspec checks only what it decodes, and the other parts are sent back or passed on.
+        text = line if line.isascii() else repair_utf8(line)
+        try:
+            return _from_client.decode(text)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            return _decode_client_message(text)
+    except msgspec.ValidationError:
+        what = (
+            "Batches are not supported: send" if line.lstrip()[:1] == b"[" else "Not a JSON-RPC message: send"
+        )
+        raise RpcFault(INVALID_REQUEST, f"{what} one JSON-RPC object per line.") from None
+    except UNREADABLE as error:
+        raise RpcFault(PARSE_ERROR, f"Parse error: {why(error)}") from None
+
+
+def _decode_client_message(line: bytes | bytearray) -> ClientMessage:
+    """A message with half a character in it: only its id stays as it came. The rest is mended so that every server can
+    read it: servers made with the Python SDK do not answer a request with such a half. Raises as a decoder does."""
+    message, mended = _decode(_from_client, line)
+    if mended and bytes(message.id):
+        message.id = encoding.decode_parts(line)["id"]
+    return message
+
+
+def read_id(message: ClientMessage) -> bytes:
+    """The id as written; empty for a notification. Raises `RpcFault` when it is neither a string nor a number."""
+    key = bytes(message.id)
+    if key and key[0] not in _ID_STARTS:
+        raise RpcFault(INVALID_REQUEST, "Invalid request: the id must be a string or a number.")
+    return key
+
+
+# ---- from either ---------------------------------------------------------------------------------------------------
+def _decode(decoder: msgspec.json.Decoder[M], line: bytes | bytearray) -> tuple[M, bool]:
+    """The message, and whether it had to be mended before it could be read. Raises as a decoder does."""
+    mended = None
+    try:
+        return decoder.decode(line), False
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        mended = mend_escapes(line)
+        if mended is None:
+            raise
+    return decoder.decode(mended), True
+
+
+def read_head_id(head: bytes | bytearray) -> bytes:
+    """The id, as written, of a message of which only the head can be read; empty when the head does not show it."""
+    found = _HEAD_ID.match(head[:HEAD])
+    return found[1] if found else b""
+
+
+def answer_id_in(head: bytes | bytearray) -> int | None:
+    """Our id in an answer of which only the head can be read; None when it shows none, or is not an answer."""
+    if b'"method"' in head[:HEAD]:
+        return None
+    key = read_head_id(head).strip(b'"')
+    return int(key) if key.isdigit() and len(key) < _DIGITS else None
+
+
+_DIGITS: Final = 19  # our ids have fewer
+
+
+def as_id(value: object) -> int:
+    """Our id as a number, even if it comes back as a string or a float. 0, which we never use, if it is not an id."""
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdigit() and len(value) < _DIGITS else 0
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else 0
+    return value if type(value) is int else 0
+
+
+def excerpt(line: bytes | bytearray, limit: int = 80) -> str:
+    """The beginning of a line in a form for people: printable, on one line, cut."""
+    text = json.dumps(line[:limit].decode(errors="replace"), ensure_ascii=False)
+    return text if len(line) <= limit else f"{text}… ({len(line):,} bytes)"
+
+
+def why(error: BaseException) -> str:
+    """The reason why something cannot be read, for a client."""
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+_LONG: Final = 1 << 17  # bytes
+TOO_DEEP: Final = f"nested deeper than {DEPTH} levels"
+
+
+class _ErrorBody(msgspec.Struct, gc=False):
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+class CallParams(msgspec.Struct):
+    """The params of a tools/call. `arguments` and `_meta` may be null; some clients send that."""
+
+    name: str
+    arguments: dict[str, Any] | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The params of a tools/call that has nothing else: no `_meta`, so it is of the handshake era and asks for no
+    progress, and no field that we do not know."""
+
+    name: str
+    arguments: msgspec.Raw = ABSENT
+
+    def renamed(self, name: str) -> dict[str, Any]:
+        """The same params with another name; the arguments stay as they came."""
+        return {"name": name} if self.arguments is ABSENT else {"name": name, "arguments": self.arguments}
+
+
+class CancelParams(msgspec.Struct):
+    request_id: msgspec.Raw = msgspec.field(default=ABSENT, name="requestId")
+
+
+_any = msgspec.json.Decoder()
+_decode_any = _any.decode
+_error = msgspec.json.Decoder(_ErrorBody)
+_call = msgspec.json.Decoder(CallParams)
+_plain_call = msgspec.json.Decoder(PlainCall)
+_cancel = msgspec.json.Decoder(CancelParams)
+_object = msgspec.json.Decoder(dict[str, Any])
+_as_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+# ---- from a server -------------------------------------------------------------------------------------------------
+def decode_result(result: bytes) -> dict[str, Any]:
+    """The result as a dict, every field as the server sent it. Raises `WireFault` when it is not a JSON object."""
+    try:
+        value = _decode_any(result) if len(result) < _LONG else _decode_payload(result)
+    except NO_MESSAGE:
+        value = _decode_payload(result)  # mends it, or raises what is wrong with it
+    if not isinstance(value, dict):
+        raise WireFault(f"the result is not an object but {_kind(value)}")
+    return cast("dict[str, Any]", value)
+
+
+def decode_params(params: msgspec.Raw) -> dict[str, Any] | None:
+    """The params of a request or notification; None when there are none. Raises `WireFault`."""
+    raw = bytes(params)
+    if not raw or raw == b"null":
+        return None
+    value = _decode_payload(raw)
+    if not isinstance(value, dict):
+        raise WireFault(f"the params are not an object but {_kind(value)}")
+    if is_too_deep(raw, cast("object", value)):
+        raise WireFault(f"the params are {TOO_DEEP}")
+    return cast("dict[str, Any]", value)
+
+
+def decode_error(error: bytes) -> RpcError:
+    """A JSON-RPC error as the server sent it, or a fault when it is not one. Data that cannot be passed on are left
+    out."""
+    try:
+        body = encoding.decode(_error, error)
+    except NO_MESSAGE as problem:
+        return fault(f"the error of the answer is malformed ({problem})")
+    data = f"(left out: {TOO_DEEP})" if is_too_deep(error, body.data) else body.data
+    return RpcError(body.code, body.message, data)
+
+
+def _decode_payload(raw: bytes) -> Any:
+    try:
+        return encoding.decode(_any, raw) if len(raw) < _LONG else _without_collecting(raw)
+    except NO_MESSAGE as error:
+        raise WireFault(f"not JSON: {error}") from None
+
+
+def _without_collecting(raw: bytes) -> Any:
+    """Decode with the garbage collector off. All new objects are kept, so the collector would only look at them again
+    and again: that took four fifths of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return encoding.decode(_any, raw)
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    return {"list": "an array", "str": "a string", "bool": "a boolean"}.get(type(value).__name__, "a number")
+
+
+# ---- from a client -------------------------------------------------------------------------------------------------
+def read_call(params: msgspec.Raw) -> CallParams:
+    """The params of a tools/call. Raises `RpcFault`."""
+    return _read(_call, params)
+
+
+def read_plain_call(params: msgspec.Raw) -> PlainCall | None:
+    """The params of a plain call. None when they have more fields, or fewer, or are broken: then use `read_parts`."""
+    try:
+        return _plain_call.decode(params)
+    except UNREADABLE:
+        return None
+
+
+def read_cancel(params: msgspec.Raw) -> bytes:
+    """The id, as written, of the request that is cancelled. Raises `RpcFault`."""
+    return bytes(_read(_cancel, params).request_id)
+
+
+def read_object(params: msgspec.Raw) -> dict[str, Any]:
+    """Params as an object; absent and null are empty. Raises `RpcFault`."""
+    raw = bytes(params)
+    return {} if raw in (b"", b"null") else _read(_object, params)
+
+
+def read_parts(params: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Params as an object whose values stay bytes; absent and null are empty. Raises `RpcFault`."""
+    try:
+        return encoding.decode_parts(params)
+    except UNREADABLE:
+        return {} if bytes(params) in (b"", b"null") else _read(_as_parts, params)
+
+
+RawParts = dict[str, msgspec.Raw]  # the members of an object, each still JSON
+
+
+def raw_parts(parts: Mapping[str, bytes]) -> RawParts:
+    """Parts that were cut out of a larger text, as `read_parts` returns them."""
+    return {name: msgspec.Raw(part) for name, part in parts.items()}
+
+
+def read_meta(params: Mapping[str, msgspec.Raw]) -> dict[str, Any] | None:
+    """The `_meta` of params, decoded; None when it is absent or null. Raises `RpcFault`."""
+    if "_meta" not in params:
+        return None
+    meta = read_value(params["_meta"])
+    if meta is None or isinstance(meta, dict):
+        return cast("dict[str, Any] | None", meta)
+    raise RpcFault(INVALID_PARAMS, "Invalid params: _meta must be an object.")
+
+
+def read_at(value: object, path: Iterable[str]) -> object:
+    """The value at a path of members; None when there is none. What is still JSON is only decoded along the path,
+    because there may be megabytes beside it."""
+    try:
+        for key in path:
+            members = read_parts(value) if isinstance(value, msgspec.Raw) else value
+            if not isinstance(members, Mapping):
+                return None
+            value = cast("Mapping[str, object]", members).get(key)
+        return read_value(value) if isinstance(value, msgspec.Raw) else value
+    except RpcFault:
+        return None
+
+
+def read_value(raw: msgspec.Raw | None) -> Any:
+    """The decoded part; None when it is absent. Raises `RpcFault`."""
+    if raw is None:
+        return None
+    try:
+        return encoding.decode(_any, raw)
+    except UNREADABLE as error:
+        raise RpcFault(INVALID_PARAMS, f"Invalid params: {why(error)}") from None
+
+
+def _read(decoder: msgspec.json.Decoder[Any], params: msgspec.Raw) -> Any:
+    try:
+        return encoding.decode(decoder, bytes(params) or b"{}")
+    except UNREADABLE as error:
+        raise RpcFault(INVALID_PARAMS, f"Invalid params: {why(error)}") from None

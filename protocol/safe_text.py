@@ -1,0 +1,146 @@
+"""Text from outside, as a person may be shown it.
+
+Text of servers, clients and files is shown on terminals: in tables, log lines, errors. There some characters are
+commands. They colour, delete, move the cursor, set the clipboard, or reverse the order of the text, so that a line
+reads as another one. Others are not shown at all, and a model reads them all the same. All text that is shown to a
+person, and what a model is shown of definitions, passes through here and loses these characters. Text for programs
+keeps them; in JSON, invisible ones are written as escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+LONGEST: Final = 2_000  # characters of what belongs on one line
+# Sequences that begin with ESC, or with the single character that means ESC [: colours, cursor, titles, clipboard.
+_SEQUENCE: Final = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,16}[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]{0,4}[0-~]?"
+)
+_BREAK: Final = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+# Control characters other than tab and newline; characters that reverse the order of the text; tag characters.
+_UNSEEN: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+# Characters without width: joiners, the soft hyphen, fillers, invisible operators, variation selectors.
+_NO_WIDTH: Final = re.compile(
+    r"[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u206f\u3164\uffa0\ufff9-\ufffb"
+    r"\U0001d173-\U0001d17a\ufe00-\ufe0e\U000e0080-\U000e0fff]"
+)
+_HIDDEN: Final = re.compile(f"{_UNSEEN.pattern}|{_NO_WIDTH.pattern}")
+# A joiner between two characters that may need one.
+_JOINED: Final = re.compile(
+    r"(?<=[^\x00-\xff\u034f\u180b-\u180f\u200b-\u200f\u2028-\u206f\ufe00-\ufe0e\U000e0000-\U000e0fff])[\u200c\u200d]"
+    r"(?=[^\x00-\xff\u034f\u180b-\u180f\u200b-\u200f\u2028-\u206f\ufe00-\ufe0e\U000e0000-\U000e0fff])"
+)
+
+
+def counted(count: int, what: str) -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """`text` without characters that a terminal obeys or hides; line breaks stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub("", _BREAK.sub("\n", _SEQUENCE.sub("", text)))
+
+
+def unhidden(text: str) -> str:
+    """`text` as a model may be shown it: `printable`, and without characters that have no width. In a description
+    these can carry an instruction that no person sees."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return _NO_WIDTH.sub("", printable(text))
+
+
+def one_line(text: str, most: int = LONGEST) -> str:
+    """The same on one line, at most `most` characters long."""
+    head = text if len(text) <= 8 * most else text[: 8 * most]
+    line = " ".join(unhidden(head).split())
+    return line if len(line) <= most and head is text else f"{line[: most - 1]}…"
+
+
+def hidden_characters(text: str) -> list[str]:
+    """The characters of `text` that `unhidden` removes and that a person cannot see. Line breaks are none of them, nor
+    what joins two characters of an emoji or of a script that needs it."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return []
+    seen = _JOINED.sub("", _BREAK.sub("\n", text))
+    return _HIDDEN.findall(seen)
+
+
+def seen_in_json(text: str) -> str:
+    """JSON in which invisible characters are written as escapes. Its value is the same."""
+    return _NO_WIDTH.sub(_escape, _UNSEEN.sub(_escape, text))
+
+
+def _escape(unseen: re.Match[str]) -> str:
+    return json.dumps(unseen[0])[1:-1]
+
+
+def typed(*names: str) -> str:
+    """Names as they are typed behind a command: quoted for a shell, and never taken for options."""
+    apart = ("--",) if any(name.startswith("-") for name in names) else ()
+    return shlex.join([*apart, *names])
+
+
+# ---- Half characters: text that JSON and Python can hold, but UTF-8 cannot encode -----------------------------------
+#
+# JavaScript cuts strings between the two halves of an emoji, and its JSON then holds half of a surrogate pair as an
+# escape (`\ud83d`). RFC 8259 allows that, our decoder refuses it, and so do many others. A program's arguments and file
+# names bring halves of their own (PEP 383). The rule everywhere: data of a server that we only pass on stays unchanged.
+# In data that we read or write ourselves, and in data for a server, U+FFFD replaces each half. (Servers and clients of
+# the Python SDK do not answer a message with a half in it.) An id is echoed unchanged. Bytes that are not UTF-8 are not
+# JSON either, so they are replaced as they come in, even in data that is only passed on.
+#
+# These functions are called only after a decoder or an encoder has refused a text, so plain text costs nothing.
+
+# Every half that is not beside its other half. Replace escaped backslashes first.
+_HALF: Final = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+_BACKSLASH, _OUT_OF_THE_WAY = rb"\\", b"\xff\xfe"  # the second never occurs in UTF-8
+
+
+def repair_utf8(data: bytes | bytearray) -> bytes | bytearray:
+    """The data with every byte that is not UTF-8 replaced; the same object when there is none."""
+    if data.isascii():
+        return data
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return data.decode(errors="replace").encode()
+    return data
+
+
+def mend_escapes(data: bytes | bytearray) -> bytes | None:
+    """JSON (in UTF-8) with every escaped half replaced by `\\ufffd`, as long as before; None when there is none."""
+    if rb"\ud" not in data and rb"\uD" not in data:
+        return None
+    plain, count = _HALF.subn(rb"\\ufffd", bytes(data).replace(_BACKSLASH, _OUT_OF_THE_WAY))
+    return plain.replace(_OUT_OF_THE_WAY, _BACKSLASH) if count else None
+
+
+def whole(text: str) -> str:
+    """The text with every half replaced."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def whole_value(value: Any) -> Any:
+    """A JSON value with every half in its texts and keys replaced; other values than texts, lists and mappings stay."""
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return {whole_value(key): whole_value(each) for key, each in items}
+    if isinstance(value, list | tuple):
+        return [whole_value(each) for each in cast("list[Any]", value)]
+    return value

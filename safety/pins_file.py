@@ -1,0 +1,255 @@
+"""The pins on disk: what each tool was when it was first shown (`protocol.pinning`).
+
+There is one file for all projects of a user, beside the catalogue. An entry's key is that of the server's entry in the
+catalogue; a key that is new inherits (`protocol.pinning.found_in`). Every change is made on what the file says at that
+moment, under its lock. So when two rooms see a server for the first time, the second one compares with what the first
+one saw, and nobody's acceptance is lost.
+
+A file that cannot be used is set aside, with a warning: whatever servers list next is then taken for the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import attrs
+import msgspec
+
+from ..catalogue.entries import Pinned
+from ..catalogue.fingerprints import (
+    MEANING_LENGTH,
+    PinKey,
+    agree,
+    changes,
+    found_in,
+    is_by_meaning,
+    kept_as,
+    remembered_print,
+    too_many,
+)
+from ..catalogue.store import CatalogueStore, FileStore
+from ..config.private_files import Broken, LockedFile, make_folder
+from ..protocol import bounds
+from ..protocol.jsonrpc import encoding
+
+_MOST: Final = 20_000  # tools of one server that are remembered
+_FLAPS: Final = 3  # so many changes within a day
+_DAY: Final = 86_400.0
+
+
+@attrs.define
+class ServerPins:
+    """What is remembered of one server. All times are of the wall clock."""
+
+    since: float  # when it was first known
+    seen: float = 0.0  # when it last listed its tools
+    tools: dict[str, str] = attrs.field(
+        factory=dict[str, str]
+    )  # by the server's own names; "": no hash was taken
+    changed: dict[str, str] = attrs.field(
+        factory=dict[str, str]
+    )  # the last definition of tools that have changed
+    turns: dict[str, list[float]] = attrs.field(factory=dict[str, list[float]])  # when tools last changed
+    origin: str = ""
+
+    def copy(self) -> ServerPins:
+        turns = {tool: list(times) for tool, times in self.turns.items()}
+        return attrs.evolve(self, tools=dict(self.tools), changed=dict(self.changed), turns=turns)
+
+    def learn(self, prints: Mapping[str, str], now: float) -> bool:
+        """Compare what the server lists `now` with what is remembered; remember what is new. True: something is to be
+        written."""
+        is_news = False
+        for tool, print_ in prints.items():
+            known = self.tools.get(tool)
+            if known is None and len(self.tools) < _MOST:
+                self.tools[tool], is_news = remembered_print(print_), True
+            elif not print_ or (known and is_by_meaning(known) and not is_by_meaning(print_)):
+                continue  # the latter was not seen now: a room remembers it from before there were meanings
+            elif known == "" or (known and not is_by_meaning(known) and len(print_) == MEANING_LENGTH):
+                self.tools[tool], is_news = remembered_print(print_), True  # by a room that has compared it
+            elif known is not None and agree(known, print_):
+                if known != remembered_print(print_):
+                    self.tools[tool], is_news = remembered_print(print_), True
+                if self.changed.pop(tool, None) is not None:
+                    is_news = self._turned(tool, now)
+            elif tool not in self.changed or not agree(self.changed[tool], print_):
+                self.changed[tool], is_news = print_, self._turned(tool, now)
+        return is_news
+
+    def _turned(self, tool: str, now: float) -> bool:
+        self.turns[tool] = [*self.turns.get(tool, ()), now][-_FLAPS:]
+        return True
+
+    def accept(self, tools: Iterable[str] | None = None, shown: Mapping[str, str] | None = None) -> list[str]:
+        """Take the present definitions of changed tools (None: of all) for the right ones, if they still are those
+        that were `shown`. Returns these tools."""
+        now = self.changed if shown is None else shown
+        taken = [
+            tool
+            for tool in (list(self.changed) if tools is None else tools)
+            if tool in self.changed and tool in now and agree(self.changed[tool], now[tool])
+        ]
+        for tool in taken:
+            self.tools[tool] = remembered_print(self.changed.pop(tool))
+        return taken
+
+    @property
+    def flapping(self) -> frozenset[str]:
+        """The tools that have changed several times within a day, to and fro or each time to something else."""
+        return frozenset(
+            tool
+            for tool, times in self.turns.items()
+            if len(times) == _FLAPS and times[-1] - times[0] <= _DAY
+        )
+
+    @property
+    def pinned(self) -> Pinned:
+        return Pinned(
+            {tool: changes(self.tools.get(tool, ""), new) for tool, new in self.changed.items()},
+            self.flapping & self.changed.keys(),
+        )
+
+
+Change = Callable[[str, ServerPins | None], ServerPins | None]
+
+
+class PinStore(Protocol):
+    """Where pins are kept. See `PinsFile`."""
+
+    def load(self, wanted: Mapping[str, PinKey]) -> tuple[dict[str, ServerPins], str | None]: ...
+
+    def change(
+        self, wanted: Mapping[str, PinKey], change: Change
+    ) -> tuple[dict[str, ServerPins], str | None]: ...
+
+
+@attrs.define
+class MemoryPins:
+    kept: dict[str, ServerPins] = attrs.field(factory=dict[str, ServerPins])
+
+    def load(self, wanted: Mapping[str, PinKey]) -> tuple[dict[str, ServerPins], str | None]:
+        return {name: pins.copy() for name, pins in found_in(self.kept, wanted).items()}, None
+
+    def change(
+        self, wanted: Mapping[str, PinKey], change: Change
+    ) -> tuple[dict[str, ServerPins], str | None]:
+        found, _ = self.load(wanted)
+        for name, key in wanted.items():
+            after = change(name, found.get(name))
+            if after is not None:
+                self.kept[kept_as(name, key.key)] = attrs.evolve(after, origin=key.origin)
+        return self.load(wanted)
+
+
+def pin_store(store: CatalogueStore) -> PinStore:
+    return pins_file(store.file.path) if isinstance(store, FileStore) else MemoryPins()
+
+
+def pins_file(catalogue: Path) -> PinsFile:
+    """The pins that belong to the catalogue's file: `catalogue.pins.json` beside `catalogue.json`."""
+    return PinsFile(catalogue.with_name(f"{catalogue.stem}.pins.json"))
+
+
+VERSION: Final = 1
+
+
+class _Server(msgspec.Struct, omit_defaults=True):
+    since: float
+    seen: float = 0.0
+    tools: dict[str, str] = {}
+    changed: dict[str, str] = {}
+    turns: dict[str, list[float]] = {}
+    origin: str = ""  # none: written when the origin was the key
+
+    def pins(self) -> ServerPins:
+        return ServerPins(self.since, self.seen, self.tools, self.changed, self.turns, self.origin).copy()
+
+    @classmethod
+    def of(cls, pins: ServerPins, origin: str) -> _Server:
+        return cls(pins.since, pins.seen, pins.tools, pins.changed, pins.turns, origin)
+
+
+class _File(msgspec.Struct):
+    version: int
+    servers: dict[str, _Server]
+
+
+_as_file: Final = msgspec.json.Decoder(_File)
+
+
+class PinsFile(LockedFile):
+    """The pins of this user, in the file at `path`."""
+
+    def load(self, wanted: Mapping[str, PinKey]) -> tuple[dict[str, ServerPins], str | None]:
+        """The pins of the servers in `wanted` (by name), and a warning in words. Never raises."""
+        try:
+            kept = _parse(self.read())
+        except OSError as error:
+            return (
+                {},
+                f"The pinned definitions cannot be read: {error}. Changes of tools are not noticed now.",
+            )
+        except Broken:
+            return self.change(wanted, lambda _, pins: pins)
+        return _of(kept, wanted), None
+
+    def change(
+        self, wanted: Mapping[str, PinKey], change: Change
+    ) -> tuple[dict[str, ServerPins], str | None]:
+        """Let `change` say what the pins of these servers are from now on, given what they are (None: there are none).
+        Returns them, and a warning in words. Never raises."""
+        try:
+            make_folder(self.path.parent)
+            with self.locked():
+                warning = None
+                try:
+                    kept = _parse(self.read())
+                except Broken as broken:
+                    kept = dict[str, _Server]()
+                    warning = (
+                        f"The pinned definitions {self.path} {broken}; set aside as {self.set_aside()}. What servers "
+                        "list next is taken for the first."
+                    )
+                found = _of(kept, wanted)
+                for name, key in wanted.items():
+                    after = change(name, found.get(name))
+                    if after is not None:
+                        kept[kept_as(name, key.key)] = _Server.of(after, key.origin)
+                for name in too_many(kept, wanted.values()):
+                    del kept[name]
+                self.replace(_encoded(kept))
+        except (OSError, ValueError) as error:
+            return {}, f"The pinned definitions were not written: {error}."
+        return _of(kept, wanted), warning
+
+
+def _of(kept: Mapping[str, _Server], wanted: Mapping[str, PinKey]) -> dict[str, ServerPins]:
+    return {name: one.pins() for name, one in found_in(kept, wanted).items()}
+
+
+def _parse(data: bytes) -> dict[str, _Server]:
+    """The servers of a file's content; nothing of an empty one. Raises `Broken`."""
+    if not data:
+        return {}
+    try:
+        file = encoding.decode(_as_file, data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Broken(f"cannot be understood ({error})") from error
+    if file.version != VERSION:
+        raise Broken(f"is of version {file.version}, not {VERSION}")
+    return file.servers
+
+
+def _encoded(kept: dict[str, _Server]) -> bytes:
+    """The file's content. If it is too large, without the servers that were not seen for longest."""
+    data = msgspec.json.encode(_File(VERSION, kept))
+    oldest = sorted(kept, key=lambda key: kept[key].seen)
+    while len(data) > bounds.CACHE_BYTES and oldest:
+        for key in oldest[: max(1, len(oldest) // 4)]:
+            del kept[key]
+        oldest = sorted(kept, key=lambda key: kept[key].seen)
+        data = msgspec.json.encode(_File(VERSION, kept))
+    return data

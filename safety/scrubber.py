@@ -1,0 +1,77 @@
+"""What a server says beside its results: log messages, progress and other notifications. They reach the model or its
+client too, so they lose credentials at the same doors as results.
+
+They are scrubbed at once, because they must stay in order. One that is too long for that goes on without its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+from ..config.model import Scrub
+from ..protocol.jsonrpc.encoding import encode_json
+from ..protocol.jsonrpc.incoming import decode_result
+
+OnProgress = Callable[[Mapping[str, Any]], None]
+_LONGEST: Final = 1 << 16  # bytes: looking through them takes some milliseconds
+_INSTEAD: Final = "[REDACTED: too long to be looked through]"
+_USUAL: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
+_WORDS: Final = ("message", "data", "logger")
+
+
+class Scrubber(Protocol):
+    def scrub(self, raw: bytes, /) -> bytes: ...
+
+
+class Scrubbing(Protocol):
+    """A room, or a session of it."""
+
+    def scrubber(self, server: str, door: Scrub, /) -> Scrubber | None:
+        """What scrubs a server's results at a door; None: nothing does."""
+        ...
+
+
+def scrubbed_params(
+    scrubbing: Scrubbing, door: Scrub, server: str, params: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The params of a notification of `server` as this door may show them; the same object if there is nothing to
+    remove."""
+    scrubber = scrubbing.scrubber(server, door)
+    if scrubber is None:
+        return params
+    raw = encode_json(params)
+    if len(raw) > _LONGEST:
+        short = {name: value for name, value in params.items() if isinstance(value, int | float | bool)}
+        return {**short, **{name: _INSTEAD for name in _WORDS if name in params}}
+    found = scrubber.scrub(raw)
+    return params if found is raw else decode_result(found)
+
+
+def names_credential(scrubbing: Scrubbing, door: Scrub, server: str, method: str) -> bool:
+    """Whether the method of a notification has a credential in it. Nobody knows such a method, so nobody is told."""
+    said = {"method": method}
+    return method not in _USUAL and scrubbed_params(scrubbing, door, server, said) is not said
+
+
+def scrubbed_question(
+    scrubbing: Scrubbing, door: Scrub, server: str, method: str, params: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The params of a question of `server` as this door may show them. Only the sentence that a person reads is looked
+    through: a form has members such as `password`, an address is opened as it is, and a model's messages are the
+    server's own."""
+    if method != "elicitation/create" or not isinstance(params.get("message"), str):
+        return params
+    return {**params, **scrubbed_params(scrubbing, door, server, {"message": params["message"]})}
+
+
+def scrubbed_progress(scrubbing: Scrubbing, door: Scrub, server: str, progress: OnProgress) -> OnProgress:
+    """`progress` for a call of `server`, which is told without credentials."""
+    return partial(_told, scrubbing, door, server, progress)
+
+
+def _told(
+    scrubbing: Scrubbing, door: Scrub, server: str, progress: OnProgress, params: Mapping[str, Any]
+) -> None:
+    progress(scrubbed_params(scrubbing, door, server, params))

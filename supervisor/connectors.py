@@ -1,0 +1,244 @@
+"""Makes the connector of a server: completes its definition (settings applied, variables filled in) and
+chooses the transport. Values that stand in no file are asked for when the connector opens (`_asking`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+import attrs
+
+from ..actors.backend import Backend
+from ..actors.peer import Connector, LostReason, connect_failed
+from ..actors.transports.guard import Guard
+from ..actors.transports.stderr_log import StderrLog
+from ..actors.transports.stdio import StdioConnector
+from ..config.masking import secrets_of
+from ..config.model import ServerDefinition, Settings, with_settings
+from ..config.references import (
+    asked_of,
+    command_in,
+    expand_definition,
+    header_problem,
+    keyring_in,
+    session_variables,
+    with_answer,
+    with_session,
+)
+from ..config.secrets import Hidden, KnownSecrets
+from ..protocol.address import Address
+from ..protocol.errors import ConfigError, CredentialNeeded
+from .login_watch import LoginWatch
+from .sessions import Sessions
+
+if TYPE_CHECKING:
+    from ..actors.peer import Connection, PeerHooks
+    from ..actors.transports.http_connection import AuthFor
+
+
+@attrs.frozen
+class Connectors:
+    """A `ConnectorFactory`. It is called once for each incarnation."""
+
+    backend: Backend
+    settings: Callable[[], Settings]  # the present ones: a reload changes them
+    guard: Guard
+    secrets: KnownSecrets  # told the secrets of each definition
+    run_id: str
+    auth: AuthFor | None
+    sessions: Sessions
+    logins: Callable[[], LoginWatch]  # told of each attempt to connect
+    folder: Path | None  # where the room may keep files
+    log: Callable[[Address, int], StderrLog | None] = lambda _address, _incarnation: None
+    silent: set[str] = attrs.field(factory=set[str])  # see `actors.npx`
+    helpers: Iterator[int] = attrs.field(factory=lambda: count(1))
+
+    def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
+        given, settings = definition, self.settings()
+        session = address.session if session_variables(given) else None
+        environ = (
+            os.environ if session is None else with_session(os.environ, self.sessions.variables(session))
+        )
+        self.secrets.learn(
+            address.server, given, lambda: secrets_of(with_settings(given, settings), environ), session
+        )
+        try:
+            self.sessions.check(given, address.session)
+            definition = with_settings(definition, settings)
+            definition = expand_definition(definition, environ).definition
+        except (ConfigError, CredentialNeeded) as error:
+            raise connect_failed(address.server, LostReason(str(error))) from None
+        asked = tuple(asked_of(given))
+        if asked or given.env_file is not None:
+            reach = partial(
+                self.reaching, address=address, incarnation=incarnation, environ=environ, session=session
+            )
+            limit = settings.secret_timeout
+            return AskingConnector(reach, definition, asked, limit, self.secrets, session)
+        return self.reaching(definition, address, incarnation, environ, session)
+
+    def helper(self, name: str, command: Sequence[str], max_line: int) -> StdioConnector:
+        """What starts a child of ours that is no server. It is guarded, tagged and ended like a server's.
+        `max_line`: bytes of a line, either way."""
+        definition = ServerDefinition(name, command=command[0], args=tuple(command[1:]), cwd=os.sep)
+        settings = attrs.evolve(self.settings(), max_line=max_line)
+        number = -next(self.helpers)  # a server has none below zero, so no tag of a server is this one's
+        return self._stdio(definition, Address(name), number, settings)
+
+    def _stdio(
+        self,
+        definition: ServerDefinition,
+        address: Address,
+        incarnation: int,
+        settings: Settings,
+        log: StderrLog | None = None,
+    ) -> StdioConnector:
+        return StdioConnector(
+            definition,
+            address,
+            incarnation,
+            backend=self.backend,
+            guard=self.guard,
+            settings=settings,
+            run_id=self.run_id,
+            log=log,
+        )
+
+    def reaching(
+        self,
+        definition: ServerDefinition,
+        address: Address,
+        incarnation: int,
+        environ: Mapping[str, str],
+        session: str | None,
+    ) -> Connector:
+        """The connector for a definition that is complete. `environ`: with the values of `session`, if it has any."""
+        settings, backend = self.settings(), self.backend
+        if definition.in_process is not None:
+            from ..actors.transports.in_process import InProcessConnector
+
+            return InProcessConnector(definition, backend=backend)
+        if definition.url is not None:
+            from ..actors.login.logins import auth_for
+            from ..actors.transports.http_connection import HttpConnector
+
+            self.logins().connecting(definition)
+            learn = partial(self.secrets.add, address.server, session)
+            login = self.auth or partial(auth_for, environ=environ, learn=learn)
+            of_command = partial(self.secrets.answered, address.server, session=session)
+            return HttpConnector(definition, backend=backend, settings=settings, auth=login, learn=of_command)
+        if definition.socket is not None:
+            from ..actors.transports.unix_socket import UnixConnector
+
+            return UnixConnector(definition, backend=backend, settings=settings)
+
+        def started(definition: ServerDefinition) -> StdioConnector:
+            return self._stdio(definition, address, incarnation, settings, self.log(address, incarnation))
+
+        resolve = settings.resolve_npx if definition.resolve_npx is None else definition.resolve_npx
+        if resolve and (definition.command or "").endswith(("npx", "npm")):
+            return self._without_npm(definition, started)
+        return started(definition)
+
+    def _without_npm(
+        self, definition: ServerDefinition, started: Callable[[ServerDefinition], StdioConnector]
+    ) -> Connector:
+        from ..actors.transports.npx import NpxConnector, wanted
+
+        if (asked := wanted(definition.command, definition.args)) is None:
+            return started(definition)
+        notes = None if self.folder is None else self.folder / "npx"
+        return NpxConnector(definition, asked, started, notes, self.silent)
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# The connector of a server some of whose values stand in no file of ours: it asks for them before each start.
+#
+# They are the variables of an `envFile`, the output of commands, and entries of the keyring. Each is asked for when an
+# incarnation opens, is told to the known secrets, so that no text shows it, and is kept nowhere else. A variable of the
+# file gives way to one of the same name in `env`.
+
+
+@attrs.frozen
+class AskingConnector:
+    """`asked`: attribute, place in it, and text of each value. `limit`: seconds for one command or entry."""
+
+    reach: Callable[[ServerDefinition], Connector]  # for the complete definition
+    definition: ServerDefinition  # complete but for these values
+    asked: tuple[tuple[str, str | int, str], ...]
+    limit: float
+    secrets: KnownSecrets
+    session: str | None
+
+    @asynccontextmanager
+    async def open(self, hooks: PeerHooks) -> AsyncGenerator[Connection]:
+        """Ask, then start the other side. Raises `ConnectFailed` also when a value cannot be had."""
+        definition = await self._complete()
+        async with self.reach(definition).open(hooks) as connection:
+            yield connection
+
+    async def _complete(self) -> ServerDefinition:
+        variables = await self._variables()
+        answers = await self._answers()
+        name = self.definition.name
+        hidden = (
+            *(Hidden(variable, value) for variable, value in variables.items()),
+            *(
+                Hidden(str(place), said, known=True)
+                for (_, place, _), said in zip(self.asked, answers, strict=True)
+            ),
+        )
+        self.secrets.answered(name, hidden, self.session)
+        changed: dict[str, Any] = {
+            "args": [*self.definition.args],
+            "env": {**variables, **self.definition.env},
+            "headers": {**self.definition.headers},
+        }
+        for (attribute, place, text), said in zip(self.asked, answers, strict=True):
+            value = with_answer(text, said)
+            if attribute == "headers" and (wrong := header_problem(str(place), value)) is not None:
+                source = "a command gives" if command_in(text) is not None else "the keyring keeps"
+                raise connect_failed(name, LostReason(f"headers.{place}, which {source}: {wrong}"))
+            changed[attribute][place] = value
+        return attrs.evolve(self.definition, **{**changed, "args": tuple(changed["args"])})
+
+    async def _variables(self) -> Mapping[str, str]:
+        """Those of the `envFile`."""
+        file = self.definition.env_file
+        if file is None:
+            return {}
+        from ..config.secret_sources import variables_in
+
+        definition = self.definition
+        return await anyio.to_thread.run_sync(variables_in, file, definition.name, definition.env_file_asked)
+
+    async def _answers(self) -> list[str]:
+        """What the commands and the keyring say, in the order of `asked`."""
+        name = self.definition.name
+        places = {text: f"{attribute}.{place}" for attribute, place, text in reversed(self.asked)}
+        commands = {text: said for text in places if (said := command_in(text)) is not None}
+        entries = {text: said for text in places if (said := keyring_in(text)) is not None}
+        said, kept = dict[str, str](), dict[tuple[str, str], str]()
+        if commands:
+            from ..config.secret_sources import Asked, answers
+
+            asked = [Asked(command, places[text]) for text, command in commands.items()]
+            said = await answers(name, asked, self.limit)
+        if entries:
+            from ..config.secret_sources import Entry
+            from ..config.secret_sources import kept as kept_in_keyring
+
+            wanted = [Entry(*entry, places[text]) for text, entry in entries.items()]
+            kept = await kept_in_keyring(name, wanted, self.limit)
+        return [
+            said[commands[text]] if text in commands else kept[entries[text]] for _, _, text in self.asked
+        ]

@@ -1,0 +1,790 @@
+"""The runtime: everything that runs while a room is open, in one owner task.
+
+`Runtime.run` builds the room context and starts the timers, the core actors (router, then catalogue writer)
+and the standing servers. It reports this through `started`, then waits for the request to stop and ends
+everything in order: the servers in parallel under one deadline, then the writer (its file flushed), then the
+router, then the timers.
+
+The task runs shielded from its surroundings. On trio and anyio the only way to end it is `request_stop`, so a
+cancelled host still gets an ordered, bounded end. Native asyncio cancellation ignores shields. In that case
+the task group's own cancellation ends every owner task, and each connection's `finally` kills its tree
+synchronously.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import anyio
+import attrs
+from anyio.abc import TaskStatus
+
+from ..actors.backend import current_backend
+from ..actors.call import Tally
+from ..actors.catalogue_writer import CatalogueWriter, Flush, Save, SaveFailure, Write
+from ..actors.event_stream import EventStream
+from ..actors.fork import inert_in_forks
+from ..actors.mailbox import CoreActor
+from ..actors.peer import ConnectorFactory, Handshake, Listing
+from ..actors.room_context import RoomContext, Spawner
+from ..actors.router import Define, Learn, Router, Sync
+from ..actors.server import ServerActor, declared_to, is_outdated, is_unused
+from ..actors.timers import Timers
+from ..actors.transports.guard import Guard
+from ..actors.transports.stderr_log import StderrLog, StderrLogs
+from ..actors.workers import apart
+from ..catalogue.entries import LastFailure, Raw, ServerEntry
+from ..catalogue.fingerprints import PinKey
+from ..catalogue.namespace import Target
+from ..catalogue.search_forms import SearchForms
+from ..catalogue.store import CatalogueStore, FileStore, catalogue_keys, own_folder, pin_keys
+from ..config.model import Config, Isolation, ServerDefinition
+from ..config.references import session_variables
+from ..config.secrets import KnownSecrets, in_words, of_environment
+from ..protocol.address import Address
+from ..protocol.bounds import PROBLEMS
+from ..protocol.cooperative import Pace, Slices
+from ..protocol.errors import RoomClosed, UnknownTool
+from ..protocol.events import CatalogueChanged, Note, NoteCode
+from ..protocol.lifecycle import Cause, Ending, Reason, State
+from ..protocol.safe_text import counted, unhidden
+from ..safety.pinning import Pins
+from ..safety.pins_file import PinStore, ServerPins
+from .circuit_breaker import Intensity
+from .connectors import Connectors
+from .discovery import Visits
+from .profiles import Profiles
+from .records import ServerRecord, record_of, shared_actors
+from .reload import ReloadPlan
+from .root import Closing, Root, Standing, abort, forget_credentials, standing
+from .server_messages import Callbacks, RoomHost, Routing
+from .session_lists import OwnLists, told
+from .sessions import Sessions
+from .supervision import heed_changes
+
+if TYPE_CHECKING:
+    from ..actors.transports.http_connection import AuthFor
+    from ..safety.audit_file import AuditFile
+
+
+FLUSH_TIME = 2.0
+
+
+class Runtime:
+    """One room's machinery, from its start to its end. Made before the loop runs; `run` fills it."""
+
+    context: RoomContext
+    root: Root
+    router: Router
+    writer: CatalogueWriter
+    connectors: Connectors
+    room_host: RoomHost
+    audit: AuditFile | None = None
+
+    def __init__(
+        self,
+        config: Config,
+        store: CatalogueStore,
+        *,
+        bootstrap: bool,
+        connectors: ConnectorFactory | None = None,
+        auth: AuthFor | None = None,
+        client_info: Mapping[str, Any],
+        callbacks: Callbacks | None = None,
+    ) -> None:
+        self.config = config
+        self.is_built = False  # the attributes above exist, and stay
+        self.is_running = False
+        self.is_copy = False  # in a fork of the process that the room runs in
+        self.failure: BaseException | None = None
+        self.report: DrainReport | None = None
+        self.client_within = (
+            0.0  # seconds to wait for a client to say what it can answer, before servers are started
+        )
+        self._has_begun = False
+        self.store = store
+        self.pins = Pins(store)
+        self._forms = SearchForms(on_news=self._keep_forms)
+        self._bootstrap = bootstrap
+        self._connectors = connectors
+        self._auth = auth
+        self._client_info = dict(client_info)
+        self._closing = Closing()
+        self._hashes: Mapping[str, str] = {}
+        self._failed: dict[str, LastFailure] = {}  # how servers last failed that have not worked since
+        self.profiles = Profiles(lambda: self.config, lambda: self.router.index)
+        self.sessions = Sessions(callbacks or Callbacks())
+        self.own_lists = OwnLists(self._shares)
+        self._with_variables: tuple[Config, Sequence[str]] | None = None  # what `of_sessions` found in it
+
+    @cached_property
+    def events(self) -> EventStream:
+        """The room's event stream. It exists before the room is built, so that an early reader misses
+        nothing. The first access must be in the loop that the room will run in."""
+        return EventStream(current_backend())
+
+    @cached_property
+    def reloading(self) -> anyio.Lock:
+        """Held during a reload, so that each reload begins from the result of the one before."""
+        return anyio.Lock()
+
+    # ---- from outside -----------------------------------------------------------------------------------------------
+
+    def request_stop(self, patience: float | None = None) -> None:
+        """Begin the end. `patience`: seconds for calls in flight; None = the configured drain time. The first
+        request counts, unless a later one is less patient."""
+        self._closing.ask(patience, self.config.settings.drain_timeout)
+        if self.is_running:
+            self._stop.set()
+
+    def disown(self) -> None:
+        """In a fork: nobody can ask this copy for anything, and it has nothing to end."""
+        self.is_copy, self.is_running = True, False
+        text = "This room belongs to the process that forked this one. Open another here, after the fork."
+        self.root.closing = RoomClosed(text, server="")
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """The owner task: everything, from start to end."""
+        try:
+            with anyio.CancelScope(shield=True):
+                async with anyio.create_task_group() as tasks:
+                    self._build(tasks)
+                    self.is_built = self.is_running = True
+                    await self._start(tasks)
+                    task_status.started()
+                    await self._wait_for_stop()
+                    await self._end()
+                    tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            self.failure = sole(group)
+            raise self.failure from None
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self._close()
+
+    # ---- start ------------------------------------------------------------------------------------------------------
+
+    def _build(self, tasks: anyio.abc.TaskGroup) -> None:
+        inert_in_forks(self)
+        self._thread = threading.get_ident()
+        backend, settings = current_backend(), self.config.settings
+        self._stop = backend.waiter()
+        if self._closing.is_asked_for:
+            self._stop.set()
+        self._standing = Standing()
+        self._visits = Visits(lambda server: self.root.supervision.visiting.begin_if_usable(server))
+        events = self.events
+        hidden = KnownSecrets(of_environment(os.environ))
+        events.hide = lambda address, text: hidden.of(address).without(text)
+        routing = Routing(self.sessions, lambda: self.root)
+        self.room_host = RoomHost(self.sessions, routing, partial(note_callback, events))
+        self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # shows the owner's pid
+        self.guard = Guard(
+            backend, self.run_id, lambda text: events.emit(Note, code=NoteCode.GUARD, words=text)
+        )
+        self.connectors = Connectors(
+            backend, lambda: self.config.settings, self.guard, hidden, self.run_id, self._auth, self.sessions,
+            lambda: self.root.supervision.logins, own_folder(self.store), self._stderr_log,
+        )  # fmt: skip
+        self.context = RoomContext(
+            backend=backend,
+            timers=Timers(backend.now, partial(note_timer, events)),
+            events=events,
+            settings=settings,
+            connect=self._connectors or self.connectors,
+            spawner=Spawner(backend, tasks),
+            client_info=self._client_info,
+            host=self.room_host,
+            secrets=hidden,
+        )
+        self.root = Root(self.context, self._learn, self._visits.tried, self._failing, self.sessions)
+        self.root.approvals.heed(self.config)
+        entries = self._known = self._take(self.recall(self.config))
+        for name, definition in self.config.servers.items():
+            record = self.root.define(definition)
+            known = entries.get(name)
+            record.era_hint = known.protocol_version if known is not None else None
+            self._remind(record)
+        for name, problem in self.config.broken.items():
+            self.root.define(ServerDefinition(name), problem)
+        for entry in entries.values():
+            self._heed(None, entry)
+        self.router = Router(
+            backend, events, self.config.servers, entries, settings, self._remember, self._forms
+        )
+        self.writer = CatalogueWriter(backend, events, self.pins, self.heed_pins)
+
+    @cached_property
+    def _stderr_logs(self) -> StderrLogs | None:
+        folder, events = own_folder(self.store), self.events
+        if folder is None:
+            return None
+        return StderrLogs(
+            folder, lambda text: events.emit(Note, code=NoteCode.STDERR_LOG, words=text), self.context.backend
+        )
+
+    def _stderr_log(self, address: Address, incarnation: int) -> StderrLog | None:
+        logs, key, hidden = self._stderr_logs, self._hashes.get(address.server), self.context.secrets
+        if logs is None or key is None:
+            return None
+        return logs.of(key, address, incarnation, lambda: hidden.of(address).without)
+
+    def recall(self, config: Config) -> Recalled:
+        """What the cache knows of the servers as this configuration defines them. May run in a thread."""
+        return recall(config, self.store, self.pins.store)
+
+    def _take(self, recalled: Recalled) -> dict[str, ServerEntry]:
+        same = {name for name, known in self._hashes.items() if recalled.hashes.get(name) == known}
+        here = {name: failure for name, failure in self._failed.items() if name in same}
+        self._hashes, self._failed = recalled.hashes, {**recalled.failures, **here}
+        self.own_lists.recall(recalled.variants)
+        self._forms.records.clear()
+        self._forms.records.update(recalled.searched)
+        for warning in recalled.warnings:
+            self.context.events.emit(Note, code=NoteCode.CATALOGUE_FILE, words=warning)
+        self.pins.take(recalled.pin_keys, recalled.pins, recalled.hashes_now)
+        self._mark_own()
+        return {name: self.pins.marked(entry) for name, entry in recalled.entries.items()}
+
+    async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
+        events = self.context.events
+        tasks.start_soon(self.context.timers.run, name="greenroom timers")
+        tasks.start_soon(self.guard.watch, name="greenroom guard")
+        if self._stderr_logs is not None:
+            tasks.start_soon(self._stderr_logs.run, name="greenroom stderr logs")
+        tasks.start_soon(self.context.spawner.run, name="greenroom spawner")
+        self._core_scopes: list[anyio.CancelScope] = []
+        for actor in (self.router.core, self.writer.core):
+            scope = anyio.CancelScope()
+            self._core_scopes.append(scope)
+            tasks.start_soon(_run_core, actor, events, scope, name=f"greenroom {actor.name}")
+        if self.client_within > 0:
+            self.context.timers.at(self.context.backend.now() + self.client_within, self.begin)
+        else:
+            self.begin()
+
+    def begin(self) -> None:
+        """Start what is started without a call; does nothing the second time."""
+        if not self._has_begun and self.is_running:
+            self._has_begun = True
+            self._standing.connect(self.root)
+            self._visit_the_unknown(self._known)
+
+    def _visit_the_unknown(self, known: Mapping[str, ServerEntry]) -> None:
+        """First run: visit each server of which nothing is known, in the background."""
+        asked = self.root.records.items() if self._bootstrap else ()
+        self.visit([name for name, record in asked if name not in known and record.definition.bootstrap])
+
+    def visit(self, names: Iterable[str]) -> list[str]:
+        """Visit these servers. Returns those that can be visited. `catalogued` waits for the first try."""
+        visiting = self.root.supervision.visiting
+        usable = [name for name in names if visiting.can_begin(name)]
+        self._visits.ask(usable)
+        return usable
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether servers are still to be visited for the first time."""
+        return bool(self._visits)
+
+    async def ready(self) -> None:
+        """Wait until every eager and keep-alive server has connected, or has failed to once."""
+        await self._standing.wait()
+
+    async def catalogued(self) -> None:
+        """Wait until every server to be visited was tried once, and the results are in the index."""
+        await self._visits.wait()
+        await self.router.ref.ask(Sync)
+
+    # ---- reload -----------------------------------------------------------------------------------------------------
+
+    def applying(
+        self, config: Config, plan: ReloadPlan, recalled: Recalled, defined: Collection[str] = ()
+    ) -> Slices[None]:
+        """Apply another configuration by this plan, with what the cache knows of it. Servers that the plan
+        keeps notice nothing. `defined`: the servers to start that are defined already.
+
+        The first slice makes this the configuration. The servers that are removed or defined anew follow in
+        slices, because they may be thousands; until its turn comes, each is what it was. All slices must be
+        done.
+        """
+        before, self.config = self.config, config
+        self.context.settings = config.settings
+        self.root.settings_changed(config, {*plan.replace, *plan.remove})
+        known = {name: entry for name in self._hashes if (entry := self.router.entry(name)) is not None}
+        hashes, same = self._hashes, {*plan.keep, *plan.live}
+        entries = self._take(recalled)
+        for name, entry in known.items():
+            now = self._hashes.get(name)
+            if now is not None and now == hashes[name]:
+                entries[name] = self.pins.marked(entry)
+            elif now is not None and name in same:
+                # A file that has appeared, which may be the server's own, makes no server that stays unknown.
+                entries[name] = self.pins.marked(attrs.evolve(entry, definition_hash=now))
+        self.router.ref.tell_system(Define(config.servers, entries, config.settings))
+        yield from self.root.removing(name for name in plan.remove if name not in config.broken)
+        pace, live = Pace(), frozenset(plan.live)
+        for name in (*plan.live, *plan.replace):
+            self.root.redefine(config.servers[name], same_process=name in live)
+            if pace.due():
+                yield
+        for name in plan.start:
+            if name not in defined:
+                self.root.define(config.servers[name])
+        for name in (*plan.replace, *plan.start):
+            self._remind(self.root.record(name))
+        for name, problem in config.broken.items():
+            self.root.define(ServerDefinition(name), problem)
+            for actor in self.root.actors_of(name):
+                actor.stop(Ending(Cause.DISABLED, reason=Reason.BAD_DEFINITION))  # there is nothing to start
+        for entry in entries.values():  # what happens to changed tools may be another thing now
+            self._heed(entry, entry)
+        started = set(plan.start)
+        for actor in standing(self.root):
+            if actor.address.server in started:
+                self.root.supervision.starter.request_by_policy(actor)
+        problems = "; ".join(str(problem) for problem in config.problems if problem not in before.problems)
+        told = f"{plan}. Problems: {problems}" if problems else str(plan)
+        self.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=f"configuration reloaded: {told}")
+        if self.root.closing is None:  # it may have begun to close between two slices
+            self._visit_the_unknown(entries)
+
+    def of_sessions(self) -> Sequence[str]:
+        """The servers that are started with values of a session, and may be started to be asked what they have: what
+        they list is that session's."""
+        if not self._bootstrap:
+            return ()
+        config = self.config
+        if self._with_variables is None or self._with_variables[0] is not config:
+            names = [name for name, one in config.servers.items() if session_variables(one)]
+            self._with_variables = config, names
+        return [name for name in self._with_variables[1] if name in self.root.records]
+
+    # ---- sessions ---------------------------------------------------------------------------------------------------
+
+    async def end_session(self, name: str) -> None:
+        """End the session's children. Returns when nothing of them is left; until then its name is taken."""
+        self.sessions.end(name)
+        self.own_lists.forget(name)
+        try:
+            left = self.root.end_session(name) if self.is_running else []
+            gone = [anyio.Event() for _ in left]
+            for actor, event in zip(left, gone, strict=True):
+                self.root.supervision.on_closed(actor, event.set)
+            for event in gone:
+                await event.wait()
+            if self.is_built:
+                self.room_host.routing.forget(name)
+                forget_credentials(self.root, name)
+        finally:
+            self.sessions.ended(name)
+
+    # ---- what servers say -------------------------------------------------------------------------------------------
+
+    def _learn(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
+        name = actor.address.server
+        for problem in listing.problems:
+            actor.note(NoteCode.UNREAD, problem)
+        known, session = self.router.entry(name), actor.address.session
+        entry = entry_of(actor, self._hashes.get(name, ""), handshake, listing, revision)
+        is_private = bool(session_variables(actor.definition))
+        if not is_private:
+            entry = self.pins.learned(entry, listing.prints)
+            self._heed(known, entry)
+        if session is None:
+            self.router.ref.tell_system(Learn(entry))
+        else:
+            self._learn_own(session, actor, entry, known, is_private=is_private)
+        self._visits.tried(name)  # whatever led to this answer
+
+    def _learn_own(
+        self,
+        session: str,
+        actor: ServerActor,
+        entry: ServerEntry,
+        known: ServerEntry | None,
+        *,
+        is_private: bool,
+    ) -> None:
+        """A child of a session has listed what it has. Others are told what any new child would list. Of clients that
+        can be asked different things, the room knows what the first of them found, or one that can be asked nothing."""
+        for_others = not is_private and is_unused(actor)
+        if self.sessions.is_open(session) and self.own_lists.learn(session, entry, for_others=for_others):
+            self.context.events.emit(CatalogueChanged, actor.address)
+        if not for_others:
+            return
+        if known is None or not known.known or entry.told in ("", known.told):
+            self.router.ref.tell_system(Learn(entry))
+        else:
+            self._remember(entry)
+
+    def _shares(self, server: str, known: ServerEntry | None) -> bool:
+        """Whether sessions share this server, and what is `known` of it was read from that one, in this room."""
+        if server not in self.root.records or self.root.isolation(server) is not Isolation.PERSISTENT:
+            return False
+        return self.sessions.for_many or (known is not None and known.revision > 0)
+
+    def _remind(self, record: ServerRecord) -> None:
+        """Tell the record of a server that is defined anew how this definition failed in an earlier run, if it has not
+        worked since."""
+        record.note_success()
+        failure = self._failed.get(record.definition.name)
+        if failure is not None and not failure.needs_login:
+            ago = time.time() - failure.at
+            record.note_failure(failure.why, self.context.backend.now() - ago, failure.starts)
+
+    def _failing(self, server: str, failure: LastFailure | None) -> None:
+        if failure is None and server not in self._failed:
+            return
+        if failure is None:
+            del self._failed[server]
+        else:
+            self._failed[server] = failure
+        if server in self._hashes:
+            self.writer.ref.tell_system(SaveFailure(server, self._hashes[server], failure))
+
+    def _remember(self, entry: ServerEntry) -> None:
+        self.writer.ref.tell_system(Save(entry))
+
+    def _keep_forms(self, news: Mapping[str, Sequence[Target]]) -> None:
+        """Search has read these tools for the first time: the next room need not."""
+        if not self.is_running or not isinstance(self.store, FileStore):
+            return
+        write = partial(self.store.searched.save, news, time.time())
+        if threading.get_ident() == self._thread:
+            self.writer.ref.tell_system(Write(write))
+        else:  # a thread of the embedder's, who searches there
+            write()
+
+    def heed_pins(self) -> None:
+        """The store may say something else of pinned definitions than what is in the index."""
+        for name in self.pins.heeded():
+            entry = self.router.entry(name)
+            if entry is not None and (marked := self.pins.marked(entry)) is not entry:
+                self._heed(entry, marked)
+                self.router.ref.tell_system(Learn(marked))
+        self._mark_own()
+
+    def _mark_own(self) -> None:
+        """What sessions see of their own children is in quarantine, and is not, with what the room knows."""
+        for session, server in self.own_lists.mark(self._marked):
+            self.context.events.emit(CatalogueChanged, Address.of_session(server, session))
+
+    def _marked(self, entry: ServerEntry) -> ServerEntry:
+        definition = self.config.servers.get(entry.server)
+        is_private = definition is None or bool(session_variables(definition))
+        return entry if is_private else self.pins.marked(entry)
+
+    def _heed(self, before: ServerEntry | None, entry: ServerEntry) -> None:
+        heed_changes(self.context.events, self.root, self.config, before, entry)
+
+    async def _wait_for_stop(self) -> None:
+        try:
+            await self._stop.wait()
+        except BaseException:
+            # The loop itself is being torn down (native cancellation): start nothing any more.
+            self.root.closing = RoomClosed("The room was cancelled; the call was not sent.", server="")
+            raise
+
+    # ---- end --------------------------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        """End the servers in parallel, then the writer, then the router; one deadline for all."""
+        await self._closing.close_servers(self.context, self.root)
+        with anyio.move_on_after(FLUSH_TIME if self._closing.patience else 0.2):
+            await self.writer.ref.ask(Flush)
+        for scope in reversed(self._core_scopes):
+            scope.cancel()
+
+    def _close(self) -> None:
+        """Synchronous: whatever happened, nothing is left running, waiting or uncounted."""
+        if not self.is_running:
+            return
+        self.is_running = False
+        closed = RoomClosed("The room has closed.", server="")
+        abort(self.root, closed)
+        self.root.supervision.release()
+        self._standing.release()
+        self._visits.close()
+        self.writer.core.close(closed)
+        self.router.core.close(closed)
+        self.guard.close()
+        self.room_host.close()
+        self.context.events.close()
+        self.report = report_of(self.context.tally, is_final=True)
+
+    @property
+    def report_so_far(self) -> DrainReport | None:
+        """The drain report: the last one, or that of now. None before the room is opened."""
+        if self.report is None and self.is_running:
+            return report_of(self.context.tally, is_final=False)
+        return self.report
+
+
+async def _run_core(actor: CoreActor[Any], events: EventStream, scope: anyio.CancelScope) -> None:
+    with scope:
+        await keep_running(actor, events)
+
+
+# ---- Failures of the machinery itself: the one that ends a room, and those that are only reported -------------------
+
+
+def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one exception that task groups wrapped, or the group when there are more."""
+    first, *others = group.exceptions
+    if others:
+        return group
+    return (
+        sole(cast("BaseExceptionGroup[BaseException]", first))
+        if isinstance(first, BaseExceptionGroup)
+        else first
+    )
+
+
+def note_timer(events: EventStream, error: BaseException) -> None:
+    events.emit(Note, code=NoteCode.BUG, words=f"a timer failed: {in_words(error)}")
+
+
+def note_callback(events: EventStream, address: Address, error: Exception) -> None:
+    """A callback that only listens has raised: report it with its traceback; nobody else is affected."""
+    text = "".join(traceback.format_exception(error))
+    events.emit(Note, address, code=NoteCode.CALLBACK, words=f"a callback of the room failed: {text}")
+
+
+# ---- Supervision of the core actors: one_for_one, with OTP restart intensity ----------------------------------------
+#
+# When a step of a core actor raises, the actor is started again on its old mailbox. The message that broke it is gone,
+# and the error goes to the sender if it waits for an answer. More than `LIMIT` restarts in `PERIOD` seconds mean that
+# restarting does not help. Then the error is raised and ends the room. No server can cause this; it is our own bug.
+
+LIMIT: Final = 3
+PERIOD: Final = 60.0
+
+
+class CoreActorFailed(RuntimeError):
+    """A core actor of Greenroom kept failing. Please report it, with the traceback below."""
+
+
+async def keep_running(actor: CoreActor[Any], events: EventStream) -> None:
+    """Run the actor until this is cancelled. Raises `CoreActorFailed` when it fails too often."""
+    intensity = Intensity()
+    while True:
+        try:
+            await actor.run()
+        except Exception as error:
+            text = "".join(traceback.format_exception(error))
+            words = f"the {actor.name} failed and is restarted\n{text}"
+            events.emit(Note, code=NoteCode.BUG, words=words)
+            intensity, too_often = intensity.restarted(actor.backend.now(), LIMIT, PERIOD)
+            if too_often:
+                failure = CoreActorFailed(f"the {actor.name} failed more than {LIMIT} times in {PERIOD:g}s")
+                actor.close(failure)
+                raise failure from error
+
+
+# ---- The sum of a run: what became of every call --------------------------------------------------------------------
+
+
+@attrs.frozen
+class DrainReport:
+    """The sum of a run: `completed + failed + cancelled == accepted`. While the room is open (`is_final` is false),
+    calls without an outcome are `open`.
+
+    `refused` calls were never accepted. `refusals` has the number of them for each error code.
+    """
+
+    accepted: int
+    completed: int
+    failed: int
+    cancelled: int
+    refused: int
+    refusals: Mapping[str, int] = attrs.field(factory=dict[str, int])
+    open: int = 0
+    is_final: bool = True
+
+    @property
+    def adds_up(self) -> bool:
+        return self.completed + self.failed + self.cancelled + self.open == self.accepted
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{count} {code}" for code, count in self.refusals.items())
+        why = f": {reasons}" if reasons else ""
+        return (
+            f"{counted(self.accepted, 'call')} accepted: {self.completed} completed, {self.failed} failed, "
+            f"{self.cancelled} cancelled{f', {self.open} open' if self.open else ''} ({self.refused} refused{why})"
+        )
+
+
+def report_of(tally: Tally, *, is_final: bool) -> DrainReport:
+    return DrainReport(
+        tally.accepted,
+        tally.completed,
+        tally.failed,
+        tally.cancelled,
+        tally.refused,
+        dict(sorted(tally.refusals.items())),
+        0 if is_final else tally.open,
+        is_final,
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# What is known of servers. It is read from the cache at boot, and made from the lists that a server gives.
+
+
+@attrs.frozen
+class Recalled:
+    """What the cache knows of a configuration's servers, by their names. `warnings` are texts."""
+
+    hashes: Mapping[str, str]
+    entries: Mapping[str, ServerEntry]
+    pin_keys: Mapping[str, PinKey]
+    pins: Mapping[str, ServerPins]
+    warnings: Sequence[str]
+    failures: Mapping[str, LastFailure] = MappingProxyType({})
+    hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None  # of these servers; it may block
+    variants: Sequence[ServerEntry] = ()  # all entries of each, whatever it was told of its client
+    searched: Mapping[str, bytes] = MappingProxyType({})  # what search has made of their tools
+
+
+def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
+    """What the cache knows of the servers as this configuration defines them. May run in a thread."""
+    hashes = catalogue_keys(config)
+    keys = pin_keys(config, hashes)
+    loaded = store.load(hashes)
+    pinned, warning = pins.load(keys)
+    # Everything that this run reads from a server is newer than what an earlier run wrote.
+    current = {
+        name: attrs.evolve(entry, revision=0)
+        for name, entry in loaded.entries.items()
+        if not session_variables(
+            config.servers[name]
+        )  # an older version of ours has kept what is a session's
+    }
+    variants = [attrs.evolve(entry, revision=0) for entry in loaded.variants if entry.server in current]
+    warnings = [each for each in (loaded.warning, warning) if each is not None]
+    now = partial(catalogue_keys, config)
+    return Recalled(hashes, current, keys, pinned, warnings, loaded.failures, now, variants, loaded.searched)
+
+
+def entry_of(
+    actor: ServerActor, definition_hash: str, handshake: Handshake, listing: Listing, revision: int
+) -> ServerEntry:
+    """The entry of the actor's server, from the lists that it has just given."""
+    return ServerEntry(
+        server=actor.address.server,
+        definition_hash=definition_hash,
+        tools=_known(listing.tools, "tools", handshake),
+        resources=_known(listing.resources, "resources", handshake),
+        templates=_known(listing.templates, "resources", handshake),
+        prompts=_known(listing.prompts, "prompts", handshake),
+        instructions=handshake.instructions,
+        server_info=handshake.server_info,
+        capabilities=handshake.capabilities,
+        protocol_version=record_of(actor).server.era_hint,
+        problems=tuple(dict.fromkeys(map(unhidden, listing.problems)))[:PROBLEMS],
+        fetched_at=time.time(),
+        revision=revision,
+        told=told(declared_to(actor) or {}),
+    )
+
+
+def _known(listed: tuple[Raw, ...] | None, capability: str, handshake: Handshake) -> tuple[Raw, ...] | None:
+    """A list as it is known. A server without the capability has an empty list; a list that failed is
+    unknown."""
+    return () if listed is None and capability not in handshake.capabilities else listed
+
+
+# ---- What servers were told of their clients, when it is no longer true ---------------------------------------------
+#
+# Before 2026-07-28, what a client can answer is told to a server only once, at its greeting. A server that lacks
+# something is greeted again if nobody has used it yet: then nothing is lost. One that was used is told when it starts
+# the next time, for whatever reason. That roots have changed can be told at any moment.
+
+
+def restart_outdated(runtime: Runtime, session: str | None) -> None:
+    """Restart those unused ones that this session (None: the room) concerns: its own children, and shared servers that
+    lack something it can answer. What others can answer, those servers have been told already; so it is enough to look
+    at this session, however many there are."""
+    root, sessions = runtime.root, runtime.sessions
+    actors = (
+        tuple(root.actors.values())
+        if session is None
+        else (*root.in_reach(session), *_seen(runtime, session))
+    )
+    for actor in actors:
+        address = actor.address
+        is_met = actor.life.state in (State.CONNECTING, State.CONNECTED)
+        if not is_met or root.supervision.visiting.is_first_start(actor):
+            continue
+        whose = address.session if address.session is not None else session
+        if is_outdated(actor, sessions.greeting(whose, address)):
+            actor.stop(Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
+
+
+def _seen(runtime: Runtime, session: str) -> list[ServerActor]:
+    """The shared actors that exist for a session."""
+    sees = runtime.sessions.sees
+    return [actor for actor in shared_actors(runtime.root) if sees(session, actor.address.server)]
+
+
+def tell_roots_changed(runtime: Runtime, session: str | None) -> None:
+    """Tell the servers that were told of roots that these have changed. A shared server is told for a session only if
+    nobody else could answer what the roots are: otherwise it would ask, and be refused."""
+    root, able = runtime.root, runtime.room_host.routing.able
+    actors = root.in_reach(session)
+    if session is not None:
+        actors += [one for one in _seen(runtime, session) if able(one.address, "roots/list") == [session]]
+    for actor in actors:
+        if actor.is_connected and actor.peer is not None and "roots" in (declared_to(actor) or {}):
+            actor.peer.notify("notifications/roots/list_changed")
+
+
+# ---- The owner accepts tools whose definitions have changed, in a room that runs ------------------------------------
+
+
+async def accept(live: Runtime, server: str | None, tool: str | None) -> list[str]:
+    """See `Greenroom.accept`."""
+    if server is None:
+        await _at_the_store(live, live.pins.look)
+        return []
+    live.root.record(server)
+    tools = None if tool is None else [_own_name(live, server, tool)]
+    await live.writer.ref.ask(Flush)  # what was learned until now is in the store
+    entry = live.router.entry(server)  # another room may have seen other definitions
+    return await _at_the_store(live, lambda: live.pins.accept(server, tools, entry))
+
+
+_T = TypeVar("_T")
+
+
+async def _at_the_store(live: Runtime, work: Callable[[], _T]) -> _T:
+    try:
+        return await apart(work) if live.pins.blocks else work()
+    finally:
+        live.heed_pins()
+        await live.router.ref.ask(Sync)
+
+
+def _own_name(live: Runtime, server: str, tool: str) -> str:
+    """What the server itself calls `tool`. Raises `UnknownTool`."""
+    index = live.router.index
+    counts = index.counts(server)
+    if counts is not None and tool in counts.changed:
+        return tool
+    found = index.resolve(tool, server)
+    if not isinstance(found, Target):
+        raise UnknownTool(tool, message=f'Server "{server}" has no tool "{tool}".')
+    return found.original

@@ -1,0 +1,442 @@
+"""To whom belongs what a server says: the one rule for its questions, its logs and its other notifications.
+
+A child of a session (or of a session's call) belongs to that session. A shared server serves many, so it depends on the
+calls that it is working on:
+
+* A question goes to the session whose call is in flight. With calls of several sessions nobody can know which of them
+  it is about, unless the protocol says so (`ServerRequest.call`). Then it is refused, and sent to nobody. The same
+  holds without any call, when more than one could answer.
+* A log message goes to those who asked for logs (who set a level), and to those with a call in flight; each gets it at
+  its own level and above. Any other notification goes to those with a call in flight.
+* A session that is the only one gets what belongs to no call.
+
+Changes of lists and updates of resources go to all sessions: their hosts know what each of them subscribed to. The
+room's own host hears everything, because whoever opened the room owns all of it.
+
+A session without a host of its own is answered for by the room's host.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from ..actors.host import ASKED_FOR, Greeting, ServerRequest, joined, lacking, not_found
+from ..actors.incarnation import UPDATED
+from ..config.arguments import function, json_object, list_or_function
+from ..protocol.address import Address
+from ..protocol.errors import RpcRefusal
+from ..protocol.jsonrpc.terms import INTERNAL_ERROR, METHOD_NOT_FOUND, MODERN_VERSIONS
+from .records import Directory, ServerRecord, record_of
+from .sessions import Sessions
+
+Answer = Callable[[ServerRequest], Awaitable[Mapping[str, Any]]]
+Root = str | os.PathLike[str] | Mapping[str, Any]
+Roots = Sequence[Root] | Callable[[ServerRequest], Awaitable[Sequence[Root]]]
+OnLog = Callable[[Address, Mapping[str, Any]], object]
+OnNotification = Callable[[Address, str, Mapping[str, Any] | None], object]
+LOG: Final = "notifications/message"
+
+
+def _nothing() -> Mapping[str, Any]:
+    return {}
+
+
+@attrs.frozen(eq=False)
+class Callbacks:
+    """What a room (or a session) can answer. `capabilities` adds to what is declared: `{"sampling": {"tools":
+    {}}}`."""
+
+    on_sampling: Answer | None = None
+    on_elicitation: Answer | None = None
+    roots: Roots | None = None
+    on_log: OnLog | None = None
+    on_notification: OnNotification | None = None
+    capabilities: Mapping[str, Any] = attrs.field(factory=_nothing)
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("on_sampling", "on_elicitation", "on_log", "on_notification"):
+            function(getattr(self, name), name)
+        list_or_function(self.roots, "roots", "paths, URIs or root objects")
+        json_object(self.capabilities, "capabilities")
+
+    def greeting(self, address: Address) -> Greeting:
+        """With a callback, servers may ask or notify at any moment, which needs a handshake."""
+        declared = self.declared()
+        waits = bool(declared) or self.on_log is not None or self.on_notification is not None
+        return Greeting(declared, by_handshake=waits)
+
+    def declared(self) -> dict[str, Any]:
+        """The client capabilities that these callbacks provide."""
+        found: dict[str, Any] = {}
+        if self.on_sampling is not None:
+            found["sampling"] = {}
+        if self.on_elicitation is not None:
+            found["elicitation"] = {"form": {}, "url": {}}
+        if self.roots is not None:
+            found["roots"] = {"listChanged": True}
+        return {**found, **self.capabilities}
+
+    async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
+        """Raises `RpcRefusal`, and whatever the callback raises."""
+        if request.method == "sampling/createMessage" and self.on_sampling is not None:
+            return await self.on_sampling(request)
+        if request.method == "elicitation/create" and self.on_elicitation is not None:
+            return await self.on_elicitation(request)
+        if request.method == "roots/list" and self.roots is not None:
+            roots = await self.roots(request) if callable(self.roots) else self.roots
+            return {"roots": [as_root(root) for root in roots]}
+        raise not_found(request.method)
+
+    def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
+        if method == LOG and self.on_log is not None:
+            self.on_log(address, params or {})
+        if self.on_notification is not None:
+            self.on_notification(address, method, params)
+
+
+def as_root(root: Root) -> Mapping[str, Any]:
+    """A root as the protocol writes it. A path becomes a `file://` URI, and an object stays as it is."""
+    if isinstance(root, Mapping):
+        return root
+    text = os.fspath(root)
+    return {"uri": text if "://" in text else Path(text).absolute().as_uri()}
+
+
+# --------------------------------------------------------------------------------------------------------------
+#
+#
+# The room's `Host`: it passes what servers ask and say to the hosts of the sessions, or to the room's own.
+#
+# To whom something belongs is decided in `_routing`, for the sessions of an embedder and for the clients of every door
+# alike. Updates of resources go to their subscribers, too. Every notification of a server passes here once.
+#
+# A server is told once, at its greeting, what its client can answer. A session's child is told what that session can
+# answer. A shared server is told what anybody can who is there. Where clients come and go (`Sessions.for_many`) that
+# would depend on who came first, and nothing may be lost to tell it of one who comes later. So there it is told from
+# the start that everything can be asked, and for a client that cannot answer the room does: it declines, and has no
+# roots. From 2026-07-28 on none of this matters, because each request says what its own client can answer.
+#
+# A question to one who cannot answer it is never passed on.
+
+Subscriber = Callable[[Mapping[str, Any]], None]
+_EVERYTHING: Final[Mapping[str, Any]] = {
+    "elicitation": {"form": {}, "url": {}},
+    "roots": {"listChanged": True},
+    "sampling": {"tools": {}},
+}
+_REJECTED: Final = -1  # the specification's example of a sampling request that a user has rejected
+
+
+def _declined(request: ServerRequest, who: str) -> Mapping[str, Any]:
+    """The answer in place of a client that cannot answer. Raises `RpcRefusal` where the protocol has no other no."""
+    match request.method:
+        case "elicitation/create":
+            return {"action": "decline"}
+        case "roots/list":
+            return {"roots": []}
+        case _:
+            raise RpcRefusal(_REJECTED, f"{request.method} was declined: {who} cannot answer it.")
+
+
+@attrs.frozen(eq=False)
+class _Subscription:
+    subscriber: Subscriber
+    over: Callable[[], None] | None
+
+
+class RoomHost:
+    def __init__(
+        self, sessions: Sessions, routing: Routing, on_bug: Callable[[Address, Exception], None]
+    ) -> None:
+        self.routing = routing
+        self._sessions = sessions
+        self._on_bug = on_bug
+        self._subscribers: dict[Address, list[_Subscription]] = {}
+
+    def subscribe(
+        self, address: Address, subscriber: Subscriber, over: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Call `subscriber(params)` for each resource update of this address, and `over()` when the room has
+        ended. Returns a function that ends the subscription."""
+        subscription = _Subscription(subscriber, over)
+        self._subscribers.setdefault(address, []).append(subscription)
+
+        def unsubscribe() -> None:
+            subscribers = self._subscribers.get(address, [])
+            if subscription in subscribers:
+                subscribers.remove(subscription)
+            if not subscribers:
+                self._subscribers.pop(address, None)
+
+        return unsubscribe
+
+    def close(self) -> None:
+        """The room has ended: no server says anything any more."""
+        for subscriptions in tuple(self._subscribers.values()):
+            for subscription in tuple(subscriptions):
+                if subscription.over is not None:
+                    subscription.over()
+
+    # ---- Host -------------------------------------------------------------------------------------------------------
+
+    def greeting(self, address: Address) -> Greeting:
+        if address.session is not None:
+            return self._sessions.greeting(address.session, address)
+        everybody = (None, *self._sessions.who_see(address.server))
+        greetings = [self._sessions.host(who).greeting(address) for who in everybody]
+        if not self._sessions.for_many:
+            return joined(greetings)
+        if (
+            not address.is_shared
+        ):  # it only shows what it has; what it has for a client, that one's child says
+            return greetings[0]
+        return attrs.evolve(joined([*greetings, Greeting(_EVERYTHING)]), for_many=True)
+
+    async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
+        is_declined = self._may_be_declined(request)
+        if is_declined and not self.routing.able(request.address, request.method):
+            return _declined(request, "no client that is here")
+        host = self._sessions.host(self.routing.asked(request))
+        missing = lacking(host.greeting(request.address).capabilities, request.method, request.params)
+        if missing is None:
+            return await host.answer(request)
+        if is_declined:
+            return _declined(request, "the client that it is for")
+        text = f"Method not found: {request.method} (the client that it is for did not declare {missing})"
+        raise RpcRefusal(METHOD_NOT_FOUND, text)
+
+    def _may_be_declined(self, request: ServerRequest) -> bool:
+        """Whether the server was told that this can be asked, because there may be clients that can be."""
+        is_told_each_time = request.call is not None and request.call.protocol_version in MODERN_VERSIONS
+        is_told = self._sessions.for_many and request.address.session is None and not is_told_each_time
+        return is_told and not request.is_ours and request.method in ASKED_FOR
+
+    def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
+        if method == UPDATED:
+            for subscription in tuple(self._subscribers.get(address, ())):
+                self._tell(address, subscription.subscriber, params or {})
+        for who in self.routing.hearers(address, method, params or {}):
+            self._tell(address, self._sessions.host(who).heard, address, method, params)
+
+    def _tell(self, address: Address, hear: Callable[..., object], *said: Any) -> None:
+        """Let one of them hear it. If that raises, the others hear it all the same."""
+        try:
+            hear(*said)
+        except Exception as error:
+            self._on_bug(address, error)
+
+
+_ANSWERED_ELSEWHERE: Final = "notifications/elicitation/complete"
+_LISTS: Final = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+        "notifications/subscriptions/acknowledged",
+    }
+)
+_UNASKED: Final = "info"  # for who set no level, once somebody else has set one
+_REMEMBERED: Final = 1_000  # questions that are answered elsewhere, such as in a browser
+Who = str | None  # a session with a host, or the room
+
+
+class Routing:
+    """`directory` gives the servers, which are not there yet when this is made."""
+
+    def __init__(self, sessions: Sessions, directory: Callable[[], Directory]) -> None:
+        self._sessions = sessions
+        self._directory = directory
+        self._elsewhere: OrderedDict[tuple[Address, str], Who] = OrderedDict()
+
+    # ---- questions --------------------------------------------------------------------------------------------------
+
+    def asked(self, request: ServerRequest) -> Who:
+        """Who is asked. Raises `RpcRefusal` when nobody can know, or nobody can answer."""
+        who = self._asked(request)
+        elicitation = request.params.get("elicitationId")
+        if isinstance(elicitation, str):
+            self._elsewhere[request.address, elicitation] = who
+            if len(self._elsewhere) > _REMEMBERED:
+                self._elsewhere.popitem(last=False)
+        return who
+
+    def forget(self, session: str) -> None:
+        """The session is over: another one of its name is told nothing of what this one was asked."""
+        for key in [key for key, who in self._elsewhere.items() if who == session]:
+            del self._elsewhere[key]
+
+    def _asked(self, request: ServerRequest) -> Who:
+        address = request.address
+        session = request.call.client if request.call is not None else address.session
+        if request.call is not None or session is not None:
+            return self._host_of(session, request)
+        meant = self._with_calls(address)
+        if not meant:
+            meant = self.able(address, request.method)
+            if not meant:
+                raise not_found(request.method)
+        if len(meant) > 1:
+            raise _nobody_knows(request.server, len(meant))
+        return next(iter(meant))
+
+    def _host_of(self, session: str | None, request: ServerRequest) -> Who:
+        try:
+            return self._sessions.answers_for(session)
+        except KeyError:
+            text = f"The client that {request.method} is for has left."
+            raise RpcRefusal(INTERNAL_ERROR, text, {"reason": "client_gone"}) from None
+
+    def able(self, address: Address, method: str) -> list[Who]:
+        """All who can answer this question."""
+        needed = ASKED_FOR.get(method)
+        everybody: list[Who] = [None, *self._sessions.who_see(address.server)]
+        if needed is None:
+            return everybody
+        return [who for who in everybody if needed in self._sessions.host(who).greeting(address).capabilities]
+
+    def _with_calls(self, address: Address) -> dict[Who, None]:
+        """All who have calls in flight there."""
+        found: dict[Who, None] = {}
+        actor = self._directory().actors.get(address)
+        calls = actor.calls.open if actor is not None else ()
+        for client in {call.client for call in calls}:
+            try:
+                found[self._sessions.answers_for(client)] = None
+            except KeyError:
+                continue  # it has left, and its call will soon be over
+        return found
+
+    # ---- notifications ----------------------------------------------------------------------------------------------
+
+    def hearers(self, address: Address, method: str, params: Mapping[str, Any]) -> list[Who]:
+        """Who hears a notification: the room, then the sessions it belongs to."""
+        found: dict[Who, None] = {None: None, **self._meant(address, method, params)}
+        if method != LOG:
+            return list(found)
+        levels, server = self._directory().log_levels, address.server
+        least = {who: levels.least(who, server) for who in found}
+        if address.session is None and levels.shared(server) is not None:
+            least = {who: level or _UNASKED for who, level in least.items()}
+        return [who for who, level in least.items() if is_heard(params.get("level"), level)]
+
+    def _meant(self, address: Address, method: str, params: Mapping[str, Any]) -> dict[Who, None]:
+        sessions = self._sessions.who_see(address.server)
+        if address.session is not None:
+            return {address.session: None} if address.session in sessions else {}
+        if not sessions:
+            return {}
+        if method == UPDATED or method in _LISTS:
+            return dict.fromkeys(sessions)
+        meant = self._with_calls(address)
+        if method == LOG:
+            levels = self._directory().log_levels
+            meant.update((one, None) for one in sessions if levels.wanted(one, address.server) is not None)
+        elif method == _ANSWERED_ELSEWHERE:
+            key = address, str(params.get("elicitationId"))
+            if key in self._elsewhere:
+                meant = {self._elsewhere[key]: None}
+        if not meant and len(sessions) == 1:
+            return dict.fromkeys(sessions)
+        return {who: None for who in meant if who is None or who in sessions}
+
+
+def _nobody_knows(server: str, several: int) -> RpcRefusal:
+    text = (
+        f'Server "{server}" is shared by several clients, and nobody can know which of {several} this question is for. '
+        'Give each client a child of its own: set "isolation": "per_session" in the entry of the server.'
+    )
+    return RpcRefusal(INTERNAL_ERROR, text, {"reason": "several_clients", "server": server})
+
+
+# ---- The log levels that the room and its sessions want, and what each server is told -------------------------------
+#
+# The room's level applies to sessions that set none. A child of a session is told that session's level. A shared server
+# can be told only one: the most talkative that anybody wants, of the room and the sessions with a host of their own.
+# Whoever wants less is not given the rest (`_routing`). A server of 2026-07-28 reads the level in each request, so
+# there everybody's requests carry his own.
+
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_RANK: Final = {level: rank for rank, level in enumerate(LOG_LEVELS)}
+_NOTHING: Final[Mapping[str | None, str]] = {}
+
+
+def is_heard(said: object, least: str | None) -> bool:
+    """Whether a message of the level `said` is for somebody who wants `least` and above. None: all messages. A level
+    that the protocol does not have is heard."""
+    return least is None or not isinstance(said, str) or _RANK.get(said, len(_RANK)) >= _RANK[least]
+
+
+class LogLevels:
+    """`session` None stands for the room."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        # By session: for one server, or for all (None).
+        self._wanted: dict[str | None, dict[str | None, str]] = {}
+
+    def set(self, level: str, server: str | None, session: str | None) -> None:
+        """Set the level for all servers or for one. Live servers are told. A level for all servers replaces earlier
+        levels for single ones."""
+        levels = self._wanted.setdefault(session, {}) if server is not None else {}
+        levels[server] = level
+        self._wanted[session] = levels
+        self._tell_shared()
+        for actor in self._directory.in_reach(session):
+            record = record_of(actor)
+            if record.parent is not None and server in (None, actor.address.server):
+                record.log_level = self.of(actor.address.scope, record.parent)
+                actor.subscriptions_changed()
+
+    def wanted(self, session: str | None, server: str) -> str | None:
+        """The level that this session itself has set for the server."""
+        own = self._wanted.get(session, _NOTHING)
+        return own.get(server, own.get(None))
+
+    def least(self, session: str | None, server: str) -> str | None:
+        """The level at which this session hears the server: its own, else the room's."""
+        return self.wanted(session, server) or self.wanted(None, server)
+
+    def of(self, scope: str, server: ServerRecord) -> str | None:
+        """The level of this scope's child of a server."""
+        return self.least(Address("", scope).session, server.definition.name)
+
+    def shared(self, server: str) -> str | None:
+        """What a server is told that all share: the most talkative level that anybody wants."""
+        sees = self._directory.sessions.sees
+        return _most_talkative(self.wanted(one, server) for one in self._who_count() if sees(one, server))
+
+    def forget(self, session: str) -> None:
+        if self._wanted.pop(session, None) is not None:
+            self._tell_shared()
+
+    def _who_count(self) -> list[str | None]:
+        heard = self._directory.sessions.with_hosts
+        return [session for session in self._wanted if session is None or session in heard]
+
+    def _tell_shared(self) -> None:
+        """Tell each shared server its level, if that has changed."""
+        sessions, general, particular = self._directory.sessions, list[str | None](), list[str | None]()
+        for one in self._who_count():
+            if len(self._wanted[one]) == 1 and None in self._wanted[one] and sessions.sees_all(one):
+                general.append(self._wanted[one][None])
+            else:
+                particular.append(one)
+        most = _most_talkative(general)
+        for name, record in self._directory.records.items():
+            others = (self.wanted(one, name) for one in particular if sessions.sees(one, name))
+            level = _most_talkative((most, *others))
+            if level is not None and level != record.log_level:
+                record.log_level = level
+                actor = self._directory.shared_actor(name)
+                if actor is not None:
+                    actor.subscriptions_changed()
+
+
+def _most_talkative(levels: Iterable[str | None]) -> str | None:
+    return min((level for level in levels if level is not None), key=_RANK.__getitem__, default=None)

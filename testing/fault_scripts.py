@@ -1,0 +1,133 @@
+"""Fault scripts: the faults of a fake server, as data.
+
+    FaultScript.of(
+        Fault("greeting", "delay", seconds=2, start=1),
+        Fault("call", "crash", exit_code=3, nth=2),
+    )
+
+A script is an ordered list of faults. Each says at which step it happens, and what the server then does. It may be
+limited to one start of the server, and to one occurrence of the step. `FakeServer` plays a script in memory, in virtual
+time; the executable `greenroom.testing.servers.scripted` plays the same script in a real process. The words are in
+`_vocabulary`, and `_fault_plan` plays them.
+
+A fault that could never be played is refused when it is made, and the error says what to write instead. Otherwise a
+test could pass because its fault silently never happened.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import attrs
+
+from ..protocol.errors import UsageError
+from .fault_plan import FIELDS, Entry, problem_with
+
+Step = Literal["start", "greeting", "list", "call", "ping", "idle", "stop"]
+Doing = Literal[
+    "delay", "hang", "crash", "refuse", "garbage", "flood", "list_changed", "expire", "answer_twice",
+    "answer_late", "drop_answer",
+]  # fmt: skip
+SignalName = Literal["SIGKILL", "SIGTERM", "SIGABRT", "SIGSEGV"]
+
+
+def _as_tuple(names: Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
+
+
+@attrs.frozen
+class Fault:
+    """One fault. Raises `UsageError` when it could never be played; the error says what to write instead.
+
+    `start`: only in this start of the server, counted from 1. `nth`: only at this occurrence of the step within a
+    start. `tool`: only for calls of this tool. `after` (with `idle`): after this many idle seconds. Each other field
+    belongs to one value of `do`, named beside it.
+    """
+
+    at: Step
+    do: Doing
+    start: int | None = attrs.field(default=None, kw_only=True)
+    nth: int | None = attrs.field(default=None, kw_only=True)
+    tool: str | None = attrs.field(default=None, kw_only=True)
+    after: float | None = attrs.field(default=None, kw_only=True)
+    seconds: float | None = attrs.field(default=None, kw_only=True)  # delay
+    exit_code: int | None = attrs.field(default=None, kw_only=True)  # crash; 1 if it has no signal either
+    signal: SignalName | None = attrs.field(default=None, kw_only=True)  # crash
+    text: str | None = attrs.field(default=None, kw_only=True)  # refuse; crash: last words
+    code: int | None = attrs.field(default=None, kw_only=True)  # refuse; -32603
+    notifications: int | None = attrs.field(default=None, kw_only=True)  # flood: how many
+    stderr: int | None = attrs.field(default=None, kw_only=True)  # flood: bytes
+    tools: tuple[str, ...] | None = attrs.field(default=None, converter=_as_tuple, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if problem := problem_with(self.as_dict()):
+            raise UsageError(f"This fault cannot be played: {problem}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only the fields that were given."""
+        said = self.entry.said()
+        return said | {"tools": list(said["tools"])} if "tools" in said else said
+
+    @property
+    def entry(self) -> Entry:
+        """The fault in the form that players read."""
+        return Entry(*(getattr(self, name) for name in FIELDS))
+
+    def __str__(self) -> str:
+        rest = ", ".join(
+            f"{name}={value!r}" for name, value in self.as_dict().items() if name not in ("at", "do")
+        )
+        return f"{self.do} at {self.at}" + (f" ({rest})" if rest else "")
+
+
+@attrs.frozen
+class FaultScript:
+    """Faults in order. Faults of the same step are played one after the other."""
+
+    faults: tuple[Fault, ...] = attrs.field(default=(), converter=tuple[Fault, ...])
+
+    @classmethod
+    def of(cls, *faults: Fault) -> FaultScript:
+        """A script of these."""
+        return cls(faults)
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(self.faults)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The faults in the form that players read."""
+        return [fault.entry for fault in self.faults]
+
+    def __len__(self) -> int:
+        return len(self.faults)
+
+    def __add__(self, other: FaultScript) -> FaultScript:
+        return FaultScript(self.faults + other.faults)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.faults)) or "nothing goes wrong"
+
+    def to_json(self) -> str:
+        """The script as one line of JSON, for `from_json` and `--script`."""
+        return json.dumps([fault.as_dict() for fault in self.faults])
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> FaultScript:
+        """Read a script from JSON. Raises `UsageError`, which names the fault that cannot be played."""
+        try:
+            read: Any = json.loads(text)
+        except ValueError as error:
+            raise UsageError(f"This fault script is no JSON: {error}.") from None
+        if not isinstance(read, list):
+            raise UsageError('A fault script is an array, like [{"at": "call", "do": "crash"}].')
+        return cls(tuple(map(_read, range(1, len(read) + 1), read)))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _read(number: int, entry: Any) -> Fault:
+    if problem := problem_with(entry):
+        raise UsageError(f"Fault {number} of the script cannot be played: {problem}")
+    fields: Mapping[str, Any] = entry
+    return Fault(**fields)

@@ -1,0 +1,179 @@
+"""The catalogue writer: a batch is one write, a write that fails costs nothing but the cache."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+
+import anyio
+import attrs
+import pytest
+from tests.support import run, run_virtual
+
+from greenroom import Kind
+from greenroom.actors.backend import current_backend
+from greenroom.actors.catalogue_writer import CatalogueWriter, Flush, Save
+from greenroom.actors.event_stream import EventStream
+from greenroom.actors.mailbox import Reply
+from greenroom.catalogue.entries import Failures, ServerEntry
+
+
+@attrs.define
+class Store:
+    """Keeps what is saved; refuses while `problem` is set."""
+
+    blocks: bool = False
+    problem: str | None = None
+    saves: list[dict[str, int]] = attrs.field(factory=list[dict[str, int]])
+    threads: set[int] = attrs.field(factory=set[int])
+
+    def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
+        self.threads.add(threading.get_ident())
+        self.saves.append({name: entry.revision for name, entry in entries.items()})
+        return self.problem
+
+
+def with_writer(
+    runner: Callable[..., None],
+    backend: str,
+    store: Store,
+    body: Callable[[CatalogueWriter, list[str]], Awaitable[None]],
+) -> None:
+    async def main() -> None:
+        loop_backend, notes = current_backend(), list[str]()
+        events = EventStream(loop_backend)
+        events.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
+        writer = CatalogueWriter(loop_backend, events, store)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(writer.core.run)
+            await body(writer, notes)
+            tasks.cancel_scope.cancel()
+
+    runner(backend, main)
+
+
+def save(writer: CatalogueWriter, server: str, revision: int) -> None:
+    writer.ref.tell_system(Save(ServerEntry(server, "hash", revision=revision)))
+
+
+def test_a_batch_is_one_write_of_the_newest_of_each(backend: str) -> None:
+    store = Store()
+
+    async def body(writer: CatalogueWriter, _: list[str]) -> None:
+        for revision in range(10):
+            save(writer, "a", revision)
+            save(writer, "b", revision)
+        await writer.ref.ask(Flush)
+
+    with_writer(run_virtual, backend, store, body)
+
+    assert store.saves == [{"a": 9, "b": 9}]
+
+
+def test_a_failed_write_is_noted_flushed_and_tried_again_with_the_next(backend: str) -> None:
+    store = Store(problem="the disk is full")
+
+    async def body(writer: CatalogueWriter, notes: list[str]) -> None:
+        save(writer, "a", 1)
+        await writer.ref.ask(Flush)
+        assert notes == ["the disk is full"]
+        store.problem = None
+        save(writer, "b", 2)
+        await writer.ref.ask(Flush)
+        save(writer, "c", 3)
+        await writer.ref.ask(Flush)
+
+    with_writer(run_virtual, backend, store, body)
+
+    assert store.saves == [{"a": 1}, {"a": 1, "b": 2}, {"c": 3}]
+
+
+def test_what_is_newer_is_not_undone_by_the_retry_of_what_failed(backend: str) -> None:
+    store = Store(problem="locked")
+
+    async def body(writer: CatalogueWriter, _: list[str]) -> None:
+        save(writer, "a", 1)
+        await writer.ref.ask(Flush)
+        save(writer, "a", 2)
+        await writer.ref.ask(Flush)
+
+    with_writer(run_virtual, backend, store, body)
+
+    assert store.saves == [{"a": 1}, {"a": 2}]
+
+
+def test_a_store_that_blocks_is_called_in_a_thread(backend: str) -> None:
+    store = Store(blocks=True)
+
+    async def body(writer: CatalogueWriter, _: list[str]) -> None:
+        save(writer, "a", 1)
+        await writer.ref.ask(Flush)
+
+    with_writer(run, backend, store, body)
+
+    assert store.saves == [{"a": 1}]
+    assert threading.get_ident() not in store.threads
+
+
+@pytest.mark.parametrize("problem", [None, "the disk is full"])
+def test_after_each_try_to_write_and_only_then_it_is_said_once(backend: str, problem: str | None) -> None:
+    """Others look then for what another room has written meanwhile."""
+    store, said = Store(problem=problem), list[int]()
+
+    async def main() -> None:
+        loop_backend = current_backend()
+        events = EventStream(loop_backend)
+        writer = CatalogueWriter(loop_backend, events, store, lambda: said.append(len(store.saves)))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(writer.core.run)
+            await writer.ref.ask(Flush)
+            assert said == [], "there was nothing to write"
+            for revision in (1, 2):
+                save(writer, "a", revision)
+                save(writer, "b", revision)
+                await writer.ref.ask(Flush)
+            tasks.cancel_scope.cancel()
+
+    run_virtual(backend, main)
+
+    assert said == [1, 2]
+
+
+def test_an_empty_flush_is_answered_and_writes_nothing(backend: str) -> None:
+    store = Store()
+
+    async def body(writer: CatalogueWriter, _: list[str]) -> None:
+        await writer.ref.ask(Flush, timeout=5)
+
+    with_writer(run_virtual, backend, store, body)
+
+    assert store.saves == []
+
+
+def test_who_waits_for_a_flush_when_the_writer_closes_is_told(backend: str) -> None:
+    async def main() -> None:
+        loop_backend = current_backend()
+        writer = CatalogueWriter(loop_backend, EventStream(loop_backend), Store())
+        waiting, queued = Reply[None](loop_backend), Reply[None](loop_backend)
+        writer.step(Flush(waiting))
+        writer.ref.tell_system(Flush(queued))
+        writer.core.close(ZeroDivisionError("closed"))
+        for reply in (waiting, queued):
+            with pytest.raises(ZeroDivisionError, match="closed"), anyio.fail_after(1):
+                await reply.wait()
+
+    run_virtual(backend, main)
+
+
+def test_in_a_fork_nothing_is_written(backend: str) -> None:
+    store = Store()
+
+    async def body(writer: CatalogueWriter, notes: list[str]) -> None:
+        writer.disown()
+        save(writer, "a", 1)
+        await writer.ref.ask(Flush)
+        assert notes == []
+
+    with_writer(run_virtual, backend, store, body)
+
+    assert store.saves == []

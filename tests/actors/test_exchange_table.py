@@ -1,0 +1,303 @@
+"""What all peers have in common, without a wire: which request an answer ends, what is counted, noted or told, and
+that nothing comes after silence; and how the values of a long message are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from tests.support import run
+from tests.support.stdio import Call, Recorder
+
+from greenroom.actors import values as _values
+from greenroom.actors.backend import current_backend
+from greenroom.actors.exchanges import ExchangeTable, Notes, RequestTable, mark_sent
+from greenroom.actors.values import Values
+from greenroom.protocol.cooperative import finish
+from greenroom.protocol.errors import Reach
+from greenroom.protocol.jsonrpc.incoming import decode_message
+from greenroom.protocol.jsonrpc.terms import RpcError
+
+
+class Sent:
+    """An `Outgoing` that keeps what would leave."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        self.said.append((method, params))
+
+    def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None) -> None:
+        self.said.append((rpc_id, result, error.code if error is not None else None))
+
+    def withdraw(self, exchange: Any) -> None:
+        self.said.append(("withdrawn", exchange))
+
+
+class Table:
+    """A table in which a request is sent as soon as it is opened."""
+
+    def __init__(self) -> None:
+        self.hooks, self.out = Recorder(), Sent()
+        self.exchanges = ExchangeTable(current_backend(), self.hooks, Notes(self.hooks.on_note), self.out)
+
+    def ask(self, method: str = "tools/call") -> Call:
+        call = Call(method)
+        self.exchanges._opened(call)
+        mark_sent(call)
+        return call
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return self.exchanges.junk, self.exchanges.unasked
+
+
+def alone(backend: str, body: Callable[[Table], None]) -> None:
+    async def main() -> None:
+        body(Table())
+
+    run(backend, main)
+
+
+RESULT = b'{"jsonrpc":"2.0","id":1,"result":{}}'
+SAID: list[tuple[bytes, tuple[int, int], str | None]] = [
+    # a line; what it counts as: (junk, unasked); how the note about it begins
+    (RESULT, (0, 0), None),
+    (b'{"jsonrpc":"2.0","id":"1","result":{}}', (0, 0), None),
+    (b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}', (0, 0), None),
+    (b'{"jsonrpc":"2.0","id":2,"result":{}}', (0, 0), "a late or second answer: id 2"),
+    (b'{"jsonrpc":"2.0","id":3,"result":{}}', (1, 0), "an answer nobody asked for: id 3"),
+    (b'{"jsonrpc":"2.0","id":0,"result":{}}', (1, 0), "an answer nobody asked for: id 0"),
+    (b'{"jsonrpc":"2.0","id":-2,"result":{}}', (1, 0), "an answer nobody asked for: id -2"),
+    (b'{"jsonrpc":"2.0","error":{"code":-1,"message":"no"}}', (1, 0), "an error about no request: "),
+    (b'{"jsonrpc":"2.0"}', (1, 0), "a message that is neither"),
+    (b'{"jsonrpc":"2.0","method":"notifications/x"}', (0, 1), None),
+    (b'{"jsonrpc":"2.0","method":"notifications/x","params":7}', (0, 1), "a malformed notification: "),
+    (b'{"jsonrpc":"2.0","id":"a","method":"roots/list"}', (0, 1), None),
+    (b'{"jsonrpc":"2.0","id":"a","method":"ping"}', (0, 1), None),
+    (b"hello", (1, 0), 'junk on its stream: "hello"'),
+    (b"", (1, 0), None),
+    (b" \t \r", (1, 0), None),
+]
+
+
+def test_the_late_answer_to_a_probe_that_we_gave_up_on_is_no_news(backend: str) -> None:
+    def body(table: Table) -> None:
+        for method in ("server/discover", "initialize"):
+            probe = table.ask(method)
+            table.exchanges.abandon(probe, "timed out")
+        for number, news in ((1, 0), (2, 0), (2, 1)):
+            table.exchanges.take_line(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % number)
+            assert table.exchanges.notes.counts["a late or second answer"] == news
+            assert table.counts == (0, 0)
+
+    alone(backend, body)
+
+
+@pytest.mark.parametrize("in_slices", [False, True])
+def test_each_line_counts_as_what_it_is(backend: str, in_slices: bool) -> None:
+    def body(_: Table) -> None:
+        for line, counts, note in SAID:
+            table = Table()
+            table.ask()
+            second = table.ask()
+            table.exchanges.abandon(second, "enough")
+            if in_slices:
+                finish(table.exchanges.taking_line(line))
+            else:
+                table.exchanges.take_line(line)
+            assert table.counts == counts, line
+            assert len(table.hooks.notes) == (note is not None), line
+            assert all(each.startswith(note or "") for each in table.hooks.notes), line
+
+    alone(backend, body)
+
+
+@pytest.mark.parametrize("in_slices", [False, True])
+def test_text_that_is_no_utf8_is_repaired_and_noted(backend: str, in_slices: bool) -> None:
+    def body(table: Table) -> None:
+        call, line = table.ask(), b'{"jsonrpc":"2.0","id":1,"result":{"text":"\xff"}}'
+        if in_slices:
+            finish(table.exchanges.taking_line(line))
+        else:
+            table.exchanges.take_line(line)
+        ((result, error),) = call.ends
+        assert error is None
+        assert "\ufffd".encode() in (result or b"")
+        (note,) = table.hooks.notes
+        assert note.startswith("bad UTF-8 on its stream: ")
+
+    alone(backend, body)
+
+
+BROKEN = b'{"jsonrpc":"2.0","id":1,"result":{'
+
+
+def test_a_broken_answer_ends_its_request_as_a_fault(backend: str) -> None:
+    def body(table: Table) -> None:
+        first, second, third = table.ask(), table.ask(), table.ask()
+        table.exchanges.take_line(BROKEN)
+        table.exchanges.take_overlong(BROKEN.replace(b"1,", b"2,"), "10 bytes")
+        table.exchanges.take_line(b'{"jsonrpc":"2.0","id":3,"result":[1]}')
+        for call, why in (
+            (first, "the answer is not JSON-RPC: "),
+            (second, "the answer is over the bound of 10 bytes"),
+            (third, 'the answer has no result object ("[1]")'),
+        ):
+            ((result, error),) = call.ends
+            assert (result, error and error.fault, call.reach) == (None, True, Reach.ANSWERED)
+            assert ((error and error.message) or "").startswith(why)
+        assert table.hooks.notes == []
+        table.exchanges.take_overlong(b"x" * 9, "10 bytes")
+        (note,) = table.hooks.notes
+        assert note.startswith('a message over the bound of 10 bytes was thrown away: "xxx')
+
+    alone(backend, body)
+
+
+def test_after_silence_nothing_is_sent_ended_noted_or_counted(backend: str) -> None:
+    def body(table: Table) -> None:
+        call = table.ask()
+        exchanges = table.exchanges
+        exchanges.reply(1, {"a": 1})
+        exchanges.notify("notifications/x")
+        assert table.out.said == [(1, {"a": 1}, None), ("notifications/x", None)]
+        exchanges.silence()
+        exchanges.silence()
+        assert exchanges.is_silent
+        table.out.said.clear()
+        exchanges.reply(2, {})
+        exchanges.notify("notifications/x", {})
+        for line, _, _ in SAID:
+            exchanges.take_line(line)
+            finish(exchanges.taking_line(line))
+        exchanges.take_line(BROKEN)
+        exchanges.take_overlong(BROKEN, "10 bytes")
+        exchanges.take_overlong(b"junk", "10 bytes")
+        assert (call.ends, call.reach, table.counts) == ([], Reach.SENT, (0, 0))
+        assert (table.hooks.notes, table.hooks.notifications, table.hooks.requests) == ([], [], [])
+        exchanges.abandon(call, "enough")
+        assert table.out.said == [("withdrawn", call)], "what is on its way is stopped, and nobody told"
+
+    alone(backend, body)
+
+
+@pytest.mark.parametrize("method", ["tools/call", "initialize"])
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_who_leaves_a_request_tells_its_server_of_what_may_run_and_may_be_cancelled(
+    backend: str, method: str, is_sent: bool
+) -> None:
+    def body(table: Table) -> None:
+        call = table.ask(method)
+        if not is_sent:
+            call.reach = Reach.NOT_SENT
+        table.exchanges.abandon(call, "enough")
+        table.exchanges.abandon(call, "twice")
+        told = ("notifications/cancelled", {"requestId": 1, "reason": "enough"})
+        tells = is_sent and method == "tools/call"
+        assert table.out.said == [("withdrawn", call), *([told] if tells else [])]
+
+    alone(backend, body)
+
+
+def test_a_question_is_told_with_the_request_on_whose_stream_it_came(backend: str) -> None:
+    def body(table: Table) -> None:
+        told: list[Any] = []
+        table.hooks.on_request = lambda *question: told.append(question)  # type: ignore[method-assign]
+        call, message = table.ask(), b'{"jsonrpc":"2.0","id":"q","method":"roots/list","params":{"a":1}}'
+        table.exchanges.take(decode_message(message), call)
+        table.exchanges.take(decode_message(message))
+        assert told == [("q", "roots/list", {"a": 1}, call), ("q", "roots/list", {"a": 1}, None)]
+
+    alone(backend, body)
+
+
+# ---- requests ------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_of_another_connection_takes_off_none_that_has_its_number_here() -> None:
+    before, here = RequestTable(), RequestTable()
+    old, new = Call("tools/call"), Call("tools/call")
+    before.open(old)
+    here.open(new)
+    assert old.rpc_id == new.rpc_id == 1
+    assert not here.withdraw(old)
+    assert here.find(1) is new
+    assert here.withdraw(new)
+    assert not here.withdraw(new)
+    assert (len(here), here.find(1), here.last_id) == (0, None, 1)
+    here.open(old)
+    assert (old.rpc_id, here.drop(1), here.drop(2), here.drop(2)) == (2, None, old, None)
+
+
+def test_what_was_not_sent_is_not_answered_and_what_was_is_answered_once() -> None:
+    table, call = RequestTable(), Call("tools/call")
+    table.open(call)
+    assert table.answered(1) is None
+    assert table.find(1) is call, "an answer to it was guessed"
+    mark_sent(call)
+    mark_sent(call)
+    assert call.sent_at == [Reach.SENT], "it is told once"
+    table.progress(1, {"progress": 1})
+    assert table.answered(1) is call
+    assert (call.reach, call.seen) == (Reach.ANSWERED, [1])
+    assert table.answered(1) is None
+    table.progress(1, {"progress": 2})
+    assert call.seen == [1]
+    table.open(Call("a"))
+    table.open(Call("b"))
+    assert [each.method for each in table.clear()] == ["a", "b"]
+    assert (len(table), table.clear()) == (0, [])
+
+
+# ---- the values of a long message ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "over"),
+    [
+        (b"[[{", ""),
+        (b"[[{{", "3 objects and arrays"),
+        (b"[{,,,", ""),
+        (b"[{,,,,", "5 values"),
+        (b",,,,,", ""),
+        (b",,,,,,", "5 values"),
+        (b'"[[{{,,,,,"[', ""),
+        (b'"a\\"[[{{,,,,,"[', ""),
+        (b'"a\\\\"[[{{', "3 objects and arrays"),
+        (b'"]}","]}","]}"', ""),
+        (b'"[["[[{', ""),
+        (b'"[["[[{[', "3 objects and arrays"),
+        (b'",,,"[,,,,', ""),
+        (b'",,,"[,,,,,', "5 values"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 3, 99])
+def test_so_many_values_there_may_be_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, message: bytes, over: str, size: int
+) -> None:
+    for name, value in (("MESSAGE_PARTS", 3), ("MESSAGE_VALUES", 5)):
+        monkeypatch.setattr(_values, name, value)
+    values, held = Values(), bytearray()
+    said = ""
+    for piece in [message[at : at + size] for at in range(0, len(message), size)]:
+        held += piece
+        said = said or values.add(piece, held)
+    assert said == over
+
+
+def test_only_a_long_message_is_counted_and_then_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _values.LONG == 128 * 1024
+    for name, value in (("LONG", 4), ("MESSAGE_VALUES", 5), ("MESSAGE_PARTS", 3)):
+        monkeypatch.setattr(_values, name, value)
+    held = bytearray(b"[,,,")
+    assert Values.counted(None, b"[,,,", held) == (None, "")
+    held += b",,"
+    values, said = Values.counted(None, b",,", held)
+    assert values is not None
+    assert said == "5 values", "of all that came"
+    again, said = Values.counted(values, b"", held)
+    assert (again, said) == (values, "5 values")
+    assert Values.counted(values, b"", bytearray(b"next")) == (None, ""), "another message"

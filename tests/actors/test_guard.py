@@ -1,0 +1,446 @@
+"""The guard: what is ours dies with us, whatever way we go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.support import run
+from tests.support.stdio import SERVERS, definition_of, gone_within, linked, lives, logged, until
+
+from greenroom.actors.backend import current_backend
+from greenroom.actors.transports import _guard_program
+from greenroom.actors.transports import guard as _guard
+from greenroom.actors.transports.guard import Guard, guard_command
+
+OURS = f"a{os.getpid()}"
+ROOT = SERVERS.parents[1]
+SLEEPER = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
+
+
+def _sleeper(**environ: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(SLEEPER, env=environ, start_new_session=True)
+
+
+def _has_begun(process: subprocess.Popen[bytes]) -> bool:
+    return b"TAG=" in _environ(process.pid)
+
+
+def _environ(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def _owner(backend: str, log: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", OWNER.format(root=str(ROOT), log=str(log), backend=backend)]
+    )
+
+
+# An owner for SIGKILL: it connects a child per faulty option and then only lives.
+OWNER = """
+import sys, anyio
+sys.path.insert(0, {root!r})
+from tests.support.stdio import definition_of, linked
+async def main():
+    async with anyio.create_task_group() as tasks:
+        for kind in ("group", "setsid", "double"):
+            tasks.start_soon(one, kind)
+async def one(kind):
+    faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", {log!r})
+    async with linked(definition_of("faulty.py", *faults)) as stage:
+        await stage.greet()
+        await anyio.sleep_forever()
+anyio.run(main, backend={backend!r})
+"""
+
+
+def test_t32_a_killed_owner_takes_everything_with_it(backend: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def body() -> None:
+        owner = _owner(backend, log)
+        try:
+            pids = await logged(log, "start", 3) + await logged(log, "child", 3)
+            assert all(map(lives, pids))
+        finally:
+            owner.kill()
+            owner.wait()
+        assert await gone_within(60.0, pids)
+
+    run("trio", body)
+
+
+def test_a_sweep_kills_what_carries_the_tag_and_nothing_else(backend: str) -> None:
+    async def body() -> None:
+        guard = Guard(current_backend(), "sweeps")
+        # The process sees all others there are, those of another worker's tests, too.
+        mine, other = _sleeper(TAG=f"{OURS}:b#1"), _sleeper(TAG=f"{OURS}:b#12")
+        try:
+            guard.start()
+            assert await until(lambda: all(map(_has_begun, (mine, other))))
+            assert await guard.sweep(f"TAG={OURS}:b#1", 30.0) == 1
+            assert mine.wait(60) == -signal.SIGKILL
+            assert other.poll() is None
+            assert await guard.sweep(f"TAG={OURS}:b#1", 30.0) == 0
+        finally:
+            guard.close()
+            for each in (mine, other):
+                each.kill()
+                each.wait()
+
+    run(backend, body)
+
+
+def test_sweeps_asked_for_at_once_are_each_answered(backend: str) -> None:
+    async def body() -> None:
+        guard = Guard(current_backend(), "many")
+        answers: list[int] = []
+
+        async def one(at: int) -> None:
+            answers.append(await guard.sweep(f"NOBODY={at}", 30.0))
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                for at in range(40):
+                    tasks.start_soon(one, at)
+        finally:
+            guard.close()
+        assert answers == [0] * 40
+
+    run(backend, body)
+
+
+def test_a_dead_guard_is_restarted_and_told_again(backend: str) -> None:
+    async def body() -> None:
+        guard = Guard(current_backend(), "restart")
+        child = _sleeper()
+        try:
+            guard.add(child.pid)
+            first = guard.pid
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            assert await guard.sweep("NOBODY=1", 30.0) == 0
+            assert guard.pid not in (None, first)
+            guard.close()  # with a group still on its list: that is what it must remember
+            assert child.wait(60) == -signal.SIGKILL
+        finally:
+            guard.close()
+            child.kill()
+            child.wait()
+
+    run(backend, body)
+
+
+def test_a_watched_guard_is_restarted_at_once(backend: str) -> None:
+    async def body() -> None:
+        guard, child = Guard(current_backend(), "watch"), _sleeper()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(guard.watch)
+                guard.add(child.pid)
+                first = guard.pid
+                assert first is not None
+                await anyio.lowlevel.checkpoint()
+                os.kill(first, signal.SIGKILL)
+                assert await until(lambda: guard.pid not in (None, first))
+                tasks.cancel_scope.cancel()
+            guard.close()
+            assert child.wait(60) == -signal.SIGKILL, (
+                "the new one knows what there is, though nobody spoke to it"
+            )
+        finally:
+            guard.close()
+            child.kill()
+            child.wait()
+
+    run(backend, body)
+
+
+def test_a_removed_group_is_left_alone(backend: str) -> None:
+    async def body() -> None:
+        guard = Guard(current_backend(), "removed")
+        child = _sleeper()
+        try:
+            guard.add(child.pid)
+            guard.remove(child.pid)
+            guard.close()
+            assert child.poll() is None
+        finally:
+            guard.close()
+            child.kill()
+            child.wait()
+
+    run(backend, body)
+
+
+def test_the_guard_outlives_the_signals_that_end_its_owner(backend: str) -> None:
+    async def body() -> None:
+        async with linked(definition_of("echo.py")) as link:
+            await link.guard.sweep("NOBODY=1", 30.0)  # it is up
+            pid = link.guard.pid
+            assert pid is not None
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                os.kill(pid, number)
+            assert await link.guard.sweep("NOBODY=1", 30.0) == 0
+            assert link.guard.pid == pid
+
+    run(backend, body)
+
+
+def test_a_guard_that_cannot_run_is_said_so(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        guard = Guard(current_backend(), "nowhere")
+        monkeypatch.setattr(sys, "executable", "/no/such/python")
+        with pytest.raises(OSError, match="python"):
+            guard.start()
+        guard.close()
+
+    run(backend, body)
+
+
+def test_a_restarted_guard_is_not_told_of_what_was_removed(backend: str) -> None:
+    async def body() -> None:
+        guard = Guard(current_backend(), "told again")
+        gone, stays = _sleeper(), _sleeper()
+        try:
+            for child in (gone, stays):
+                guard.add(child.pid)
+            guard.remove(gone.pid)
+            first = guard.pid
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            assert await guard.sweep("NOBODY=1", 30.0) == 0
+            guard.close()
+            assert stays.wait(60) == -signal.SIGKILL
+            assert gone.poll() is None
+        finally:
+            guard.close()
+            for child in (gone, stays):
+                child.kill()
+                child.wait()
+
+    run(backend, body)
+
+
+# ---- its own program -----------------------------------------------------------------------------------------------
+
+
+def test_its_start_imports_nothing_that_takes_time() -> None:
+    load = (
+        f"exec(compile(open({_guard_program.__file__!r}).read(), 'guard', 'exec'), {{'__name__': 'guard'}})"
+    )
+    see = (
+        "import sys; print([name for name in ('collections', 'enum', 're', 'socket') if name in sys.modules])"
+    )
+    said = subprocess.run([*SLEEPER[:3], "-c", f"{load}; {see}"], capture_output=True, check=True, text=True)
+    assert said.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("owner", ["is gone", "has left"])
+def test_after_a_killed_owner_the_guard_looks_for_longer(owner: str) -> None:
+    """Its children may be forking just then."""
+    nobody = subprocess.Popen([sys.executable, "-I", "-S", "-c", ""])
+    nobody.wait()
+    pid = nobody.pid if owner == "is gone" else os.getpid()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        guard = subprocess.Popen(
+            guard_command("TAG=nobody", str(pid)),
+            stdin=theirs.fileno(),
+            env={},
+            start_new_session=True,
+        )
+        theirs.close()
+        answer, said = os.pipe()
+        socket.send_fds(ours, [b"?TAG=1\n"], [said])
+        os.close(said)
+        assert os.read(answer, 8) == b"0"  # it is up
+        os.close(answer)
+        began = time.monotonic()
+        ours.close()
+        assert guard.wait(60) == 0
+        assert owner == "has left" or time.monotonic() - began >= _guard_program.QUIET * _guard_program.PAUSE
+
+
+@pytest.mark.parametrize(
+    ("found", "owner_is_gone", "looks"),
+    [([], False, 1), ([1, 1], False, 3), ([], True, 3), ([0, 1], True, 5)],
+)
+def test_the_last_sweep_goes_on_until_nothing_was_found(
+    monkeypatch: pytest.MonkeyPatch, found: list[int], owner_is_gone: bool, looks: int
+) -> None:
+    seen: list[set[bytes]] = []
+
+    def sweep(tags: set[bytes]) -> dict[bytes, int]:
+        seen.append(tags)
+        return {b"TAG": 1} if found and found.pop(0) else {}
+
+    monkeypatch.setattr(_guard_program, "sweep", sweep)
+    monkeypatch.setattr(_guard_program, "PAUSE", 0.0)
+    child = _sleeper()
+    try:
+        _guard_program.last_sweep({1 << 22, child.pid}, b"TAG", owner_is_gone=owner_is_gone)
+        assert child.wait(60) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()
+    assert seen == [{b"TAG"}] * looks
+
+
+def test_a_lifeline_is_read_whole_lines_at_a_time() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        lifeline = _guard_program.Lifeline(theirs)
+        ours.send(b"+12\n+3")
+        assert lifeline.listen()
+        assert lifeline.groups == {12}
+        ours.send(b"45\n-12\n-99\n")
+        assert lifeline.listen()
+        assert lifeline.groups == {345}
+        for tag in (b"?A\n", b"?B\n", b"?A\n"):
+            socket.send_fds(ours, [tag], [ours.fileno()])
+        assert lifeline.listen()
+        requests = lifeline.take_requests()
+        assert {tag: len(fds) for tag, fds in requests.items()} == {b"A": 2, b"B": 1}
+        assert lifeline.take_requests() == {}
+        for fds in requests.values():
+            for fd in fds:
+                os.close(fd)
+        ours.close()
+        assert not lifeline.listen()
+
+
+def test_a_sweep_needs_the_whole_tag_and_waits_for_the_dead() -> None:
+    mine, other = _sleeper(TAG=f"{OURS}#1"), _sleeper(TAG=f"{OURS}#12", MORE=f"TAG={OURS}#1")
+    try:
+        while not (_has_begun(mine) and _has_begun(other)):
+            time.sleep(0.001)
+        ours = f"TAG={OURS}#1".encode()
+        assert _guard_program.sweep({ours, b"TAG=none"}) == {ours: 1}
+        assert mine.poll() == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for each in (mine, other):
+            each.kill()
+            each.wait()
+
+
+def test_the_guard_stands_alone_and_is_started_once(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sweep can hit it, no terminal, and no folder is held by it."""
+    monkeypatch.setenv("GREENROOM_ROOM", "one-around-us")
+
+    async def body() -> None:
+        guard = Guard(current_backend(), "alone")
+        assert guard.pid is None
+        guard.start()
+        try:
+            pid = guard.pid
+            assert pid is not None
+            assert await guard.sweep(f"TAG={OURS}:nobody", 30.0) == 0  # it has begun
+            assert _environ(pid) == b""
+            assert (os.getsid(pid), os.readlink(f"/proc/{pid}/cwd")) == (pid, "/")
+            guard.start()
+            guard.add(pid_of_nobody := 2**22 + 1)
+            guard.remove(pid_of_nobody)
+            assert guard.pid == pid
+        finally:
+            guard.close()
+        assert guard.pid is None
+        assert not lives(pid)
+
+    run(backend, body)
+
+
+def test_a_closed_guard_is_not_started_again_and_asks_nobody(backend: str) -> None:
+    async def body() -> None:
+        said: list[str] = []
+        guard = Guard(current_backend(), "closed", said.append)
+        guard.start()
+        guard.close()
+        guard.close()
+        with pytest.raises(ChildProcessError, match="its room is closed"):
+            guard.start()
+        guard.add(2**22 + 1)
+        guard.remove(2**22 + 1)
+        guard.sweep_soon("TAG=x")
+        assert await guard.sweep("TAG=x", 30.0) == 0
+        with anyio.fail_after(60):
+            await guard.watch()
+        assert (guard.pid, said) == (None, [])
+
+    run(backend, body)
+
+
+def test_a_sweep_without_descriptors_is_given_up_and_said_once(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left() -> tuple[int, int]:
+        raise OSError(24, "Too many open files")
+
+    async def body() -> None:
+        said: list[str] = []
+        guard = Guard(current_backend(), "poor", said.append)
+        guard.start()
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "pipe", none_left)
+                for _ in range(2):
+                    with anyio.fail_after(30):
+                        assert await guard.sweep("TAG=x", 60.0) == 0
+            assert len(said) == 1
+            assert said[0].startswith("the guard process: Too many open files.")
+            assert await guard.sweep(f"TAG={OURS}:nobody", 60.0) == 0
+        finally:
+            guard.close()
+
+    run(backend, body)
+
+
+def test_nothing_overtakes_what_the_guard_was_to_be_told(backend: str) -> None:
+    async def body() -> None:
+        guard = Guard(current_backend(), "busy")
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            for end in (ours, theirs):
+                end.setblocking(False)
+            guard._lifeline = ours
+            guard._unsaid.extend([b"+1\n", b"+2\n"])
+            assert not guard._begin_question(b"?x\n", theirs.fileno())
+            with pytest.raises(BlockingIOError):
+                theirs.recv(10)
+            guard._flush()
+            assert (theirs.recv(10), list(guard._unsaid)) == (b"+1\n+2\n", [])
+            while guard._send(b"x" * 1_000):
+                pass
+            guard._unsaid.append(b"-1\n")
+            guard._flush()
+            assert list(guard._unsaid) == [b"-1\n"], "it is too busy: it hears this first when it has time"
+            guard._lifeline = None
+            assert not guard._send(b"x\n")
+
+    run(backend, body)
+
+
+def test_a_stopped_process_is_seen_as_often_as_one_looks() -> None:
+    process = _sleeper()
+    try:
+        assert not _guard._is_stopped(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + 60
+        while not _guard._is_stopped(process.pid):
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        assert _guard._is_stopped(process.pid)
+        process.send_signal(signal.SIGCONT)
+    finally:
+        process.kill()
+        process.wait()
+    assert not _guard._is_stopped(process.pid)

@@ -1,0 +1,422 @@
+"""The first start of servers that are installed first: real processes that stand for `npx` and what it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run, run_virtual
+from tests.support.gateway import alive, logged_pids, serve
+from tests.support.installs import COMPUTES, HANGS, SPAWNS, SPEAKS, held, logged, npx, release
+from tests.support.rooms import Outcomes, open_room, record_events, settle, teach
+
+from greenroom import CallTimeout, Greenroom, ServerStatus
+from greenroom.actors.backend import current_backend
+from greenroom.actors.host import Greeting, NoHost
+from greenroom.actors.incarnation import Patience
+from greenroom.actors.server import declared_to
+from greenroom.actors.timers import Timers
+from greenroom.actors.transports.child_process import tree_signs
+from greenroom.config.installers import is_installer
+from greenroom.protocol.address import Address
+from greenroom.protocol.events import Note
+from greenroom.supervisor.discovery import VISIT_IDLE
+from greenroom.testing.fake_servers import FakeServer
+
+IMPATIENT = 1.5  # seconds: the connect timeout, much less than any of these installs takes
+
+
+def room_of(entries: Mapping[str, Any], **settings: Any) -> Greenroom:
+    settings = {"connectTimeoutMs": IMPATIENT * 1000, "queueTimeoutMs": 60_000, **settings}
+    return Greenroom.open({"mcpServers": dict(entries), "settings": settings}, cache_path=":memory:")
+
+
+async def until(true: Callable[[], bool], within: float = 60.0) -> None:
+    with anyio.fail_after(within):
+        while not true():
+            await anyio.sleep(0.02)
+
+
+@pytest.mark.parametrize("install", [SPEAKS, SPAWNS, COMPUTES], ids=["speaks", "spawns", "computes"])
+def test_t47_what_is_being_installed_is_not_ended_however_long_it_takes(
+    backend: str, tmp_path: Path, install: str
+) -> None:
+    async def body() -> None:
+        async with room_of({"slow": npx(tmp_path, "slow", install)}) as room:
+            await room.catalogued()
+            assert [target.name for target in room.tools()][:2] == ["slow_ask", "slow_crash"]
+            assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
+
+    run(backend, body)
+
+
+def test_t47_one_that_shows_no_work_is_ended_by_sigterm_and_tried_again(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with room_of({"stuck": npx(tmp_path, "stuck", HANGS)}) as room:
+            await room.catalogued()
+            (status,) = room.status()
+            assert f"no sign of work for {IMPATIENT}s (stuck)" in (status.failure or "")
+            assert logged(tmp_path, "undone") == logged(tmp_path, "npx")
+            await until(lambda: len(logged(tmp_path, "npx")) == 2)
+
+    run(backend, body)
+
+
+def test_t47_one_that_works_for_ever_has_the_install_time(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        entry = npx(tmp_path, "endless", "while :; do echo more >&2; sleep 0.1; done")
+        async with room_of({"endless": {**entry, "installTimeoutMs": 2_000}}) as room:
+            await room.catalogued()
+            (status,) = room.status()
+            assert "within 2s, with the time to install it (more" in (status.failure or "")
+
+    run(backend, body)
+
+
+def test_t47_two_are_installed_at_a_time_and_what_is_called_at_once(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        entries = {name: npx(tmp_path, name, held(tmp_path)) for name in ("a", "b", "c", "d")}
+        async with room_of(entries) as room, Outcomes() as calls:
+
+            def waiting() -> list[str]:
+                return [row.server for row in room.status() if row.waiting_for == "its turn to install"]
+
+            await until(lambda: len(logged(tmp_path, "npx")) == 2)
+            assert waiting() == ["c", "d"]
+            one = calls.start(room, "d_echo", {"text": "now"})
+            await until(lambda: len(logged(tmp_path, "npx")) == 3)
+            assert waiting() == ["c"]
+            release(tmp_path)
+            await room.catalogued()
+            await until(lambda: one.outcome == "now")
+            assert len(room.index.servers) == 4
+            assert len(logged(tmp_path, "start")) == 4, "each was started once"
+
+    run(backend, body)
+
+
+def test_t47_a_call_joins_the_visit_and_its_timeout_ends_no_install(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}, queueTimeoutMs=600) as room:
+            await until(lambda: bool(room.status()[0].last_line))
+            with pytest.raises(CallTimeout, match=r"\(installing for \d+ s, which goes on: fetched \d+\)"):
+                await room.call("slow_echo", {"text": "hi"})
+            release(tmp_path)
+            await room.catalogued()
+            assert (await room.call("slow_echo", {"text": "hi"})).text == "hi"
+            assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
+
+    run(backend, body)
+
+
+def test_t47_an_install_for_one_call_is_finished_when_the_call_has_left(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        entry = npx(tmp_path, "apart", held(tmp_path)) | {"isolation": "per_call", "bootstrap": False}
+        async with room_of({"apart": entry}, queueTimeoutMs=600) as room:
+            await teach(room, "apart")
+            with pytest.raises(CallTimeout, match="which goes on"):
+                await room.call("apart_echo")
+            release(tmp_path)
+            await until(lambda: bool(logged(tmp_path, "start")))
+            await until(lambda: len(room.status()) == 1)
+            assert not alive(logged_pids(tmp_path))
+            assert not logged(tmp_path, "undone")
+
+    run(backend, body)
+
+
+def test_t47_reconnecting_waits_for_an_install_and_does_not_end_it(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        ended: list[Any] = []
+
+        async def reconnect(room: Greenroom) -> None:
+            ended.extend(await room.reconnect())
+
+        async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}) as room:
+            await until(lambda: room.status()[0].waiting_for == "install")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(reconnect, room)
+                await settle()
+                assert not ended
+                release(tmp_path)
+            assert ended == [("slow", None)]
+            assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
+
+    run(backend, body)
+
+
+def test_t47_its_progress_is_in_status(backend: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        began = anyio.current_time()
+        async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}) as room:
+
+            def row() -> ServerStatus:
+                return room.status()[0]
+
+            await until(lambda: int((row().last_line or "fetched 0").split()[1]) >= 4)
+            assert row().waiting_for == "install"
+            assert 0.3 < (row().waiting or 0.0) < anyio.current_time() - began
+            release(tmp_path)
+            await room.catalogued()
+            assert (row().waiting_for, row().waiting, row().last_line) == (None, None, None)
+
+    run(backend, body)
+
+
+def test_t47_when_the_client_leaves_an_install_is_undone_in_time(tmp_path: Path) -> None:
+    with serve(tmp_path, {"slow": npx(tmp_path, "slow", HANGS)}, bootstrap=True) as gateway:
+        gateway.greet()
+        anyio.run(until, lambda: bool(logged(tmp_path, "npx")))
+        gateway.end()
+        assert logged(tmp_path, "undone") == logged(tmp_path, "npx")
+        assert not alive(logged_pids(tmp_path))
+
+
+def test_t47_a_visit_that_fails_is_tried_again_until_it_is_known(backend: str) -> None:
+    """For a server with a child per call, too, whose visit has an address of its own."""
+    servers = {"shared": FakeServer(refuse_start="not yet"), "apart": FakeServer(refuse_start="not yet")}
+
+    async def body() -> None:
+        entries = {"apart": {"isolation": "per_call"}}
+        async with open_room(servers, entries=entries, bootstrap=True) as room:
+            await room.catalogued()
+            assert not room.tools()
+            await anyio.sleep(200.0)
+            for server in servers.values():
+                assert 6 <= server.starts <= 12, "by the gate's rules"
+                server.refuse_start = None
+            await anyio.sleep(90.0)
+            assert [target.name for target in room.tools()] == ["apart_echo", "shared_echo"]
+            starts = [server.starts for server in servers.values()]
+            await anyio.sleep(200.0)
+            assert [server.starts for server in servers.values()] == starts
+
+    run_virtual(backend, body)
+
+
+def test_t47_a_visited_server_stays_for_the_call_that_follows(backend: str) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}, bootstrap=True, idleTimeout=2) as room:
+            await room.catalogued()
+            await anyio.sleep(VISIT_IDLE - 1.0)
+            await room.call("a_echo")
+            await anyio.sleep(100.0)
+            assert (server.starts, server.live) == (1, 1), "called once, it has its idle time"
+            await anyio.sleep(30.0)
+            assert (server.starts, server.live) == (1, 0)
+
+    run_virtual(backend, body)
+
+
+class ElicitingHost(NoHost):
+    def greeting(self, address: Address) -> Greeting:
+        return Greeting({"elicitation": {}})
+
+
+def test_t47_a_client_that_comes_meanwhile_ends_no_first_start(backend: str) -> None:
+    """It can answer what the server was not told of: the server is let finish, then connected again for the call."""
+    server = FakeServer(greet_latency=5.0)
+
+    async def body() -> None:
+        async with open_room({"a": server}, bootstrap=True) as room, Outcomes() as calls:
+            await anyio.sleep(1.0)
+            room.answer_with(ElicitingHost())
+            one = calls.start(room, "a_echo", {"n": 1})
+            await anyio.sleep(4.5)
+            assert [target.name for target in room.tools()] == ["a_echo"]
+            assert one.outcome is None
+            await anyio.sleep(6.0)
+            assert one.outcome == '{"n": 1}'
+            assert (server.starts, server.most_live) == (2, 1)
+            assert declared_to(room._runtime.root.actor("a")) == {"elicitation": {}}
+
+    run_virtual(backend, body)
+
+
+def test_t47_the_log_is_told_that_an_install_goes_on(backend: str) -> None:
+    async def body() -> None:
+        async with open_room(
+            {"a": FakeServer(greet_latency=25.0)}, entries={"a": {"command": "npx"}}
+        ) as room:
+            notes = record_events(room, Note)
+            await room.connect("a")
+            assert [note.detail for note in notes] == [
+                "still installing after 10 s",
+                "still installing after 20 s",
+            ]
+
+    run_virtual(backend, body)
+
+
+# ---- patience, by itself -----------------------------------------------------------------------------------------
+
+
+def _patience(quiet: float, most: float | None) -> tuple[Patience, Timers]:
+    """Of an attempt that begins now; its timers have to be run."""
+    loop_backend = current_backend()
+    timers = Timers(loop_backend.now, lambda error: pytest.fail(repr(error)))
+    context: Any = SimpleNamespace(backend=loop_backend, timers=timers)
+    return Patience(context, loop_backend.now(), quiet, most), timers
+
+
+def test_t47_patience_is_counted_from_the_last_look_that_saw_work(backend: str) -> None:
+    async def body() -> None:
+        patience, timers = _patience(quiet=3.0, most=60.0)
+        work, told, began = [0], list[str](), patience.began
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(timers.run)
+            patience.begin(lambda: work[0], told.append)
+            assert patience.is_installing
+            await anyio.sleep(1.0)
+            assert patience.scope.deadline == began + 3.0, "a first look is no sign"
+            await anyio.sleep(1.1)
+            work[0] += 1
+            await anyio.sleep(5.0)
+            assert patience.scope.deadline == pytest.approx(began + 2.25 + 3.0), (
+                "four looks in each quiet time"
+            )
+            assert patience.reason() == "no answer to the handshake, and no sign of work for 3s"
+            patience.stop()
+            assert (patience.is_installing, len(timers)) == (False, 0)
+            patience.stop()
+            tasks.cancel_scope.cancel()
+        assert told == []
+
+    run_virtual(backend, body)
+
+
+def test_t47_what_works_on_and_on_has_its_time_in_all_and_is_told_of_ever_less(backend: str) -> None:
+    async def body() -> None:
+        patience, timers = _patience(quiet=4.0, most=100.0)
+        looks, told = list[None](), list[str]()
+
+        def signs() -> int:
+            looks.append(None)
+            return len(looks)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(timers.run)
+            patience.begin(signs, told.append)
+            await anyio.sleep(99.5)
+            assert len(looks) == 100, "once a second"
+            assert patience.scope.deadline == patience.began + 100.0
+            assert "no sign of work" in patience.reason()
+            await anyio.sleep(0.5)
+            assert patience.reason() == "no answer to the handshake within 100s, with the time to install it"
+            patience.stop()
+            tasks.cancel_scope.cancel()
+        assert told == [f"still installing after {seconds} s" for seconds in (10, 20, 40, 80)]
+
+    run_virtual(backend, body)
+
+
+def test_t47_less_time_in_all_than_for_silence_is_as_much(backend: str) -> None:
+    async def body() -> None:
+        assert _patience(quiet=3.0, most=1.0)[0].most == 3.0
+        plain, timers = _patience(quiet=3.0, most=None)
+        plain.begin(lambda: pytest.fail("there is nothing to look at"), print)
+        assert (plain.is_installing, plain.most, len(timers)) == (False, 3.0, 0)
+        assert plain.reason() == "no answer to the handshake within 3s"
+
+    run_virtual(backend, body)
+
+
+def test_t47_a_tree_shows_its_processes_and_their_work() -> None:
+    script = "read a; (read b <&3; while :; do :; done) & wait"
+    tree = subprocess.Popen(
+        ["sh", "-c", f"exec 3<&0; {script}"], stdin=subprocess.PIPE, start_new_session=True
+    )
+    assert tree.stdin is not None
+
+    def signs() -> Any:
+        return tree_signs(tree.pid)
+
+    def soon(true: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + 60.0
+        while not true() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return true()
+
+    try:
+        assert set(signs()) == {tree.pid}
+        tree.stdin.write(b"\n")
+        tree.stdin.flush()
+        assert soon(lambda: len(signs()) == 2)
+        assert soon(lambda: signs() == (time.sleep(0.05), signs())[1]), "both wait"
+        before = signs()
+        tree.stdin.write(b"\n")
+        tree.stdin.flush()
+        assert soon(lambda: signs() != before)
+        assert set(signs()) == set(before)
+    finally:
+        tree.stdin.close()
+        os.killpg(tree.pid, signal.SIGKILL)
+        tree.wait()
+    assert signs() == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "installs"),
+    [
+        ("npx -y @upstash/context7-mcp", True),
+        ("/usr/local/bin/npx foo", True),
+        ("C:\\node\\NPX.CMD foo", True),
+        ("npm exec foo", True),
+        ("npm start", False),
+        ("bunx foo", True),
+        ("pnpm dlx foo", True),
+        ("yarn dlx foo", True),
+        ("uvx mcp-server-git", True),
+        ("uv --directory /srv run server.py", True),
+        ("uv tool run foo", True),
+        ("uv sync", False),
+        ("pipx run foo", True),
+        ("docker run -i --rm mcp/time", True),
+        ("docker exec -i box server", False),
+        ("env TOKEN=x npx foo", True),
+        ("env -i TOKEN=x npx foo", True),
+        ("env", False),
+        ("env node npx", False),
+        ("pnpx foo", True),
+        ("pnpm install", False),
+        ("npm x foo", True),
+        ("yarn start", False),
+        ("bun x foo", True),
+        ("bun server.ts", False),
+        ("deno run server.ts", True),
+        ("deno serve", False),
+        ("uv run server.py", True),
+        ("pipx list", False),
+        ("go run .", True),
+        ("go build", False),
+        ("cargo run", True),
+        ("docker compose run server", True),
+        ("podman run server", True),
+        ("nerdctl run server", True),
+        ("bash -lc 'npx foo'", True),
+        ('sh -c "npx \'foo"', False),
+        ("sh", False),
+        ("cmd /d /c node server.js", False),
+        ("sh -c 'FOO=1 exec npx -y foo'", True),
+        ("cmd /c npx foo", True),
+        ("sh -c 'node server.js'", False),
+        ("node server.js", False),
+        ("python -m npx", False),
+    ],
+)
+def test_an_installer_is_told_by_its_command(line: str, installs: bool) -> None:
+    import shlex
+
+    command, *args = [word.replace("\0", "\\") for word in shlex.split(line.replace("\\", "\0"))]
+    assert is_installer(command, args) is installs
+    assert not is_installer(None)

@@ -1,0 +1,314 @@
+"""The router: what it learns, what it publishes, whom it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import run_virtual
+from tests.support.rooms import open_room
+
+from greenroom import Kind
+from greenroom.actors.backend import current_backend
+from greenroom.actors.event_stream import EventStream
+from greenroom.actors.mailbox import Reply
+from greenroom.actors.router import Define, Learn, Router, Sync
+from greenroom.catalogue.entries import Pinned, ServerEntry
+from greenroom.config.model import PrefixMode, ServerDefinition, Settings
+from greenroom.protocol.events import NoteCode
+from greenroom.testing.fake_servers import FakeServer, tool
+
+
+def entry(server: str, *names: str, revision: int = 1, **more: Any) -> ServerEntry:
+    return ServerEntry(server, "hash", tools=tuple(tool(name) for name in names), revision=revision, **more)
+
+
+class Bench:
+    """A router at work, what it said had changed, and the catalogue events."""
+
+    def __init__(self, servers: Mapping[str, ServerDefinition]) -> None:
+        loop_backend = current_backend()
+        self.events = EventStream(loop_backend)
+        self.changed: list[ServerEntry] = []
+        self.announced: list[str] = []
+        self.events.listen(lambda event: self.announced.append(event.detail), [Kind.CATALOGUE])
+        self.router = Router(loop_backend, self.events, servers, {}, Settings(), self.changed.append)
+
+    async def learn(self, *entries: ServerEntry) -> None:
+        for one in entries:
+            self.router.ref.tell(Learn(one))
+        await self.router.ref.ask(Sync, timeout=10)
+
+    def names(self) -> list[str]:
+        return [target.name for target in self.router.index.tools()]
+
+
+def definitions(*names: str) -> dict[str, ServerDefinition]:
+    return {name: ServerDefinition(name, command="x") for name in names}
+
+
+def with_router(backend: str, body: Callable[[Bench], Awaitable[None]]) -> None:
+    async def main() -> None:
+        bench = Bench(definitions("a", "b"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bench.router.core.run)
+            await body(bench)
+            tasks.cancel_scope.cancel()
+
+    run_virtual(backend, main)
+
+
+def test_what_is_learned_is_in_the_published_index_after_a_sync(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        before = bench.router.index
+        await bench.learn(entry("a", "one"), entry("b", "two"))
+        assert bench.names() == ["a_one", "b_two"]
+        assert before.tools() == (), "a published index was changed"
+
+    with_router(backend, body)
+
+
+def test_an_older_answer_never_overwrites_a_newer_one(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "new", revision=5), entry("a", "old", revision=4))
+        assert bench.names() == ["a_new"]
+        assert [one.revision for one in bench.changed] == [5]
+
+    with_router(backend, body)
+
+
+def test_t24_the_same_again_is_kept_and_announced_to_nobody(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "one", revision=1))
+        index = bench.router.index
+        await bench.learn(entry("a", "one", revision=2, protocol_version="2026-07-28"))
+        assert bench.announced == ["a"]
+        assert bench.router.index is index
+        known = bench.router.entry("a")
+        assert known is not None
+        assert known.protocol_version == "2026-07-28"
+        assert len(bench.changed) == 2, "the cache keeps what is newer, also when it says the same"
+
+    with_router(backend, body)
+
+
+def test_a_burst_costs_one_index(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        seen = {id(bench.router.index)}
+        for n in range(50):
+            bench.router.ref.tell(Learn(entry("a", f"t{n}", revision=n)))
+        await bench.router.ref.ask(Sync)
+        seen.add(id(bench.router.index))
+        assert len(seen) == 2
+        assert bench.names() == ["a_t49"]
+
+    with_router(backend, body)
+
+
+def test_a_server_nobody_configured_is_not_learned(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("stranger", "one"))
+        assert (bench.names(), bench.announced, bench.changed) == ([], [], [])
+
+    with_router(backend, body)
+
+
+@pytest.mark.parametrize("faulty", [0, 1, 10, 11, 25])
+def test_the_log_is_told_what_clients_would_refuse_and_of_many_how_many_more(
+    faulty: int, backend: str
+) -> None:
+    async def body(bench: Bench) -> None:
+        told: list[tuple[str, str]] = []
+
+        def take(event: Any) -> None:
+            assert event.code is NoteCode.REFUSED_BY_CLIENTS
+            told.append((event.address.server, event.words))
+
+        bench.events.listen(take, [Kind.NOTE])
+        tools = tuple({"name": f"t{n:02}", "inputSchema": 7} for n in range(faulty))
+        await bench.learn(ServerEntry("a", "hash", tools=(*tools, tool("fine")), revision=1))
+        assert {server for server, _ in told} <= {"a"}
+        words = [words for _, words in told]
+        assert all(f"t{n:02}" in said for n, said in enumerate(words[:10]))
+        assert all(said.startswith("clients would refuse ") for said in words)
+        assert words[10:] == (
+            [f"clients would refuse {faulty - 10} more; its status names them"] if faulty > 10 else []
+        )
+        assert len(words[:10]) == min(faulty, 10)
+
+    with_router(backend, body)
+
+
+def test_new_definitions_make_unknown_what_does_not_fit_them(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "one"), entry("b", "two"))
+        kept = bench.router.entry("b")
+        assert kept is not None
+        bench.router.ref.tell(Define(definitions("b", "c"), {"b": kept}, Settings()))
+        await bench.router.ref.ask(Sync)
+        assert bench.names() == ["b_two"]
+        assert bench.router.entry("a") is None
+        index = bench.router.index
+        await bench.router.ref.ask(Sync)
+        assert bench.router.index is index, "an index is made anew only for what is new"
+
+    with_router(backend, body)
+
+
+def test_new_settings_name_what_is_known_anew_and_of_one_revision_the_reload_counts(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "one"))
+        told = entry("a", "one", "two")
+        plain = Settings(tool_prefix=PrefixMode.NONE)
+        bench.router.ref.tell(Define(definitions("a"), {"a": told}, plain))
+        await bench.router.ref.ask(Sync)
+        assert bench.names() == ["one", "two"]
+        assert bench.router.entry("a") is told
+        await bench.learn(entry("a", "three", revision=2))
+        assert bench.names() == ["three"], "the settings stay"
+
+    with_router(backend, body)
+
+
+def test_a_batch_is_compared_with_what_was_known_before_it(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "one"), entry("a", "one", revision=2))
+        assert bench.announced == ["a"], "nothing was known"
+        await bench.learn(entry("a", "two", revision=3), entry("a", "one", revision=4))
+        assert bench.announced == ["a"], "it is as it was"
+        await bench.learn(entry("a", "two", revision=5), entry("a", "two", revision=6))
+        assert bench.announced == ["a", "a"]
+
+    with_router(backend, body)
+
+
+def test_a_reload_that_looked_before_a_server_spoke_does_not_forget_what_it_said(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        old, new = (
+            attrs.evolve(entry("a", name), revision=number) for number, name in enumerate(["old", "new"], 1)
+        )
+        await bench.learn(new)
+        bench.router.ref.tell(Define(definitions("a"), {"a": old}, Settings()))
+        await bench.router.ref.ask(Sync)
+        assert bench.router.entry("a") is new
+        redefined = attrs.evolve(old, definition_hash="another")
+        bench.router.ref.tell(Define(definitions("a"), {"a": redefined}, Settings()))
+        await bench.router.ref.ask(Sync)
+        assert bench.router.entry("a") is redefined
+
+    with_router(backend, body)
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"name": st.text(min_size=1, max_size=80)},
+            optional={"description": ODD, "inputSchema": ODD, "annotations": ODD, "title": ODD, "_meta": ODD},
+        ),
+        max_size=4,
+    )
+)
+def test_nothing_a_server_says_of_itself_breaks_the_router(tools: list[dict[str, Any]]) -> None:
+    async def body(bench: Bench) -> None:
+        with anyio.fail_after(10):
+            await bench.learn(
+                ServerEntry("a", "hash", tools=tuple(tools), resources=tuple(tools), revision=1)
+            )
+        for target in bench.router.index.tools():
+            assert bench.router.index.get(target.name) is target
+
+    with_router("trio", body)
+
+
+@pytest.mark.parametrize("changes", [1, 5])
+def test_t24_a_changed_list_is_read_again_once_and_told_once(backend: str, changes: int) -> None:
+    server = FakeServer()
+
+    async def body() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            announced = list[str]()
+            room._runtime.context.events.listen(
+                lambda event: announced.append(event.detail), [Kind.CATALOGUE]
+            )
+            server.tools = [tool("other")]
+            for _ in range(changes):
+                server.announce_tools()
+            await anyio.sleep(1.0)
+            assert [target.name for target in room.tools()] == ["a_other"]
+            assert announced == ["a"]
+            server.announce_tools()
+            await anyio.sleep(1.0)
+            assert announced == ["a"], "nothing had changed"
+
+    run_virtual(backend, body)
+
+
+def test_of_one_revision_the_later_answer_counts(backend: str) -> None:
+    """What was read from the cache has none of this room's: it is 0, as often as it is read."""
+
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "cached", revision=0))
+        await bench.learn(entry("a", "anew", revision=0))
+        assert bench.names() == ["a_anew"]
+        assert bench.announced == ["a", "a"]
+
+    with_router(backend, body)
+
+
+def test_nothing_is_learned_of_who_is_not_configured(backend: str) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("stranger", "tool"))
+        assert (bench.names(), bench.changed, bench.announced) == ([], [], [])
+        assert bench.router.entry("stranger") is None
+
+    with_router(backend, body)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"resources": ({"uri": "x:/"},)},
+        {"templates": ({"uriTemplate": "x:/{a}"},)},
+        {"prompts": ({"name": "p"},)},
+        {"instructions": "Be kind."},
+        {"resources": ()},
+        {"templates": ()},
+        {"prompts": ()},
+        {"problems": ("prompts/list: cut after 2 pages",)},
+        {"pinned": Pinned(changed={"t": ("description",)})},
+    ],
+)
+def test_whatever_a_reader_could_see_is_announced(backend: str, more: dict[str, Any]) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.learn(entry("a", "t"))
+        await bench.learn(entry("a", "t", revision=2, **more))
+        assert bench.announced == ["a", "a"]
+
+    with_router(backend, body)
+
+
+def test_who_waits_for_the_index_when_the_router_closes_is_told(backend: str) -> None:
+    async def main() -> None:
+        router = Bench(definitions("a")).router
+        waiting, queued = Reply[Any](router.core.backend), Reply[Any](router.core.backend)
+        router.step(Sync(waiting))
+        router.ref.tell_system(Sync(queued))
+        router.core.close(ZeroDivisionError("closed"))
+        for reply in (waiting, queued):
+            with pytest.raises(ZeroDivisionError, match="closed"), anyio.fail_after(1):
+                await reply.wait()
+
+    run_virtual(backend, main)

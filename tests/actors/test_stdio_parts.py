@@ -1,0 +1,1829 @@
+"""The parts of the line protocol that need no child."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import run, run_virtual
+from tests.support.stdio import Call, Recorder
+
+from greenroom.actors import call as _call
+from greenroom.actors import values as _values
+from greenroom.actors.backend import AGAIN, PAUSE, current_backend
+from greenroom.actors.exchanges import Notes
+from greenroom.actors.transports import child_process, line_peer, stdio
+from greenroom.actors.transports.child_process import Child, group_lives, signal_name, start_child
+from greenroom.actors.transports.line_peer import FloodGuard, LinePeer
+from greenroom.actors.transports.lines import LinesLeft, LineSplitter, LineWriter, WriteRules
+from greenroom.actors.transports.stdio import (
+    StderrRing,
+    StdioConnection,
+    StdioConnector,
+    child_environment,
+    untagged_environment,
+)
+from greenroom.config.model import ServerDefinition, Settings
+from greenroom.config.secrets import Hidden, Secrets
+from greenroom.protocol.address import Address
+from greenroom.protocol.bounds import ERROR_BYTES, JUNK_LINES, NOTICE_BYTES, QUESTION_BYTES, UNASKED_LINES
+from greenroom.protocol.errors import ConnectFailed, Reach
+from greenroom.protocol.jsonrpc.incoming import decode_line, decode_result
+from greenroom.protocol.jsonrpc.terms import INVALID_PARAMS
+from greenroom.protocol.large_message import LARGE_MESSAGE
+from greenroom.protocol.safe_text import repair_utf8
+
+
+def _chunks(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
+    return [data[a:b] for a, b in pairwise(places)]
+
+
+@given(
+    st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"")), max_size=8),
+    st.lists(st.integers(0)),
+)
+def test_lines_do_not_depend_on_how_they_are_cut(lines: list[bytes], cuts: list[int]) -> None:
+    limit, dropped = 8, list[bytes]()
+    splitter = LineSplitter(limit, lambda head, _bound: dropped.append(head))
+    data = b"".join(line + b"\n" for line in lines)
+    found = [line for chunk in _chunks(data, cuts) for line in splitter.feed(chunk)]
+    assert found == [line for line in lines if len(line) <= limit]
+    assert len(dropped) == sum(len(line) > limit for line in lines)
+
+
+def test_an_endless_line_is_told_of_at_once_and_not_kept() -> None:
+    dropped: list[bytes] = []
+    splitter = LineSplitter(1000, lambda head, _bound: dropped.append(head))
+    for _ in range(100):
+        assert splitter.feed(b"a" * 100) == []
+    assert dropped == [b"a" * 256]
+    assert splitter.feed(b"aa\nnext\n") == [b"next"]
+
+
+def test_a_fat_line_is_its_receivers_own_and_not_copied() -> None:
+    splitter = LineSplitter(4 * LARGE_MESSAGE, _never)
+    assert splitter.feed(b"a" * LARGE_MESSAGE) == []
+    fat, thin = splitter.feed(b"b\nthin\nres")
+    assert (type(fat), fat, thin) == (bytearray, b"a" * LARGE_MESSAGE + b"b", b"thin")
+    (rest,) = splitter.feed(b"t\n")
+    assert (type(rest), rest, len(fat)) == (bytes, b"rest", LARGE_MESSAGE + 1)
+
+
+def test_the_values_of_a_line_are_counted_for_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("LONG", 10), ("MESSAGE_VALUES", 30)):
+        monkeypatch.setattr(_values, name, value)
+    told: list[str] = []
+    splitter = LineSplitter(1 << 20, lambda _head, bound: told.append(bound))
+    for values in (25, 25, 40, 25, 25):
+        before = len(told)
+        found = [line for at in range(values) for line in splitter.feed(b"[0" if not at else b",0")]
+        found += splitter.feed(b"]\n")
+        assert (len(found), len(told) - before) == ((1, 0) if values < 30 else (0, 1))
+
+
+_JSON = st.recursive(
+    st.none() | st.integers(0, 9) | st.text('ab,"[{\\', max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text('a,"\\[', max_size=3), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(_JSON, st.integers(2, 9), st.lists(st.integers(0), max_size=9))
+def test_only_marks_outside_strings_are_values_however_they_are_cut_and_scanned(
+    value: object, block: int, cuts: list[int]
+) -> None:
+    """`_AT_ONCE`, the block of a scan, is as small as an escape here."""
+    data = json.dumps(value).encode()
+    plain = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)
+    parts = plain.count(b"[") + plain.count(b"{")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_values, "_AT_ONCE", block)
+        patch.setattr(_values, "MESSAGE_VALUES", -1)
+        values, held = _values.Values(), bytearray()
+        for piece in _chunks(data, cuts) + [b" "] * len(data):  # so that the scan catches up
+            held += piece
+            values.add(piece, held)
+    assert values._at >= len(data)
+    assert (values._parts, values._exact) == (parts, parts + plain.count(b","))
+
+
+@pytest.mark.parametrize("size", [10, 2 * LARGE_MESSAGE])
+def test_bad_utf8_in_an_answer_is_repaired_however_fat_it_is(size: int) -> None:
+    splitter = LineSplitter(4 * LARGE_MESSAGE, _never)
+    splitter.feed(b'{"id":1,"result":{"text":"\xff%b' % (b"x" * size))
+    (line,) = splitter.feed(b'"}}\n')
+    (message,) = decode_line(repair_utf8(line))
+    assert decode_result(bytes(message.result)) == {"text": "\ufffd" + "x" * size}
+
+
+def test_whoever_was_answered_meanwhile_comes_before_the_caller_of_a_fat_result(backend: str) -> None:
+    async def main() -> None:
+        order, meanwhile = list[str](), anyio.Event()
+        call = _call.Call("tools/call", {})
+        call.finish(_call.Tally(), result=b"x" * LARGE_MESSAGE)
+
+        async def caller() -> None:
+            meanwhile.set()  # as an answer that came in while the fat one was read
+            await call.wait()
+            order.append("fat")
+
+        async def other() -> None:
+            await meanwhile.wait()
+            order.append("other")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(other)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(caller)
+        assert order == ["other", "fat"]
+
+    run(backend, main)
+
+
+def _never(head: bytes, _bound: str) -> None:
+    raise AssertionError(f"over the bound: {head!r}")
+
+
+def test_notes_are_said_in_full_first_and_then_by_their_count() -> None:
+    said: list[str] = []
+    notes = Notes(said.append)
+    for at in range(1000):
+        notes.add("junk", str(at))
+    assert said == [
+        *(f"junk: {at}" for at in range(3)),
+        *(f"junk: {count} times so far" for count in ("10", "100", "1,000")),
+    ]
+
+
+def test_the_stderr_ring_quotes_the_last_lines_printable() -> None:
+    ring = StderrRing(64)
+    ring.feed(b"old\n" * 1000)
+    ring.feed("\x1b[31mred\x1b[0m\n\n  two  \r\nthr\xffee\n".encode("latin-1"))
+    assert ring.tail() == ("red", "two", "thr\ufffdee")
+    assert StderrRing(8).tail() == ()
+
+
+def test_the_stderr_ring_keeps_its_size_however_it_is_fed() -> None:
+    ring = StderrRing(7)
+    for chunk in (b"ab\n", b"cd\n", b"ef\n"):
+        ring.feed(chunk)
+    assert ring.tail() == ("cd", "ef")
+    ring.feed(b"a\nb\nc\nd\n")
+    assert ring.tail() == ("b", "c", "d")
+    assert StderrRing(500).tail() == ()
+    long = StderrRing(1000)
+    long.feed(b"x" * 400 + b"y" * 500)
+    assert long.tail() == ("x" * 400,)
+    assert (long.last_line(), StderrRing(1).last_line()) == ("x" * 400, "")
+
+
+def test_the_stderr_ring_counts_all_that_came_and_knows_the_last_line_that_says_something() -> None:
+    ring = StderrRing(8)
+    for chunk in (b"0123456789", b"", b"ab  \n\n \n"):
+        ring.feed(chunk)
+    assert (ring.total, ring.tail(), ring.last_line()) == (18, (), ""), (
+        "a line that lost its head is left out"
+    )
+    ring.feed(b"cd  \n\n")
+    assert (ring.total, ring.tail(), ring.last_line()) == (24, ("cd",), "cd")
+    whole = StderrRing(4)
+    whole.feed(b"abcd")
+    assert whole.tail() == ("abcd",)
+
+
+def test_what_nobody_asked_for_has_a_budget_that_refills_up_to_a_bound() -> None:
+    most, second = int(line_peer._MOST_UNASKED), UNASKED_LINES
+    guard = FloodGuard(100, 50.0)
+    assert guard.may_say(most - 1, 50.0)
+    assert not guard.may_say(1, 50.0), "the last line is one too many"
+    assert not guard.may_say(second, 50.5), "what was said over the budget is owed"
+    assert not guard.may_say(0, 51.0)
+    assert guard.may_say(1, 51.1)
+    assert guard.may_say(most - 1, 9_000.0)
+    assert not guard.may_say(1, 9_000.0), "however long it was silent, it has no more than that"
+
+
+@pytest.mark.parametrize(("max_line", "most"), [(100, 1 << 20), (1 << 20, 2 << 20)])
+def test_nothing_but_junk_is_shut_off_at_its_bound_in_lines_or_bytes(max_line: int, most: int) -> None:
+    guard = FloodGuard(max_line, 0.0)
+    assert guard.count_junk(JUNK_LINES - 1, JUNK_LINES - 1) == ""
+    guard.unheard = 7
+    assert guard.count_junk(5, 4) == "", "a message is among them"
+    assert (guard.junk, guard.unheard, guard.is_shut) == (0, 0, False)
+    assert guard.count_junk(JUNK_LINES - 1, JUNK_LINES - 1) == ""
+    assert not guard.is_shut
+    assert guard.count_junk(1, 1) == f"{JUNK_LINES:,} lines"
+    assert guard.is_shut
+    guard = FloodGuard(max_line, 0.0)
+    guard.unheard = most
+    assert guard.count_junk(1, 1) == ""
+    guard.unheard += 1
+    assert guard.count_junk(0, 0) == f"{most + 1:,} bytes", "of a line that does not end"
+    assert guard.is_shut
+
+
+@pytest.fixture
+def pipe():
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    os.set_blocking(read, False)
+    yield read, write
+    os.close(read)
+    os.close(write)
+
+
+def _drain(read: int) -> bytes:
+    data = b""
+    while True:
+        try:
+            data += os.read(read, 1 << 20)
+        except BlockingIOError:
+            return data
+
+
+class Outbox:
+    """A line writer with no loop around it; what is held waits as if something had been written just before."""
+
+    def __init__(self, fd: int, size: int, **rules: Any) -> None:
+        no_loop: Any = SimpleNamespace(waiter=lambda: SimpleNamespace(set=lambda: None))
+        self.broken: list[None] = []
+        self.writer = LineWriter(
+            no_loop, fd, WriteRules(size, **rules), on_broken=lambda: self.broken.append(None)
+        )
+
+    def put(self, line: bytes, call: Call | None = None, *, hold: bool = False) -> bool:
+        self.writer.gathering = hold
+        return self.writer.send(line, call)
+
+
+def test_a_message_is_sent_when_its_first_byte_is_accepted_and_then_completed(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30)
+    calls = [Call(str(at)) for at in range(4)]
+    sizes = [10, 100_000, 20, 100_000]
+    for call, size in zip(calls, sizes, strict=True):
+        outbox.put(b"x" * (size - 1) + b"\n", call)
+    assert [call.reach for call in calls] == [Reach.SENT, Reach.SENT, Reach.NOT_SENT, Reach.NOT_SENT]
+    got = b""
+    while outbox.writer.waiting:
+        got += _drain(read)
+        outbox.writer.flush()
+    got += _drain(read)
+    assert [len(line) + 1 for line in got.split(b"\n")[:-1]] == sizes
+    assert all(call.sent_at == [Reach.SENT] for call in calls)
+
+
+def test_a_queued_message_can_be_withdrawn_and_a_begun_one_cannot(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30)
+    begun, queued = Call("begun"), Call("queued")
+    outbox.put(b"a" * 100_000, begun)
+    outbox.put(b"b" * 10, queued)
+    assert not outbox.writer.withdraw(begun)
+    assert outbox.writer.withdraw(queued)
+    got = _drain(read)
+    outbox.writer.flush()
+    assert got + _drain(read) == b"a" * 100_000
+    assert not outbox.writer.waiting
+
+
+def test_what_a_flush_has_begun_cannot_be_withdrawn_either(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30)
+    begun, queued = Call("begun"), Call("queued")
+    outbox.put(b"a" * 200_000, begun, hold=True)
+    outbox.put(b"b" * 10, queued, hold=True)
+    outbox.writer.flush()
+    assert (begun.reach, queued.reach) == (Reach.SENT, Reach.NOT_SENT)
+    assert not outbox.writer.withdraw(begun)
+    assert outbox.writer.withdraw(queued)
+    got = b""
+    while outbox.writer.waiting:
+        got += _drain(read)
+        outbox.writer.flush()
+    assert got + _drain(read) == b"a" * 200_000
+    assert (begun.sent_at, queued.sent_at) == ([Reach.SENT], [])
+
+
+def test_who_ends_its_connection_itself_is_not_told_that_it_broke(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30, gathers_all=True)
+    outbox.put(b"last", hold=True)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, read)  # the other end has gone
+    os.close(nowhere)
+    outbox.writer.close()
+    assert (outbox.broken, outbox.writer.is_over, outbox.writer.waiting) == ([], True, 0)
+
+
+def test_what_is_held_is_written_together_at_the_next_flush(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30)
+    calls = [Call(str(at)) for at in range(3)]
+    for call in calls:
+        outbox.put(b"line\n", call, hold=True)
+    assert [call.reach for call in calls] == [Reach.NOT_SENT] * 3
+    assert outbox.writer.withdraw(calls[1])
+    outbox.writer.flush()
+    assert not outbox.writer.waiting
+    assert _drain(read) == b"line\n" * 2
+    assert [call.reach for call in calls] == [Reach.SENT, Reach.NOT_SENT, Reach.SENT]
+
+
+def test_the_queue_is_bounded_but_takes_any_one_message(pipe: tuple[int, int]) -> None:
+    _, write = pipe
+    outbox = Outbox(write, 1000)
+    assert outbox.put(b"a" * 200_000)
+    assert not outbox.put(b"b")
+
+
+def test_nothing_overtakes_what_is_queued_though_the_pipe_has_room_again(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30)
+    outbox.put(b"a" * 100_000)
+    got = _drain(read)
+    assert outbox.put(b"b")
+    outbox.writer.flush()
+    assert got + _drain(read) == b"a" * 100_000 + b"b"
+
+
+def test_the_bound_holds_what_fits_exactly_and_nothing_taken_back(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 10)
+    one, two, three, four = (Call(name) for name in ("one", "two", "three", "four"))
+    assert outbox.put(b"1234", one, hold=True)
+    assert outbox.put(b"567890", two, hold=True)
+    assert not outbox.put(b"x", hold=True)
+    assert outbox.writer.lacking(b"x") == "10 bytes are queued already"
+    assert outbox.writer.withdraw(two)
+    assert outbox.put(b"567890", three, hold=True)
+    outbox.writer.flush()
+    assert _drain(read) == b"1234567890"
+    assert outbox.put(b"ab", one, hold=True)  # nothing is left of what was written
+    assert outbox.put(b"12345678", four, hold=True)
+
+
+def test_what_is_no_request_is_bounded_in_number(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30, others=3, gathers_all=True)
+    assert [outbox.put(b"r", hold=True) for _ in range(4)] == [True, True, True, False]
+    assert outbox.writer.lacking(b"r") == "3 messages are queued already"
+    assert outbox.put(b"c", Call("tools/call"), hold=True)
+    outbox.writer.flush()
+    assert _drain(read) == b"rrrc"
+
+
+def test_a_short_line_is_taken_over_the_bound(pipe: tuple[int, int]) -> None:
+    outbox = Outbox(pipe[1], 10, short=4, gathers_all=True)
+    assert outbox.put(b"x" * 50, hold=True)
+    assert not outbox.put(b"12345", hold=True)
+    assert outbox.put(b"1234", hold=True)
+
+
+def test_only_what_is_gathered_waits_for_others(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    for gathers_all, waits in ((True, b""), (False, b"note")):
+        outbox = Outbox(write, 1 << 30, gathers_all=gathers_all)
+        outbox.writer.send(b"note")
+        assert _drain(read) == b"note"
+        assert outbox.writer.gathering is gathers_all
+        outbox.put(b"note", hold=True)
+        assert _drain(read) == waits
+        outbox.writer.flush()
+        _drain(read)
+        outbox.writer.gathering = False
+        outbox.writer.send(b"call", Call("tools/call"))
+        assert outbox.writer.gathering
+        outbox.writer.send(b"note")  # and requests go on waiting for others after it
+        outbox.writer.send(b"call", Call("tools/call"))
+        assert _drain(read) == (b"call" if gathers_all else b"callnote")
+
+
+def test_a_writer_is_busy_and_congested_over_its_marks_only(pipe: tuple[int, int]) -> None:
+    outbox = Outbox(pipe[1], 1 << 30, gathers_all=True)
+    for mark, more in ((1 << 16, "busy"), (1 << 20, "congested")):
+        outbox.put(b"x" * (mark - outbox.writer.waiting), hold=True)
+        assert not getattr(outbox.writer, more)
+        outbox.put(b"x", hold=True)
+        assert getattr(outbox.writer, more)
+
+
+def test_what_is_closed_says_what_it_can_and_what_breaks_tells_of_it_once(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    outbox = Outbox(write, 1 << 30, gathers_all=True)
+    outbox.put(b"last", hold=True)
+    outbox.writer.close()
+    outbox.writer.close()
+    assert outbox.put(b"late")
+    assert (_drain(read), outbox.writer.is_over, outbox.writer.waiting) == (b"last", True, 0)
+    assert (outbox.broken, outbox.writer.fault) == ([], None)
+    for hold in (True, False):
+        gone, out = os.pipe()
+        os.close(gone)
+        os.set_blocking(out, False)
+        outbox = Outbox(out, 1 << 30, gathers_all=True)
+        call = Call("tools/call")
+        assert outbox.put(b"call", call, hold=hold)
+        outbox.writer.flush()
+        assert outbox.put(b"late", hold=hold)
+        outbox.writer.flush()
+        assert (outbox.broken, outbox.writer.is_over, outbox.writer.waiting) == ([None], True, 0)
+        assert isinstance(outbox.writer.fault, BrokenPipeError)
+        assert call.reach is Reach.NOT_SENT
+        os.close(out)
+
+
+def test_relief_comes_at_its_mark_and_the_end_when_all_is_written(backend: str) -> None:
+    async def main() -> None:
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_blocking(write, False)
+        writer = LineWriter(
+            current_backend(), write, WriteRules(1 << 30, gathers_all=True), congested=100_000
+        )
+        came: list[tuple[str, bool]] = []
+
+        async def wait(name: str, what: Callable[[], Awaitable[None]]) -> None:
+            await what()
+            came.append((name, writer.congested))
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(writer.run)
+                await writer.relieved()
+                await writer.flushed()  # nothing waits: at once
+                writer.send(b"x" * 300_000)
+                tasks.start_soon(wait, "relieved", writer.relieved)
+                tasks.start_soon(wait, "flushed", writer.flushed)
+                await anyio.wait_all_tasks_blocked()
+                assert (came, writer.congested) == ([], True)
+                with anyio.fail_after(60):
+                    while not came:  # in small pieces: it is told long before all is written
+                        with suppress(BlockingIOError):
+                            os.read(read, 4096)
+                        await anyio.lowlevel.checkpoint()
+                    assert came == [("relieved", False)]
+                    while writer.waiting:
+                        _drain(read)
+                        await anyio.lowlevel.checkpoint()
+                    await writer.flushed()
+                    await anyio.wait_all_tasks_blocked()
+                assert came == [("relieved", False), ("flushed", False)]
+                writer.send(b"x" * 300_000)
+                tasks.start_soon(wait, "over", writer.relieved)
+                tasks.start_soon(wait, "over", writer.flushed)
+                await anyio.wait_all_tasks_blocked()
+                writer.close()
+                await anyio.wait_all_tasks_blocked()
+                assert came[2:] == [("over", False)] * 2
+                tasks.cancel_scope.cancel()
+        finally:
+            os.close(read)
+            os.close(write)
+
+    run(backend, main)
+
+
+def test_after_a_pass_that_wrote_what_waited_the_next_line_does_not_wait(backend: str) -> None:
+    async def main() -> None:
+        read, write = os.pipe()
+        for fd in (read, write):
+            os.set_blocking(fd, False)
+        try:
+            writer = LineWriter(current_backend(), write, WriteRules(1 << 30, gathers_all=True))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(writer.run)
+                await anyio.wait_all_tasks_blocked()
+                for _ in range(2):
+                    writer.send(b"a")
+                    assert _drain(read) == b"a", "the first is written at once"
+                    writer.send(b"b")
+                    writer.send(b"c")
+                    assert _drain(read) == b"", "the others wait for each other"
+                    await anyio.wait_all_tasks_blocked()
+                    assert _drain(read) == b"bc"
+                tasks.cancel_scope.cancel()
+        finally:
+            os.close(read)
+            os.close(write)
+
+    run(backend, main)
+
+
+# ---- the peer over two descriptors ---------------------------------------------------------------------------------
+
+
+class Line:
+    """A line peer whose other side is this test: `said` is what it wrote, `tell` what it hears."""
+
+    def __init__(self, max_line: int = 1 << 20) -> None:
+        self.hooks = Recorder()
+        self.over: list[str] = []
+        self._in, self._tell = os.pipe()
+        self._said, self._out = os.pipe()
+        for fd in (self._in, self._out, self._said):
+            os.set_blocking(fd, False)
+        self.peer = LinePeer(
+            current_backend(),
+            self.hooks,
+            read_fd=self._in,
+            write_fd=self._out,
+            max_line=max_line,
+            on_over=self.over.append,
+        )
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in (self._in, self._tell, self._said, self._out):
+            os.close(fd)
+
+    def tell(self, *lines: bytes) -> None:
+        os.write(self._tell, b"".join(line + b"\n" for line in lines))
+        self.peer.read()
+
+    @property
+    def said(self) -> list[Any]:
+        return [json.loads(line) for line in _drain(self._said).splitlines()]
+
+
+RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{}}'
+
+
+def test_nothing_more_is_taken_of_one_that_was_shut_for_its_junk(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            while not line.over:
+                line.tell(*[b"x"] * 7000)
+                while line.peer.read() is AGAIN:
+                    pass
+            assert line.over == [
+                f"wrote {JUNK_LINES:,} lines to stdout without one message of the protocol among them"
+            ]
+            assert line.peer.junk == JUNK_LINES
+            os.write(line._tell, RESULT % 1)
+            await line.peer.read_last()
+            assert line.peer.read() is False
+            assert line.peer.junk == JUNK_LINES
+            assert len(line.over) == 1
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_counted"),
+    [
+        (RESULT % 1, False),
+        (b'{"jsonrpc":"2.0","method":"x"}', False),
+        (b'{"jsonrpc":"2.0","id":"q","method":"ping"}', False),
+        (b"junk", True),
+        (b'{"jsonrpc":"2.0","id":99,"result":{}}', True),
+    ],
+)
+def test_after_any_message_the_junk_that_came_before_is_forgotten(
+    backend: str, said: bytes, is_counted: bool
+) -> None:
+    async def main() -> None:
+        with Line() as line:
+            line.peer.request(Call("tools/call"))
+            line.tell(b"junk", b"more")
+            guard = line.peer._flood
+            assert (guard.junk, guard.unheard) == (2, len(b"junk\nmore\n"))
+            line.tell(said)
+            now = (guard.junk, guard.unheard)
+            assert now == ((3, len(b"junk\nmore\n") + len(said) + 1) if is_counted else (0, 0))
+
+    run(backend, main)
+
+
+def test_a_request_that_is_taken_back_relieves_whoever_waits_for_less(backend: str) -> None:
+    async def main() -> None:
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        try:
+            writer = LineWriter(current_backend(), write, WriteRules(1 << 30), congested=150_000)
+            queued = Call("tools/call")
+            writer.send(b"a" * 100_000, Call("tools/call"))
+            writer.send(b"b" * 150_000, queued)
+            assert writer.congested
+            async with anyio.create_task_group() as tasks:
+                came = anyio.Event()
+
+                async def wait() -> None:
+                    await writer.relieved()
+                    came.set()
+
+                tasks.start_soon(wait)
+                await anyio.wait_all_tasks_blocked()
+                assert not came.is_set()
+                assert writer.withdraw(queued)
+                await anyio.wait_all_tasks_blocked()
+                assert came.is_set()
+                tasks.cancel_scope.cancel()
+            assert not writer.congested
+        finally:
+            os.close(read)
+            os.close(write)
+
+    run(backend, main)
+
+
+def test_a_silent_peer_hears_nothing_more_of_a_batch_it_is_reading(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            first, second = Call("ping"), Call("ping")
+            line.peer.protocol_version = "2025-03-26"
+            line.peer.request(first)
+            line.peer.request(second)
+            first.end = lambda result, error: line.peer.silence()  # as an owner may who has had enough
+            note = b'{"jsonrpc":"2.0","method":"notifications/x"}'
+            asked = b'{"jsonrpc":"2.0","id":7,"method":"roots/list"}'
+            line.tell(b"[%b,%b,%b,%b]" % (RESULT % 1, RESULT % 2, note, asked), b"junk", RESULT % 2)
+            assert second.ends == []
+            assert (line.hooks.notifications, line.hooks.requests, line.hooks.notes) == ([], [], [])
+            line.said.clear()
+            line.peer.notify("notifications/late")
+            line.peer.reply(7, {})
+            assert line.said == []
+
+    run(backend, main)
+
+
+LARGE_RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{"text":"%b"}}'
+
+
+def test_a_large_line_is_read_in_slices_before_the_lines_behind_it(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=4 * LARGE_MESSAGE) as line:
+            large, small = Call("tools/call"), Call("tools/call")
+            line.peer.request(large)
+            line.peer.request(small)
+            line.peer._writer.flush()
+            answer, turns = LARGE_RESULT % (1, b"\xff" + b"x" * 2 * LARGE_MESSAGE), 0
+            for start in range(0, len(answer), 50_000):
+                os.write(line._tell, answer[start : start + 50_000])
+                assert line.peer.read() is True
+            os.write(line._tell, b"\n%b\n" % (RESULT % 2))
+            while line.peer.read() is AGAIN:
+                turns += 1
+                assert not small.ends
+            assert turns > 10
+            ((result, error),) = large.ends
+            assert (error, len(small.ends)) == (None, 1)
+            assert result == b'{"text":"\xef\xbf\xbd%b"}' % (b"x" * 2 * LARGE_MESSAGE)
+            assert len(line.hooks.notes) == 1
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_large_line_that_is_no_message_or_comes_too_late_is_nobodys(backend: str, cut: int) -> None:
+    async def main() -> None:
+        with Line(max_line=4 * LARGE_MESSAGE) as line:
+            call = Call("tools/call")
+            line.peer.request(call)
+            answer = LARGE_RESULT % (1, b"x" * LARGE_MESSAGE)
+            answer = answer[: len(answer) - cut]
+            for start in range(0, len(answer), 50_000):
+                os.write(line._tell, answer[start : start + 50_000])
+                line.peer.read()
+            os.write(line._tell, b"\n")
+            assert line.peer.read() is AGAIN
+            if cut:
+                while line.peer.read() is AGAIN:
+                    pass
+                ((result, error),) = call.ends
+                assert result is None
+                assert error is not None
+                assert "ends too early" in error.message
+            else:
+                line.peer.silence()
+                assert line.peer.read() is True
+                assert call.ends == []
+
+    run(backend, main)
+
+
+def test_what_is_refused_ends_although_the_other_side_never_reads(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=100_000) as line:
+            taken, refused = (Call("x", {"ballast": "b" * 90_000}) for _ in range(2))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(line.peer.write_forever)
+                line.peer.request(taken)
+                await anyio.wait_all_tasks_blocked()
+                line.peer.request(refused)
+                with anyio.fail_after(60):
+                    while not refused.ends:
+                        await anyio.lowlevel.checkpoint()
+                assert taken.ends == []
+                tasks.cancel_scope.cancel()
+
+    run(backend, main)
+
+
+def test_a_writer_that_waits_for_a_full_pipe_ends_when_it_is_over(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=1 << 20) as line, anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                line.peer.request(Call("x", {"ballast": "b" * 900_000}))
+                tasks.start_soon(line.peer.write_forever)
+                await anyio.wait_all_tasks_blocked()
+                line.peer.silence()
+
+    run(backend, main)
+
+
+def test_what_was_refused_is_not_ended_by_a_peer_that_is_over(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=100_000) as line:
+            calls = [Call("x", {"ballast": "b" * 90_000}) for _ in range(3)]
+            for call in calls:
+                line.peer.request(call)
+            assert calls[0].reach is Reach.SENT
+            line.peer.silence()
+            await line.peer.write_forever()
+            line.peer._end_refused()
+            assert [call.ends for call in calls] == [[], [], []]  # left to their owner
+
+    run(backend, main)
+
+
+def test_the_writer_of_a_peer_that_falls_silent_ends(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line, anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(line.peer.write_forever)
+                await anyio.wait_all_tasks_blocked()
+                line.peer.silence()
+
+    run(backend, main)
+
+
+def test_callers_that_come_together_share_a_write_and_a_notification_does_not_wait(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            first, second, third = (Call("ping") for _ in range(3))
+            line.peer.request(first)
+            line.peer.request(second)
+            assert (first.reach, second.reach) == (Reach.SENT, Reach.NOT_SENT)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(line.peer.write_forever)
+                await anyio.wait_all_tasks_blocked()
+                assert second.reach is Reach.SENT
+                tasks.cancel_scope.cancel()
+            line.tell(RESULT % 1)
+            line.peer.request(third)  # something was heard: at once again
+            assert third.reach is Reach.SENT
+            assert [message["id"] for message in line.said] == [1, 2, 3]
+
+    run(backend, main)
+
+
+def test_the_end_of_its_stream_and_a_broken_pipe_are_told_in_words(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            before = line.peer.last_heard
+            await anyio.sleep(0.002)
+            line.tell(b"")
+            assert line.peer.last_heard > before
+            os.close(line._tell)
+            line._tell = os.dup(0)
+            assert line.peer.read() is False
+            os.close(line._said)
+            line._said = os.dup(0)
+            line.peer.notify("notifications/x")
+            assert line.over == ["closed its stdout", "closed its stdin"]
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("answered", [b'"1"', b"1.0"])
+def test_an_id_that_comes_back_in_another_type_is_the_same_id(backend: str, answered: bytes) -> None:
+    async def main() -> None:
+        with Line() as line:
+            call = Call("ping")
+            line.peer.request(call)
+            line.tell(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % answered)
+            assert call.ends == [(b"{}", None)]
+            assert call.reach is Reach.ANSWERED
+
+    run(backend, main)
+
+
+def test_what_was_not_sent_cannot_be_answered_and_an_error_of_null_is_none(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            first, queued = Call("ping"), Call("ping")
+            line.peer.request(first)
+            line.peer.request(queued)
+            line.tell(RESULT % 2)
+            assert queued.ends == []
+            line.tell(b'{"jsonrpc":"2.0","id":1,"result":{"a":1},"error":null}')
+            assert first.ends == [(b'{"a":1}', None)]
+            line.tell(RESULT % 1, RESULT % 99)
+            counts = line.peer.notes.counts
+            assert counts["a late or second answer"] == 2
+            assert counts["an answer nobody asked for"] == 1
+
+    run(backend, main)
+
+
+def test_progress_is_asked_for_by_whoever_wants_it(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            assert not line.peer.has_spoken
+            for wants in (True, False):
+                line.peer.request(Call("tools/call", {"name": "t"}, wants_progress=wants))
+                line.tell(b"")
+            assert [message["params"].get("_meta") for message in line.said] == [{"progressToken": 1}, None]
+            assert line.peer.has_spoken
+
+    run(backend, main)
+
+
+def test_who_leaves_a_call_says_so_only_if_it_was_sent_and_is_open(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            sent, queued, answered = Call("tools/call"), Call("tools/call"), Call("tools/call")
+            line.peer.request(answered)
+            line.tell(RESULT % 1)
+            line.peer.request(sent)
+            line.peer.request(queued)  # written with whatever comes at the end of the pass
+            for call in (answered, queued, sent, sent):
+                line.peer.abandon(call, "enough")
+            *_, cancelled = said = line.said
+            assert [message.get("id") for message in said] == [1, 2, None]
+            assert cancelled["method"] == "notifications/cancelled"
+            assert cancelled["params"] == {"requestId": 2, "reason": "enough"}
+            line.tell(RESULT % 2, RESULT % 3)
+            assert (sent.ends, queued.ends) == ([], [])
+
+    run(backend, main)
+
+
+def test_a_late_progress_and_a_negotiation_that_is_left_say_nothing(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            greeting, call = Call("initialize"), Call("tools/call", {}, wants_progress=True)
+            line.peer.request(greeting)
+            line.peer.abandon(greeting, "timed out")
+            assert [message["method"] for message in line.said] == ["initialize"]
+            line.tell(b"")
+            line.peer.request(call)
+            progress = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":1}}'
+            line.tell(progress)
+            line.peer.abandon(call, "left")
+            line.tell(progress)
+            assert call.seen == [1]
+            assert [message.get("params", {}).get("requestId") for message in line.said] == [None, 2]
+            assert line.hooks.notifications == []
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_what_a_server_says_is_bounded_beside_its_results(backend: str, over: int) -> None:
+    """Each is looked through, or told to a client, in one go."""
+
+    async def main() -> None:
+        with Line() as line:
+            call = Call("tools/call")
+            line.peer.request(call)
+            line.peer._writer.flush()
+            _ = line.said
+
+            def filled(text: bytes, size: int) -> bytes:
+                return text % (b"x" * (size + over - len(text) + 2))
+
+            said = filled(b'{"data":"%b"}', NOTICE_BYTES)
+            line.peer.take_line(b'{"jsonrpc":"2.0","method":"notifications/message","params":%b}' % said)
+            assert len(line.hooks.notifications) == 1 - over
+            assert len(line.hooks.notes) == over
+            asked = filled(b'{"data":"%b"}', QUESTION_BYTES)
+            line.peer.take_line(b'{"jsonrpc":"2.0","id":7,"method":"roots/list","params":%b}' % asked)
+            assert len(line.hooks.requests) == 1 - over
+            line.peer._writer.flush()
+            assert [answer["error"]["code"] for answer in line.said] == [INVALID_PARAMS] * over
+            error = filled(b'{"code":5,"message":"why","data":"%b"}', ERROR_BYTES)
+            line.peer.take_line(b'{"jsonrpc":"2.0","id":1,"error":%b}' % error)
+            ((_, found),) = call.ends
+            assert found is not None
+            assert found.fault is bool(over)
+            assert "why" in found.message
+            assert len(found.message) < 2_000
+
+    run(backend, main)
+
+
+@pytest.mark.parametrize("left", range(4, 24, 3))
+def test_a_secret_is_found_where_a_long_error_was_cut_in_it(backend: str, left: int) -> None:
+    async def main() -> None:
+        with Line() as line:
+            call = Call("tools/call")
+            line.peer.request(call)
+            line.peer._writer.flush()
+            secret = "Zq9supersecretvalue1234"
+            head = '{"code":5,"message":"'
+            said = head + "x" * (1_000 - len(head) - left) + secret + "y" * ERROR_BYTES + '"}'
+            line.peer.take_line(b'{"jsonrpc":"2.0","id":1,"error":%b}' % said.encode())
+            ((_, found),) = call.ends
+            assert found is not None
+            assert secret[:4] in found.message
+            assert secret[:4] not in Secrets([Hidden("TOKEN", secret)]).without(found.message)
+
+    run(backend, main)
+
+
+def test_more_is_read_at_once_while_a_long_line_comes(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=4 * LARGE_MESSAGE) as line:
+            read = 0
+            for _ in range(2 * LARGE_MESSAGE // 50_000):
+                read += os.write(line._tell, b"x" * 50_000)
+                assert line.peer.read() is True
+            assert fcntl.fcntl(line._in, fcntl.F_GETPIPE_SZ) > 65_536
+            assert os.write(line._tell, b"x" * 200_000) == 200_000
+            assert line.peer.read() is True
+            held = line.peer._lines.held
+            assert held is not None
+            assert len(held) == read + 200_000, "one read took all of it"
+
+    run(backend, main)
+
+
+# ---- lines, once more -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [1, 5, 8, 9, 40])
+def test_a_line_of_just_the_bound_is_one_and_of_a_longer_one_only_its_head_is_told(cut: int) -> None:
+    told: list[tuple[bytes, str]] = []
+    splitter = LineSplitter(8, lambda head, bound: told.append((head, bound)))
+    data = b"12345678\n123456789\nok\n" + b"x" * 300 + b"\nlast\n"
+    found = [line for at in range(0, len(data), cut) for line in splitter.feed(data[at : at + cut])]
+    assert found == [b"12345678", b"ok", b"last"]
+    assert [bound for _, bound in told] == ["8 bytes a line"] * 2
+    for head, begins in zip(sorted(head for head, _ in told), (b"123456789", b"x" * 256), strict=True):
+        assert begins.startswith(head)
+        assert len(head) > 8
+
+
+@pytest.mark.parametrize(("size", "kind"), [(LARGE_MESSAGE - 1, bytes), (LARGE_MESSAGE, bytearray)])
+def test_only_a_large_line_is_its_receivers_own(size: int, kind: type) -> None:
+    taken: list[Any] = []
+    splitter = LineSplitter(4 * LARGE_MESSAGE, _never, taken.extend)
+    splitter.feed(b"x" * (size - 1))
+    found = splitter.feed(b"y\nnext\n")
+    lines = taken if kind is bytearray else found
+    assert [len(line) for line in lines] == [size, 4]
+    assert type(lines[0]) is kind
+    assert (found if kind is bytearray else taken) == []
+
+
+def test_what_has_come_of_a_line_is_known_until_it_is_dropped() -> None:
+    splitter = LineSplitter(400, lambda head, _bound: None)
+    assert (splitter.unfinished, splitter.held) == (None, bytearray())
+    splitter.feed(b"x" * 300)
+    assert (splitter.unfinished, splitter.held) == (b"x" * 256, bytearray(b"x" * 300))
+    splitter.feed(b"x" * 101)
+    assert (splitter.unfinished, splitter.held) == (b"", None)
+    assert splitter.feed(b"more\nnext\n") == [b"next"]
+    assert (splitter.unfinished, splitter.held) == (None, bytearray())
+    splitter.skip()
+    assert splitter.feed(b"of another\nnext\n") == [b"next"]
+
+
+def test_a_hundred_lines_are_taken_in_a_turn_in_their_order() -> None:
+    left, taken = LinesLeft(), list[bytes]()
+    lines: list[Any] = [b"%d" % number for number in range(250)]
+    left.put(lines)
+    turns: list[int] = []
+    while left:
+        turns.append(left.take(taken.append, _no_slices))  # pyright: ignore[reportArgumentType]
+    assert turns == [100, 100, 50]
+    assert taken == lines
+
+
+def _no_slices(line: bytearray) -> Any:
+    raise AssertionError(f"not large: {line!r}")
+
+
+def test_a_large_line_is_one_and_what_was_cleared_in_the_middle_of_it_is_not_gone_on_with() -> None:
+    left, began = LinesLeft(), list[bytes]()
+
+    def taking(line: bytearray) -> Any:
+        began.append(bytes(line))
+        yield
+        yield
+
+    for name in (b"one", b"two"):
+        left.put([bytearray(name), b"after"])
+        assert left.take(_never_taken, taking) == 0
+        left.clear()
+        assert not left
+    left.put([bytearray(b"three"), bytearray(b"four"), b"after"])
+    counts = [left.take(_never_taken, taking) for _ in range(6)]
+    assert counts == [0, 0, 1, 0, 0, 1]
+    assert began == [b"one", b"two", b"three", b"four"]
+    assert left == [b"after"]
+
+
+def _never_taken(line: bytes | bytearray) -> None:
+    raise AssertionError(f"its turn has not come: {line!r}")
+
+
+# ---- the peer over two descriptors, once more -----------------------------------------------------------------------
+
+
+def test_what_a_server_does_not_read_of_our_replies_is_bounded_and_noted(backend: str) -> None:
+    async def main() -> None:
+        with Line(max_line=1 << 22) as line:
+            line.peer.request(Call("x", {"ballast": "b" * 200_000}))  # fills the pipe
+            for number in range(1_023):
+                line.peer.reply(number, {})
+            assert line.hooks.notes == []
+            for number in range(2):
+                line.peer.reply(number, {})
+            assert line.hooks.notes[-1] == (
+                "a message was dropped: it does not read its stdin: 1,024 messages are queued already"
+            )
+
+    run(backend, main)
+
+
+def test_junk_counts_against_the_budget_of_what_nobody_asked_for(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            note = b'{"jsonrpc":"2.0","method":"notifications/x"}'
+            turns: list[Any] = []
+            for _ in range(140):  # far fewer notifications than may come at once
+                os.write(line._tell, (b"x\n" * 50 + note + b"\n") * 2)
+                more = line.peer.read()
+                while more is AGAIN:
+                    more = line.peer.read()
+                turns.append(more)
+            assert turns.index(PAUSE) == 12_000 // 102
+            assert line.over == []
+
+    run_virtual(backend, main)  # no time passes in which it would be given more
+
+
+def test_a_write_that_fails_otherwise_is_told_with_what_the_system_says(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            line.peer._writer.fault = OSError(5, "Input/output error")
+            line.peer._broken()
+            assert line.over == ["write failed: Input/output error"]
+
+    run(backend, main)
+
+
+def test_a_long_line_is_read_from_what_is_no_pipe_too(backend: str) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with Line(max_line=4 << 20) as line, ours, theirs:
+            ours.setblocking(False)
+            line.peer._read_fd = ours.fileno()
+            for _ in range(40):
+                theirs.sendall(b"x" * 20_000)
+                assert line.peer.read() is True
+            held = line.peer._lines.held
+            assert held is not None
+            assert len(held) == 800_000
+            assert line.peer._at_once == 1 << 18
+
+    run(backend, main)
+
+
+def test_what_was_gathered_is_sent_before_a_peer_falls_silent(backend: str) -> None:
+    async def main() -> None:
+        with Line() as line:
+            first, second = Call("ping"), Call("ping")
+            line.peer.request(first)
+            line.peer.request(second)
+            assert second.reach is Reach.NOT_SENT
+            line.peer.silence()
+            assert [message["id"] for message in line.said] == [1, 2]
+            assert (second.reach, second.ends) == (Reach.SENT, [])
+
+    run(backend, main)
+
+
+# ---- the connection: the steps of its end, with a leader that is only played ----------------------------------------
+
+
+class Leader:
+    """A child that is only played. It ends `after` the named sign ("eof", "SIGTERM"; SIGKILL always), as `code`."""
+
+    pid = 4711
+
+    def __init__(self, log: list[Any], ends_at: str = "", code: int = 0) -> None:
+        self.log, self.ends_at, self.code = log, ends_at, code
+        self.ended = anyio.Event()
+        self.is_reaped = False
+        self.group_stays = False
+        reading, self._theirs = os.pipe()
+        self._their_stdin, writing = os.pipe()
+        self._their_stderr = os.pipe()
+        self.stdout, self.stderr = os.fdopen(reading, "rb", 0), os.fdopen(self._their_stderr[0], "rb", 0)
+        self.stdin = Watched(self, os.fdopen(writing, "wb", 0))
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            os.set_blocking(pipe.fileno(), False)
+
+    @property
+    def is_dead(self) -> bool:
+        return self.ended.is_set()
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.code if self.is_dead else None
+
+    async def wait_exit(self, _backend: Any) -> None:
+        await self.ended.wait()
+
+    def signal_group(self, number: int) -> None:
+        self.say(signal.Signals(number).name)
+        if number == signal.SIGKILL or self.ends_at == "SIGTERM":
+            self.ended.set()
+
+    def say(self, what: Any) -> None:
+        self.log.append((what, round(anyio.current_time(), 3)))
+
+    def reap(self) -> None:
+        assert self.is_dead
+        self.is_reaped = True
+        self.say("reaped")
+
+    def block_until_dead(self, seconds: float) -> None:
+        self.say(f"blocks {seconds}")
+        self.ended.set()
+
+    async def wait_group_gone(self) -> None:
+        self.say("gone?")
+        if self.group_stays:
+            await anyio.sleep_forever()
+
+    def close(self) -> None:
+        self.say("closed")
+
+    def let_go(self) -> None:
+        for fd in (self._theirs, self._their_stdin, self._their_stderr[1]):
+            os.close(fd)
+        for pipe in (self.stdin.pipe, self.stdout, self.stderr):
+            pipe.close()
+
+
+class Watched:
+    """The leader's stdin."""
+
+    def __init__(self, leader: Leader, pipe: Any) -> None:
+        self.leader, self.pipe = leader, pipe
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self.pipe.fileno()
+
+    def close(self) -> None:
+        self.closed = True
+        self.leader.say("stdin")
+        if self.leader.ends_at == "eof":
+            self.leader.ended.set()
+
+
+class Guarded:
+    """A guard that only says what it was told."""
+
+    def __init__(self, log: list[Any]) -> None:
+        self.log = log
+        self.told: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: self.log.append((name, *args))
+
+    def tell(self, text: str) -> None:
+        self.told.append(text)
+
+    async def sweep(self, tag: str, within: float) -> int:
+        self.log.append(("sweep", tag, within))
+        return 0
+
+
+def _ended_by(
+    backend: str,
+    monkeypatch: pytest.MonkeyPatch,
+    body: Callable[[StdioConnection, Leader, Guarded, Recorder], Awaitable[None]],
+    **more: Any,
+) -> list[Any]:
+    """What was done, in virtual time, while the body did what it did with the connection."""
+    log: list[Any] = []
+    settings = more.pop("settings", Settings())
+    installs = more.pop("installs", False)
+    monkeypatch.setattr(stdio, "departed", lambda pid: [f"left by {pid}"])
+    monkeypatch.setattr(stdio, "tree_signs", lambda pid: f"of the tree of {pid}")
+    monkeypatch.setattr(stdio, "end_departed", lambda found: log.append(("end", *found)))
+
+    async def main() -> None:
+        leader, guard, hooks = Leader(log, **more), Guarded(log), Recorder()
+        monkeypatch.setattr(stdio, "group_lives", lambda pid: leader.group_stays)
+        child: Any = leader
+        stands_in: Any = guard
+        connection = StdioConnection(
+            child,
+            hooks,
+            backend=current_backend(),
+            guard=stands_in,
+            settings=settings,
+            tag="KEY=tag",
+            installs=installs,
+        )
+        assert log == [("add", 4711), ("enclose", 4711)]
+        log.clear()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(connection._watch_exit)
+                tasks.start_soon(connection._watch_end)
+                await body(connection, leader, guard, hooks)
+                tasks.cancel_scope.cancel()
+        finally:
+            leader.let_go()
+
+    run_virtual(backend, main)
+    return log
+
+
+LEFT = ("end", "left by 4711")
+
+
+def _ladder(term: float | None, kill: float) -> list[Any]:
+    """The steps in their order; `term`: when there was a SIGTERM."""
+    steps: list[Any] = [("stdin", 0.0)]
+    steps += [] if term is None else [("SIGTERM", term)]
+    steps += [LEFT, ("SIGKILL", kill), ("remove", 4711), ("reaped", kill), LEFT, ("gone?", kill)]
+    return [*steps, ("sweep", "KEY=tag", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("ends_at", "installs", "has_spoken", "steps"),
+    [
+        ("eof", False, False, _ladder(None, 0.0)),
+        ("SIGTERM", False, False, _ladder(4.0, 4.0)),
+        ("", False, False, _ladder(4.0, 8.0)),
+        ("SIGTERM", True, False, _ladder(0.0, 0.0)),
+        ("", True, False, _ladder(0.0, 8.0)),
+        ("eof", True, False, _ladder(0.0, 0.0)),
+        ("eof", True, True, _ladder(None, 0.0)),
+        ("", True, True, _ladder(4.0, 8.0)),
+    ],
+)
+def test_a_stop_goes_down_its_steps_each_in_its_time_and_once(
+    backend: str,
+    ends_at: str,
+    installs: bool,
+    has_spoken: bool,
+    steps: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        if has_spoken:
+            await anyio.sleep(0.5)
+            connection.peer.last_heard = anyio.current_time()
+        began = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(connection.stop, 10.0)
+        await connection.stop(10.0)
+        connection.kill_now()
+        connection.close()
+        assert connection.peer.is_silent
+        assert hooks.reasons == []
+        assert guard.told == []
+        shift.append(began)
+
+    shift: list[float] = []
+    log = _ended_by(backend, monkeypatch, body, ends_at=ends_at, installs=installs)
+    told = [
+        (what, round(more[0] - shift[0], 3))
+        if len(more) == 1 and isinstance(more[0], float)
+        else (what, *more)
+        for what, *more in log
+    ]
+    assert told[:-1] == steps, "and nothing more of the others"
+    assert told[-1][0] == "closed"
+
+
+def test_a_group_that_stays_is_told_of_and_tried_again(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        leader.group_stays = True
+        await connection.stop(10.0)
+        assert anyio.current_time() == pytest.approx(2.0)
+        assert len(guard.told) == 1
+        assert "processes of group 4711 still run" in guard.told[0]
+        assert "ps -o pid,user,stat,args -g 4711" in guard.told[0]
+        leader.group_stays = False
+        await connection.stop(10.0)
+        assert len(guard.told) == 1
+        leader.log.append("over")
+        await connection.stop(10.0)
+
+    log = _ended_by(backend, monkeypatch, body, ends_at="eof")
+    assert [what for what, *_ in log[:-1]].count("sweep") == 2
+    assert log[-1] == "over"
+
+
+def test_a_kill_ends_what_had_left_before_the_leader_can_and_waits_for_nothing(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        connection.kill_now()
+        assert connection.peer.is_silent
+        connection.kill_now()
+        connection.close()
+        await anyio.sleep(5)
+        assert hooks.reasons == []
+
+    log = _ended_by(backend, monkeypatch, body)
+    assert log == [
+        LEFT,
+        ("stdin", 0.0),
+        ("SIGKILL", 0.0),
+        ("remove", 4711),
+        ("reaped", 0.0),
+        ("sweep_soon", "KEY=tag"),
+        ("SIGKILL", 0.0),
+        ("sweep_soon", "KEY=tag"),
+        ("closed", 0.0),
+    ]
+
+
+def test_whoever_waits_to_write_to_its_stdin_is_told_before_it_is_closed(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        stdin = leader.stdin.fileno()
+        with monkeypatch.context() as patch:
+            patch.setattr(anyio, "notify_closing", lambda fd: told.append((fd == stdin, leader.stdin.closed)))
+            connection.kill_now()
+            connection.kill_now()
+
+    _ended_by(backend, monkeypatch, body)
+    assert told == [(True, False)]
+
+
+def test_a_killed_leader_that_is_slow_to_die_is_waited_for_at_the_very_end(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        monkeypatch.setattr(leader, "signal_group", lambda number: leader.say("signal"))
+        connection.kill_now()
+        assert not leader.is_reaped
+        connection.close()
+
+    log = _ended_by(backend, monkeypatch, body)
+    assert [what for what, *_ in log] == [
+        *("end", "stdin", "signal", "sweep_soon"),
+        *("blocks 0.5", "remove", "reaped", "closed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sign", "exits_after", "code", "text", "told_at"),
+    [
+        ("closed its stdout", None, 0, "closed its stdout", 0.25),
+        ("closed its stdout", 0.2, 0, "exited with code 0", 0.2),
+        ("closed its stdin", 0.2, 3, "exited with code 3", 0.2),
+        ("closed its stdout", 0.2, -9, "was ended by SIGKILL", 0.2),
+        ("closed its stdout", 0.3, 3, "closed its stdout", 0.25),
+        (None, 0.1, -15, "was ended by SIGTERM", 0.1),
+    ],
+)
+def test_the_end_is_told_by_its_first_sign_or_the_code_that_comes_soon_after(
+    backend: str,
+    sign: str | None,
+    exits_after: float | None,
+    code: int,
+    text: str,
+    told_at: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        call = Call("ping")
+        connection.peer.request(call)
+        os.write(leader._theirs, RESULT % 1 + b"\n")
+        fcntl.fcntl(leader._their_stderr[1], fcntl.F_SETPIPE_SZ, 1 << 18)
+        os.write(leader._their_stderr[1], b"fatal: it broke\n" + b"x\n" * 100_000)
+        if sign is not None:
+            connection._see_end(sign)
+            connection._see_end("closed its other end")
+        if exits_after is not None:
+            await anyio.sleep(exits_after)
+            leader.ended.set()
+        with anyio.fail_after(60):
+            await hooks.lost.wait()
+        assert anyio.current_time() == pytest.approx(max(told_at, exits_after or 0.0), abs=0.001)
+        (reason,) = hooks.reasons
+        assert reason.text == text
+        assert reason.exit_code == (code if text.startswith(("exited", "was")) else None)
+        assert call.ends == [(b"{}", None)], "what was written before is read"
+        assert connection.peer.is_silent
+        assert connection.signs() == (200_016, "of the tree of 4711")
+        await anyio.sleep(5)
+        assert len(hooks.reasons) == 1
+
+    _ended_by(backend, monkeypatch, body, code=code)
+
+
+def test_a_connection_has_the_bounds_of_its_settings(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
+        assert connection.pid == 4711
+        assert connection.last_line == ""
+        os.write(leader._their_stderr[1], b"1234567890\nabcdefgh\n")
+        assert connection._read_stderr() is True
+        assert connection._read_stderr() is True, "nothing is there, and it is no end"
+        assert (connection.last_line, connection.stderr_tail()) == ("abcdefgh", ("abcdefgh",))
+        os.write(leader._theirs, b'{"id":1,"result":"' + b"x" * 990 + b"\n")
+        connection.peer.read()
+        assert "over the bound of 1,000 bytes" in hooks.notes[0]
+        os.close(leader._their_stderr[1])
+        assert connection._read_stderr() is False
+        leader._their_stderr = (0, os.dup(0))
+
+    _ended_by(backend, monkeypatch, body, settings=Settings(max_line=1_000, stderr_ring=12))
+
+
+# ---- the connector --------------------------------------------------------------------------------------------------
+
+
+class Played:
+    """A connection of which only the ways it ends matter."""
+
+    def __init__(self, log: list[str], pump: BaseException | None) -> None:
+        self.log, self.fails = log, pump
+
+    def pump(self, tasks: Any) -> None:
+        async def forever() -> None:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.log.append("pumps end")
+                if self.fails is not None:
+                    raise self.fails
+
+        tasks.start_soon(forever)
+
+    def kill_now(self) -> None:
+        self.log.append("killed")
+
+    def close(self) -> None:
+        self.log.append("closed")
+
+
+def _connector(**more: Any) -> StdioConnector:
+    guard: Any = more.pop("guard", None)
+    values: dict[str, Any] = {"command": "x", **more}
+    definition = ServerDefinition("s", **values)
+    return StdioConnector(
+        definition,
+        Address("s"),
+        3,
+        backend=current_backend(),
+        guard=guard,
+        settings=Settings(),
+        run_id="run-7",
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "pump", "raised"),
+    [
+        (None, None, None),
+        (KeyError("own"), None, KeyError),
+        (KeyError("own"), ValueError("of a pump"), ExceptionGroup),
+        (None, ValueError("of a pump"), ValueError),
+    ],
+)
+def test_leaving_kills_what_is_left_ends_the_pumps_and_closes_last(
+    backend: str,
+    own: Exception | None,
+    pump: Exception | None,
+    raised: type[Exception] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log: list[str] = []
+
+    async def main() -> None:
+        connector, played = _connector(), Played(log, pump)
+        monkeypatch.setattr(connector, "_start", lambda hooks: played)
+        found: Exception | None = None
+        try:
+            async with connector.open(Recorder()):
+                await anyio.wait_all_tasks_blocked()
+                if own is not None:
+                    raise own
+        except Exception as error:
+            found = error
+        assert raised is type(found) or (raised, found) == (None, None)
+
+    run(backend, main)
+    assert log == ["killed", "pumps end", "closed"]
+
+
+def test_what_is_started_is_started_under_the_guard_with_its_tag(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {"PATH": "/bin"})
+    started: list[Any] = []
+
+    async def main() -> None:
+        for command, installs in (("npx", True), ("python", False)):
+            log: list[Any] = []
+            leader = Leader(log)
+
+            def start(definition: Any, environment: Any, leader: Leader = leader) -> Any:
+                started.append((definition.command, environment))
+                return leader
+
+            monkeypatch.setattr(stdio, "start_child", start)
+            connection = _connector(guard=Guarded(log), command=command, args=("pkg",))._start(Recorder())
+            assert connection._installs is installs
+            assert connection._tag == "GREENROOM_INCARNATION=run-7:s#3"
+            assert [what for what, *_ in log] == ["start", "add", "enclose"]
+            leader.let_go()
+
+        class NoGuard(Guarded):
+            def start(self) -> None:
+                raise OSError(11, "no processes left")
+
+        with pytest.raises(
+            ConnectFailed, match=r"the guard process cannot run \(.*no processes left\)"
+        ) as caught:
+            _connector(guard=NoGuard([]))._start(Recorder())
+        assert caught.value.server == "s"
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "platform", "win32")
+            with pytest.raises(ConnectFailed, match="need Linux or macOS") as caught:
+                _connector()._start(Recorder())
+        assert caught.value.server == "s"
+        assert len(started) == 2
+
+    run(backend, main)
+    (_, environment), _ = started
+    assert environment == {
+        "PATH": "/bin",
+        "GREENROOM_ROOM": "run-7",
+        "GREENROOM_INCARNATION": "run-7:s#3",
+        "GREENROOM_DEPTH": "1",
+    }
+
+
+# ---- what a child may see -------------------------------------------------------------------------------------------
+
+OURS = {
+    "HOME": "/h",
+    "PATH": "/bin",
+    "LC_TIME": "C",
+    "LC_ALL": "() { :; }",
+    "TZ": "() { :; }",
+    "HTTPS_PROXY": "p",
+    "https_proxy": "q",
+    "no_proxy": "r",
+    "SSL_CERT_FILE": "c",
+    "ssl_cert_file": "d",
+    "AWS_KEY": "k",
+    "AWS_REGION": "r",
+    "GITHUB_TOKEN": "t",
+    "SSH_AUTH_SOCK": "s",
+    "XLC_TIME": "x",
+}
+MINIMAL = {"HOME", "PATH", "LC_TIME", "HTTPS_PROXY", "https_proxy", "no_proxy", "SSL_CERT_FILE"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "more"),
+    [
+        (None, set[str]()),
+        (False, set[str]()),
+        ((), set[str]()),
+        (("AWS_*",), {"AWS_KEY", "AWS_REGION"}),
+        (("GITHUB_TOKEN", "TZ", "NOPE"), {"GITHUB_TOKEN", "TZ"}),
+        (True, OURS.keys() - MINIMAL),
+    ],
+)
+def test_a_child_sees_what_programs_need_and_what_its_definition_names(
+    wanted: Any, more: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(OURS))
+    definition = ServerDefinition("s", command="x", inherit_env=wanted, env={"PATH": "/own", "NEW": ""})
+    seen = untagged_environment(definition)
+    expected = {name: OURS[name] for name in MINIMAL | more}
+    assert seen == {**expected, "PATH": "/own", "NEW": ""}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [({}, "1"), ({"GREENROOM_DEPTH": "2"}, "3")])
+def test_a_child_knows_how_deep_it_is_whatever_its_definition_says(
+    ours: dict[str, str], theirs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", ours)
+    forged = {"GREENROOM_DEPTH": "0", "GREENROOM_ROOM": "forged", "GREENROOM_INCARNATION": "forged"}
+    definition = ServerDefinition("s", command="x", env=forged)
+    assert child_environment(definition, "GREENROOM_INCARNATION=r:s#1", "r") == {
+        "GREENROOM_DEPTH": theirs,
+        "GREENROOM_ROOM": "r",
+        "GREENROOM_INCARNATION": "r:s#1",
+    }
+
+
+# ---- the child and its group ----------------------------------------------------------------------------------------
+
+
+def test_a_child_leads_its_own_session_where_and_with_what_it_was_told(tmp_path: Path) -> None:
+    script = 'pwd; printf "%s" "$ONLY"; exec sleep 600'
+    definition = ServerDefinition("s", command="/bin/sh", args=("-c", script), cwd=os.fspath(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+    child = start_child(definition, {"ONLY": "this", "PATH": os.defpath})
+    try:
+        assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
+        assert [os.get_blocking(pipe.fileno()) for pipe in (child.stdin, child.stdout, child.stderr)] == [
+            False
+        ] * 3
+        found, deadline = b"", time.monotonic() + 60
+        while not found.endswith(b"this") and time.monotonic() < deadline:
+            found += child.stdout.read() or b""
+        assert found.decode() == f"{os.path.realpath(tmp_path)}\nthis"
+        assert (child.exit_code, child.is_dead, group_lives(child.pid)) == (None, False, True)
+        child.signal_group(signal.SIGTERM)
+        child.block_until_dead(60)
+        assert (child.exit_code, child.is_dead, child.is_reaped) == (-signal.SIGTERM, True, False)
+        assert not group_lives(child.pid), "only a zombie is left of it"
+        child.reap()
+        assert (child.exit_code, child.is_dead, child.is_reaped) == (-signal.SIGTERM, True, True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "killpg", lambda *_: pytest.fail("its number may be anybody's"))
+            child.signal_group(signal.SIGKILL)
+    finally:
+        child.signal_group(signal.SIGKILL)
+        child.block_until_dead(60)
+        child.reap()
+        child.close()
+        child.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_in_a_forked_process_a_child_is_nobodys_and_its_pipes_lead_nowhere() -> None:
+    child = start_child(ServerDefinition("s", command="/bin/sh", args=("-c", "exec sleep 600")), {})
+    pid, pidfd = child.pid, child._pidfd
+    try:
+        child.stdin.close()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "killpg", lambda *_: pytest.fail("it is the parent's"))
+            child.disown()
+            assert child.is_reaped
+            child.signal_group(signal.SIGKILL)
+        kept = [pidfd, child.stdout.fileno(), child.stderr.fileno()]
+        assert {os.readlink(f"/proc/self/fd/{fd}") for fd in kept if fd is not None} == {os.devnull}
+    finally:
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        child.close()
+
+
+@pytest.mark.parametrize(("error", "alive"), [(ProcessLookupError, False), (PermissionError, True)])
+def test_a_group_that_may_not_be_asked_is_somebodys(
+    error: type[OSError], alive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killpg(*_: int) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "killpg", killpg)
+    assert group_lives(4711) is alive
+
+
+@pytest.mark.parametrize(
+    ("stats", "alive"),
+    [
+        ({}, False),
+        ({"7": b"7 (a) b) S 1 4711 1"}, True),
+        ({"7": b"7 (x) Z 1 4711 1", "8": b"8 (x) X 1 4711 1"}, False),
+        ({"7": b"7 (x) S 1 4712 1", "8": b"8 (x) R 4711 1 1"}, False),
+        ({"7": b"7 (x) Z 1 4711 1", "8": b"8 (x) D 1 4711 1"}, True),
+        ({"7": b"half"}, False),
+    ],
+)
+def test_a_group_lives_as_long_as_one_of_it_is_no_zombie(
+    stats: dict[str, bytes], alive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(path: str, _mode: str) -> Any:
+        name = path.split("/")[2]
+        if name == "gone":
+            raise FileNotFoundError
+        return io.BytesIO(stats[name])
+
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
+    monkeypatch.setattr(os, "listdir", lambda _path: ["self", "gone", *stats])
+    monkeypatch.setattr(child_process, "open", opened, raising=False)
+    assert group_lives(4711) is alive
+
+
+def test_a_group_is_looked_at_ever_more_rarely_until_it_is_gone(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def lives(_pid: int) -> bool:
+        looks.append(round(anyio.current_time(), 4))
+        return len(looks) < 9
+
+    monkeypatch.setattr(child_process, "group_lives", lives)
+
+    async def main() -> None:
+        child: Any = SimpleNamespace(pid=4711)
+        await Child.wait_group_gone(child)
+
+    run_virtual(backend, main)
+    assert looks == [0.0, 0.001, 0.003, 0.007, 0.015, 0.031, 0.051, 0.071, 0.091]
+
+
+def test_a_signal_is_named_as_far_as_it_has_a_name() -> None:
+    assert (signal_name(9), signal_name(15), signal_name(1000)) == ("SIGKILL", "SIGTERM", "signal 1000")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            FileNotFoundError(2, "x"),
+            'command "prog" was not found. Install it, or give its full path in "command".',
+        ),
+        (PermissionError(13, "x"), '"prog" may not be executed. Make it executable (chmod +x), or'),
+        (OSError(errno.ENOEXEC, "x"), '"prog" is not a program. Name its interpreter in "command"'),
+        (
+            OSError(errno.E2BIG, "Argument list too long"),
+            'Argument list too long. Check its "command", "args"',
+        ),
+        (ValueError("embedded null byte"), 'embedded null byte. Check its "command", "args" and "env".'),
+    ],
+)
+def test_why_a_child_cannot_be_started_is_told_with_the_next_step(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def popen(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("subprocess.Popen", popen)
+    for cwd in (None, os.fspath(tmp_path)):
+        with pytest.raises(ConnectFailed) as caught:
+            start_child(ServerDefinition("s", command="prog", cwd=cwd), {})
+        assert caught.value.server == "s"
+        assert "it could not be started: " in str(caught.value)
+        assert words in str(caught.value)
+    file = tmp_path / "file"
+    file.touch()
+    for cwd in (tmp_path / "gone", file):
+        with pytest.raises(ConnectFailed, match=f'its working directory "{cwd}" does not exist'):
+            start_child(ServerDefinition("s", command="prog", cwd=os.fspath(cwd)), {})
+
+
+def test_a_tree_works_while_one_in_it_uses_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = {
+        7: b"7 (a) b) S 1 1 1 0 -1 4194304 100 0 0 0 %d %d 90 91 20 0 1 0 1000 10 10",
+        8: b"8 (x) R 7 1 1 0 -1 4194304 100 0 0 0 3 4 90 91 20 0 1 0 1000 10 10",
+    }
+    children = {7: [8, 9], 8: [7]}
+    times = [(1, 2)]
+
+    def opened(path: str, _mode: str) -> Any:
+        pid = int(path.split("/")[2])
+        if pid == 9:
+            raise FileNotFoundError
+        return io.BytesIO(stats[pid] % times[0] if pid == 7 else stats[pid])
+
+    monkeypatch.setattr(child_process, "open", opened, raising=False)
+    monkeypatch.setattr(child_process, "children_of", lambda pid: children[pid])
+    assert child_process.tree_signs(7) == {7: b"1 2", 8: b"3 4"}
+    for times[0] in ((2, 2), (1, 3)):
+        assert child_process.tree_signs(7) != {7: b"1 2", 8: b"3 4"}
+    monkeypatch.setattr(os.path, "exists", lambda _path: False)
+    assert child_process.tree_signs(7) != child_process.tree_signs(7), "it may work"

@@ -1,0 +1,402 @@
+"""`toolOverrides`: tools that are shown otherwise than their server shows them, at every door."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.gateway.test_conversations import call, talking
+from tests.support import run_virtual
+from tests.support.asking import Asking, AskingServer, asking_connectors
+
+from greenroom import Greenroom
+from greenroom.catalogue.overrides import ToolOverride, _fits
+from greenroom.config.parse import parse_config
+from greenroom.gateway.exposures.direct_results import end, fail
+from greenroom.gateway.exposures.mcp_tool import McpTool, ask
+from greenroom.gateway.requests import Job
+from greenroom.protocol.errors import ProtocolFault, Reach, RemoteError, ServerLost, UnknownTool, UsageError
+
+ISSUE = {
+    "type": "object",
+    "properties": {
+        "repo": {"type": "string"},
+        "title": {"type": "string", "description": "what it is called"},
+        "labels": {"type": "array"},
+    },
+    "required": ["repo", "title"],
+}
+OVERRIDES: dict[str, Any] = {
+    "create": {
+        "rename": "new_issue",
+        "description": "Report a defect",
+        "params": {
+            "repo": {"hide": True, "default": "ours/main"},
+            "title": {"rename": "summary", "description": "in a few words"},
+            "labels": {"default": ["bug"]},
+        },
+    },
+    "delete": {"hide": True},
+}
+
+
+async def _create(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
+    if arguments.get("title") == "":
+        return {"content": [{"type": "text", "text": 'create: "title" must not be empty'}], "isError": True}
+    return {"content": [{"type": "text", "text": str(sorted(arguments.items()))}]}
+
+
+def room_with(
+    overrides: Mapping[str, Any], everywhere: Mapping[str, Any] | None = None, **profiles: Any
+) -> Greenroom:
+    server = AskingServer({"create": _create, "delete": _create, "list": _create}, schemas={"create": ISSUE})
+    config = {
+        "mcpServers": {"github": {"command": "x", "toolOverrides": overrides}},
+        "settings": {"toolOverrides": everywhere or {}},
+        "profiles": profiles,
+    }
+    connectors = asking_connectors({"github": server})
+    return Greenroom.open(config, cache_path=":memory:", bootstrap=False, connectors=connectors)
+
+
+SENT = "[('labels', ['bug']), ('repo', 'ours/main'), ('title', 'x')]"
+
+
+def test_a_tool_is_shown_and_called_by_what_the_configuration_says(backend: str) -> None:
+    async def body() -> None:
+        async with room_with(OVERRIDES) as room:
+            await room.connect("github")
+            await room.settled()
+            assert [tool.name for tool in room.tools()] == ["github_list", "github_new_issue"]
+            shown = room.describe("github_new_issue")
+            assert shown.description == "Report a defect"
+            assert shown.schema()["properties"] == {
+                "summary": {"type": "string", "description": "in a few words"},
+                "labels": {"type": "array", "default": ["bug"]},
+            }
+            assert shown.schema()["required"] == ["summary"]
+            assert [match.target.name for match in room.search("defect").matches] == ["github_new_issue"]
+            result = await room.call("github_new_issue", {"summary": "x"})
+            assert result.text == SENT
+            for wrong, text in (("repo", 'Unknown parameter "repo"'), ("title", 'It is called "summary"')):
+                with pytest.raises(UsageError, match=text):
+                    await room.call("github_new_issue", {wrong: "y"})
+            for name in ("github_delete", "github_create"):
+                with pytest.raises(UnknownTool):
+                    await room.call(name, {})
+            refused = await ask(McpTool(room), {"tool": "github_new_issue", "args": {"repo": "y"}})
+            said = refused["content"][0]["text"]
+            assert refused["isError"] is True
+            assert said.startswith(
+                'Unknown parameter "repo".\n\nExpected parameters:\nsummary (string) *required*'
+            )
+            failed = await ask(McpTool(room), {"tool": "github_new_issue", "args": {"summary": ""}})
+            assert failed["content"][0]["text"].startswith('Error: new_issue: "summary" must not be empty')
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("expose", ["direct", "proxy"])
+def test_both_exposures_show_and_call_it_so(expose: str, backend: str) -> None:
+    async def body() -> None:
+        async with room_with(OVERRIDES) as room:
+            await room.connect("github")
+            await room.settled()
+            async with talking(room, expose) as talk, talk("ann") as ann:
+                result = await call(ann, expose, "github_new_issue", summary="x")
+                assert result["result"]["content"][0]["text"] == SENT
+                failed = await call(ann, expose, "github_new_issue", summary="")
+                assert 'new_issue: "summary" must not be empty' in failed["result"]["content"][0]["text"]
+                refused = await call(ann, expose, "github_new_issue", summary="x", repo="theirs")
+                assert refused["result"]["isError"] is True
+                if expose == "direct":
+                    listed = (await ann.ask("tools/list"))["result"]["tools"]
+                    assert [tool["name"] for tool in listed] == ["github_list", "github_new_issue"]
+                    assert listed[1]["description"] == "Report a defect"
+                    assert list(listed[1]["inputSchema"]["properties"]) == ["summary", "labels"]
+
+    run_virtual(backend, body)
+
+
+def test_a_profile_shows_it_otherwise_still(backend: str) -> None:
+    more = {
+        "github": {
+            "create": {"rename": "report", "params": {"labels": {"hide": True}}},
+            "list": {"hide": True},
+        }
+    }
+
+    async def body() -> None:
+        async with room_with(OVERRIDES, work={"toolOverrides": more}) as room:
+            await room.connect("github")
+            await room.settled()
+            async with room.session("ann", profile="work") as ann:
+                assert [tool.name for tool in ann.index.tools()] == ["github_report"]
+                schema = ann.index.tools()[0].schema()
+                assert (list(schema["properties"]), schema["required"]) == (["summary"], ["summary"])
+                assert (await ann.call("github_report", {"summary": "x"})).text == SENT
+            assert [tool.name for tool in room.tools()] == ["github_list", "github_new_issue"]
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ({"params": {"titel": {"hide": True}}}, 'has no parameter "titel" (it has: repo, title, labels)'),
+        ({"params": {"labels": {"default": "bug"}}}, 'the default of "labels" does not fit its schema'),
+        ({"params": {"repo": {"hide": True}}}, '"repo" is required, so hiding it needs a default'),
+        ({"params": {"repo": {"rename": "title"}}}, 'two parameters would be called "title"'),
+    ],
+)
+def test_an_override_that_does_not_fit_leaves_the_tool_out_and_the_status_says_why(
+    override: dict[str, Any], what: str, backend: str
+) -> None:
+    async def body() -> None:
+        async with room_with({"create": override}) as room:
+            await room.connect("github")
+            await room.settled()
+            assert [tool.name for tool in room.tools()] == ["github_delete", "github_list"]
+            (said,) = room.index.faults("github")
+            assert said == f'toolOverrides of "create": {what} (left out until that is mended)'
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "where", "what"),
+    [
+        ([], "", "must be an object like"),
+        ({"a": True}, ".a", "must be an object"),
+        ({"a": {"rename": "b c"}}, ".a.rename", "must be a name"),
+        ({"a": {"hide": 1}}, ".a.hide", "must be true or false"),
+        ({"a": {"renam": "b"}}, ".a.renam", 'did you mean "rename"?'),
+        ({"a": {"params": {"p": {"hidden": True}}}}, ".a.params.p.hidden", "unknown key"),
+        ({"a": {"rename": "x"}, "b": {"rename": "x"}}, ".b", 'two tools would be called "x"'),
+        ({"a": {"rename": "b"}, "b": {"description": ""}}, ".b", 'two tools would be called "b"'),
+        (
+            {"a": {"params": {"p": {"rename": "x"}, "q": {"rename": "x"}}}},
+            ".a.params.q",
+            'two parameters would be called "x"',
+        ),
+        # A hyphen is as good as an underscore where names are looked up.
+        ({"a": {"rename": "x_y"}, "b": {"rename": "x-y"}}, ".b", 'two tools would be called "x-y"'),
+        ({"a": {"rename": "x-y"}, "x_y": {"description": ""}}, ".x_y", 'two tools would be called "x_y"'),
+    ],
+)
+def test_what_cannot_be_read_breaks_its_server_because_half_of_it_may_be_worse(
+    overrides: Any, where: str, what: str
+) -> None:
+    config = parse_config({"mcpServers": {"s": {"command": "x", "toolOverrides": overrides}}})
+    problem = config.broken["s"]
+    assert problem.where.endswith(f"mcpServers.s.toolOverrides{where}")
+    assert what in problem.what
+    wrong = {"profiles": {"p": {"toolOverrides": {"s": overrides}}}, "mcpServers": {"s": {"command": "x"}}}
+    assert "p" not in parse_config(wrong).profiles
+
+
+def test_tools_that_would_share_a_name_after_renaming_are_never_mistaken(backend: str) -> None:
+    async def body() -> None:
+        async with room_with({"create": {"rename": "list"}}) as room:
+            await room.connect("github")
+            await room.settled()
+            names = [tool.name for tool in room.tools()]
+            assert len(names) == 3
+            assert "github_list" not in names
+            assert any('"list"' in said for said in room.index.faults("github"))
+
+    run_virtual(backend, body)
+
+
+def test_tools_of_any_server_may_be_given_one_name_and_are_never_mistaken(backend: str) -> None:
+    async def body() -> None:
+        same = {"create": {"rename": "same"}, "other": {"rename": "same"}}
+        async with room_with({}, same) as room:
+            await room.connect("github")
+            await room.settled()
+            assert "github_same" in [tool.name for tool in room.tools()]
+        async with room_with({}, {**same, "list": {"rename": "same"}}) as room:
+            await room.connect("github")
+            await room.settled()
+            names = [tool.name for tool in room.tools()]
+            assert len(set(names)) == 3
+            assert "github_same" not in names
+
+    run_virtual(backend, body)
+
+
+def test_words_of_errors_are_replaced_whole_and_once() -> None:
+    override = ToolOverride.of({"rename": "b", "params": {"id": {"rename": "a"}, "a": {"rename": "id"}}})
+    assert override.told("id, a, idle and tool-id of t", "t") == "a, id, idle and tool-id of b"
+    assert override.own({"a": 1, "id": 2}, "s") == {"id": 1, "a": 2}
+    assert override.faults({"inputSchema": {"properties": {"a": {}, "id": {}}}}) == []
+
+
+def test_a_name_in_an_error_that_begins_with_another_name_is_replaced_whole() -> None:
+    params = {"user": {"rename": "who"}, "user.name": {"rename": "whose name"}}
+    assert ToolOverride.of({"params": params}).told("user.name of user", "t") == "whose name of who"
+
+
+def test_a_parameter_that_has_a_default_need_not_be_given() -> None:
+    override = ToolOverride.of({"params": {"repo": {"default": "ours/main"}, "title": {"rename": "summary"}}})
+    shown = override.shown({"inputSchema": ISSUE})["inputSchema"]
+    assert (list(shown["properties"]), shown["required"]) == (["repo", "summary", "labels"], ["summary"])
+    assert shown["properties"]["repo"]["default"] == "ours/main"
+
+
+def test_what_two_overrides_say_of_one_parameter_counts_together() -> None:
+    weaker = ToolOverride.of({"params": {"repo": {"default": None}, "title": {"default": "x", "hide": True}}})
+    stronger = ToolOverride.of({"params": {"repo": {"rename": "where"}, "title": {"default": "y"}}})
+    assert weaker.under(stronger).own({}, "s") == {"repo": None, "title": "y"}
+    assert weaker.under(stronger).own({"where": "there"}, "s") == {"repo": "there", "title": "y"}
+
+
+def test_a_hidden_parameter_is_set_under_none_of_its_names() -> None:
+    """Two overrides together may rename and hide one: it is hidden then."""
+    renamed = ToolOverride.of({"params": {"repo": {"rename": "where"}}})
+    hidden = ToolOverride.of({"params": {"repo": {"hide": True, "default": "ours/main"}}})
+    together = renamed.under(hidden)
+    assert list(together.shown({"inputSchema": ISSUE})["inputSchema"]["properties"]) == ["title", "labels"]
+    assert together.own({}, "s") == {"repo": "ours/main"}
+    assert together.own({"where": "theirs"}, "s")["repo"] == "ours/main"
+    with pytest.raises(UsageError, match='Unknown parameter "repo"'):
+        together.own({"repo": "theirs"}, "s")
+
+
+def test_the_setting_changes_tools_of_whichever_server_has_them(backend: str) -> None:
+    everywhere = {
+        "create": {
+            "rename": "add",
+            "params": {"repo": {"default": "ours/main"}, "title": {"rename": "name"}},
+        },
+        "destroy": {"hide": True},  # no server has it, and that is no fault
+    }
+    own = {"create": {"params": {"title": {"rename": "summary"}}}}
+
+    async def body() -> None:
+        async with room_with(own, everywhere) as room:
+            await room.connect("github")
+            await room.settled()
+            assert [tool.name for tool in room.tools()] == ["github_add", "github_delete", "github_list"]
+            assert list(room.describe("github_add").schema()["properties"]) == ["repo", "summary", "labels"]
+            assert (await room.call("github_add", {"summary": "x"})).text == (
+                "[('repo', 'ours/main'), ('title', 'x')]"
+            )
+            (status,) = room.status()
+            assert not status.faults
+            await room.reload({"mcpServers": {"github": {"command": "x"}}})
+            await room.settled()
+            assert "github_create" in [tool.name for tool in room.tools()]
+
+    run_virtual(backend, body)
+
+
+def test_null_is_nothing_where_that_is_said() -> None:
+    override = ToolOverride.of({"params": {"a": {"default": 1, "nullIsNothing": True}, "b": {"default": 2}}})
+    assert override.own({"a": None, "b": None}, "s") == {"a": 1, "b": None}
+    assert override.own({"a": 0}, "s") == {"a": 0, "b": 2}
+    stronger = ToolOverride.of({"params": {"a": {"default": 3}}})
+    assert override.under(stronger).own({"a": None}, "s") == {"a": 3, "b": 2}
+
+
+SAMPLES: dict[str, tuple[Any, ...]] = {
+    "string": ("", "x"),
+    "boolean": (True, False),
+    "integer": (0, 7),
+    "array": ([], [1]),
+    "object": ({}, {"a": 1}),
+    "null": (None,),
+}
+
+
+@pytest.mark.parametrize("kind", [*SAMPLES, "number", "unheard of"])
+def test_a_default_is_of_the_type_that_its_parameter_has(kind: str) -> None:
+    """Python takes true for a number; JSON does not."""
+    values = [*(each for some in SAMPLES.values() for each in some), 1.5]
+    number = (*SAMPLES["integer"], 1.5)
+    fitting = {"number": number, "unheard of": tuple(values)}.get(kind) or SAMPLES[kind]
+    for value in values:
+        fits = any(type(value) is type(each) and value == each for each in fitting)
+        for said in (kind, [kind], [kind, "unheard of"]):
+            assert _fits(value, {"type": said}) is fits, (value, said)
+    assert _fits(1, {"enum": [1, 2]})
+    assert not _fits(3, {"enum": [1, 2]})
+    assert _fits("x", {"const": "x"})
+    assert not _fits("y", {"const": "x"})
+
+
+class _Ended:
+    """A job, of which only its end is looked at."""
+
+    method, params, modern = "tools/call", None, False
+    commands = Job.commands
+
+    def __init__(self) -> None:
+        self.failed: tuple[Any, ...] | None = None
+        self.answered: Any = None
+
+    def fail(self, code: int, text: str, data: Any = None) -> None:
+        self.failed = (code, text, data)
+
+    def answer(self, result: Any) -> None:
+        self.answered = result
+
+    def answer_raw(self, result: bytes, *, modern: bool) -> None:
+        self.answered = result, modern
+
+
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_an_error_of_the_server_is_told_in_the_names_of_here(is_renamed: bool) -> None:
+    override = ToolOverride.of({"rename": "new_issue", "params": {"title": {"rename": "summary"}}})
+    job, target = _Ended(), SimpleNamespace(override=override if is_renamed else None, original="create")
+    error = RemoteError("no title for create", server="s", rpc_code=-32099, data={"a": 1})
+    call = SimpleNamespace(result=None, error=error, protocol_version="")
+    end(cast("Any", job), cast("Any", call), cast("Any", target))
+    assert job.failed is not None
+    code, text, data = job.failed
+    assert (code, text) == (
+        -32099,
+        "[s] no summary for new_issue" if is_renamed else "[s] no title for create",
+    )
+    assert data == {"a": 1, "greenroom/server": "s"}
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28", None])
+@pytest.mark.parametrize("is_error", [True, False, None, 1])
+def test_only_the_texts_of_an_error_are_told_in_the_names_of_here(is_error: Any, version: str | None) -> None:
+    override = ToolOverride.of({"rename": "new_issue"})
+    job, target = _Ended(), SimpleNamespace(override=override, original="create")
+    blocks = [
+        {"type": "text", "text": "create: no", "annotations": {"priority": 1}},
+        {"type": "resource", "resource": {"uri": "a:b", "text": "create"}},
+        {"type": "text", "text": 7},
+        "create",
+    ]
+    result = {"content": blocks, "isError": is_error, "structuredContent": {"create": "create"}}
+    call = SimpleNamespace(result=json.dumps(result).encode(), error=None, protocol_version=version)
+    end(cast("Any", job), cast("Any", call), cast("Any", target))
+    raw, modern = job.answered
+    told = [{**cast("Any", blocks[0]), "text": "new_issue: no"}, *blocks[1:]] if is_error is True else blocks
+    assert (json.loads(raw), modern) == ({**result, "content": told}, version == "2026-07-28")
+
+
+@pytest.mark.parametrize("reach", list(Reach))
+def test_a_call_that_was_lost_says_how_far_it_came(reach: Reach) -> None:
+    job = _Ended()
+    fail(cast("Any", job), ServerLost("gone", server="s", reach=reach))
+    details = {"error": "call_failed", "server": "s", "reach": str(reach)}
+    assert job.answered["_meta"] == {"greenroom/error": details}
+
+
+def test_a_call_that_failed_here_is_told_as_any_other() -> None:
+    override = ToolOverride.of({"rename": "new_issue"})
+    job, target = _Ended(), SimpleNamespace(override=override, original="create")
+    call = SimpleNamespace(
+        result=None, error=ProtocolFault("no place", server="s", reach=Reach.ANSWERED), protocol_version=""
+    )
+    end(cast("Any", job), cast("Any", call), cast("Any", target))
+    assert (job.answered["isError"], job.answered["content"][0]["text"]) == (True, "no place")
+    assert job.answered["_meta"]["greenroom/error"]["server"] == "s"

@@ -1,0 +1,103 @@
+"""`greenroom` alone says where one stands, and its next step works as printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.test_next_steps import BROKEN, check, steps_in
+from tests.support.forked import GREENROOM, run_forked
+from tests.support.gateway import FAULTY, faulty, started
+from tests.support.homes import home as home
+from tests.support.homes import own_config
+
+from greenroom.catalogue.entries import LastFailure, ServerEntry
+from greenroom.catalogue.store import CatalogueFile, catalogue_keys, default_cache_path
+from greenroom.cli.main import run
+from greenroom.config.files import load_config
+
+TOOLS = ({"name": "x"}, {"name": "y"})
+
+
+def overview(capsys: pytest.CaptureFixture[str]) -> str:
+    assert run([]) == 0
+    return capsys.readouterr().out
+
+
+def test_it_says_what_is_known_of_the_servers_and_where_the_configuration_is(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {"command": sys.executable, "args": ["-S", os.fspath(FAULTY)]}
+    servers = {name: {**entry, "env": {"A": name}} for name in ("known", "unknown", "dead")}
+    own = own_config(home, json.dumps({"mcpServers": {**servers, "off": {**entry, "disabled": True}}}))
+    keys = catalogue_keys(load_config(cwd=Path.cwd(), home=home, environ=os.environ))
+    known = ServerEntry("known", keys["known"], tools=TOOLS, fetched_at=time.time())
+    failure = LastFailure(time.time(), "exited with code 3")
+    file = CatalogueFile(default_cache_path())
+    file.save([known], time.time(), {("dead", keys["dead"]): failure})
+    said = overview(capsys)
+    assert f"{own} (yours)" in said
+    assert "1 known (2 tools), 1 not asked yet, 1 failed, 1 disabled" in said
+    assert "none runs" in said
+    assert "greenroom explain dead" in said
+
+
+def test_without_any_file_it_says_how_to_begin(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = overview(capsys)
+    assert "no file was found" in said
+    assert {"greenroom add NAME -- COMMAND", "greenroom demo"} <= set(steps_in(said))
+    assert not (home / ".cache").exists(), "it writes nothing"
+
+
+def test_a_project_that_nobody_has_trusted_is_named_with_what_decides(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = home / "work" / ".mcp.json"
+    file.write_text('{"mcpServers": {"a": {"command": "a"}}}')
+    said = overview(capsys)
+    assert f"{file} (this project's, not trusted)" in said
+    assert "greenroom trust" in steps_in(said)
+    assert run(["trust", "--yes"]) == 0
+    capsys.readouterr()
+    assert f"{file} (this project's)" in overview(capsys)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_its_next_step_works_as_printed(home: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    BROKEN[name](own_config(home, "{}"))
+    steps = [step for step in steps_in(overview(capsys)) if step != "greenroom demo"]
+    assert steps
+    for step in steps:
+        check(step, capsys, "greenroom")
+
+
+def test_it_names_the_gateways_that_run_here_and_elsewhere(tmp_path: Path, home: Path) -> None:
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    own = own_config(home, json.dumps({"mcpServers": {"near": faulty(home, "near")}}))
+    (elsewhere / "mcp.json").write_text(json.dumps({"mcpServers": {"far": faulty(home, "far")}}))
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home)}
+
+    def alone() -> subprocess.CompletedProcess[str]:
+        return run_forked(list(GREENROOM), cwd=tmp_path, env=environment, text=True)
+
+    far = ("serve", "--config", os.fspath(elsewhere / "mcp.json"))
+    with (
+        started(*GREENROOM, "serve", env=environment, cwd=tmp_path) as here,
+        started(*GREENROOM, *far, env=environment, cwd=elsewhere) as there,
+    ):
+        here.greet()
+        there.greet()
+        done = alone()
+        assert done.returncode == 0, done
+        assert f"{own} (yours)" in done.stdout
+        assert f"Gateways of this configuration: pid {here.process.pid}\n" in done.stdout
+        assert f"greenroom status --pid {there.process.pid}" in done.stdout
+        assert here.end() == 0
+        assert there.end() == 0
+    assert "none runs" in alone().stdout

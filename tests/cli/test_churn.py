@@ -1,0 +1,303 @@
+"""`greenroom bench churn`: the machinery in virtual time, and the command on a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner
+from tests.support import run, run_virtual
+
+from greenroom import Greenroom, UnknownServer, UnknownTool
+from greenroom.cli import bench_command as churning
+from greenroom.cli.bench_command import (
+    CYCLE,
+    PHASES,
+    Churned,
+    Holdings,
+    Leaks,
+    Plan,
+    Scale,
+    churn,
+    percentile,
+    report,
+    svg,
+)
+from greenroom.cli.main import cli
+from greenroom.config.model import Config, Isolation, Lifecycle, ServerDefinition, Settings
+from greenroom.protocol.address import Address
+from greenroom.protocol.errors import Problem
+from greenroom.protocol.events import Lagged, Note, NoteCode, Transition
+from greenroom.protocol.lifecycle import State
+from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
+from greenroom.testing.servers import echo
+
+READS = tool("look", annotations={"readOnlyHint": True})
+CONFIG = Config(servers={"s": ServerDefinition("s", command="x")})
+
+
+def _churned(backend: str, plan: Plan, server: FakeServer, told: list[int] | None = None) -> Churned:
+    connectors = fake_connectors({f"churn{number}": server for number in range(plan.concurrency)})
+    open_room = partial(Greenroom.open, bootstrap=False, cache_path=":memory:", connectors=connectors)
+    tell = (lambda _done: None) if told is None else told.append
+    return run_virtual(backend, churn, CONFIG, "s", plan, open_room, tell)
+
+
+def test_each_phase_is_timed_by_the_rooms_own_clock(backend: str) -> None:
+    server = FakeServer(
+        tools=[READS], start_latency=1, greet_latency=2, list_latency=3, call_latency=4, stop_latency=5
+    )
+    churned = _churned(backend, Plan(cycles=3), server)
+    seen = {phase: [round(sample, 3) for sample in churned.samples[phase]] for phase in (*PHASES, CYCLE)}
+    assert seen == {
+        "spawn": [1] * 3, "handshake": [2] * 3, "list": [3] * 3, "call": [4] * 3, "close": [5] * 3, "cycle": [15] * 3,
+    }  # fmt: skip
+    assert round(churned.seconds, 3) == 45
+    assert server.starts == 3 + 2  # a look at its tools and a warm-up come first and are not counted
+
+
+def test_cycles_run_side_by_side_and_are_told_one_by_one(backend: str) -> None:
+    server, told = FakeServer(tools=[READS], greet_latency=1), list[int]()
+    churned = _churned(backend, Plan(cycles=8, concurrency=4), server, told)
+    assert server.most_live == 4
+    assert len(churned.samples[CYCLE]) == 8
+    assert round(churned.seconds, 3) == 2
+    assert told[-8:] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+ASKS = {"type": "object", "required": ["path"]}
+
+
+@pytest.mark.parametrize(
+    "offered",
+    [
+        tool("write"),
+        tool("look", annotations={"readOnlyHint": "yes"}),
+        tool("look", annotations={"readOnlyHint": True}, inputSchema=ASKS),
+    ],
+)
+def test_a_tool_that_may_do_harm_or_needs_arguments_is_not_called_unasked(offered: dict[str, Any]) -> None:
+    server = FakeServer(tools=[offered])
+    churned = _churned("trio", Plan(cycles=2), server)
+    assert churned.tool is None
+    assert server.calls == []
+    assert churned.samples["call"] == []
+    assert len(churned.samples[CYCLE]) == 2
+
+
+def test_the_tool_that_was_asked_for_is_called_with_its_arguments() -> None:
+    server = FakeServer(tools=[tool("write")])
+    churned = _churned("trio", Plan(cycles=2, tool="write", arguments={"a": 1}), server)
+    assert churned.tool == "write"
+    assert [call["arguments"] for call in server.calls] == [{"a": 1}] * 3
+
+
+def test_a_name_nobody_has_is_said_before_anything_is_measured() -> None:
+    with pytest.raises(UnknownTool, match="It has: look"):
+        _churned("trio", Plan(tool="nope"), FakeServer(tools=[READS]))
+    with pytest.raises(UnknownServer):
+        run_virtual("trio", churn, CONFIG, "nope", Plan(), Greenroom.open)
+
+
+def test_a_cycle_that_fails_is_counted_and_the_others_go_on() -> None:
+    server = FakeServer(tools=[tool("write")])
+
+    def handler(_arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        if len(server.calls) == 3:  # the warm-up is the first
+            server.crash()
+        return {"content": []}
+
+    server.handler = handler
+    churned = _churned("trio", Plan(cycles=4, tool="write"), server)
+    assert [failure.partition(":")[0] for failure in churned.failures] == ['Server "churn0" was lost']
+    assert len(churned.samples["call"]) >= 3
+
+
+def test_only_measured_cycles_that_fail_are_told_and_each_ends_its_server() -> None:
+    server = FakeServer(tools=[tool("write")], call_error=(-1, "no"))
+    churned = _churned("trio", Plan(cycles=3, tool="write"), server)
+    assert len(churned.failures) == 3, "and not that of the warm-up"
+    assert (server.starts, server.most_live, server.live) == (3 + 2, 1, 0)
+
+
+def test_clones_are_the_server_as_it_is_started_when_it_is_wanted_and_nothing_else() -> None:
+    kept = ServerDefinition(
+        "s", command="x", lifecycle=Lifecycle.KEEP_ALIVE, isolation=Isolation.PER_SESSION, disabled=True
+    )
+    settings = Settings(
+        min_connections=2, max_connections=9, start_permits=1, bootstrap=True, call_timeout=7.0
+    )
+    odd = Problem("mcp.json", "it is odd")
+    config = Config(
+        servers={"s": kept, "other": ServerDefinition("other", command="y")},
+        settings=settings,
+        broken={"b": odd},
+        problems=(odd,),
+    )
+    made = churning._config_of_clones(config, kept, 3)
+    assert {name: clone.name for name, clone in made.servers.items()} == {
+        f"churn{number}": f"churn{number}" for number in range(3)
+    }
+    for clone in made.servers.values():
+        assert (clone.command, clone.lifecycle, clone.isolation, clone.disabled) == (
+            "x", Lifecycle.LAZY, Isolation.PERSISTENT, False,
+        )  # fmt: skip
+    assert made.settings == Settings(
+        min_connections=0, max_connections=3, start_permits=3, bootstrap=False, call_timeout=7.0
+    )
+    assert (made.broken, made.problems) == ({}, ())
+
+
+def test_what_is_left_is_shared_out_over_the_measured_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [Holdings({1: "old"}, 5, 1_000), Holdings({1: "old", 7: "node"}, 6, 9_000)]
+    monkeypatch.setattr(churning.Holdings, "now", classmethod(lambda _cls: held.pop(0)))
+    churned = _churned("trio", Plan(cycles=4), FakeServer(tools=[READS]))
+    assert churned.leaks == Leaks(("node (7)",), 1, 2_000.0)
+
+
+def test_a_child_of_a_child_is_a_descendant_too() -> None:
+    command = ["sh", "-c", "sleep 61 & echo; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as shell:
+        try:
+            assert shell.stdout is not None
+            shell.stdout.readline()
+            found = churning._descendants()
+            assert found[shell.pid] == " ".join(command)
+            assert any(pid != shell.pid and "61" in said for pid, said in found.items()), found
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.pid not in churning._descendants()
+
+
+def test_what_was_not_there_before_is_a_leak() -> None:
+    before, after = Holdings({1: "old"}, 10, 1000), Holdings({1: "old", 2: "node x.js"}, 12, 5000)
+    leaks = Leaks.between(before, after, 4)
+    assert leaks == Leaks(("node x.js (2)",), 2, 1000.0)
+    assert leaks.found
+    assert not Leaks.between(before, Holdings({}, 9, 9000), 4).found
+
+
+def test_a_descriptor_left_open_in_a_cycle_is_found() -> None:
+    opened: list[int] = []
+    server = FakeServer(tools=[READS], handler=lambda _arguments: opened.append(os.dup(0)) or {"content": []})
+    churned = _churned("trio", Plan(cycles=3), server)
+    for descriptor in opened:
+        os.close(descriptor)
+    assert churned.leaks.descriptors == 3
+    assert "left behind: 3 descriptors" in "\n".join(report("s", churned))
+
+
+def test_what_is_held_is_counted() -> None:
+    resident = churning._resident()
+    assert resident is not None
+    assert resident > 1 << 20, "bytes"
+    with Path(os.devnull).open() as _:
+        more = churning._count_descriptors()
+    assert (more or 0) - (churning._count_descriptors() or 0) == 1
+    assert churning._difference(3, 5) == 2
+    assert churning._difference(None, 5) is churning._difference(3, None) is None
+
+
+def test_a_cycle_counts_from_its_first_moment_on_and_only_if_it_got_connected(backend: str) -> None:
+    """Each event at its second; what is said of nobody, or of dropped events, is passed over."""
+    states = [State.CONNECTING, State.CONNECTED, State.DRAINING, State.CLOSED]
+
+    async def body() -> dict[str, list[float]]:
+        watch = churning._Watch()
+
+        def cycle(begin: float, *passed: State) -> None:
+            watch.take(Lagged(1))
+            watch.take(Note(1, begin, code=NoteCode.ODD))
+            for number, state in enumerate(states):
+                if state in passed:
+                    watch.take(
+                        Transition(
+                            1, begin + number, Address("a"), 1, before=State.IDLE, after=state, cause=None
+                        )
+                    )
+
+        await anyio.sleep(10.0)
+        cycle(0.0, *states)
+        assert watch.begin() == 10.0
+        cycle(9.0, *states)  # it began before
+        cycle(10.0, *states)
+        cycle(20.0, State.CONNECTING, State.DRAINING, State.CLOSED)  # it failed
+        return {phase: found for phase, found in watch.samples.items() if found}
+
+    assert run_virtual(backend, body) == {CYCLE: [3.0], "close": [1.0]}
+
+
+def test_percentiles_are_samples() -> None:
+    samples = [float(number) for number in range(1, 101)]
+    assert [percentile(samples, percent) for percent in (50, 90, 99, 100)] == [50, 90, 99, 100]
+    assert percentile([7.0], 99) == 7
+
+
+def test_the_picture_shows_every_sample() -> None:
+    scale = Scale(0.001, 1.0, columns=3)
+    assert scale.counts([0.001, 0.05, 0.05, 1.0, 0.0001]) == [2, 2, 1]
+    assert scale.bars([0.001, 0.05, 0.05]) == "▄█"
+    assert scale.axis() == "1.001000.0 ms", "too narrow: one behind the other"
+    assert Scale(0.001, 1.0, columns=20).axis() == "1.00       1000.0 ms"
+
+
+def test_a_picture_has_its_bars_and_ends_where_they_belong() -> None:
+    samples: dict[str, list[float]] = {"call": [0.001, 0.001, 1.0], "close": []}
+    churned: Any = SimpleNamespace(samples=samples)
+    columns = Scale.of(samples).columns
+    lines = svg(churned).splitlines()
+    width = 90 + 12 * columns + 20
+    assert f'viewBox="0 0 {width} 68"' in lines[0]
+    assert lines[-3:] == [
+        '<text x="90" y="58">1.00 ms</text>',
+        f'<text x="{width - 20}" y="58" text-anchor="end">1000.0 ms</text>',
+        "</svg>",
+    ]
+    bar = '<rect x="{}" y="{}" width="10" height="{}" fill="#3b6ea5"><title>{}</title></rect>'
+    assert lines[3:-3] == [
+        '<text x="8" y="30">call</text>',
+        bar.format(90, "6.0", "28.0", 2),
+        bar.format(90 + 12 * (columns - 1), "20.0", "14.0", 1),
+    ]
+
+
+def test_a_real_server_leaves_nothing(backend: str) -> None:
+    config = Config(
+        servers={"e": ServerDefinition("e", command=sys.executable, args=("-S", str(echo.__file__)))}
+    )
+    open_room = partial(Greenroom.open, bootstrap=False, cache_path=":memory:")
+    churned = run(backend, churn, config, "e", Plan(cycles=4, concurrency=2), open_room)
+    assert churned.failures == []
+    assert not churned.leaks.found
+    assert len(churned.samples[CYCLE]) == 4
+    assert all(sample > 0 for samples in churned.samples.values() for sample in samples)
+
+
+def test_the_command_prints_a_table_json_and_a_picture(tmp_path: Path) -> None:
+    config, picture = tmp_path / "mcp.json", tmp_path / "churn.svg"
+    entry = {"command": sys.executable, "args": ["-S", str(echo.__file__)]}
+    config.write_text(json.dumps({"mcpServers": {"e": entry}}))
+    common = ["bench", "churn", "e", "--config", str(config), "--cycles", "2"]
+    printed = CliRunner().invoke(cli, [*common, "--picture", str(picture)], standalone_mode=False)
+    assert printed.return_value == 0, printed.output
+    assert "left behind: nothing" in printed.output
+    assert picture.read_text().startswith("<svg ")
+    told = json.loads(CliRunner().invoke(cli, [*common, "--json"], standalone_mode=False).stdout)
+    assert told["cycles"] == 2
+    assert set(told["milliseconds"]) == {*PHASES, CYCLE}
+    assert told["leaks"]["processes"] == []
+
+
+def test_a_picture_of_a_phase_that_never_came() -> None:
+    churned = _churned("trio", Plan(cycles=1), FakeServer(tools=[tool("write")]))
+    assert ">call<" not in svg(churned)

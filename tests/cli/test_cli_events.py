@@ -1,0 +1,482 @@
+"""The event stream as log lines and as JSON lines, and a log that nobody reads."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import run
+
+from greenroom.actors.workers import Part
+from greenroom.gateway import event_log
+from greenroom.gateway.event_log import TOLD, Log, Teller, follow, line_of, record_of
+from greenroom.gateway.serve import events_file
+from greenroom.protocol.address import Address
+from greenroom.protocol.errors import Reach, UsageError
+from greenroom.protocol.events import (
+    CallAccepted,
+    CallEnded,
+    CatalogueChanged,
+    ConnectStep,
+    GateDecision,
+    GateMove,
+    Kind,
+    Lagged,
+    Note,
+    NoteCode,
+    Step,
+    Transition,
+)
+from greenroom.protocol.lifecycle import Cause, Reason, State
+
+if TYPE_CHECKING:
+    from greenroom import Greenroom
+    from greenroom.supervisor.room_port import Room
+
+    def a_greenroom_is_a_room(room: Greenroom) -> Room:
+        """For the type checker: the doors are written against `Room`."""
+        return room
+
+
+CLOCK = Address("clock")
+IDLED = Transition(
+    *(7, 1.5, CLOCK, 2),
+    before=State.CONNECTED,
+    after=State.DRAINING,
+    cause=Cause.IDLE_TIMEOUT,
+    reason=Reason.NO_CALL,
+    seconds=600.0,
+)
+CALLED = CallEnded(
+    *(8, 2.0, Address.of_session("clock", "a"), 2),
+    call=3,
+    method="tools/call",
+    tool="clock_now",
+    client="a",
+    outcome="result",
+    reach=Reach.ANSWERED,
+    waited=0.25,
+    taken=0.5,
+)
+
+
+def test_a_transition_is_one_line_with_its_reasons() -> None:
+    assert line_of(IDLED) == "clock: connected → draining (idle timeout, no call for 600s)"
+    assert line_of(Note(9, 3.0, code=NoteCode.ODD, words="odd")) == "room: odd"
+    assert line_of(Lagged(5)) == "5 events were dropped here"
+    assert line_of(CALLED) is None
+
+
+def _step(before: State, after: State, cause: Cause | None = None, detail: str = "") -> str | None:
+    return line_of(Transition(9, 3.0, CLOCK, 1, before=before, after=after, cause=cause, words=detail))
+
+
+def test_each_thing_is_told_once() -> None:
+    assert _step(State.IDLE, State.CONNECTING) is None
+    assert _step(State.CLOSED, State.IDLE, Cause.LOST, "died") is None
+    assert _step(State.CONNECTING, State.CONNECTED) == "clock: connecting → connected"
+    assert _step(State.DRAINING, State.CLOSED, Cause.LOST, "died") == "clock: draining → closed (lost, died)"
+    failed = (Cause.CONNECT_FAILED, "no such file")
+    assert _step(State.CONNECTING, State.DRAINING, *failed) == "clock: no such file"
+    assert _step(State.DRAINING, State.CLOSED, *failed) is None
+    assert _step(State.CONNECTING, State.DRAINING, Cause.CONNECT_FAILED) == "clock: connecting"
+    decided = GateDecision(9, 3.0, CLOCK, 1, move=GateMove.ANSWERED)
+    assert line_of(decided) == "clock: gate: open: it answered"
+    assert line_of(attrs.evolve(decided, cause=Cause.LOST)) is None
+    assert line_of(Step(9, 3.0, CLOCK, 1, step=ConnectStep.STARTED)) is None
+
+
+def _failed(server: str, why: str) -> Transition:
+    before, after = State.CONNECTING, State.DRAINING
+    return Transition(
+        *(9, 3.0, Address(server), 1), before=before, after=after, cause=Cause.CONNECT_FAILED, words=why
+    )
+
+
+def _gate(move: GateMove, *, tripped: bool, **more: Any) -> GateDecision:
+    return GateDecision(*(9, 3.0, CLOCK, 1), move=move, tripped=tripped, **more)
+
+
+def test_a_server_that_fails_as_it_did_before_is_no_news_until_it_works() -> None:
+    teller = Teller()
+    told = [teller.line(_failed("clock", f"exited (pid {pid}, at 0x7f{pid}a)")) for pid in range(4711, 4726)]
+    assert told == ["clock: exited (pid 4711, at 0x7f4711a)", *[None] * 14]
+    assert teller.line(_failed("other", "exited")) == "other: exited", "each server by itself"
+    assert teller.line(_failed("clock", "no such file")) == "clock: no such file"
+    assert teller.line(_failed("clock", "no such file")) is None
+    up = Transition(9, 3.0, CLOCK, 1, before=State.CONNECTING, after=State.CONNECTED)
+    assert teller.line(up) == "clock: connecting → connected, after 17 failed starts"
+    assert teller.line(up) == "clock: connecting → connected"
+    assert teller.line(_failed("clock", "no such file")) == "clock: no such file"
+    assert teller.line(up) == "clock: connecting → connected, after 1 failed start"
+
+
+def test_another_definition_that_fails_is_news() -> None:
+    teller = Teller()
+    assert teller.line(_failed("clock", "no such file")) is not None
+    teller.line(Transition(9, 3.0, CLOCK, 1, before=State.DRAINING, after=State.CLOSED, cause=Cause.RELOAD))
+    assert teller.line(_failed("clock", "no such file")) is not None
+
+
+def test_a_gate_is_told_when_it_trips_when_it_is_quarantined_and_when_it_opens() -> None:
+    teller = Teller()
+    failure: dict[str, Any] = {"cause": Cause.CONNECT_FAILED, "shut_for": 30.0}
+    told = [teller.line(_gate(GateMove.FAILED, tripped=n >= 5, failures=n, **failure)) for n in range(1, 16)]
+    shut = "calls are refused for 30 s, then one is let through"
+    assert told == [*[None] * 4, f"clock: gate: 5 failures in a row; {shut}", *[None] * 10]
+    assert teller.line(_gate(GateMove.HALF_OPEN, tripped=True)) is None
+    assert teller.line(_gate(GateMove.PROBE_LEFT, tripped=True)) is None
+    kept_out = _gate(GateMove.QUARANTINED, tripped=True, words="6 restarts", shut_for=30.0)
+    assert teller.line(kept_out) == f"clock: gate: quarantined: 6 restarts; {shut}"
+    assert teller.line(kept_out) is None
+    assert teller.line(_gate(GateMove.ANSWERED, tripped=False)) == "clock: gate: open: it answered"
+    assert teller.line(_gate(GateMove.ANSWERED, tripped=False)) is None
+    assert teller.line(kept_out) is not None
+
+
+def test_what_an_event_does_not_say_is_left_out_and_a_zero_is_said() -> None:
+    bare = CatalogueChanged(0, 1.23456789)
+    what = {"kind": "catalogue", "event": "CatalogueChanged"}
+    assert record_of(bare) == {"seq": 0, "at": 1.234568, **what, "inFlight": 0, "queued": 0}
+    call = CallAccepted(0, 1.0, call=0, method="ping", tool=None, client=None, in_flight=2, queued=3)
+    said = {"call": 0, "method": "ping", "detail": "accepted", "inFlight": 2, "queued": 3}
+    assert record_of(call) == {"seq": 0, "at": 1.0, "kind": "call", "event": "CallAccepted", **said}
+    never_sent = CallEnded(0, 1.0, call=0, method="ping", tool=None, client=None, outcome="cancelled")
+    fields = {key: record_of(never_sent).get(key) for key in ("event", "outcome", "reach")}
+    assert fields == {"event": "CallEnded", "outcome": "cancelled", "reach": "not_sent"}
+
+
+def test_every_event_is_one_json_object_in_the_file(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        (hear,) = events_file(tmp_path / "events.jsonl", stack, print)
+        for event in (IDLED, CALLED, Lagged(2)):
+            hear(event)
+    first, second, third = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    assert first == {
+        "seq": 7,
+        "at": 1.5,
+        "kind": "transition",
+        "event": "Transition",
+        "server": "clock",
+        "scope": "shared",
+        "incarnation": 2,
+        "from": "connected",
+        "to": "draining",
+        "cause": "idle timeout",
+        "reason": "no call",
+        "seconds": 600.0,
+        "detail": "no call for 600s",
+        "inFlight": 0,
+        "queued": 0,
+    }
+    assert second == {
+        "seq": 8,
+        "at": 2.0,
+        "kind": "call",
+        "event": "CallEnded",
+        "server": "clock",
+        "scope": "session:a",
+        "incarnation": 2,
+        "call": 3,
+        "method": "tools/call",
+        "tool": "clock_now",
+        "client": "a",
+        "detail": "ended",
+        "outcome": "result",
+        "reach": "answered",
+        "waited": 0.25,
+        "taken": 0.5,
+        "inFlight": 0,
+        "queued": 0,
+    }
+    assert third == {"kind": "lagged", "missed": 2}
+    assert record_of(IDLED) == first
+
+
+def test_t15_a_log_that_nobody_reads_stops_nothing_and_says_what_it_left_out() -> None:
+    reader, writer = os.pipe()
+    try:
+        log = Log(writer)
+        for _ in range(2000):
+            log.line("x" * 200)
+        os.set_blocking(reader, False)
+        told = len(os.read(reader, 1 << 20).splitlines())
+        assert 0 < told < 2000
+        log.line("again")
+        assert os.read(reader, 1000).decode() == f"greenroom: ({2000 - told} lines left out) again\n"
+    finally:
+        os.close(reader)
+    log.line("to nobody at all")
+    os.close(writer)
+    log.line("to a closed descriptor")
+
+
+def test_what_was_left_out_is_said_once() -> None:
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(reader, False)
+        log = Log(writer)
+        for _ in range(3):
+            while select.select((), (writer,), (), 0)[1]:
+                os.write(writer, b"x" * 4096)
+            log.line("lost")
+            log.line("lost too")
+            while select.select((reader,), (), (), 0)[0]:
+                os.read(reader, 1 << 20)
+            log.line("one")
+            log.line("two")
+            assert os.read(reader, 1000) == b"greenroom: (2 lines left out) one\ngreenroom: two\n"
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_line_of_the_log_is_one_line_and_no_longer_than_is_written_at_once() -> None:
+    reader, writer = os.pipe()
+    try:
+        Log(writer).line("a\n  b\tc " + "\U0001f600" * 5000)
+        said = os.read(reader, 1 << 20)
+        assert said.startswith(b"greenroom: a b c ")
+        assert said.count(b"\n") == 1
+        assert len(said) <= select.PIPE_BUF
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_calls_reach_the_file_with_the_next_other_event(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with ExitStack() as stack:
+        (hear,) = events_file(path, stack, print)
+        hear(CALLED)
+        assert path.read_text() == ""
+        hear(IDLED)
+        assert path.read_text().count("\n") == 2
+        hear(CALLED)
+    assert path.read_text().count("\n") == 3
+
+
+class Disk:
+    """The system calls of an events file. `takes`: what each write takes: all, some bytes, or an error."""
+
+    O_WRONLY, O_APPEND, O_CREAT = os.O_WRONLY, os.O_APPEND, os.O_CREAT
+
+    def __init__(self, *takes: int | OSError | None) -> None:
+        self.takes = list(takes)
+        self.content = b""
+        self.opened: list[int] = []
+
+    def open_own(self, _path: Path, _flags: int, *, is_named: bool) -> int:
+        assert is_named
+        self.opened.append(len(self.opened))
+        return self.opened[-1]
+
+    def close(self, fd: int) -> None:
+        assert fd == self.opened[-1]
+
+    def write(self, fd: int, data: bytes) -> int:
+        assert fd == self.opened[-1]
+        take = self.takes.pop(0) if self.takes else None
+        if isinstance(take, OSError):
+            raise take
+        taken = bytes(data)[:take]
+        self.content += taken
+        return len(taken)
+
+
+@given(
+    st.lists(st.sampled_from(["event", "call"]), min_size=1, max_size=30),
+    st.lists(
+        st.sampled_from([None, None, BlockingIOError(11, "full"), OSError(28, "no space"), 1, 50, 200]),
+        max_size=15,
+    ),
+)
+def test_whatever_the_disk_does_each_event_is_in_the_file_or_counted_as_missing(
+    events: list[str], takes: list[Any]
+) -> None:
+    disk, said = Disk(*takes), list[str]()
+    now = [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(event_log, "os", disk)
+        patch.setattr(event_log, "open_own", disk.open_own)
+        file = event_log.EventsFile(Path("e"), Part("the file", said.append, now=lambda: now[0]))
+        for number, event in enumerate(events):
+            now[0] += 100.0  # so that it is tried again
+            file(attrs.evolve(IDLED if event == "event" else CALLED, seq=number))
+        disk.takes.clear()
+        now[0] += 100.0
+        file(attrs.evolve(IDLED, seq=len(events)))
+        file.close()
+    lines = disk.content.split(b"\n")
+    assert lines.pop() == b"", "it ends with a whole line"
+    read: list[Any] = []
+    torn = 0
+    for line in lines:
+        try:
+            read.append(json.loads(line))
+        except ValueError:
+            torn += 1
+    errors = sum(type(take) is OSError for take in takes)
+    parts = sum(type(take) is int for take in takes)
+    assert torn <= min(errors, parts), "a torn line ends before the next one begins"
+    found = [record["seq"] for record in read if record["kind"] != "lagged"]
+    missed = sum(record["missed"] for record in read if record["kind"] == "lagged")
+    assert found == sorted(set(found)), "each once, in order"
+    assert found[-1] == len(events)
+    assert len(found) + missed >= len(events) + 1
+    if not parts:
+        assert len(found) + missed == len(events) + 1
+    if not errors:
+        assert (len(found), said) == (len(events) + 1, [])
+
+
+def test_a_file_that_is_read_slowly_keeps_a_bound_and_says_what_it_left_out() -> None:
+    blocked = [BlockingIOError(11, "full")] * 10_000
+    disk = Disk(*blocked)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(event_log, "os", disk)
+        patch.setattr(event_log, "open_own", disk.open_own)
+        patch.setattr(event_log, "_MOST", 2_000)
+        file = event_log.EventsFile(Path("e"), Part("the file", print, now=lambda: 0.0))
+        for _ in range(50):
+            file(IDLED)
+        kept = file._events
+        assert 0 < kept < 50
+        disk.takes.clear()
+        file(IDLED)
+        file(IDLED)
+    read = [json.loads(line) for line in disk.content.splitlines()]
+    assert [record["kind"] for record in read] == ["transition"] * kept + ["lagged", "transition"]
+    assert read[-2]["missed"] == 50 - kept + 1
+
+
+def test_the_fields_of_an_event_that_say_nothing_are_left_out() -> None:
+    opened = GateDecision(9, 3.0, CLOCK, 0, move=GateMove.ANSWERED)
+    assert record_of(opened) == {
+        "seq": 9, "at": 3.0, "kind": "decision", "server": "clock", "scope": "shared", "move": GateMove.ANSWERED.value,
+        "event": "GateDecision", "detail": opened.detail, "inFlight": 0, "queued": 0,
+    }  # fmt: skip
+    shut = attrs.evolve(opened, incarnation=2, failures=3, shut_for=1.5, tripped=True)
+    assert (
+        record_of(shut).items() >= {"incarnation": 2, "failures": 3, "shutFor": 1.5, "tripped": True}.items()
+    )
+
+
+def test_an_events_file_that_cannot_be_opened_again_is_tried_later_and_what_is_missing_is_counted() -> None:
+    disk, said, now = Disk(OSError(28, "no space")), list[str](), [0.0]
+    broken = False
+
+    def open_own(path: Path, flags: int, *, is_named: bool) -> int:
+        if broken:
+            raise OSError(13, "denied")
+        return disk.open_own(path, flags, is_named=is_named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(event_log, "os", disk)
+        patch.setattr(event_log, "open_own", open_own)
+        file = event_log.EventsFile(Path("e"), Part("the file", said.append, now=lambda: now[0]))
+        file(attrs.evolve(IDLED, seq=1))  # the disk is full
+        broken = True
+        for seq in (2, 3):
+            now[0] += 100.0
+            file(attrs.evolve(IDLED, seq=seq))
+        broken = False
+        file(attrs.evolve(IDLED, seq=4))  # it is not due
+        now[0] += 100.0
+        file(attrs.evolve(IDLED, seq=5))
+        file.close()
+    records = [json.loads(line) for line in disk.content.splitlines()]
+    assert [record.get("missed", record.get("seq")) for record in records] == [4, 5]
+    assert said == [
+        "the file: no space. It is tried again.",
+        "the file: denied. It is tried again.",
+        "the file: works again",
+    ]
+
+
+@pytest.mark.parametrize("seconds_apart", [0.0, 100.0])
+def test_what_was_said_to_be_missing_is_still_missing_when_that_line_is_lost(seconds_apart: float) -> None:
+    """The disk is full, and full again when the gap is to be said; what was written before is not missing."""
+    disk, now = Disk(None, OSError(28, "no space"), OSError(28, "no space")), [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(event_log, "os", disk)
+        patch.setattr(event_log, "open_own", disk.open_own)
+        file = event_log.EventsFile(Path("e"), Part("the file", print, now=lambda: now[0]))
+        for seq in (1, 2, 3):
+            file(attrs.evolve(IDLED, seq=seq))
+            now[0] += seconds_apart
+        now[0] += 1_000.0
+        file(attrs.evolve(IDLED, seq=4))
+        if not seconds_apart:  # the third was not tried, and this is the one that fails
+            now[0] += 1_000.0
+            file(attrs.evolve(IDLED, seq=5))
+        file.close()
+    records = [json.loads(line) for line in disk.content.splitlines()]
+    last = 4 if seconds_apart else 5
+    assert [record.get("missed", record.get("seq")) for record in records] == [1, last - 2, last]
+
+
+@pytest.mark.parametrize(
+    ("number", "passes"),
+    [
+        *(
+            (getattr(errno, name), True)
+            for name in ["ENXIO", "ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ENOMEM", "EIO", "EAGAIN"]
+        ),
+        *((getattr(errno, name), False) for name in ["EACCES", "ENOENT", "ENOTDIR", "EISDIR", "EROFS"]),
+    ],
+)
+def test_a_file_that_may_be_there_later_is_no_mistake_of_whoever_named_it(number: int, passes: bool) -> None:
+    said = list[str]()
+
+    def open_own(*_: Any, is_named: bool) -> int:
+        raise OSError(number, "it is odd")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(event_log, "open_own", open_own)
+        if passes:
+            event_log.EventsFile(Path("e"), Part("the file", said.append, now=lambda: 0.0))
+            assert said == ["the file: it is odd. It is tried again."]
+        else:
+            with pytest.raises(UsageError, match=r"--events e: it is odd\. Name a file that can be written"):
+                event_log.EventsFile(Path("e"), Part("the file", said.append, now=lambda: 0.0))
+            assert said == []
+
+
+def test_only_the_kinds_that_somebody_hears_are_asked_for(backend: str) -> None:
+    asked: list[Any] = []
+    heard: list[tuple[str, Any]] = []
+
+    class Events:
+        async def __aenter__(self) -> Any:
+            async def events() -> Any:
+                yield IDLED
+                yield CALLED
+
+            return events()
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    def events(kinds: Any = None) -> Events:
+        asked.append(kinds)
+        return Events()
+
+    async def body() -> None:
+        hearers = [lambda event, who=who: heard.append((who, event)) for who in ("one", "other")]
+        await follow(SimpleNamespace(events=events), hearers, kinds=TOLD)
+        await follow(SimpleNamespace(events=events), [])
+
+    run(backend, body)
+    assert asked == [{Kind.TRANSITION, Kind.DECISION, Kind.NOTE}, None]
+    assert heard == [("one", IDLED), ("other", IDLED), ("one", CALLED), ("other", CALLED)]

@@ -1,0 +1,163 @@
+"""What a person at a terminal sees of `status`, `tools` and `search`; a pipe gets plain text."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from greenroom.cli import common, query_commands, refresh_command, tables
+from greenroom.cli.main import run
+from greenroom.protocol.status import ServerStatus, json_of
+
+WHY = "exited with code 3 (Error: could not find the database at /var/lib/thing/db.sqlite: set DATABASE_PATH)"
+TOOLS = [
+    {
+        "name": "files_read",
+        "server": "files",
+        "description": "Read a file from the disk. " + "More words " * 30,
+    },
+    {"name": "clock_now", "server": "clock", "description": "The time\x1b[2J now"},
+]
+
+
+class Source:
+    origin: dict[str, Any] = {"source": "cache"}  # noqa: RUF012
+
+    def status(self) -> dict[str, Any]:
+        rows = [
+            {**json_of(ServerStatus("files", tool_count=1)), "status": "cached"},
+            {**json_of(ServerStatus("postgres", failure=WHY)), "status": "failed"},
+        ]
+        return {"servers": rows, "disabledCount": 0, "totalTools": 1}
+
+    def tools(self, server: str | None) -> dict[str, Any]:
+        return {"mode": "tools", "tools": TOOLS, "count": len(TOOLS)}
+
+    def look(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "describe" in request:
+            (tool,) = (one for one in TOOLS if one["name"] == request["describe"])
+            return {"content": [], "_meta": {"greenroom/details": {"mode": "describe", "tool": tool}}}
+        details = {"mode": "search", "matches": [{"server": "files", "tool": "files_read", "score": 9}]}
+        text = 'Found 1 tool matching "read":\n\n- files_read - Read a file\n\n1 of 2'
+        return {"content": [{"type": "text", "text": text}], "_meta": {"greenroom/details": details}}
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_commands, "open_source", lambda *_: Source())
+    monkeypatch.setattr(common, "say", lambda *_, **__: None)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
+    screen = Screen()
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", screen)
+        assert run(list(arguments)) == 0
+    return screen.getvalue()
+
+
+COMMANDS = (("status",), ("tools",), ("search", "read"))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_terminal_gets_a_header_row_and_lines_that_fit(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "\x1b[" in seen(monkeypatch, *command)
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = seen(monkeypatch, *command)
+    assert "\x1b" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert any(line.split() and line.split()[0] in ("SERVER", "TOOL") for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_pipe_gets_plain_text(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(list(command)) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "SERVER" not in shown
+    assert "TOOL " not in shown
+    if command == ("status",):
+        assert WHY in shown, "one line for a server"
+
+
+def test_a_reason_is_wrapped_by_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = seen(monkeypatch, "status").split()
+    assert all(word in shown for word in WHY.split())
+
+
+def test_tools_stand_below_their_server_with_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = [line.rstrip() for line in seen(monkeypatch, "tools").splitlines()]
+    assert lines[1] == "clock"
+    assert lines[2].split() == ["clock_now", "The", "time", "now"]
+    assert lines[3] == "files"
+    assert lines[4].startswith("files_read")
+    assert "Read a file from the disk" in lines[4]
+    assert lines[5] == ""
+
+
+def test_a_command_in_a_text_stays_on_one_line() -> None:
+    for width in range(30, 80):
+        text = "Not known yet: postgres. To see why: greenroom explain postgres, and then again and again"
+        assert "greenroom explain postgres" in tables.prose(text, width)
+
+
+def test_refresh_writes_one_line_again_and_takes_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "60")
+    slow = {"name": "slow", "state": "waiting", "waitsFor": "installing for 3 s", "lastLine": "x" * 99}
+    known = {"name": "a", "state": "known", "tools": 2}
+    progress = refresh_command.Progress()
+    assert not progress.tell([known, slow])
+    assert progress.tell([known, {"name": "slow", "state": "known", "tools": 1}])
+    assert "1 of 2 done: slow installing for 3 s" in screen.getvalue()
+    assert "\n" not in screen.getvalue()
+    assert screen.getvalue().endswith("\r\x1b[2K")
+    assert max(map(len, screen.getvalue().split("\x1b[2K"))) <= 61
+
+
+def test_refresh_ends_with_a_total(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"name": "a", "state": "known", "tools": 2}, {"name": "b", "state": "failed", "failure": "no"}]
+    monkeypatch.setattr(refresh_command, "running_gateway", lambda *_: SimpleNamespace(pid=7))
+    monkeypatch.setattr(refresh_command, "_through", lambda *_: rows)
+    assert run(["refresh"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == ["✓ a: 2 tools", "✗ b: no"], "what a pipe gets is as it was"
+    assert shown.err.splitlines()[-1] == "greenroom: 1 of 2 servers answered, 2 tools"
+
+
+def test_what_refresh_says_of_a_server_is_wrapped_by_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"name": "a", "state": "known", "tools": 1},
+        {"name": "postgres", "state": "failed", "failure": WHY},
+    ]
+    monkeypatch.setattr(refresh_command, "running_gateway", lambda *_: SimpleNamespace(pid=7))
+    monkeypatch.setattr(refresh_command, "_through", lambda *_: rows)
+    screen = Screen()
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", screen)
+        assert run(["refresh"]) == 1
+    first, *lines = screen.getvalue().splitlines()
+    assert first == "✓ a: 1 tool"
+    assert max(map(len, lines)) <= 80
+    assert all(line.startswith("  ") for line in lines[1:]), "they stand below the name"
+    assert " ".join(" ".join(lines).split()) == f"✗ postgres: {WHY}"

@@ -1,0 +1,483 @@
+"""`greenroom doctor`: each thing that is wrong is found, named, and comes with what mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.auth_server import auth_server
+from tests.support.gateway import FAULTY, PATIENCE, faulty, serve
+from tests.support.homes import own_config
+
+from greenroom.actors.login.login_record import Login
+from greenroom.actors.login.logins import keep, logins
+from greenroom.catalogue.entries import ServerEntry
+from greenroom.catalogue.store import CatalogueFile, catalogue_keys, default_cache_path
+from greenroom.cli import checks as _checks
+from greenroom.cli import checks as _running
+from greenroom.cli import checks as _trial
+from greenroom.cli.checks import Finding, Setup, Severity, behaved_oddly, started_slowly
+from greenroom.cli.main import run
+from greenroom.config.files import load_config
+from greenroom.config.model import Config
+from greenroom.gateway.doors.control_protocol import control_directory, identity, socket_path
+from greenroom.protocol.errors import UsageError
+from greenroom.protocol.version import VERSION
+
+SECRET = "sk-planted-4711"
+
+
+def servers(**entries: Any) -> str:
+    return json.dumps({"mcpServers": entries})
+
+
+def unused_port() -> int:
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        return line.getsockname()[1]
+
+
+def stale_socket(home: Path) -> None:
+    file = own_config(home, servers(a={"command": sys.executable}))
+    folder = control_directory()
+    folder.mkdir(parents=True, mode=0o700)
+    with socket.socket(socket.AF_UNIX) as line:
+        line.bind(os.fspath(socket_path("0" * 12, 1)))
+    assert identity([str(file)]) != "0" * 12
+
+
+def untrusted(home: Path) -> None:
+    Path(".mcp.json").write_text(servers(a={"command": "a"}))
+
+
+def readable_env_file(home: Path) -> None:
+    file = own_config(home, servers(a={"command": "sh", "envFile": ".env"})).with_name(".env")
+    file.write_text(f"TOKEN={SECRET}")
+    file.chmod(0o644)
+
+
+def expired_login(home: Path) -> Path:
+    keep(Login("a", "https://h.example/mcp", SECRET, expires_at=5.0))
+    return own_config(home, servers(a={"url": "https://h.example/mcp"}))
+
+
+def broken_login(home: Path) -> Path:
+    file = expired_login(home)
+    logins().path("a", "https://h.example/mcp").write_text("{}")
+    return file
+
+
+def has(mode: int = 0o600, **entries: Any) -> Callable[[Path], Path]:
+    return lambda home: own_config(home, servers(**entries), mode)
+
+
+WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
+    ("a program", has(a={"command": "uvx-nowhere"}), "error", "program", "disable a"),
+    ("its folder", has(a={"command": "sh", "cwd": "/no/where"}), "error", "program", "mkdir"),
+    ("no JSON", lambda home: own_config(home, '{"mcpServers": {'), "error", "file", "correct /"),
+    ("a key", has(a={"command": "sh", "comand": 1}), "warning", "configuration", "correct"),
+    ("a key of another client", has(a={"command": "sh", "timeout": 60}), "note", "configuration", "leave it for"),
+    ("a variable", has(a={"command": "sh", "args": ["${NO_4711}"]}), "warning", "configuration", ""),
+    ("an entry", has(a={}), "error", "server", "greenroom disable a"),
+    ("no server", lambda home: own_config(home, "{}"), "warning", "configuration", "greenroom init"),
+    ("readable by a group", has(0o640, a={"command": "sh", "env": {"TOKEN": SECRET}}), "warning", "rights", "600"),
+    ("readable", has(0o644, a={"command": "sh", "env": {"TOKEN": SECRET}}), "warning", "rights", "chmod 600"),
+    ("writable", has(0o646, a={"command": "sh"}), "error", "rights", "chmod go-w"),
+    ("a port", has(a={"url": f"http://127.0.0.1:{unused_port()}/mcp"}), "warning", "port", "start the"),
+    ("a socket", has(a={"socket": "/no/where.sock"}), "warning", "port", "start the"),
+    ("no env file", has(a={"command": "sh", "envFile": "no.env"}), "error", "env file", "correct its envFile"),
+    ("a readable env file", readable_env_file, "warning", "rights", "chmod 600"),
+    ("a stale socket", stale_socket, "note", "sockets", "rm "),
+    ("no login", has(a={"url": "https://h.example/mcp", "auth": "oauth"}), "warning", "login", "greenroom auth a"),
+    ("a login that is over", expired_login, "warning", "login", "greenroom auth a"),
+    ("a login that is none", broken_login, "error", "login", "greenroom auth a"),
+    ("no trust", untrusted, "warning", "trust", "greenroom trust"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("break_it", "severity", "check", "mend"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG]
+)
+def test_it_is_found_and_comes_with_what_mends_it(
+    home: Path,
+    break_it: Callable[[Path], object],
+    severity: str,
+    check: str,
+    mend: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    break_it(home)
+    code = run(["doctor", "--json"])
+    said = capsys.readouterr().out
+    details = json.loads(said)
+    found = [one for one in details["findings"] if one["check"] == check]
+    assert [one["severity"] for one in found] == [severity], details
+    assert mend in found[0]["mend"]
+    assert code == (details["error"] > 0)
+    assert SECRET not in said
+
+
+def cached(*tools: str | dict[str, Any]) -> None:
+    """Write to the cache that the server `a` has these tools, each a name or a whole definition."""
+    config = load_config(None, cwd=Path.cwd(), home=Path.home(), environ=os.environ)
+    key = catalogue_keys(config)["a"]
+    records = tuple({"name": tool} if isinstance(tool, str) else tool for tool in tools)
+    entry = ServerEntry("a", key, tools=records, fetched_at=time.time())
+    assert CatalogueFile(default_cache_path()).save([entry], time.time()) is None
+
+
+def test_what_the_author_cannot_mend_has_a_next_step_of_the_owner(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {"command": sys.executable}
+    file = own_config(home, servers(a=entry))
+    must = {"name": "must", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
+    odd = {"name": "odd", "inputSchema": {"type": "object", "properties": 1}}
+    lost = {"name": "lost", "inputSchema": 1}
+    for tool, more, what, mend in (
+        (must, {}, 'tool "must": it runs only as a task', "excludeTools"),
+        (must, {"excludeTools": ["must"]}, "", ""),
+        (odd, {"toolOverrides": {"gone": {"hide": False}}}, 'toolOverrides of "gone": ', "toolOverrides"),
+        (odd, {}, 'clients would refuse tool "odd"', "author; it works"),
+        (lost, {}, 'clients would refuse tool "lost"', "author"),
+    ):
+        file.write_text(servers(a={**entry, **more}))
+        cached(tool)
+        assert run(["doctor", "--json"]) == 0
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        found = [one for one in findings if one["check"] == "names"]
+        assert len(found) == bool(what)
+        for one in found:
+            assert one["what"].startswith(what)
+            assert mend in one["mend"]
+            assert ("it works" in one["mend"]) == (mend == "author; it works")
+
+
+def test_accept_says_why_a_server_of_this_configuration_is_left_out(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(a={"command": 5}))
+    assert run(["accept", "a"]) == 2
+    said = capsys.readouterr().err
+    assert 'Server "a" cannot be used: ' in said
+    assert "There is no server" not in said
+
+
+def test_names_over_the_limit_of_the_client_are_found_until_its_prefix_is_set(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {name: {"command": sys.executable, "args": [name]} for name in ("a", "b")}
+    file = own_config(home, servers(**entry))
+    cached("x" * 60, "short")
+    assert run(["doctor", "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (found,) = (one for one in findings if "too long" in one["what"])
+    assert (found["about"], found["what"].split()[0]) == ("a", "1")
+    assert 'set "clientPrefix": "mcp__greenroom__"' in found["mend"]
+
+    settings = {"clientPrefix": "mcp__greenroom__"}
+    file.write_text(json.dumps({"mcpServers": entry, "settings": settings}))
+    assert run(["doctor"]) == 0
+    assert "names" not in capsys.readouterr().out
+    assert run(["tools", "--json"]) == 0
+    names = [tool["name"] for tool in json.loads(capsys.readouterr().out)["tools"]]
+    assert max(len(f"mcp__greenroom__{name}") for name in names) == 64
+
+
+def test_a_program_whose_place_only_a_session_knows_is_not_missed(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(a={"command": "sh", "cwd": "/home/${session.USER}", "isolation": "per_session"}))
+    run(["doctor", "--json"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [one for one in found if one["check"] == "program"] == []
+
+
+def test_a_sound_setup_has_no_finding(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_config(
+        home, servers(a={"command": sys.executable}, off={"command": "nowhere-4711", "disabled": True})
+    )
+    assert run(["doctor"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("✓ Nothing is wrong")
+    assert "· How these start is not known here, and --start would look: a\n" in said.out
+    assert said.err == ""
+
+
+def test_with_start_a_server_that_prints_or_cannot_start_is_named(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noisy = {"command": sys.executable, "args": ["-S", os.fspath(FAULTY), "--junk-before"]}
+    dies = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    own_config(home, servers(noisy=noisy, dies=dies))
+    assert run(["doctor", "--start", "--json"]) == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    found = [(one["about"], one["severity"], one["mend"]) for one in findings]
+    assert [mend for about, severity, mend in found if (about, severity) == ("dies", "error")] == [
+        "correct its entry, or: greenroom disable dies"
+    ]
+    assert ("noisy", "warning", "let it print to stderr: stdout is for the protocol") in found
+
+
+def test_with_start_a_server_that_wants_a_login_comes_with_its_command(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with auth_server() as server:
+        own_config(home, servers(guarded={"url": server.url}))
+        assert run(["doctor", "--start", "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (found["check"], found["about"], found["mend"]) == ("login", "guarded", "greenroom auth guarded")
+
+
+def test_of_a_running_gateway_it_asks_what_that_knows_of_its_servers(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with auth_server() as server:
+        entries: dict[str, Any] = {
+            "noisy": faulty(tmp_path, "noisy", "--banner", f"hello {SECRET}"),
+            "calm": faulty(tmp_path, "calm"),
+            "guarded": {"url": server.url},
+            "unused": faulty(tmp_path, "unused"),
+        }
+        entries["noisy"]["env"] = {"API_TOKEN": SECRET}
+        with serve(tmp_path, entries) as gateway:
+            gateway.greet()
+            for name in ("noisy", "calm", "guarded"):
+                gateway.mcp(connect=name)
+            capfd.readouterr()
+            assert run(["doctor", "--json", "--config", "mcp.json"]) == 0
+            said = capfd.readouterr().out
+            assert run(["status", "--json", "--config", "mcp.json"]) == 0
+            rows = {row["name"]: row for row in json.loads(capfd.readouterr().out)["servers"]}
+            assert run(["doctor", "--config", "mcp.json"]) == 0
+            plain = capfd.readouterr().out
+            gateway.end()
+    found = {one["about"]: one for one in json.loads(said)["findings"] if one["check"] in ("start", "login")}
+    assert set(found) == {"noisy", "guarded"}
+    assert found["noisy"]["what"].startswith("junk on stdout: ")
+    assert found["noisy"]["mend"] == "let it print to stderr: stdout is for the protocol"
+    assert found["guarded"]["mend"] == "greenroom auth --config mcp.json guarded"
+    assert json.loads(said)["notSeenStarting"] == ["guarded", "unused"]
+    assert "--start would look: guarded, unused\n" in plain
+    assert SECRET not in said
+    assert (rows["calm"]["odd"], rows["unused"]["startTook"]) == (None, None)
+    assert 0 <= rows["calm"]["startTook"] < 60
+
+
+@pytest.mark.parametrize(
+    ("took", "words", "expected"),
+    [
+        (5.0, None, []),
+        (5.1, None, ['"lifecycle": "keep-alive"']),
+        (None, "bad UTF-8 on stdout: x", ["let it print to stderr"]),
+        (9.0, "a late or second answer: id 3", ['"lifecycle"', "tell the server's author"]),
+    ],
+)
+def test_each_remark_about_a_start_comes_with_what_mends_it(
+    took: float | None, words: str | None, expected: list[str]
+) -> None:
+    found = [*(started_slowly("a", took) if took else ()), *([behaved_oddly("a", words)] if words else ())]
+    assert [one.mend[: len(mend)] for one, mend in zip(found, expected, strict=True)] == expected
+
+
+def test_what_is_wrong_is_said_before_what_mends_it_and_the_whole_at_the_end(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = own_config(home, servers(a={"command": "nowhere-4711"}, b={"command": "nowhere-4712"}))
+    assert run(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines[:4:2]] == ["✗ a", "✗ b"]
+    assert all(line.startswith("    → ") for line in lines[1:4:2])
+    assert lines[-1] == f"2 servers, from {file}"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_a_file_without_secrets_may_be_read_by_others(
+    mode: int, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(a={"command": sys.executable}), mode)
+    assert run(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+@pytest.mark.parametrize(("names", "shown"), [("abcde", "a, b, c, d, e"), ("abcdef", "a, b, c, d, e, …")])
+def test_of_many_servers_that_nobody_has_seen_starting_some_are_named(
+    names: str, shown: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(**{name: {"command": sys.executable} for name in names}))
+    run(["doctor"])
+    assert f"--start would look: {shown}\n" in capsys.readouterr().out
+
+
+def test_a_program_is_looked_for_where_its_server_would_find_it(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = home / "programs"
+    folder.mkdir()
+    (folder / "prog-4711").write_text("#!/bin/sh\n")
+    (folder / "prog-4711").chmod(0o755)
+    there, elsewhere = os.fspath(folder), os.fspath(home)
+    own_config(
+        home,
+        servers(
+            there={"command": "prog-4711", "env": {"PATH": there}},
+            elsewhere={"command": "prog-4711", "env": {"PATH": elsewhere}},
+        ),
+    )
+    monkeypatch.setenv("PATH", elsewhere)
+    run(["doctor", "--json"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["about"] for one in found if one["check"] == "program"] == ["elsewhere"]
+
+
+def test_a_socket_that_takes_nobody_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_running, "DIALS_FOR", 0.05)
+    found: list[bool] = []
+    path = os.fspath(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as listener, ExitStack() as stack:
+        listener.bind(path)
+        listener.listen(0)
+        for _ in range(3):  # until nobody more is let in
+            line = stack.enter_context(socket.socket(socket.AF_UNIX))
+            line.setblocking(False)
+            with suppress(BlockingIOError):
+                line.connect(path)
+        looking = threading.Thread(target=lambda: found.append(_running._is_dead(path)), daemon=True)
+        looking.start()
+        looking.join(PATIENCE / 10)
+        assert found == [False], "it is alive, and busy"
+    assert _running._is_dead(path), "nobody listens there any more"
+
+
+@pytest.mark.parametrize(
+    ("severities", "code"),
+    [((), 0), (("note",), 0), (("warning",), 0), (("warning", "error"), 1), (("error", "error", "note"), 1)],
+)
+@pytest.mark.parametrize("starts", [False, True])
+def test_only_errors_fail_and_whatever_else_was_found_is_started(
+    starts: bool,
+    severities: tuple[str, ...],
+    code: int,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = own_config(
+        home, servers(a={"command": "a"}, b={"command": "b"}, off={"command": "c", "disabled": True})
+    )
+    given: dict[str, Any] = {}
+    found = [
+        Finding(Severity(severity), "check", f"{severity}-{number}", "what", "mend")
+        for number, severity in enumerate(severities)
+    ]
+
+    def examined(setup: Setup) -> list[Finding]:
+        given["setup"] = setup
+        setup.seen_starting.add("b")
+        return [*found]
+
+    async def tried(setup: Setup, known: Any, tell: Callable[[str], object]) -> list[Finding]:
+        given["tried"] = (setup, sorted(known))
+        tell("starting a")
+        return [Finding(Severity.NOTE, "start", "a", "slow", "wait")]
+
+    monkeypatch.setattr(_checks, "examine", examined)
+    monkeypatch.setattr(_trial, "try_servers", tried)
+    flags = ["--start"] if starts else []
+    assert run(["doctor", "--json", "--config", str(file), *flags]) == code
+    shown = capsys.readouterr()
+    said = json.loads(shown.out)
+    assert (given["setup"].path, [*given["setup"].config.servers]) == (file, ["a", "b", "off"])
+    assert [(one["severity"], one["about"]) for one in said["findings"]] == [
+        *((one.severity.value, one.about) for one in found),
+        *([("note", "a")] if starts else []),
+    ]
+    assert {each: said[each] for each in ("error", "warning", "note")} == {
+        each: severities.count(each) + (starts and each == "note") for each in ("error", "warning", "note")
+    }
+    assert said["notSeenStarting"] == ([] if starts else ["a"]), "what is out of service is not started"
+    errors = [one.about for one in found if one.severity is Severity.ERROR]
+    assert given.get("tried") == ((given["setup"], errors) if starts else None)
+    assert ("starting a" in shown.err) == starts
+
+
+class _Gateway:
+    """A running gateway of this version. `answers`: by method."""
+
+    pid = 4711
+
+    def __init__(self, version: str, **row: Any) -> None:
+        self.answers = {"hello": {"version": version}, "status": {"servers": [row]}}
+        self.asked: list[tuple[str, bool]] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.asked.append(("left", True))
+
+    def ask(self, method: str, *, quickly: bool) -> Any:
+        self.asked.append((method, quickly))
+        return self.answers[method]
+
+
+def _found_of(monkeypatch: pytest.MonkeyPatch, gateway: Any) -> tuple[Setup, list[Finding]]:
+    def find(_identity: str) -> Any:
+        if isinstance(gateway, Exception):
+            raise gateway
+        return gateway
+
+    monkeypatch.setattr(_running.control, "find_gateway", find)
+    setup = Setup(Config(servers={}), None, {})
+    return setup, list(_running.gateways(setup))
+
+
+def test_a_running_gateway_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, found = _found_of(monkeypatch, UsageError("it says nothing"))
+    said = Finding(Severity.ERROR, "gateway", "the running gateway", "it says nothing", "end that process")
+    assert found == [said]
+    assert _found_of(monkeypatch, None)[1] == []
+
+
+def test_a_gateway_of_another_version_is_asked_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = _Gateway("0.0.1", name="a", status="needs-auth")
+    setup, found = _found_of(monkeypatch, gateway)
+    assert gateway.asked == [("hello", True), ("left", True)]
+    assert [(each.severity, each.about) for each in found] == [(Severity.WARNING, "process 4711")]
+    assert found[0].what == f"runs Greenroom 0.0.1, and this command is {VERSION}"
+    assert found[0].mend.startswith("restart the client that started process 4711")
+    assert setup.seen_starting == set()
+
+
+@pytest.mark.parametrize(
+    ("row", "checks", "is_seen"),
+    [
+        ({"status": "needs-auth"}, [("login", "it refuses requests until somebody logs in")], False),
+        ({"status": "idle", "startTook": 0.0}, [], True),
+        ({"status": "idle", "startTook": 5.0}, [], True),
+        ({"status": "idle", "startTook": 6.0}, [("start", "it took 6 s to start")], True),
+        ({"status": "idle", "odd": "junk on stdout: x"}, [("start", "junk on stdout: x")], False),
+    ],
+)
+def test_what_a_gateway_knows_of_a_server_is_told(
+    monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], checks: list[tuple[str, str]], is_seen: bool
+) -> None:
+    gateway = _Gateway(VERSION, name="a b", **row)
+    setup, found = _found_of(monkeypatch, gateway)
+    assert gateway.asked == [("hello", True), ("status", True), ("left", True)]
+    assert [(each.check, each.what) for each in found] == checks
+    assert {each.about for each in found} <= {"a b"}
+    assert setup.seen_starting == ({"a b"} if is_seen else set())
+    if row["status"] == "needs-auth":
+        assert found[0].mend == "greenroom auth 'a b'"

@@ -1,0 +1,78 @@
+"""A command in a folder whose configuration has no gateway names those that run elsewhere, and can ask them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from tests.support.forked import GREENROOM, run_forked
+from tests.support.gateway import faulty, started
+
+from greenroom.gateway.doors import control_client as control
+from greenroom.gateway.doors.control_protocol import control_directory
+
+
+def greenroom(home: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home)}
+    return run_forked([*GREENROOM, *words], cwd=folder, env=environment, text=True)
+
+
+def test_gateways_elsewhere_are_named_and_can_be_asked(home: Path) -> None:
+    one, two = home / "one", home / "two"
+    for folder, name in ((one, "near"), (two, "far")):
+        folder.mkdir()
+        (folder / "mcp.json").write_text(json.dumps({"mcpServers": {name: faulty(home, name)}}))
+    here = ("--config", os.fspath(one / "mcp.json"))
+    assert "another configuration" not in greenroom(home, one, "status", *here).stderr
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home)}
+    command = [*GREENROOM, "serve", "--config", os.fspath(two / "mcp.json")]
+    with started(*command, env=environment, cwd=two) as gateway:
+        gateway.greet()
+        pid = gateway.process.pid
+        for words in (("status",), ("tools",), ("top", "--once"), ("call", "near_echo", "text=a")):
+            done = greenroom(home, one, *words, *here)
+            assert done.returncode == 0, done
+            named = f"runs in {two}: greenroom {'status' if words[0] == 'call' else words[0]} --pid {pid}"
+            assert named in done.stderr
+        said = json.loads(greenroom(home, one, "status", "--json", *here).stdout)
+        assert said["elsewhere"] == [{"pid": pid, "folder": os.fspath(two)}]
+        assert [server["name"] for server in said["servers"]] == ["near"]
+        there = greenroom(home, one, "status", "--pid", str(pid), *here)
+        assert (there.returncode, "far" in there.stdout, "near" in there.stdout) == (0, True, False)
+        assert "another configuration" not in there.stderr
+        called = greenroom(home, one, "call", "far_echo", "text=there", "--pid", str(pid), *here)
+        assert (called.returncode, "there" in called.stdout) == (0, True), called
+        assert gateway.end() == 0
+    done = greenroom(home, one, "status", "--pid", str(pid), *here)
+    assert done.returncode == 2
+    assert f"No gateway runs as process {pid}" in done.stderr
+
+
+def test_whoever_looks_elsewhere_leaves_the_sockets_of_background_rooms(home: Path) -> None:
+    folder = control_directory()
+    folder.mkdir(mode=0o700, parents=True)
+    names = ("room-0123456789ab.sock", "room-0123456789ab.lock", f"0123456789ab-{os.getpid()}.sock")
+    for name in names:
+        (folder / name).touch()
+    assert control.find_elsewhere("abc") == []
+    assert {file.name for file in folder.iterdir()} == set(names)
+    assert home in folder.parents
+
+
+def test_status_shows_the_processes_of_sessions(home: Path) -> None:
+    config = home / "mcp.json"
+    entry = {**faulty(home, "own"), "isolation": "per_session"}
+    config.write_text(json.dumps({"mcpServers": {"own": entry}}))
+    where = ("--config", os.fspath(config))
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home)}
+    with started(*GREENROOM, "serve", *where, env=environment, cwd=home) as gateway:
+        gateway.greet()
+        assert not gateway.mcp(tool="own_echo", args={"text": "a"}).get("isError")
+        assert "1/1 server" in gateway.mcp()["content"][0]["text"]
+        done = greenroom(home, home, "status", *where)
+        assert "1 of 1 connected" in done.stdout
+        (row,) = json.loads(greenroom(home, home, "status", "--json", *where).stdout)["addresses"]
+        assert f"{row['scope']}: connected, pid {row['pid']}" in done.stdout
+        assert gateway.end() == 0

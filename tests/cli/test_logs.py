@@ -1,0 +1,277 @@
+"""`greenroom logs`: what servers write to their stderr is kept, bounded, without secrets, and costs nobody a call."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run
+from tests.support.forked import GREENROOM, popen_forked, run_forked
+from tests.support.gateway import PATIENCE, faulty, serve
+
+from greenroom import Greenroom, Kind
+from greenroom.actors.transports.stderr_log import StderrLogs, older_log, stderr_log_path
+from greenroom.protocol import bounds
+from greenroom.protocol.address import Address
+
+SECRET = "sk-planted-4711"
+NOBODY: Any = SimpleNamespace(waiter=lambda: SimpleNamespace(set=lambda: None))  # no task writes
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": os.fspath(folder),
+        "XDG_CACHE_HOME": os.fspath(folder / "cache"),
+        "XDG_RUNTIME_DIR": os.fspath(folder),
+    }
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    return [*GREENROOM, *words, "--config", os.fspath(folder / "mcp.json")]
+
+
+def greenroom(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return run_forked(command(folder, *words), env=environment(folder), text=True)
+
+
+def configure(folder: Path, **servers: Any) -> None:
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+
+def dying(*said: str) -> dict[str, Any]:
+    return {"command": "sh", "args": ["-c", "".join(f'echo "{line}" >&2; ' for line in said) + "exit 3"]}
+
+
+# ---- at the command line ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_server_said_is_shown_start_by_start_without_its_secrets(tmp_path: Path) -> None:
+    configure(
+        tmp_path, s={**dying("hello", "my token is $API_TOKEN", "--- forged"), "env": {"API_TOKEN": SECRET}}
+    )
+    for _ in range(2):
+        greenroom(tmp_path, "refresh", "s")
+    done = greenroom(tmp_path, "logs", "s")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    ours = [line for line in lines if line.startswith("--- ")]
+    assert [line.split()[3].rstrip(":") for line in ours] == ["started", "ended"] * 2
+    assert "incarnation 1" in ours[0]
+    assert ours[1].endswith("exited with code 3")
+    assert [line for line in lines if line not in ours] == ["hello", "my token is ***", " --- forged"] * 2
+    (file,) = (tmp_path / "cache" / "greenroom" / "logs").iterdir()
+    assert SECRET not in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    said = json.loads(greenroom(tmp_path, "logs", "s", "--json", "-n", "2").stdout)
+    assert (said["server"], said["file"]) == ("s", str(file))
+    assert [one["from"] for one in said["lines"]] == ["server", "greenroom"]
+
+
+def test_a_server_that_is_not_there_has_no_program_or_never_ran_is_said_to(tmp_path: Path) -> None:
+    configure(tmp_path, github=faulty(tmp_path, "github"), web={"url": "http://127.0.0.1:9/mcp"})
+    wrong = greenroom(tmp_path, "logs", "githbu")
+    assert (wrong.returncode, 'Did you mean "github"?' in wrong.stderr) == (2, True), wrong.stderr
+    web = greenroom(tmp_path, "logs", "web")
+    assert (web.returncode, web.stdout) == (1, "")
+    assert '"web" is no program' in web.stderr
+    never = greenroom(tmp_path, "logs", "github")
+    assert (never.returncode, never.stdout.strip()) == (0, "")
+    assert "was not started" in never.stderr
+
+
+def test_explain_names_the_log_of_a_server_that_failed(tmp_path: Path) -> None:
+    configure(tmp_path, s=dying("no token"))
+    greenroom(tmp_path, "refresh")
+    assert f"→ greenroom logs --config {tmp_path}/mcp.json s" in greenroom(tmp_path, "explain", "s").stdout
+
+
+def test_follow_shows_what_comes_also_over_a_new_file(tmp_path: Path) -> None:
+    with serve(tmp_path, {"s": faulty(tmp_path, "s")}) as gateway:
+        gateway.greet()
+        gateway.mcp(connect="s")
+        follower = popen_forked(
+            command(tmp_path, "logs", "s", "-f"),
+            env=environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            assert follower.stdout is not None
+            assert b"started: process" in follower.stdout.readline()
+            gateway.mcp(tool="s_stderr", args={"text": "first"})
+            assert follower.stdout.readline() == b"first\n"
+            (file,) = (tmp_path / "cache" / "greenroom" / "logs").iterdir()
+            with file.open("ab") as log:
+                log.write(b"filled\n" + b"\n" * bounds.STDERR_LOG)
+            gateway.mcp(tool="s_stderr", args={"text": "second"})
+            until, seen = time.monotonic() + PATIENCE, b""
+            while seen != b"second\n" and time.monotonic() < until:
+                seen = follower.stdout.readline()
+            assert seen == b"second\n"
+            assert older_log(file).exists()
+        finally:
+            follower.kill()
+            follower.wait()
+            assert follower.stdout is not None
+            follower.stdout.close()
+        gateway.end()
+
+
+# ---- in a room -------------------------------------------------------------------------------------------------------
+
+
+def notes_of(room: Greenroom) -> list[str]:
+    notes: list[str] = []
+    room._runtime.events.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
+    return notes
+
+
+@pytest.mark.parametrize("where", ["a file in the way", "a folder of nobody's", "a full disk"])
+def test_a_log_that_cannot_be_written_is_off_and_calls_go_on(
+    tmp_path: Path, backend: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    if where == "a file in the way":
+        (cache / "logs").write_text("")
+    elif where == "a full disk":
+
+        def full(self: StderrLogs, path: Path, data: bytes) -> None:
+            raise OSError(28, os.strerror(28), str(path))
+
+        monkeypatch.setattr(StderrLogs, "append", full)
+    else:
+        (cache / "logs").symlink_to(tmp_path / "nowhere")
+    config = {"mcpServers": {name: faulty(tmp_path, name) for name in ("a", "b")}}
+
+    async def body() -> None:
+        async with Greenroom.open(config, cache_path=cache / "catalogue.json", bootstrap=False) as room:
+            notes = notes_of(room)
+            for name in ("a", "b", "a"):
+                assert not (await room.call(f"{name}_stderr", {"text": "hello"})).is_error
+                await anyio.sleep(0.5)
+            assert len([note for note in notes if "not logged any more" in note]) == 1, notes
+
+    run(backend, body)
+
+
+def test_a_room_without_a_file_for_its_catalogue_leaves_no_log(tmp_path: Path, backend: str) -> None:
+    config = {"mcpServers": {"a": faulty(tmp_path, "a")}}
+
+    async def body() -> None:
+        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+            assert room._runtime._stderr_logs is None
+            await room.call("a_stderr", {"text": "hello"})
+
+    run(backend, body)
+
+
+def test_children_of_sessions_are_told_apart_and_their_values_are_hidden(
+    tmp_path: Path, backend: str
+) -> None:
+    script = 'echo "token $TOKEN" >&2; exec "$@"'
+    server = faulty(tmp_path, "s")
+    entry = {"command": "sh", "args": ["-c", script, "sh", server["command"], *server["args"]]}
+    entry |= {"env": {"TOKEN": "${session.TOKEN}"}, "isolation": "per_session"}
+
+    async def body() -> None:
+        path = tmp_path / "cache" / "catalogue.json"
+        async with Greenroom.open({"mcpServers": {"s": entry}}, cache_path=path, bootstrap=False) as room:
+            for name in ("alice", "bob"):
+                async with room.session(name, variables={"TOKEN": f"{SECRET}-{name}"}) as session:
+                    await session.call("s_echo", {"text": "x"})
+        (log,) = path.with_name("logs").iterdir()
+        lines = log.read_text().splitlines()
+        assert [line for line in lines if "token" in line] == [
+            "[session:alice] token ***",
+            "[session:bob] token ***",
+        ]
+        assert SECRET not in log.read_text()
+
+    run(backend, body)
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+
+
+def logs_in(folder: Path) -> StderrLogs:
+    def tell(text: str) -> None:
+        raise AssertionError(text)
+
+    return StderrLogs(folder, tell, NOBODY)
+
+
+def written(folder: Path, *chunks: bytes) -> str:
+    log = logs_in(folder).of("key", Address("s"), 1, lambda: str)
+    assert log is not None
+    for chunk in chunks:
+        log.feed(chunk)
+    log.end("")
+    return stderr_log_path(folder, "s", "key").read_text()
+
+
+def test_a_log_is_bounded_and_the_newest_stays(tmp_path: Path) -> None:
+    log = logs_in(tmp_path).of("key", Address("s"), 1, lambda: str)
+    assert log is not None
+    for number in range(5_000):
+        log.feed(b"%05d %s\n" % (number, b"x" * 1_000))
+        log.end("")
+    path = stderr_log_path(tmp_path, "s", "key")
+    assert path.stat().st_size + older_log(path).stat().st_size < 2 * bounds.STDERR_LOG + 10_000
+    assert path.read_text().splitlines()[-1].startswith("04999")
+    assert len([*path.parent.iterdir()]) == 2
+
+
+def test_a_flood_is_left_out_by_whole_lines_and_counted(tmp_path: Path) -> None:
+    line = b"token=" + b"s" * 93 + b"\n"
+    text = written(tmp_path, *[line * 650 + line[:50]] * 3)
+    *lines, last = text.splitlines()
+    assert {*lines} == {line.decode().strip()}, "no half of a line"
+    left_out = 3 * (650 * len(line) + 50) - len(lines) * len(line)
+    assert last == f"--- {left_out:,} bytes were left out here"
+
+
+def test_lines_are_cut_and_escapes_of_a_terminal_are_taken_out(tmp_path: Path) -> None:
+    text = written(tmp_path, b"a" * 9_000 + b"\n", b"\x1b[31mred\x1b[0m \xff\n", b"10%\r20%\r")
+    first, second, *rest = text.splitlines()
+    assert (len(first), second) == (4_001, "red \ufffd")
+    assert rest == ["10%", "20%"]
+
+
+def test_servers_of_one_name_have_a_log_each_and_old_ones_are_removed(tmp_path: Path) -> None:
+    paths = {stderr_log_path(tmp_path, name, key) for name in ("a/b", "a_b", "…" * 300) for key in ("1", "2")}
+    assert len(paths) == 6
+    assert {path.parent for path in paths} == {tmp_path / "logs"}
+    assert max(len(path.name) for path in paths) < 100
+    (tmp_path / "logs").mkdir()
+    old, other = tmp_path / "logs" / "gone-1.log", tmp_path / "logs" / "notes.txt"
+    for file in (old, other):
+        file.write_text("x")
+        os.utime(file, (1, 1))
+    written(tmp_path, b"hello\n")
+    assert (old.exists(), other.exists()) == (False, True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links")
+def test_a_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
+    path, target = stderr_log_path(tmp_path, "s", "key"), tmp_path / "target"
+    path.parent.mkdir()
+    path.symlink_to(target)
+    told: list[str] = []
+    log = StderrLogs(tmp_path, told.append, NOBODY).of("key", Address("s"), 1, lambda: str)
+    assert log is not None
+    log.feed(b"hello\n")
+    log.end("")
+    assert not target.exists()
+    assert len(told) == 1

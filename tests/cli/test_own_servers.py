@@ -1,0 +1,116 @@
+"""`greenroom add` and `greenroom remove`: an entry comes into the user's file or goes out, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.homes import home as home
+from tests.support.homes import own_config
+
+from greenroom.cli.main import run
+from greenroom.config.files import load_config, own_file
+
+COMMENTED = """{
+  // my servers
+  "mcpServers": {
+    "old": {"command": "true"}, // keep this
+  },
+}
+"""
+
+
+def entries(home: Path) -> Any:
+    config = load_config(cwd=Path.cwd(), home=home, environ={})
+    return config.servers
+
+
+@pytest.mark.parametrize(
+    ("typed", "entry"),
+    [
+        (["--", "uvx", "mcp-server-time"], {"command": "uvx", "args": ["mcp-server-time"]}),
+        (["npx", "thing"], {"command": "npx", "args": ["thing"]}),
+        (["-e", "A=1", "--env", "B=x=y", "--", "npx", "-y", "z"],
+         {"command": "npx", "args": ["-y", "z"], "env": {"A": "1", "B": "x=y"}}),
+        (["https://h.example/mcp"], {"url": "https://h.example/mcp"}),
+        (["-t", "http", "https://h.example/mcp", "-H", "X-Key: a:b"],
+         {"url": "https://h.example/mcp", "headers": {"X-Key": "a:b"}}),
+        (['{"command": "true", "lifecycle": "eager"}'], {"command": "true", "lifecycle": "eager"}),
+    ],
+)  # fmt: skip
+def test_what_was_typed_is_what_is_written(
+    home: Path, typed: list[str], entry: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["add", "new", *typed]) == 0
+    file = own_file(home, {})
+    assert json.loads(file.read_text())["mcpServers"] == {"new": entry}
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert capsys.readouterr().out.rstrip().endswith("greenroom refresh new")
+
+
+@pytest.mark.parametrize(
+    ("typed", "what"),
+    [
+        (["https://h.example/mcp", "more"], "stands alone"),
+        (["-H", "A: b", "--", "true"], "--env"),
+        (["-e", "A=b", "https://h.example/mcp"], "--header"),
+        (["-e", "secret", "--", "true"], "--env NAME=VALUE"),
+        (["-t", "sse", "--", "true"], "address"),
+        (['{"lifecycle": "eager"}'], "could not be used"),
+        (["npx", "-y", "thing"], "put -- before"),
+    ],
+)
+def test_what_cannot_be_meant_is_not_written_and_no_value_is_repeated(
+    home: Path, typed: list[str], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["add", "new", *typed]) == 2
+    err = capsys.readouterr().err
+    assert what in err
+    assert "secret" not in err
+    assert not own_file(home, {}).exists()
+
+
+def test_comments_stay_and_nothing_is_written_over_unasked(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = own_config(home, COMMENTED)
+    assert run(["add", "old", "--", "false"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert file.read_text() == COMMENTED
+    assert run(["add", "old", "--force", "--", "false"]) == 0
+    assert entries(home)["old"].command == "false"
+    assert run(["add", "new", "--", "cat"]) == 0
+    assert "// my servers" in file.read_text()
+    assert "// keep this" in file.read_text()
+    assert run(["remove", "new"]) == 0
+    assert list(entries(home)) == ["old"]
+    assert "// keep this" in file.read_text()
+
+
+def test_a_server_that_another_file_defines_is_not_taken_out_and_the_way_is_said(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / ".config" / "mcp").mkdir(parents=True)
+    (home / ".config" / "mcp" / "mcp.json").write_text('{"mcpServers": {"theirs": {"command": "true"}}}')
+    assert run(["remove", "theirs"]) == 2
+    assert "greenroom disable theirs" in capsys.readouterr().err
+    assert run(["remove", "nobody"]) == 2
+    assert run(["add", "theirs", "--json", "--", "cat"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["replaced"] is False
+    assert "has a server of this name, too" in said.err
+    assert run(["remove", "theirs"]) == 0
+    assert "greenroom disable theirs" in capsys.readouterr().err
+
+
+def test_a_command_of_this_folder_is_started_in_it(home: Path) -> None:
+    Path("server.py").write_text("")
+    assert run(["add", "mine", "--", "python", "server.py"]) == 0
+    assert entries(home)["mine"].cwd == str(Path.cwd())
+    named = home / "one.json"
+    assert run(["add", "other", "--config", str(named), "--", "python", "gone.py"]) == 0
+    assert json.loads(named.read_text())["mcpServers"] == {
+        "other": {"command": "python", "args": ["gone.py"]}
+    }

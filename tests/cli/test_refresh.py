@@ -1,0 +1,274 @@
+"""`greenroom refresh`, and what the other commands and the `mcp` tool say of servers that nobody has asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import pytest
+from tests.support.door_rooms import FakeRoom
+from tests.support.forked import GREENROOM, popen_forked, run_forked
+from tests.support.gateway import faulty, logged_pids, serve
+from tests.support.installs import SPEAKS, held, logged, npx, release
+
+from greenroom.catalogue.entries import ServerEntry
+from greenroom.cli import refresh_command as cli_refresh
+from greenroom.cli.call_command import patient
+from greenroom.config.model import Config, Settings
+from greenroom.gateway import commands
+from greenroom.gateway.commands import begin, look
+from greenroom.gateway.exposures.query_modes import CatalogueReader
+from greenroom.gateway.exposures.tool_definition import FOR_PEOPLE, Answer, parse_request
+from greenroom.gateway.exposures.tool_texts import is_unknown, waits
+from greenroom.gateway.exposures.tool_texts import unknown_details as details
+from greenroom.gateway.exposures.tool_texts import unknown_sentence as sentence
+from greenroom.protocol.cooperative import Slices, finish
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import ServerStatus
+
+
+def greenroom(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """One command on the configuration of `folder`, with the cache and the sockets that `serve` uses there."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": os.fspath(folder),
+        "XDG_CACHE_HOME": os.fspath(folder / "cache"),
+        "XDG_RUNTIME_DIR": os.fspath(folder),
+    }
+    command = [*GREENROOM, *words, "--config", os.fspath(folder / "mcp.json")]
+    return run_forked(command, env=environment, text=True)
+
+
+def configure(folder: Path, **servers: Any) -> None:
+    settings = {"connectTimeoutMs": 2_000}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers, "settings": settings}))
+
+
+def test_t47_with_an_empty_cache_commands_name_who_was_never_asked_and_what_to_do(tmp_path: Path) -> None:
+    configure(tmp_path, quick=faulty(tmp_path, "quick"), other={"command": "other"})
+    told = "Not known yet: quick (not asked yet), other (not asked yet).\nTo start them once"
+    for words in (["tools"], ["search", "echo"]):
+        done = greenroom(tmp_path, *words)
+        assert (done.returncode, told in done.stdout) == (0, True), done.stdout + done.stderr
+    for words in (["describe", "quick_echo"], ["tools", "quick"]):
+        done = greenroom(tmp_path, *words)
+        assert done.returncode == 1
+        assert "Not known yet: quick (not asked yet).\nTo start them once" in done.stderr
+        assert "not found" not in done.stderr
+    assert not logged_pids(tmp_path), "looking starts nothing"
+
+
+def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) -> None:
+    slow = npx(tmp_path, "slow", SPEAKS)
+    configure(tmp_path, quick=faulty(tmp_path, "quick"), slow=slow, bad={"command": "/no/such"})
+    done = greenroom(tmp_path, "refresh")
+    assert done.returncode == 1
+    quick, installed, bad = done.stdout.splitlines()
+    assert quick.startswith("✓ quick: ")
+    assert installed.startswith("✓ slow: ")
+    assert bad.startswith('✗ bad: it could not be started: command "/no/such" was not found.')
+    assert "greenroom: slow: installing for " in done.stderr
+    assert "fetched " in done.stderr
+    again = greenroom(tmp_path, "refresh", "quick", "--json")
+    rows = json.loads(again.stdout)["servers"]
+    assert [(row["name"], row["state"]) for row in rows] == [("quick", "known")]
+    assert len(logged(tmp_path, "start")) == 3, "asked for by name, it is asked again"
+    assert "quick_echo" in greenroom(tmp_path, "tools").stdout
+
+
+def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
+    with serve(tmp_path, {"slow": npx(tmp_path, "slow", held(tmp_path))}) as gateway:
+        gateway.greet()
+        refresh = popen_forked(
+            [*GREENROOM, "refresh", "--config", os.fspath(tmp_path / "mcp.json")],
+            env={**os.environ, "HOME": os.fspath(tmp_path), "XDG_CACHE_HOME": os.fspath(tmp_path / "cache")},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        until = time.monotonic() + 60.0
+        while not logged(tmp_path, "npx"):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        looks = [gateway.mcp(search="echo"), gateway.mcp(server="slow"), gateway.mcp()]
+        texts = [look["content"][0]["text"] for look in looks]
+        assert "Not known yet: slow (installing for " in texts[0]
+        assert "is not known yet (installing for " in texts[1]
+        assert "slow (not known yet, installing for " in texts[2]
+        release(tmp_path)
+        assert refresh.communicate(timeout=60)[0].startswith("✓ slow: ")
+        assert "slow_echo" in gateway.mcp(search="echo")["content"][0]["text"]
+        gateway.end()
+    assert len(logged(tmp_path, "npx")) == 1
+
+
+def test_t47_a_call_alone_waits_for_the_install_that_ends_with_it(tmp_path: Path) -> None:
+    configure(tmp_path, slow=npx(tmp_path, "slow", SPEAKS))
+    done = greenroom(tmp_path, "call", "slow_echo", "text=hi")
+    assert (done.returncode, done.stdout) == (0, "hi\n"), done.stderr
+    assert patient(Config()).settings.queue_timeout == Settings().install_timeout == 600.0
+    said = Config(settings=Settings(queue_timeout=3.0), setting_sources={"queue_timeout": "mcp.json"})
+    assert patient(said).settings.queue_timeout == 3.0
+
+
+def answer(room: FakeRoom, **request: Any) -> Answer:
+    found = CatalogueReader(room, hints=FOR_PEOPLE).answer(parse_request(request))
+    assert found is not None
+    return found
+
+
+def test_what_a_server_waits_for_is_said_in_words() -> None:
+    def row(**facts: Any) -> ServerStatus:
+        return ServerStatus("a", **facts)
+
+    installing = row(state=State.CONNECTING, waiting_for="install", waiting=12.3, last_line="added 3")
+    assert waits(installing) == "installing for 12 s"
+    assert waits(row(state=State.CONNECTING, waiting=3.0)) == "connecting for 3 s"
+    assert waits(row(waiting_for="slot", waiting=1.0)) == "waiting for slot for 1 s"
+    assert waits(row(waiting_for="gate", failed_ago=5.0, retry_in=3.0)) == "failed 5 s ago, next try in 3 s"
+    assert waits(row(failed_ago=5.0)) == "failed 5 s ago"
+    assert waits(row(needs_auth=True, down="login")) == "needs a login"
+    assert waits(row(down="drained")) == "down"
+    assert waits(row()) == "not asked yet"
+
+
+def test_the_mcp_tool_does_not_say_not_found_of_a_server_that_was_never_asked() -> None:
+    room = FakeRoom()
+    asked = answer(room, describe="fresh_thing")
+    assert asked.details["error"] == "not_known_yet"
+    assert 'Nothing is known of "fresh" yet, nor whether it has "fresh_thing".' in asked.text
+    elsewhere = answer(room, describe="zebra")
+    assert elsewhere.details["error"] == "tool_not_found"
+    assert "Not known yet: fresh (not asked yet)." in elsewhere.text
+    assert elsewhere.details["unknownServers"] == [
+        {"server": "fresh", "name": "fresh", "waitsFor": "not asked yet"}
+    ]
+    room.learn("fresh", {"name": "other", "inputSchema": {}})
+    known = answer(room, describe="fresh_thing")
+    assert known.details["error"] == "tool_not_found"
+    assert "Not known yet" not in known.text
+
+
+def test_so_many_servers_are_named_in_a_sentence_and_the_rest_counted() -> None:
+    rows = [ServerStatus(f"s{number}") for number in range(22)]
+    hints = attrs.evolve(FOR_PEOPLE, learn="Ask.")
+    assert sentence(rows[:0], hints) == ""
+    assert sentence(rows[:1], hints) == "Not known yet: s0 (not asked yet).\nAsk."
+    assert sentence(rows[:20], hints).endswith(", s19 (not asked yet).\nAsk.")
+    assert sentence(rows, hints).endswith(", s19 (not asked yet), and 2 more.\nAsk.")
+    known = [
+        ServerStatus("a", tool_count=0),
+        ServerStatus("a", disabled=True),
+        ServerStatus("a", broken="x"),
+    ]
+    assert [is_unknown(row) for row in (*known, rows[0])] == [False, False, False, True]
+    last = ServerStatus("b", last_line="said")
+    assert details([rows[0], last]) == [
+        {"server": "s0", "name": "s0", "waitsFor": "not asked yet"},
+        {"server": "b", "name": "b", "waitsFor": "not asked yet", "lastLine": "said"},
+    ]
+
+
+def slices(rows: list[ServerStatus]) -> Slices[list[ServerStatus]]:
+    yield
+    return rows
+
+
+def test_how_a_server_that_is_asked_is_doing() -> None:
+    since = time.time()
+    entry = ServerEntry("a", "h", tools=(), fetched_at=since - 100.0)
+
+    def doing(known: ServerEntry | None = entry, **row: Any) -> dict[str, Any]:
+        room: Any = SimpleNamespace(entry=lambda _name: known)
+        reader: Any = SimpleNamespace(rows=lambda: slices([ServerStatus("a", **row)]))
+        (one,) = finish(look(room, reader, {"names": ["a"], "since": since}))
+        return one
+
+    waiting = {"server": "a", "name": "a", "state": "waiting", "waitsFor": "not asked yet", "lastLine": None}
+    assert doing(tool_count=3) == waiting, "what was known before is not what was asked for"
+    assert doing(None) == waiting
+    assert doing(attrs.evolve(entry, fetched_at=since), tool_count=3) == {
+        "server": "a", "name": "a", "state": "known", "tools": 3,
+    }  # fmt: skip
+    assert doing(state=State.CONNECTED)["state"] == "waiting", "it lists again"
+    assert doing(last_line="npm: 3 of 7")["lastLine"] == "npm: 3 of 7"
+    assert doing(None, state=State.CONNECTED)["state"] == "waiting"
+    failed = doing(failed_ago=0.0, failure="no", retry_in=2.0)
+    assert failed == {"server": "a", "name": "a", "state": "failed", "failure": "no", "retryIn": 2.0}
+    assert doing(failed_ago=60.0)["state"] == "waiting", "that was before"
+    assert doing(down="drained", failure="no")["failure"] == "drained"
+    nobody: Any = SimpleNamespace(rows=lambda: slices([]))
+    gone = finish(look(nobody, nobody, {"names": ["a"], "since": since}))
+    assert [(row["name"], row["state"]) for row in gone] == [("a", "failed")]
+
+
+@pytest.mark.parametrize("server", [None, "a"])
+def test_what_a_server_says_at_once_counts_as_asked_for(
+    server: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked = [100.0], list[str | None]()
+    monkeypatch.setattr(commands, "time", SimpleNamespace(time=lambda: now[0]))
+
+    def refresh(server: str | None = None) -> list[str]:
+        asked.append(server)
+        now[0] += 5.0
+        return ["a"]
+
+    room: Any = SimpleNamespace(refresh=refresh)
+    assert begin(room, server) == {"names": ["a"], "since": 100.0}
+    assert asked == [server]
+
+
+def test_progress_is_said_when_it_is_news_or_has_not_been_said_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said, now = list[str](), [100.0]
+    monkeypatch.setattr(cli_refresh, "say", said.append)
+    monkeypatch.setattr(cli_refresh.time, "monotonic", lambda: now[0])
+    progress = cli_refresh.Progress()
+
+    def tell(waits_for: str, line: str | None = None, *others: str) -> bool:
+        rows = [{"name": name, "state": "known"} for name in others]
+        return progress.tell(
+            [{"server": "a", "name": "a", "state": "waiting", "waitsFor": waits_for, "lastLine": line}, *rows]
+        )
+
+    def heard() -> list[str]:
+        new = said[:]
+        said.clear()
+        return new
+
+    assert not tell("installing for 1 s", None, "b")
+    assert heard() == ["a: installing for 1 s"]
+    now[0] += 4.9
+    assert not tell("installing for 6 s")
+    assert heard() == []
+    tell("installing for 6 s", "fetched 1")
+    assert heard() == ["a: installing for 6 s: fetched 1"]
+    now[0] += 4.9
+    tell("installing for 11 s", "fetched 1")
+    assert heard() == [], "from when it was said last"
+    now[0] += 0.1
+    tell("installing for 11 s", "fetched 1")
+    tell("connecting for 0 s", "fetched 1")
+    assert heard() == ["a: installing for 11 s: fetched 1", "a: connecting for 0 s: fetched 1"]
+    assert progress.tell([{"server": "a", "name": "a", "state": "known"}, {"name": "b", "state": "failed"}])
+    assert progress.tell([])
+    assert heard() == []
+
+
+def test_a_server_that_is_shown_has_what_it_waits_for_in_the_overview() -> None:
+    room = FakeRoom()
+    room.rows["fresh"] = attrs.asdict(
+        ServerStatus("fresh", state=State.CONNECTING, waiting_for="install", waiting=7.0, last_line="x"),
+        recurse=False,
+    )
+    assert (
+        "○ fresh (not known yet, installing for 7 s: x)"
+        in finish(CatalogueReader(room).answering(parse_request({}))).text
+    )

@@ -1,0 +1,186 @@
+"""The timeline that is made of an event log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.gateway import faulty, serve
+
+from greenroom.cli.trace_command import trace_of
+from greenroom.gateway.event_log import record_of
+from greenroom.protocol.address import Address
+from greenroom.protocol.errors import Reach
+from greenroom.protocol.events import (
+    CallAccepted,
+    CallEnded,
+    CallSent,
+    Event,
+    GateDecision,
+    GateMove,
+    Note,
+    NoteCode,
+    Place,
+    StartMoved,
+    Transition,
+)
+from greenroom.protocol.lifecycle import Cause, Reason, State
+
+
+def _line(seq: int, at: float, make: type[Event], **fields: Any) -> str:
+    fields = {"address": Address("a"), "incarnation": 1, **fields}
+    return json.dumps(record_of(make(seq=seq, at=at, **fields)))
+
+
+CALL: dict[str, Any] = {"call": 7, "method": "tools/call", "tool": "a_echo", "client": "ann"}
+
+
+def _life() -> list[str]:
+    return [
+        _line(1, 0.0, CallAccepted, **CALL),
+        _line(2, 0.0, Transition, before=State.IDLE, after=State.CONNECTING),
+        _line(3, 0.5, Transition, before=State.CONNECTING, after=State.CONNECTED),
+        _line(4, 0.5, CallSent, **CALL, waited=0.5),
+        _line(5, 0.75, CallEnded, **CALL, outcome="result", reach=Reach.ANSWERED, waited=0.5, taken=0.25),
+        _line(6, 0.8, GateDecision, move=GateMove.ANSWERED),
+        _line(7, 2.0, Transition, before=State.CONNECTED, after=State.DRAINING),
+        _line(8, 2.25, Transition, before=State.DRAINING, after=State.CLOSED),
+    ]
+
+
+def test_each_state_is_a_span_in_the_lane_of_its_address() -> None:
+    trace = trace_of(_life())
+
+    spans = [(e["name"], e["ts"], e["dur"]) for e in trace.events if e["ph"] == "X"]
+    assert spans == [
+        ("connecting", 0, 500_000),
+        ("connected", 500_000, 1_500_000),
+        ("draining", 2_000_000, 250_000),
+    ]
+    assert {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "a"}} in trace.events
+
+
+def test_a_call_is_a_span_with_a_flow_into_its_incarnation() -> None:
+    trace = trace_of(_life())
+
+    call = [(e["ph"], e["ts"]) for e in trace.events if e.get("cat") == "call"]
+    flow = [(e["ph"], e["ts"]) for e in trace.events if e.get("cat") == "flow"]
+    assert call == [("b", 0), ("n", 500_000), ("e", 750_000)]
+    assert flow == [("s", 0), ("f", 500_000)]
+    assert [e["name"] for e in trace.events if e["ph"] == "i"] == ["gate: open: it answered"]
+
+
+def test_what_is_open_when_the_log_ends_is_closed_there() -> None:
+    trace = trace_of(_life()[:4])
+
+    assert [(e["name"], e["dur"]) for e in trace.events if e["ph"] == "X"] == [
+        ("connecting", 500_000),
+        ("connected", 0),
+    ]
+    assert [e["args"] for e in trace.events if e["ph"] == "e"] == [{"outcome": "open at the end of the log"}]
+
+
+def test_what_it_waited_for_before_it_connected_is_a_span_each() -> None:
+    places = [(0.0, "gate"), (1.0, "slot"), (1.0, "permit"), (3.5, "starting"), (4.0, "live"), (9.0, "out")]
+    lines = [_line(n, at, StartMoved, place=Place(place)) for n, (at, place) in enumerate(places)]
+    lines.append(_line(7, 9.0, StartMoved, place=Place.SLOT, address=Address("b")))
+    lines.append(_line(8, 9.5, Note, code=NoteCode.ODD))
+
+    spans = [(e["name"], e["cat"], e["ts"], e["dur"]) for e in trace_of(lines).events if e["ph"] == "X"]
+    assert spans == [
+        ("waits for gate", "wait", 0, 1_000_000),
+        ("waits for permit", "wait", 1_000_000, 2_500_000),
+        ("waits for slot", "wait", 9_000_000, 500_000),
+    ]
+
+
+def test_lanes_are_by_address_and_an_idle_one_is_empty() -> None:
+    ann = Address.of_session("a", "ann")
+    lines = [
+        _line(1, 0.0, Transition, before=State.CLOSED, after=State.IDLE),
+        _line(2, 1.0, Transition, before=State.IDLE, after=State.CONNECTING, incarnation=2),
+        _line(3, 1.0, Transition, before=State.IDLE, after=State.CONNECTING, address=ann),
+        _line(4, 2.0, Transition, before=State.CONNECTING, after=State.CLOSED, address=ann),
+        _line(5, 3.0, Note, address=None, code=NoteCode.ODD, words="two\nlines"),
+        _line(6, 4.0, Transition, before=State.CONNECTING, after=State.IDLE, incarnation=2),
+        "",
+        "no record",
+        "[]",
+        '{"at": "now"}',
+    ]
+    trace = trace_of(lines)
+
+    spans = [(e["tid"], e["ts"], e["dur"], e["args"]["incarnation"]) for e in trace.events if e["ph"] == "X"]
+    assert spans == [(1, 1_000_000, 1_000_000, 1), (3, 1_000_000, 3_000_000, 2)]
+    lanes = {e["tid"]: e["args"]["name"] for e in trace.events if e["name"] == "thread_name"}
+    assert lanes == {1: "a[session:ann]", 2: "room", 3: "a"}
+    assert [(e["name"], e["tid"]) for e in trace.events if e["ph"] == "i"] == [("two", 2)]
+    assert trace.skipped == 3
+
+
+def test_a_call_that_has_ended_is_open_no_more() -> None:
+    trace = trace_of(_life())
+    ended = [e["args"] for e in trace.events if e["ph"] == "e"]
+    assert ended == [{"outcome": "result", "reach": "answered", "waited": 0.5, "taken": 0.25}]
+    taken = [e["args"] for e in trace.events if e["ph"] == "n"]
+    assert taken == [{"incarnation": 1, "waited": 0.5}]
+
+
+def test_a_call_is_named_by_its_tool_and_says_who_called() -> None:
+    lines = [*_life(), '{"at": 9, "kind": "call", "call": 8, "server": "a", "detail": "accepted"}']
+    begun = [(e["name"], e["args"]) for e in trace_of(lines).events if e["ph"] == "b"]
+    assert begun == [
+        ("a_echo", {"call": 7, "method": "tools/call", "client": "ann"}),
+        ("call 8", {"call": 8}),  # a log of an earlier version
+    ]
+
+
+def test_a_state_says_why_it_began_and_with_how_much_to_do() -> None:
+    fields: dict[str, Any] = {"before": State.CONNECTED, "after": State.DRAINING, "incarnation": 3}
+    lost = {"cause": Cause.LOST, "reason": Reason.DIED, "in_flight": 2, "queued": 1}
+    trace = trace_of([_line(1, 0.0, Transition, **fields, **lost)])
+    (span,) = [e for e in trace.events if e["ph"] == "X"]
+    said = {"cause": "lost", "reason": Reason.DIED.value, "inFlight": 2, "queued": 1}
+    assert {key: value for key, value in span["args"].items() if key != "detail"} == {
+        "incarnation": 3,
+        **said,
+    }
+
+
+@given(st.lists(st.one_of(st.text(), st.sampled_from(_life()))))
+def test_no_line_breaks_it(lines: list[str]) -> None:
+    json.loads(trace_of(lines).to_json())
+
+
+def test_the_log_of_a_real_gateway_becomes_a_timeline(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from greenroom.cli.main import run
+
+    log = tmp_path / "events.jsonl"
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}, "--events", str(log)) as gateway:
+        gateway.greet()
+        for text in ("one", "two"):
+            gateway.mcp(tool="a_echo", args={"text": text})
+        gateway.end()
+
+    assert run(["trace", str(log)]) == 0
+
+    trace = json.loads(capfd.readouterr().out)["traceEvents"]
+    assert [e["name"] for e in trace if e.get("cat") == "state"][:2] == ["connecting", "connected"]
+    begun, ended = ([e for e in trace if e["ph"] == phase] for phase in "be")
+    assert [(e["name"], e["args"]["method"], e["args"]["client"]) for e in begun] == [
+        ("a_echo", "tools/call", "stdio")
+    ] * 2
+    assert [(e["args"]["outcome"], e["args"]["reach"]) for e in ended] == [("result", "answered")] * 2
+    assert all(e["args"]["taken"] > 0 and e["args"]["waited"] >= 0 for e in ended)
+
+    written = tmp_path / "timeline.json"
+    assert run(["trace", str(log), "--output", str(written), "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told == {"output": str(written), "events": len(trace), "skipped": 0}
+    assert json.loads(written.read_text())["traceEvents"] == trace

@@ -1,0 +1,115 @@
+"""A warning about the configuration is said once a day, and not with every command."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.test_next_steps import steps_in
+from tests.support.homes import home as home
+from tests.support.homes import own_config
+
+from greenroom.catalogue.store import default_cache_path
+from greenroom.cli.main import run
+
+ODD = {"mcpServers": {"a": {"command": "a", "zebra": 1}}}
+DAY = 86_400.0
+
+
+def warned(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert run(list(words)) in (0, 1)
+    said = capsys.readouterr()
+    return "\n".join(line for line in said.err.splitlines() if "zebra" in line or "warning" in line)
+
+
+def test_it_is_said_by_the_first_command_of_a_day_with_the_place_of_all(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_config(home, json.dumps(ODD))
+    first = warned(capsys, "status")
+    assert "zebra" in first
+    assert "greenroom doctor" in steps_in(first)
+    for words in (["status"], ["tools"], ["search", "x"], ["status", "--json"]):
+        assert warned(capsys, *words) == "", words
+    real = time.time
+    for later, is_said in ((DAY - 60, False), (DAY + 60, True), (DAY + 120, False), (-DAY, True)):
+        monkeypatch.setattr(time, "time", lambda later=later: real() + later)
+        assert ("zebra" in warned(capsys, "tools")) is is_said, later
+
+
+def test_what_shows_the_configuration_always_shows_them(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, json.dumps(ODD))
+    warned(capsys, "status")
+    for _ in range(2):
+        assert "zebra" in warned(capsys, "config")
+        assert run(["doctor"]) in (0, 1)
+        assert "zebra" in capsys.readouterr().out
+
+
+def test_a_new_warning_is_said_at_once_and_another_configuration_has_its_own(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = own_config(home, json.dumps(ODD))
+    warned(capsys, "status")
+    own.write_text(json.dumps({"mcpServers": {"a": {"command": "a", "zebra": 1, "zebrafish": 1}}}))
+    said = warned(capsys, "status")
+    assert "zebrafish" in said
+    assert '"zebra"' not in said
+    other = home / "other.json"
+    other.write_text(json.dumps(ODD))
+    assert "zebra" in warned(capsys, "status", "--config", str(other))
+
+
+def test_a_file_that_is_not_obeyed_is_named_by_every_command(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "work" / ".mcp.json").write_text('{"mcpServers": {"a": {"command": "a"}}}')
+    for _ in range(2):
+        assert run(["tools"]) == 0
+        said = capsys.readouterr()
+        assert any("greenroom trust" in step for step in steps_in(said.out + said.err))
+
+
+def test_the_file_is_private_and_has_no_words(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_config(home, json.dumps(ODD))
+    warned(capsys, "status")
+    file = default_cache_path().with_name("told.json")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert b"zebra" not in file.read_bytes()
+    assert b"mcp.json" not in file.read_bytes()
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"x": "y"}', b"\xff", b"[" * 99_999, b'{"x": 1e999}'])
+def test_a_file_that_is_not_ours_is_replaced(
+    home: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, json.dumps(ODD))
+    file = default_cache_path().with_name("told.json")
+    file.parent.mkdir(parents=True, mode=0o700)
+    file.write_bytes(content)
+    file.chmod(0o600)
+    assert "zebra" in warned(capsys, "status")
+    assert warned(capsys, "status") == ""
+
+
+def test_what_cannot_be_remembered_is_said_again(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A link is not followed and not written through; where nothing can be written, nothing fails."""
+    own_config(home, json.dumps(ODD))
+    victim = home / "victim"
+    victim.write_text("mine")
+    file = default_cache_path().with_name("told.json")
+    file.parent.mkdir(parents=True, mode=0o700)
+    file.symlink_to(victim)
+    assert "zebra" in warned(capsys, "status")
+    assert victim.read_text() == "mine"
+    file.unlink()
+    file.mkdir()
+    for _ in range(2):
+        assert "zebra" in warned(capsys, "status")
+    os.rmdir(file)

@@ -1,0 +1,247 @@
+"""Every key of a configuration: what its reader takes is what its schema tells an editor, at every edge."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from greenroom.config.keys import SERVER_KEYS, SETTING_KEYS, Key, in_file_units, leaves
+from greenroom.config.model import Lifecycle
+from greenroom.config.parse import WITH_COMMAND, WITH_URL, Layer, merge, parse_config
+from greenroom.config.reading import BadValueError, did_you_mean
+from greenroom.config.references import expand, expand_path, missing_variables, with_session
+from greenroom.protocol.errors import place
+
+KEYS = [
+    pytest.param(key, id=f"{of}.{name}")
+    for of, keys in (("server", SERVER_KEYS), ("settings", SETTING_KEYS))
+    for name, key in leaves(keys)
+]
+VALUES: list[Any] = [
+    None, True, False, "", "x", "5", [], ["x"], ["x", "y"], [5], {}, {"x": "y"}, {"x": 5}, {"x": None},
+    "https://a.example/b", "http://a.example", 0, 1, -1, 2, 0.5, -0.5, 1.5, 2.0, 1e300, math.nan, math.inf, -math.inf,
+]  # fmt: skip
+
+
+def _edges(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Values on, below and above each bound that the schema names."""
+    for name in ("minimum", "exclusiveMinimum", "maximum"):
+        if name in schema:
+            bound, step = schema[name], 1 if schema["type"] == "integer" else abs(schema[name]) * 1e-9 or 1e-9
+            yield from (bound, bound - step, bound + step)
+    yield from schema.get("enum", ())
+
+
+def _allows(schema: Any, value: Any) -> bool:
+    """As JSON Schema says, for what our schemas use."""
+    if "anyOf" in schema:
+        return any(_allows(one, value) for one in schema["anyOf"])
+    if "enum" in schema:
+        return any(type(value) is type(one) and value == one for one in schema["enum"])
+    if schema is False:
+        return False
+    if not schema:
+        return True
+    match schema["type"]:
+        case "string":
+            if not isinstance(value, str) or re.search(schema.get("pattern", ""), value) is None:
+                return False
+            return len(value) >= schema.get("minLength", 0)
+        case "boolean":
+            return isinstance(value, bool)
+        case "array":
+            return isinstance(value, list) and all(_allows(schema["items"], one) for one in value)
+        case "object":
+            items, known = schema["additionalProperties"], schema.get("properties", {})
+            return (
+                isinstance(value, dict)
+                and all(name in value for name in schema.get("required", ()))
+                and all(re.search(schema.get("propertyNames", {}).get("pattern", ""), name) for name in value)
+                and all(_allows(known.get(n, items), one) for n, one in value.items())
+            )
+        case kind:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not math.isfinite(value) or (kind == "integer" and value != int(value)):
+                return False
+            return (
+                value >= schema.get("minimum", -math.inf)
+                and value > schema.get("exclusiveMinimum", -math.inf)
+                and value <= schema.get("maximum", math.inf)
+            )
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_reader_takes_what_its_schema_allows_and_nothing_else(key: Key) -> None:
+    schema = key.reader.schema
+    known = {*schema} <= {
+        "type", "items", "properties", "additionalProperties", "enum", "anyOf", "minLength", "pattern",
+        "minimum", "exclusiveMinimum", "maximum", "required", "propertyNames",
+    }  # fmt: skip
+    assert known, "teach `_allows` the new word"
+    for value in (*VALUES, *_edges(schema)):
+        if not _allows(schema, value):
+            with pytest.raises(BadValueError):
+                key.reader.read(value)
+            continue
+        read = key.reader.read(value)
+        if schema.get("type") in ("number", "integer"):
+            assert read == pytest.approx(value * key.reader.scale)
+            assert in_file_units(key, read) == pytest.approx(value, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("idleTimeout", "idleTimeout"),
+        ("idle_timeout", "idleTimeout"),
+        ("IDLE-TIMEOUT", "idleTimeout"),
+        ("idelTimeout", "idleTimeout"),
+        ("comand", "command"),
+        ("COMAND", "command"),
+        ("weather", None),
+        ("", None),
+    ],
+)
+def test_a_slip_is_known_by_what_it_is_like_whatever_its_case_and_hyphens(
+    word: str, meant: str | None
+) -> None:
+    hint = did_you_mean(word, [key.name for key in SERVER_KEYS])
+    assert hint == (f'; did you mean "{meant}"?' if meant else "")
+
+
+@pytest.mark.parametrize("kind", ["command", "url", "socket"])
+@pytest.mark.parametrize("key", sorted(WITH_COMMAND | WITH_URL))
+def test_what_belongs_to_another_kind_of_server_is_said_once(kind: str, key: str) -> None:
+    where = {"command": "x", "url": "http://h/", "socket": "/x"}[kind]
+    values: dict[str, Any] = {
+        "args": ["x"], "env": {"A": "x"}, "headers": {"A": "x"}, "inheritEnv": True, "oauth": {}, "auth": "oauth",
+        "httpTransport": "sse", "requestHeadersCommand": {"command": "x"},
+    }  # fmt: skip
+    config = parse_config({"mcpServers": {"s": {kind: where, key: values.get(key, "x")}}})
+    said = [
+        problem
+        for problem in config.problems
+        if key in str(problem).partition(" ")[0] or key in problem.where
+    ]
+    belongs = key in {"command": WITH_COMMAND, "url": WITH_URL, "socket": frozenset[str]()}[kind]
+    is_known = key in {each.name for each in SERVER_KEYS} or key in ("bearerToken", "bearerTokenEnv")
+    assert len(said) == (0 if belongs and is_known else 1), [str(problem) for problem in said]
+
+
+@pytest.mark.parametrize("disabled", [False, True])
+def test_a_disabled_server_takes_no_slot_of_those_that_are_kept_alive(disabled: bool) -> None:
+    kept = {"command": "x", "lifecycle": "keep-alive"}
+    servers = {"off": {**kept, "disabled": disabled}, "a": kept, "b": kept}
+    config = parse_config({"mcpServers": servers, "settings": {"maxConnections": 3, "minConnections": 0}})
+    lazy = [name for name, one in config.servers.items() if one.lifecycle is Lifecycle.LAZY]
+    assert lazy == ([] if disabled else ["b"])
+    assert len(config.problems) == len(lazy)
+
+
+@pytest.mark.parametrize(
+    ("own", "general", "fits"),
+    [
+        (None, None, False),
+        (None, "persistent", False),
+        (None, "per_session", True),
+        (None, "per_call", True),
+        ("persistent", "per_session", False),
+        ("per_session", "persistent", True),
+        ("per_call", None, True),
+    ],
+)
+def test_a_credential_of_a_session_needs_a_process_that_is_not_shared(
+    own: str | None, general: str | None, fits: bool
+) -> None:
+    entry = {"command": "x", "env": {"T": "${session.TOKEN}"}, **({"isolation": own} if own else {})}
+    settings = {"isolation": general} if general else {}
+    config = parse_config({"mcpServers": {"s": entry}, "settings": settings})
+    assert ("s" in config.servers) is fits
+    assert ("s" in config.broken) is not fits
+
+
+def test_a_value_of_a_session_is_not_missing_from_the_environment() -> None:
+    text = "${A}${session.B}${C:-c}$env:D{env:E}${A}${session.B:-b}"
+    assert missing_variables(text, {"E": ""}) == ("A", "D")
+    entry = {"url": "https://h/${session.B}", "isolation": "per_session"}
+    config = parse_config({"mcpServers": {"s": entry}}, environ={})
+    assert not config.problems
+    assert "s" in config.servers
+
+
+def test_a_value_of_a_session_is_its_own_whatever_the_environment_has_by_that_name() -> None:
+    environ = with_session({"session.A": "theirs", "A": "theirs too", "B": "b"}, {"A": "own"})
+    assert expand("${session.A} ${A} ${B} ${session.B}", environ) == "own theirs too b ${session.B}"
+
+
+@pytest.mark.parametrize(
+    ("environ", "home"),
+    [
+        ({"HOME": "/h", "USERPROFILE": "/u"}, "/h"),
+        ({"USERPROFILE": "/u"}, "/u"),
+        ({"HOME": "", "USERPROFILE": "/u"}, "/u"),
+        ({}, "~"),
+    ],
+)
+def test_home_is_where_the_environment_says(environ: dict[str, str], home: str) -> None:
+    for text, expected in (("~", home), ("~/a", f"{home}/a"), ("~a", "~a"), ("a~", "a~"), ("x/~/a", "x/~/a")):
+        assert expand_path(text, environ) == expected
+
+
+def test_among_imports_the_first_has_the_whole_entry_and_ours_shadow_even_a_broken_one() -> None:
+    first = Layer("1", {"mcpServers": {"a": {"command": "one"}, "b": {"command": "one"}}}, imported=True)
+    second = Layer(
+        "2", {"mcpServers": {"a": {"command": "two", "args": ["x"]}, "c": {"command": "two"}}}, imported=True
+    )
+    config = merge([Layer("ours", {"mcpServers": {"b": 3}}), first, second])
+    assert {name: one.command for name, one in config.servers.items()} == {"a": "one", "c": "two"}
+    assert config.servers["a"].args == ()
+    assert list(config.broken) == ["b"]
+
+
+@pytest.mark.parametrize(("more", "said"), [(0, ""), (1, " (and 1 more)"), (2, " (and 2 more)")])
+def test_the_reason_of_a_broken_server_counts_the_others(more: int, said: str) -> None:
+    wrong = {"env": 1, **dict.fromkeys(("args", "cwd")[:more], 5)}
+    (problem,) = parse_config({"mcpServers": {"s": {"command": "x", **wrong}}}).broken.values()
+    assert problem.what.endswith(said) if said else "more" not in problem.what
+
+
+@pytest.mark.parametrize(
+    ("keys", "path"),
+    [
+        (("a", "b"), "a.b"),
+        (("a", 2, "b"), "a[2].b"),
+        (("a b",), '["a b"]'),
+        (("a", 'q"q', "c"), 'a["q\\"q"].c'),
+        ((None, "x"), "[None].x"),
+        ((), ""),
+    ],
+)
+def test_a_place_is_written_as_a_path(keys: tuple[Any, ...], path: str) -> None:
+    assert place("f", *keys) == (f"f: {path}" if path else "f")
+    assert place("", *keys) == path
+
+
+def test_a_default_of_nothing_is_a_default() -> None:
+    assert missing_variables("${A:-}${B}", {}) == ("B",)
+    entry = {"url": "https://h/${A:-}", "headers": {"x": "${B:-}"}}
+    config = parse_config({"mcpServers": {"s": entry}}, environ={})
+    assert (list(config.servers), config.problems) == (["s"], ())
+
+
+@pytest.mark.parametrize(("slots", "kept"), [(1, 0), (2, 1), (3, 2), (4, 2), (20, 2)])
+def test_keep_alive_servers_leave_one_slot_to_the_rest(slots: int, kept: int) -> None:
+    """The first of the configuration stay; one that is disabled takes none."""
+    entries = {
+        "off": {"command": "x", "lifecycle": "keep-alive", "disabled": True},
+        **{name: {"command": "x", "lifecycle": "keep-alive"} for name in ("a", "b")},
+        "lazy": {"command": "x"},
+    }
+    config = parse_config({"mcpServers": entries, "settings": {"maxConnections": slots}})
+    alive = [name for name in ("a", "b") if config.servers[name].lifecycle is Lifecycle.KEEP_ALIVE]
+    assert alive == ["a", "b"][:kept]
+    assert len(config.problems) == 2 - kept

@@ -1,0 +1,597 @@
+"""A running gateway notices a changed configuration, wherever it stands and however it comes to be."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run, run_virtual
+from tests.support.forked import GREENROOM, run_forked
+from tests.support.gateway import started
+
+from greenroom.actors.workers import Part
+from greenroom.config import file_watcher as bell
+from greenroom.config.model import Config
+from greenroom.gateway import config_watch as watch
+from greenroom.protocol.errors import ConfigError, Problem, UsageError
+
+RELOADED = "configuration reloaded"
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a path short enough for a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
+        yield Path(folder)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": os.fspath(folder / "home"),
+        "XDG_CACHE_HOME": os.fspath(folder / "cache"),
+    }
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Generator[Callable[[], list[str]]]:
+    """A gateway in `folder/work`; what it has said about its configuration so far."""
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    (folder / "home").mkdir(exist_ok=True)
+    log = folder / "stderr.txt"
+
+    def said() -> list[str]:
+        return [line for line in log.read_text().splitlines() if "configuration" in line]
+
+    with (
+        log.open("wb") as stderr,
+        started(
+            *(*GREENROOM, "serve", *options),
+            env=environment(folder),
+            cwd=work,
+            stderr=stderr,
+        ) as gateway,
+    ):
+        gateway.greet()
+        time.sleep(0.6)  # it begins to watch a moment after it has begun to serve
+        yield said
+        assert gateway.end() == 0
+
+
+def until(happened: Callable[[], bool], within: float = 60.0) -> bool:
+    deadline = time.monotonic() + within
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return happened()
+
+
+def put(file: Path, text: str) -> None:
+    """Write it as programs do that care: nobody can read half of it."""
+    new = file.with_name("being-written")
+    new.write_text(text)
+    new.rename(file)
+
+
+def config_of(*servers: str) -> str:
+    entries = {name: {"command": name, "bootstrap": False} for name in servers}
+    return json.dumps({"mcpServers": entries})
+
+
+def status(folder: Path) -> dict[str, Any]:
+    done = run_forked(
+        [*GREENROOM, "status", "--json"],
+        env=environment(folder),
+        cwd=folder / "work",
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def trust(folder: Path, *options: str) -> None:
+    """The owner's yes to the project in `folder/work`."""
+    run_forked(
+        [*GREENROOM, "trust", "--yes", *options], env=environment(folder), cwd=folder / "work", check=True
+    )
+
+
+@pytest.mark.parametrize("place", ["work/.mcp.json", "work/.greenroom/mcp.json", "home/.config/mcp/mcp.json"])
+def test_a_file_that_comes_to_be_later_is_read_and_commands_still_find_the_gateway(
+    short: Path, place: str
+) -> None:
+    with serving(short) as said:
+        assert status(short)["source"] == "gateway"
+        file = short / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        put(file, config_of("a"))
+        if place.startswith("work"):  # a project's file: it is seen at once, and used when its owner agrees
+            assert until(lambda: any("greenroom trust" in line for line in said()))
+            assert [server["untrusted"] for server in status(short)["servers"]] == [True]
+            trust(short)
+        assert until(lambda: any("start 1" in line for line in said()))
+        found = status(short)
+        assert (found["source"], [server["name"] for server in found["servers"]]) == ("gateway", ["a"])
+        assert said()[-1] == f"greenroom: room: {RELOADED}: start 1"
+    assert list((short / "cache" / "greenroom" / "run").iterdir()) == []
+
+
+def test_a_folder_that_is_swapped_by_a_link_is_another_configuration(tmp_path: Path) -> None:
+    """As Kubernetes mounts a ConfigMap: the file is a link through `..data`, which is replaced."""
+    mounted = tmp_path / "config"
+    for number, servers in enumerate((["a"], ["a", "b"], ["c"])):
+        (mounted / f"..{number}").mkdir(parents=True)
+        (mounted / f"..{number}" / "mcp.json").write_text(config_of(*servers))
+    (mounted / "..data").symlink_to("..0")
+    (mounted / "mcp.json").symlink_to("..data/mcp.json")
+    with serving(tmp_path, "--config", os.fspath(mounted / "mcp.json")) as said:
+        for number in (1, 2):
+            (mounted / "..data_tmp").symlink_to(f"..{number}")
+            (mounted / "..data_tmp").rename(mounted / "..data")
+            assert until(lambda wanted=number: len(said()) == wanted)
+        assert [line.partition("reloaded: ")[2] for line in said()] == ["keep 1, start 1", "drain 2, start 1"]
+
+
+def test_a_folder_that_is_replaced_by_another_is_another_configuration(tmp_path: Path) -> None:
+    for name, servers in (("old", ["a"]), ("new", ["a", "b"])):
+        (tmp_path / name / "deep").mkdir(parents=True)
+        (tmp_path / name / "deep" / "mcp.json").write_text(config_of(*servers))
+    with serving(tmp_path, "--config", os.fspath(tmp_path / "old" / "deep" / "mcp.json")) as said:
+        (tmp_path / "old").rename(tmp_path / "gone")
+        (tmp_path / "new").rename(tmp_path / "old")
+        assert until(lambda: any("keep 1, start 1" in line for line in said()))
+
+
+def test_each_change_is_one_line_and_no_change_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "home" / ".config" / "greenroom" / "mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(config_of("a"))
+    with serving(tmp_path) as said:
+        put(file, '{"mcpServers": {"a": {"command": "a", "bootstrap": false, "bogus": 1}}}')
+        assert until(lambda: len(said()) == 1)
+        assert "Problems: " in said()[0]
+        assert "bogus" in said()[0]
+        os.utime(file)  # touched
+        put(file, file.read_text())
+        time.sleep(1.0)
+        assert len(said()) == 1
+        put(file, '{"mcpServers": {"a": {"command": "a", "bootstrap": false, "bogus": 1, "bogie": 2}}}')
+        assert until(lambda: len(said()) == 2)
+        assert "bogie" in said()[1]
+        assert "bogus" not in said()[1]
+        put(file, "{")
+        assert until(lambda: len(said()) == 3)
+        os.utime(file, (1, 1))
+        time.sleep(0.6)
+        assert len(said()) == 3
+        assert "it is skipped" in said()[2]
+
+
+def test_a_named_file_that_breaks_is_said_and_the_old_one_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(config_of("a"))
+    with serving(tmp_path, "--config", os.fspath(file)) as said:
+        put(file, "{")
+        assert until(lambda: len(said()) == 1)
+        assert "is not used, the old one stays" in said()[0]
+        put(file, config_of("a", "b"))
+        assert until(lambda: len(said()) == 2)
+        assert "keep 1, start 1" in said()[1]
+
+
+def test_what_an_imported_program_configures_later_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {}, "imports": ["cursor"]}')
+    with serving(tmp_path, "--config", os.fspath(file)) as said:
+        (tmp_path / "work" / ".cursor").mkdir()
+        put(tmp_path / "work" / ".cursor" / "mcp.json", config_of("a"))
+        assert until(lambda: any("greenroom trust --config" in line for line in said()))
+        trust(tmp_path, "--config", os.fspath(file))
+        assert until(lambda: any("start 1" in line for line in said()))
+
+
+def test_yaml_and_an_env_file_that_comes_to_be_later_are_followed(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.yaml"
+    text = "mcpServers:\n  a: {command: a, bootstrap: false, envFile: of/a.env}\n"
+    file.write_text(text)
+    with serving(tmp_path, "--config", os.fspath(file)) as said:
+        (tmp_path / "of").mkdir()
+        put(tmp_path / "of" / "a.env", "A=1")
+        assert until(lambda: any("drain 1, start 1" in line for line in said()))
+        put(file, text + "  b: {command: b, bootstrap: false}\n")
+        assert until(lambda: any("keep 1, start 1" in line for line in said()))
+
+
+def test_what_changes_in_a_trusted_project_is_not_obeyed_before_another_yes(short: Path) -> None:
+    own = short / "home" / ".config" / "greenroom" / "mcp.json"
+    own.parent.mkdir(parents=True)
+    own.write_text('{"imports": ["pi"]}')
+    file = short / "work" / ".pi" / "mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(config_of("a"))
+    trust(short)
+    with serving(short) as said:
+        assert [server["name"] for server in status(short)["servers"]] == ["a"]
+        put(file, config_of("a", "evil"))
+        assert until(lambda: any("drain 1" in line for line in said()))
+        assert [server["untrusted"] for server in status(short)["servers"]] == [True, True]
+        trust(short)
+        assert until(lambda: any("start 2" in line for line in said()))
+
+
+def test_the_way_to_a_file_leads_through_links_and_ends_where_something_is_missing(tmp_path: Path) -> None:
+    real = tmp_path.resolve()
+    (real / "a" / "b").mkdir(parents=True)
+    (real / "link").symlink_to("a/../a")
+    (real / "a" / "deep").symlink_to(real / "a" / "b")
+    (real / "a" / "beside").symlink_to("b/c/d")
+    (real / "loop").symlink_to("loop")
+
+    def below(path: Path) -> list[tuple[str, str]]:
+        steps = [(os.path.relpath(folder, real), name) for folder, name in bell.way_to(path)]
+        return [step for step in steps if not step[0].startswith("..")]
+
+    assert below(real / "link" / "b" / "no" / "file") == [
+        (".", "link"),
+        (".", "a"),
+        (".", "a"),
+        ("a", "b"),
+        ("a/b", "no"),
+    ]
+    assert below(real / "a" / "deep" / "x") == [
+        *[(".", "a"), ("a", "deep"), (".", "a"), ("a", "b"), ("a/b", "x")],
+    ]
+    assert below(real / "a" / "beside") == [(".", "a"), ("a", "beside"), ("a", "b"), ("a/b", "c")]
+    assert below(real / "nothing" / "there") == [(".", "nothing")]
+    assert set(below(real / "loop" / "x")) == {(".", "loop")}
+
+
+def test_without_watches_it_looks_again_by_the_clock(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bell, "LOOK_AGAIN", 0.0)
+
+    class Exhausted:
+        def INotify(self, **_: object) -> None:  # noqa: N802
+            raise OSError(24, "Too many open files")
+
+    async def main() -> None:
+        for library in (None, Exhausted()):
+            monkeypatch.setattr(bell, "_inotify", lambda found=library: found)
+            with bell.hung_at([tmp_path / "x"], Part("it", print)) as hung, anyio.fail_after(60):
+                await hung.rung()
+
+    run(backend, main)
+
+
+def test_it_rings_for_names_on_the_way_and_for_no_others(backend: str, tmp_path: Path) -> None:
+    file = tmp_path / "here" / "file"
+    file.parent.mkdir()
+
+    async def rings(path: Path, happen: Callable[[], object], within: float = 60.0) -> bool:
+        with bell.hung_at([path], Part("it", print)) as hung:
+            happen()
+            with anyio.move_on_after(within):
+                await hung.rung()
+                return True
+        return False
+
+    async def main() -> None:
+        assert not await rings(file, lambda: None, 0.1)
+        assert await rings(file, file.touch)
+        assert await rings(file, lambda: file.write_text("x"))
+        assert await rings(file, lambda: file.chmod(0o600))
+        assert not await rings(file, file.read_text, 0.1)
+        assert not await rings(file, (tmp_path / "here" / "other").touch, 0.1)
+        assert not await rings(file, (tmp_path / "beside").touch, 0.1)
+        assert await rings(file, lambda: (tmp_path / "here").rename(tmp_path / "there"))
+        assert await rings(file, lambda: (tmp_path / "there").rename(tmp_path / "here"))
+        assert await rings(file, file.unlink)
+
+    run(backend, main)
+
+
+class Told:
+    """The kernel's half of a bell, as a test has it: what it is asked to watch, and what it answers."""
+
+    class flags:  # noqa: N801
+        (
+            CREATE,
+            MOVED_FROM,
+            MOVED_TO,
+            DELETE,
+            ONLYDIR,
+            MASK_ADD,
+            MOVE_SELF,
+            DELETE_SELF,
+            CLOSE_WRITE,
+            ATTRIB,
+        ) = (1 << bit for bit in range(10))
+
+    def __init__(self, refuse: OSError | None = None) -> None:
+        self.refuse = refuse
+        self.watched: list[str] = []
+        self.closed = False
+
+    def INotify(self, **_: object) -> Told:  # noqa: N802
+        return self
+
+    def __enter__(self) -> Told:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed = True
+
+    def add_watch(self, path: str, _mask: int) -> int:
+        self.watched.append(path)
+        if self.refuse is not None:
+            raise self.refuse
+        return len(self.watched)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "rings"),
+    [
+        (FileNotFoundError(2, "gone"), "at once"),  # it went while we looked
+        (NotADirectoryError(20, "another"), "at once"),
+        (PermissionError(13, "no"), "never"),
+        (OSError(28, "no more watches"), "by the clock"),
+    ],
+)
+def test_what_cannot_be_watched_rings_at_once_never_or_by_the_clock(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: OSError, rings: str
+) -> None:
+    library, never = Told(refusal), anyio.Event()
+    monkeypatch.setattr(bell, "_inotify", lambda: library)
+    monkeypatch.setattr(bell.anyio, "wait_readable", lambda _kernel: never.wait())
+
+    async def main() -> None:
+        heard: list[str] = []
+        with bell.hung_at([tmp_path / "x"], Part("it", heard.append)) as hung:
+            began = anyio.current_time()
+            with anyio.move_on_after(60):
+                await hung.rung()
+            took = {"at once": 0.0, "never": 60.0, "by the clock": bell.LOOK_AGAIN}[rings]
+            assert anyio.current_time() - began == took
+        assert library.closed
+        assert bool(heard) == (rings == "by the clock")
+
+    run_virtual(backend, main)
+
+
+def test_events_that_were_lost_are_ours() -> None:
+    kernel = bell._KernelBell(Told(), Told(), ())
+    kernel._names[3].add("file")
+
+    def ours(watch: int, name: str) -> bool:
+        return kernel._is_ours(SimpleNamespace(wd=watch, name=name))
+
+    assert [ours(3, "file"), ours(3, "other"), ours(-1, "")] == [True, False, True]
+
+
+def test_a_look_sees_another_file_with_the_same_size_and_time(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("a")
+    times = (file.stat().st_atime_ns, file.stat().st_mtime_ns)
+    looks = [watch.look([file])]
+    assert watch.look([file]) == looks[0]
+    time.sleep(0.02)
+    file.write_text("b")
+    os.utime(file, ns=times)
+    looks.append(watch.look([file]))
+    for place in (tmp_path / "none", file / "below"):
+        looks.append({file: watch.look([place])[place]})
+    assert all(one != other for at, one in enumerate(looks) for other in looks[:at])
+
+
+class Reloading:
+    """A room that is only reloaded. `refuse`: with this."""
+
+    def __init__(self, config: Config, refuse: Exception | None = None) -> None:
+        self.config = config
+        self.refuse = refuse
+        self.reloads = 0
+
+    async def reload(self, config: Config) -> None:
+        self.reloads += 1
+        if self.refuse is not None:
+            raise self.refuse
+        self.config = config
+
+
+class Said:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_a_configuration_is_reloaded_when_it_is_another_and_kept_when_it_is_refused(backend: str) -> None:
+    old, new = Config(files=("old",)), Config(files=("new",))
+
+    def broken() -> Config:
+        raise ConfigError([Problem("mcp.json", "is no JSON"), Problem("other", "neither")])
+
+    async def main() -> None:
+        said: Any = Said()
+        room = Reloading(old)
+        assert not await watch.reload(room, lambda: Config(files=("old",)), said)
+        assert not await watch.reload(room, broken, said)
+        assert (room.reloads, room.config) == (0, old)
+        refused = Reloading(old, UsageError("The room is closing."))
+        assert not await watch.reload(refused, lambda: new, said)
+        assert await watch.reload(room, lambda: new, said)
+        assert (room.reloads, room.config) == (1, new)
+        what = "the changed configuration is not used, the old one stays: "
+        assert said.lines == [
+            f"{what}mcp.json: is no JSON; other: neither",
+            f"{what}The room is closing.",
+        ]
+
+    run(backend, main)
+
+
+def test_after_a_reload_the_new_places_are_watched_and_several_changes_are_one(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung: list[tuple[float, list[str]]] = []
+    rings = [anyio.Event() for _ in range(9)]
+
+    class OfTest:
+        async def rung(self) -> None:
+            await rings[len(hung)].wait()
+
+    @contextmanager
+    def hung_at(places: list[Path], _part: object) -> Generator[OfTest]:
+        hung.append((anyio.current_time(), [str(place) for place in places]))
+        yield OfTest()
+
+    async def here(work: Callable[[], Any]) -> Any:
+        return work()
+
+    monkeypatch.setattr(watch, "hung_at", hung_at)
+    monkeypatch.setattr(watch, "apart", here)
+    looks = iter(range(9))
+    monkeypatch.setattr(watch, "look", lambda _places: {Path("x"): next(looks) if len(hung) != 3 else 1})
+
+    async def main() -> None:
+        said: Any = Said()
+        hung.clear()
+        room, reread, reloads = Reloading(Config(places=("/old",))), list[None](), list[float]()
+
+        def read() -> Config:
+            reread.append(None)
+            return Config(places=("/new",), files=("new",))
+
+        async with anyio.create_task_group() as tasks:
+            began = anyio.current_time()
+            tasks.start_soon(
+                lambda: watch.watch_configuration(
+                    room, read, said, lambda: reloads.append(anyio.current_time())
+                )
+            )
+            await anyio.sleep(5.0)
+            assert [places for _, places in hung] == [["/old"], ["/new"]]
+            assert [round(at - began, 3) for at, _ in hung] == [0.3, 0.6]
+            assert [round(at - began, 3) for at in reloads] == [0.3]
+            assert len(reread) == 2
+            rings[2].set()
+            await anyio.sleep(1.0)
+            assert [round(at - began, 3) for at, _ in hung] == [0.3, 0.6, 5.3]
+            assert len(reread) == 2, "nothing has changed at any place"
+            tasks.cancel_scope.cancel()
+
+    run_virtual(backend, main)
+
+
+def test_what_is_accepted_counts_once_and_at_once_and_its_file_is_watched(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung: list[list[str]] = []
+    rings = [anyio.Event() for _ in range(9)]
+    pins, other = Path("/pins"), Path("/place")
+    stamps = {pins: 0, other: 0}
+
+    class OfTest:
+        async def rung(self) -> None:
+            await rings[len(hung)].wait()
+
+    @contextmanager
+    def hung_at(places: list[Path], _part: object) -> Generator[OfTest]:
+        hung.append([str(place) for place in places])
+        yield OfTest()
+
+    async def here(work: Callable[[], Any]) -> Any:
+        return work()
+
+    monkeypatch.setattr(watch, "hung_at", hung_at)
+    monkeypatch.setattr(watch, "apart", here)
+    monkeypatch.setattr(watch, "look", lambda places: {place: stamps[place] for place in places})
+
+    class Accepting(Reloading):
+        accepted = 0
+
+        async def accept(self) -> None:
+            self.accepted += 1
+
+    async def main() -> None:
+        hung.clear()
+        stamps.update({pins: 0, other: 0})
+        said: Any = Said()
+        config = Config(places=(str(other),))
+        room = Accepting(config)
+        accepted: list[int] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(
+                lambda: watch.watch_configuration(room, lambda: config, said, lambda: None, [pins])
+            )
+            for place in (None, pins, None, other, pins):
+                if place is not None:
+                    stamps[place] += 1
+                rings[len(hung)].set()
+                await anyio.sleep(1.0)
+                accepted.append(room.accepted)
+            tasks.cancel_scope.cancel()
+        assert accepted == [0, 1, 1, 1, 2]
+        assert hung[0] == ["/place", "/pins"]
+        assert room.reloads == 0
+
+    run_virtual(backend, main)
+
+
+def test_each_part_of_a_stamp_tells_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+    same = dict.fromkeys(fields, 7)
+    found: dict[str, Any] = {"stat": same}
+
+    def stat(_place: Path) -> Any:
+        if isinstance(found["stat"], OSError):
+            raise found["stat"]
+        return SimpleNamespace(**found["stat"])
+
+    monkeypatch.setattr(watch, "os", SimpleNamespace(stat=stat))
+    here = [Path("x")]
+    before = watch.look(here)
+    assert watch.look(here) == before
+    stamps = [before]
+    for field in fields:
+        found["stat"] = {**same, field: 8}
+        stamps.append(watch.look(here))
+    for number in (errno.ENOENT, errno.EACCES):
+        found["stat"] = OSError(number, "no")
+        stamps.append(watch.look(here))
+        assert watch.look(here) == stamps[-1]
+    assert all(one != two for place, one in enumerate(stamps) for two in stamps[:place])
+
+
+def test_a_configuration_is_read_again_while_nothing_is_collected(backend: str) -> None:
+    """A large one is a million objects, and a collection would go over all of them."""
+    seen: list[bool] = []
+
+    def reads() -> Config:
+        seen.append(gc.isenabled())
+        raise UsageError("no")
+
+    async def main() -> None:
+        said: Any = Said()
+        assert not await watch.reload(Reloading(Config()), reads, said)
+
+    for was_on in (True, False):
+        (gc.enable if was_on else gc.disable)()
+        try:
+            run(backend, main)
+            assert gc.isenabled() is was_on
+        finally:
+            gc.enable()
+    assert seen == [False, False]

@@ -1,0 +1,327 @@
+"""`greenroom attach`: one background room for all clients of a configuration, with real processes."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+import termios
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.attached import Background, background, until
+from tests.support.gateway import HELLO, PATIENCE, Gateway, alive, faulty, gone_within, logged_pids
+
+from greenroom.gateway.doors.attach_ledger import SIZE, new_memory
+from greenroom.gateway.doors.attach_protocol import Hello, Words, send_hello
+
+
+def text(result: dict[str, Any]) -> str:
+    return result["content"][0]["text"]
+
+
+def server_pid(client: Gateway, server: str = "f") -> str:
+    return text(client.mcp(tool=f"{server}_pid", args={}))
+
+
+def greeted(stack: ExitStack, room: Background, *options: str, **environment: str) -> Gateway:
+    client = stack.enter_context(room.attach(*options, **environment))
+    client.greet()
+    return client
+
+
+def asked_for_roots(client: Gateway) -> str:
+    """Have the server ask the client, which must have told its room that it can answer. Returns the question's id."""
+    call = client.start_mcp(tool="f_ask", args={"method": "roots/list"})
+
+    def question() -> dict[str, Any] | None:
+        client.answer(client.send("ping"))
+        found = [each for each in client.notifications if each.get("method") == "roots/list"]
+        return found[-1] if found else None
+
+    asked = until(question, "the question")
+    client.notifications.clear()
+    client._write({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": [{"uri": "file:///here"}]}})
+    assert "file:///here" in text(client.answer(call)["result"])
+    return asked["id"]
+
+
+def unread(client: Gateway) -> int:
+    """Bytes that the client has written and nobody has read."""
+    count = array.array("i", [0])
+    assert client.process.stdin is not None
+    fcntl.ioctl(client.process.stdin.fileno(), termios.FIONREAD, count)
+    return count[0]
+
+
+def test_t20_clients_that_start_at_once_share_one_room_and_none_loses_anothers_calls(tmp_path: Path) -> None:
+    servers = {"f": faulty(tmp_path, "f"), "g": faulty(tmp_path, "g")}
+    with background(tmp_path, servers) as room, ExitStack() as stack:
+        clients = [stack.enter_context(room.attach()) for _ in range(8)]
+        for client in clients:
+            client.greet()
+        assert len(room.rooms()) == 1
+        assert len({server_pid(client) for client in clients}) == 1
+        assert len({server_pid(client, "g") for client in clients[:5]}) == 1
+        assert len(logged_pids(tmp_path)) == 2, "one process for each server, whatever the number of clients"
+        seen = room.status()
+        assert len(seen["clients"]) == 8
+        assert "8 clients are attached" in room.command("status").stdout
+
+        first, second, third, *others = clients
+        waiting = [client.start_mcp(tool="f_sleep", args={"seconds": 0.2}) for client in clients]
+        first.process.kill()  # the bridge
+        first.process.wait(PATIENCE)
+        assert second.end() == 0, "its client has closed its end"
+        assert third.process.stdout is not None
+        for client, number in zip(others, waiting[3:], strict=True):
+            assert "error" not in client.answer(number)
+        until(lambda: len(room.status()["clients"]) == 6)
+
+        assert room.command("stop").returncode == 0
+        assert [client.process.wait(PATIENCE) for client in (third, *others)] == [0] * 6
+        until(lambda: not room.rooms(), "the end of the room")
+        assert not room.place.socket.exists()
+        assert not gone_within(logged_pids(tmp_path))
+
+
+def test_one_room_is_started_even_if_the_first_to_start_it_is_killed(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
+        first = stack.enter_context(room.attach())
+        until(room.rooms, "the start of a room")
+        first.process.kill()
+        first.process.wait(PATIENCE)
+        clients = [stack.enter_context(room.attach()) for _ in range(3)]
+        assert len({server_pid(client) for client in clients if client.greet()}) == 1
+        until(lambda: len(room.rooms()) == 1, "one room")
+
+
+def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
+        client, other = stack.enter_context(room.attach()), greeted(stack, room)
+        client.may_be_torn = other.may_be_torn = True
+        client.answer(client.send("initialize", {**HELLO, "capabilities": {"roots": {}}}))
+        client.notify("notifications/initialized")
+        old = asked_for_roots(client)
+        before = server_pid(client)
+        lost = client.start_mcp(tool="f_sleep", args={"seconds": 3600})
+        half = b'{"jsonrpc":"2.0","id":"half","method":"tools/call","params":{"name":"mcp",'
+        assert other.process.stdin is not None
+        other.process.stdin.write(half)
+        other.process.stdin.flush()
+        until(lambda: not unread(other), "reading half a line")
+        client.mcp()  # the room has had another turn since, so it has noted what it had read
+        until(lambda: any(each["inFlight"] for each in room.status()["clients"]), "the call in flight")
+        first = room.pid()
+        os.kill(first, signal.SIGSTOP)
+        unseen = client.start_mcp(tool="f_echo", args={"text": "never read by the first room"})
+        os.kill(first, signal.SIGKILL)
+
+        failure = client.answer(lost)["error"]
+        assert failure["data"] == {"error": "room_lost", "reach": "sent"}
+        assert "may have run" in failure["message"]
+        assert "never read by the first room" in text(client.answer(unseen)["result"])
+        assert server_pid(client) != before
+        assert room.pid() != first
+        assert asked_for_roots(client) != old, (
+            "an answer to the first room can be for no question of the second"
+        )
+
+        other.process.stdin.write(b'"arguments":{}}}\n')
+        other.process.stdin.flush()
+        assert server_pid(other) == server_pid(client), "still one room, and its other client is there"
+        answers: Any = other.answers
+        assert "f (10 tools)" in text(answers["half"]["result"]), (
+            "the second room has the half that the first read"
+        )
+        assert not gone_within({int(before)}), "the guard has ended the servers of the killed room"
+        assert client.end() == 0
+
+
+def test_a_room_that_is_stopped_lets_every_clients_calls_finish(tmp_path: Path) -> None:
+    profiles = {"few": {"tools": ["sleep"]}}
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}, profiles) as room, ExitStack() as stack:
+        clients = [greeted(stack, room), greeted(stack, room, "--expose", "direct", "--profile", "few")]
+        server_pid(clients[0])
+        listed = clients[1].answer(clients[1].send("tools/list"))["result"]["tools"]
+        assert [tool["name"] for tool in listed] == ["f_sleep"], "each client sees what its own attach says"
+        with room.attach("--profile", "unknown") as refused:
+            assert refused.process.wait(PATIENCE) == 2
+        numbers = [
+            clients[0].start_mcp(tool="f_sleep", args={"seconds": 0.5}),
+            clients[1].send("tools/call", {"name": "f_sleep", "arguments": {"seconds": 0.5}}),
+        ]
+        pid = room.pid()
+        for client in clients:
+            client.answer(client.send("ping"))  # so the calls were read, too
+        os.kill(pid, signal.SIGTERM)
+        for client, number in zip(clients, numbers, strict=True):
+            assert not client.answer(number)["result"].get("isError")
+        assert [client.process.wait(PATIENCE) for client in clients] == [0, 0]
+
+
+def test_a_room_in_the_background_is_started_shown_and_stopped_by_name(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
+        assert room.command("stop").stderr == "greenroom: no background room runs for this configuration.\n"
+        assert "is ready" in room.command("serve", "--background", "--max-connections", "3").stderr
+        assert "runs already" in room.command("serve", "--background").stderr
+        pid = room.pid()
+        assert room.rooms() == {pid}
+        assert b"--max-connections\x003\x00" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert os.getsid(pid) != os.getsid(0)
+        assert os.readlink(f"/proc/{pid}/fd/0") == os.readlink(f"/proc/{pid}/fd/1") == os.devnull
+        assert os.readlink(f"/proc/{pid}/cwd") == os.fspath(tmp_path)
+        assert room.place.socket.stat().st_mode & 0o777 == 0o600
+        assert room.place.socket.parent.stat().st_mode & 0o777 == 0o700
+        room.kill()
+        assert room.place.socket.exists(), "a killed room leaves its socket"
+        with room.attach() as client:
+            client.greet()
+            assert room.pid() != pid
+            assert "has ended" in room.command("stop").stderr
+            assert client.process.wait(PATIENCE) == 0
+        assert not room.place.socket.exists()
+
+
+def test_a_room_without_clients_leaves_by_itself(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}, backgroundIdle=0.02) as room:
+        with room.attach() as client:
+            client.greet()
+            server_pid(client)
+            pid = room.pid()
+            assert client.end() == 0
+        assert not gone_within({pid})
+        assert not room.place.socket.exists()
+        assert not alive(logged_pids(tmp_path))
+
+
+def test_a_room_leaves_for_a_newer_greenroom_unless_it_has_clients(tmp_path: Path) -> None:
+    def answer(room: Background) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        line = room.place.dial()
+        assert line is not None
+        with line:
+            line.settimeout(PATIENCE)
+            send_hello(line, Hello(version="999.0"), [])
+            words = Words(line)
+            return words.next(), words.next()
+
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
+        with room.attach() as client:
+            client.greet()
+            pid = room.pid()
+            said, _ = answer(room)
+            assert said is not None
+            assert said["error"]["code"] == "invalid_request", "it was taken, but brought no descriptors"
+            assert client.end() == 0
+        until(lambda: not room.status()["clients"])
+        assert answer(room) == ({"leaving": True}, None)
+        assert not gone_within({pid})
+
+
+def test_each_client_brings_the_values_of_its_own_session_and_nothing_else(tmp_path: Path) -> None:
+    own = {**faulty(tmp_path, "f"), "isolation": "per_session", "env": {"TOKEN": "${session.MY_TOKEN}"}}
+    own["scrub"] = "off"
+    with background(tmp_path, {"f": own}) as room, ExitStack() as stack:
+        one = greeted(stack, room, MY_TOKEN="one", UNRELATED="private")
+        two = greeted(stack, room, MY_TOKEN="two")
+        none = greeted(stack, room)
+        for client, token in ((one, "one"), (two, "two")):
+            assert json.loads(text(client.mcp(tool="f_env", args={})))["TOKEN"] == token
+        refusal = none.mcp(tool="f_env", args={})
+        assert refusal["isError"]
+        assert "MY_TOKEN" in text(refusal)
+        pids = {server_pid(one), server_pid(two)}
+        assert len(pids) == 2
+        environment = Path(f"/proc/{room.pid()}/environ").read_bytes()
+        assert b"MY_TOKEN" not in environment
+        one.process.kill()
+        until(lambda: len(alive({int(pid) for pid in pids})) == 1, "the end of the killed client's child")
+        assert json.loads(text(two.mcp(tool="f_env", args={})))["TOKEN"] == "two"
+
+
+def test_a_client_that_ends_does_not_wait_for_its_servers_to_end(tmp_path: Path) -> None:
+    own = {**faulty(tmp_path, "f", "--ignore-eof", "--ignore-term"), "isolation": "per_session"}
+    with background(tmp_path, {"f": own}, stopTimeoutMs=600_000) as room:
+        with room.attach() as client:
+            client.greet()
+            child = int(server_pid(client))
+            assert client.end() == 0
+        assert alive({child}), "it ignores everything short of SIGKILL"
+        os.kill(child, signal.SIGKILL)
+        assert not gone_within({child})
+
+
+def test_nobody_is_hurt_by_what_is_no_hello(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
+        client = greeted(stack, room)
+        for junk in (b"junk\n", b'{"version": 3}\n', b"[]\n", b"x" * (1 << 21)):
+            line = room.place.dial()
+            assert line is not None
+            with line:
+                line.settimeout(PATIENCE)
+                try:
+                    line.sendall(junk)
+                except OSError:
+                    continue  # it was cut off in the middle, which is right
+                answer = Words(line).next()
+                assert answer is None or answer["error"]["code"] == "invalid_request"
+        half = room.place.dial()
+        assert half is not None
+        with half:
+            half.sendall(b'{"version":')
+            assert server_pid(client)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is sealed on Linux")
+def test_t60_a_client_cannot_end_the_room_by_shrinking_the_memory_that_they_share(tmp_path: Path) -> None:
+    """It brings memory that it could make smaller, no memory, or sealed memory, which it then tries to shrink."""
+    with background(tmp_path, {"one": faulty(tmp_path, "one")}) as room, room.attach() as bystander:
+        bystander.greet()
+        running = bystander.start_mcp(tool="one_sleep", args={"seconds": 3})
+        pid = room.pid()
+
+        def join(memory: int) -> tuple[dict[str, Any], list[int], socket.socket]:
+            line = room.place.dial()
+            assert line is not None
+            line.settimeout(PATIENCE)
+            ends = [*os.pipe(), *os.pipe()]
+            send_hello(line, Hello(version="0", pid=os.getpid()), [ends[0], ends[3], memory])
+            word = Words(line).next()
+            assert word is not None
+            return word, ends, line
+
+        def talk(ends: list[int]) -> None:
+            for number in range(3):
+                said = {"jsonrpc": "2.0", "id": number, "method": "ping", "junk": "x" * 5_000}
+                with suppress(OSError):
+                    os.write(ends[1], json.dumps(said).encode() + b"\n")
+
+        memories = {
+            "not sealed": os.memfd_create("a", os.MFD_ALLOW_SEALING),
+            "cannot be sealed": os.memfd_create("b"),
+            "a file": os.open(tmp_path / "memory", os.O_RDWR | os.O_CREAT),
+            "too small": os.memfd_create("c", os.MFD_ALLOW_SEALING),
+            "sealed": new_memory(),
+        }
+        for what, memory in memories.items():
+            if what != "sealed":
+                os.ftruncate(memory, SIZE if what != "too small" else SIZE - 1)
+            if what == "too small":
+                fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            word, ends, line = join(memory)
+            with line:
+                assert ("error" in word) is (what != "sealed"), (what, word)
+                with suppress(OSError):
+                    os.ftruncate(memory, 0)
+                talk(ends)
+            for descriptor in (*ends, memory):
+                os.close(descriptor)
+        assert "result" in bystander.answer(running)
+        assert room.pid() == pid
+        assert bystander.end() == 0

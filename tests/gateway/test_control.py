@@ -1,0 +1,745 @@
+"""The control socket: who may come in, how a gateway is found, and requests that are wrong or abandoned."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+from tests.support import run, run_virtual
+
+from greenroom import Greenroom
+from greenroom.actors.workers import Part
+from greenroom.config.private_files import NotOurs, make_own_folder
+from greenroom.config.secrets import in_words
+from greenroom.gateway import commands as gateway_commands
+from greenroom.gateway.commands import allowing, commands
+from greenroom.gateway.doors import control_client as client
+from greenroom.gateway.doors import control_protocol as place
+from greenroom.gateway.doors import control_server as control
+from greenroom.gateway.doors.control_protocol import object_in, text_in, texts_in
+from greenroom.protocol.errors import UnknownServer, UsageError
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A cache directory of the test's own, with a path short enough for a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="gr-") as folder:
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
+        yield
+
+
+async def echo(params: Mapping[str, Any]) -> Any:
+    return dict(params)
+
+
+async def refuse(_params: Mapping[str, Any]) -> Any:
+    raise UnknownServer("x", ["a"])
+
+
+async def break_down(_params: Mapping[str, Any]) -> Any:
+    raise ZeroDivisionError("oh")
+
+
+async def nest(_params: Mapping[str, Any]) -> Any:
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+async def say_nothing_sayable(_params: Mapping[str, Any]) -> Any:
+    return {"x": object()}
+
+
+METHODS: dict[str, control.Handler] = {
+    "echo": echo,
+    "refuse": refuse,
+    "break": break_down,
+    "nest": nest,
+    "odd": say_nothing_sayable,
+}
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def serving(
+    backend: str, body: Callable[[Path], Awaitable[None]], methods: Any = METHODS, note: Any = print
+) -> None:
+    async def main() -> None:
+        path = place.socket_path(place.identity(["a"]), os.getpid())
+        async with anyio.create_task_group() as group:
+
+            async def listen(*, task_status: Any) -> None:
+                await control.serve_control(path, methods, Part("it", note), task_status=task_status)
+
+            await group.start(listen)
+            with anyio.fail_after(60):
+                await body(path)
+            group.cancel_scope.cancel()
+        assert not path.exists()
+
+    run(backend, main)
+
+
+def test_a_command_finds_it_and_is_answered(backend: str) -> None:
+    def command() -> None:
+        gateway = client.find_gateway(place.identity(["a"]))
+        assert gateway is not None
+        with gateway:
+            assert gateway.pid == os.getpid()
+            assert gateway.ask("echo", words="x" * 300_000) == {"words": "x" * 300_000}
+            with pytest.raises(client.GatewayError, match=r'Server "x" not found. Configured: a.') as refused:
+                gateway.ask("refuse")
+            assert refused.value.code == "server_not_found"
+            with pytest.raises(client.GatewayError, match="bug in Greenroom") as broken:
+                gateway.ask("break")
+            assert broken.value.code == "bug"
+            for method, why in (("nest", "nested too deeply"), ("odd", "not JSON serializable")):
+                with pytest.raises(
+                    client.GatewayError, match=f"cannot be written as JSON: .*{why}"
+                ) as unwritable:
+                    gateway.ask(method)
+                assert unwritable.value.code == "unwritable"
+            with pytest.raises(client.GatewayError, match="does not know the method 'zebra'"):
+                gateway.ask("zebra")
+        assert client.find_gateway(place.identity(["another"])) is None
+
+    async def body(path: Path) -> None:
+        assert mode_of(path) == 0o600
+        assert mode_of(path.parent) == 0o700
+        await anyio.to_thread.run_sync(command)
+
+    serving(backend, body)
+
+
+FAULTS = (
+    (b"nonsense", "not JSON"),
+    (b"[" * 99_999, "nested too deeply"),
+    (b"[]", "this is an array"),
+    (b"{}", '"method" is missing'),
+    (b'{"method": 5}', '"method" must be a string, not a number'),
+    (b'{"method": "echo", "params": [1]}', '"params" must be an object, not an array'),
+)
+
+
+def test_lines_that_are_no_requests_are_told_why_and_the_next_is_served(backend: str) -> None:
+    def command(path: Path) -> list[Any]:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.fspath(path))
+            for line, _ in FAULTS:
+                connection.sendall(line + b"\n")
+            connection.sendall(b'{"method": "echo"}\n{"method": "echo", "params": {"n": "\xff"}}\n')
+            with connection.makefile("rb") as lines:
+                return [json.loads(lines.readline()) for _ in (*FAULTS, None, None)]
+
+    async def body(path: Path) -> None:
+        *refused, empty, served = await anyio.to_thread.run_sync(command, path)
+        for answer, (_, fault) in zip(refused, FAULTS, strict=True):
+            assert answer["error"]["code"] == "invalid_request"
+            assert fault in answer["error"]["message"]
+        assert (empty, served) == ({"result": {}}, {"result": {"n": "\ufffd"}})
+
+    serving(backend, body)
+
+
+def test_a_line_without_end_is_refused_and_its_sender_is_hung_up_on(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "MAX_LINE", 1000)
+
+    def command(path: Path) -> list[bytes]:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.fspath(path))
+            connection.sendall(b"x" * 1001)
+            with connection.makefile("rb") as lines:
+                return lines.readlines()
+
+    async def body(path: Path) -> None:
+        (answer,) = await anyio.to_thread.run_sync(command, path)
+        assert "may have 1000 bytes" in json.loads(answer)["error"]["message"]
+
+    serving(backend, body)
+
+
+@pytest.mark.parametrize("name", ["text", "object"])
+def test_parameters_of_another_kind_are_named(name: str) -> None:
+    read, right, other, kind = {
+        "text": (text_in, ("", "a"), {}, "a string, not an object"),
+        "object": (object_in, ({}, {"a": 1}), "", "an object, not a string"),
+    }[name]
+    for nothing in ({}, {"x": None}):
+        assert read(nothing, "x") == (None if name == "text" else {})
+    for value in right:
+        assert read({"x": value}, "x") == value
+    for wrong in (5, 0, False, [], other):
+        with pytest.raises(UsageError, match='"x" must be'):
+            read({"x": wrong}, "x")
+    with pytest.raises(UsageError) as caught:
+        read({"x": other}, "x")
+    form = "The control socket takes one JSON object per line, with a method and params"
+    assert caught.value.message == f'{form}: "x" must be {kind}.'
+
+
+def test_malformed_parameters_of_a_refresh_are_the_commands_fault(backend: str) -> None:
+    async def body() -> None:
+        async with Greenroom.open({"mcpServers": {}}) as room:
+            methods = commands(room, "0")
+            for method, params, fault in (
+                ("refresh", {"server": 5}, '"server" must be a string'),
+                ("refreshed", {}, '"names" must be a list of strings'),
+                ("refreshed", {"names": [[]], "since": 0}, '"names" must be a list of strings'),
+                ("refreshed", {"names": ["x"]}, '"since" must be a number, not null'),
+                ("refreshed", {"names": ["x"], "since": True}, '"since" must be a number'),
+            ):
+                with pytest.raises(UsageError, match=fault):
+                    await methods[method](params)
+            (row,) = await methods["refreshed"]({"names": ["x"], "since": 0})
+            assert (row["name"], row["state"]) == ("x", "failed")
+
+    run(backend, body)
+
+
+class NamedSession(str):
+    """A session that is only its name, and says by which door it came."""
+
+    doors: Final = list[str]()
+
+    def came_by(self, door: str) -> None:
+        self.doors.append(door)
+
+
+class Asked:
+    """A room that notes what commands ask of it."""
+
+    audit: Any = None
+
+    def __init__(self) -> None:
+        self.did: list[Any] = []
+        self.approvals = self
+
+    def __len__(self) -> int:
+        return 3
+
+    @contextmanager
+    def asked_elsewhere(self, name: str) -> Generator[None]:
+        self.did.append(("asked elsewhere", name))
+        yield
+
+    @asynccontextmanager
+    async def session(self, name: str, *, on_approval: Any) -> AsyncGenerator[NamedSession]:
+        self.did.append((name, on_approval))
+        yield NamedSession(f"session {name}")
+        self.did.append(("ended", name))
+
+    async def reconnect(self, server: str | None) -> Any:
+        self.did.append(("reconnect", server))
+        return [("a", None), ("b", UsageError("It is down."))]
+
+
+def test_each_method_asks_the_room_for_what_the_command_wants(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, given = Asked(), list[Any]()
+
+    def view(*what: Any) -> Any:
+        given.append(what)
+        yield from ()
+        return {"seen": what[-1]}
+
+    async def asks(tool: Any, arguments: Any) -> Any:
+        given.append((tool, arguments))
+        room.did.append("asked")
+        return {"content": []}
+
+    def reader(of: Any, *, hints: Any) -> Any:
+        return "reader", of is room, hints.learn
+
+    fakes: dict[str, Any] = {
+        "CatalogueReader": reader,
+        "McpTool": lambda session, *, hints: (session, hints.learn),
+        "InSession": lambda _room, session: session,
+        "approval_methods": lambda _room: {},
+        "status_view": view,
+        "tools_view": view,
+        "look": view,
+        "begin": lambda _room, server: {"begun": server},
+        "ask": asks,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(gateway_commands, name, fake)
+    people = "greenroom refresh"
+
+    async def body() -> None:
+        methods = commands(room, "9.9")
+        assert await methods["hello"]({}) == {"pid": os.getpid(), "version": "9.9", "folder": os.getcwd()}
+        assert await methods["status"]({}) == {"seen": room, "waitingForApproval": 3}
+        room.audit = SimpleNamespace(path=Path("a"), failing=True, missed=2)
+        failing = {"audit": {"file": "a", "failing": True, "missed": 2}}
+        assert await methods["status"]({}) == {"seen": room, "waitingForApproval": 3, **failing}
+        assert await methods["tools"]({"server": "s"}) == {"seen": "s"}
+        assert await methods["tools"]({}) == {"seen": None}
+        assert given[0][0][:2] == ("reader", True)
+        assert people in given[0][0][2], "hints are for people, not for models"
+        asked = {"names": ["a", "b"], "since": 7.5}
+        assert await methods["refreshed"](asked) == {"seen": asked}
+        assert await methods["refresh"]({"server": "s"}) == {"begun": "s"}
+        for server in ("s", None):
+            said = await methods["reconnect"]({"server": server})
+            assert room.did.pop() == ("reconnect", server)
+        assert said == {
+            "servers": [
+                {"server": "a", "name": "a", "error": None},
+                {"server": "b", "name": "b", "error": "It is down."},
+            ]
+        }
+        for number, (allowed, on_approval) in enumerate([(True, allowing), (False, None)], 1):
+            room.did.clear()
+            request = {"arguments": {"tool": "t"}, "allowed": allowed}
+            assert await methods["mcp"](request) == {"content": []}
+            name = f"command-{number}"
+            told, arguments = given[-1]
+            assert (told[0], arguments) == (f"session {name}", {"tool": "t"})
+            assert people in told[1]
+            assert room.did == [(name, on_approval), ("asked elsewhere", name), "asked", ("ended", name)]
+        assert NamedSession.doors == ["command line"] * 2
+        NamedSession.doors.clear()
+        vitals = await methods["vitals"]({})
+        assert vitals["pid"] == os.getpid()
+        assert (vitals["tasks"] > 0, vitals["threads"] > 0) == (True, True)
+
+    run(backend, body)
+
+
+def test_when_a_command_goes_away_what_it_asked_for_is_cancelled(backend: str) -> None:
+    state: list[str] = []
+
+    async def wait(_params: Mapping[str, Any]) -> Any:
+        state.append("began")
+        try:
+            await anyio.sleep_forever()
+        finally:
+            state.append("cancelled")
+
+    async def body(path: Path) -> None:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(os.fspath(path))
+        connection.sendall(b'{"method": "wait"}\n')
+        while state != ["began"]:
+            await anyio.lowlevel.checkpoint()
+        connection.close()
+        while state != ["began", "cancelled"]:
+            await anyio.lowlevel.checkpoint()
+
+    serving(backend, body, {"wait": wait})
+
+
+def test_a_gateway_that_dies_over_a_request_is_reported(tmp_path: Path) -> None:
+    path = place.socket_path("0123456789ab", os.getpid())
+    make_own_folder(path.parent)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(path))
+        listener.listen()
+
+        def accept() -> None:
+            connection, _ = listener.accept()
+            connection.recv(100)
+            connection.close()
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        gateway = client.find_gateway("0123456789ab")
+        assert gateway is not None
+        with gateway, pytest.raises(client.GatewayError, match="went away"):
+            gateway.ask("status")
+        thread.join()
+
+
+def test_sockets_of_dead_processes_and_strange_names_are_removed() -> None:
+    directory = place.control_directory()
+    make_own_folder(directory)
+    for name in ("abc-99999999.sock", "abc-x.sock", f"abc-{os.getppid()}.sock"):
+        with socket.socket(socket.AF_UNIX) as unbound:
+            unbound.bind(os.fspath(directory / name))
+    assert client.find_gateway("abc") is None
+    assert list(directory.iterdir()) == []
+
+
+def test_a_directory_open_to_others_is_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    directory.mkdir(mode=0o755)
+    with pytest.raises(NotOurs, match="mode 0700"):
+        make_own_folder(directory)
+
+
+def test_a_long_home_still_has_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/tmp/" + "x" * 200)
+    monkeypatch.setattr(place, "fits_socket", lambda *_: False)  # where there is no other way to it
+    assert len(os.fspath(place.socket_path("0" * 12, 4194304))) <= 100
+    assert place.control_directory() == place.control_directory()
+
+
+def test_the_identity_is_that_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    one = place.identity([str(tmp_path / "a")])
+    assert one == place.identity([str(tmp_path / "link")])
+    assert one != place.identity([str(tmp_path / "b")])
+    monkeypatch.chdir(tmp_path)
+    assert place.identity([]) != one
+
+
+@contextmanager
+def listening(name: str, *, age: float = 0.0, backlog: int = 8) -> Generator[socket.socket]:
+    """A gateway's socket of that name; what it does with who comes is the test's to say."""
+    path = place.control_directory() / name
+    make_own_folder(path.parent)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(path))
+        if backlog:
+            listener.listen(backlog)
+        seen = time.time() - age
+        os.utime(path, (seen, seen))
+        yield listener
+
+
+def test_the_newest_gateway_of_the_very_configuration_is_asked() -> None:
+    with (
+        listening(f"abcdef1-{os.getppid()}.sock", age=10),
+        listening(f"abcdef1-{os.getpid()}.sock"),
+        listening(f"abcdef2-{os.getppid()}.sock", age=5),
+    ):
+        for pid, found in ((None, os.getpid()), (os.getppid(), os.getppid())):
+            with client.find_gateway("abcdef1", pid) or pytest.fail("none found") as gateway:
+                assert gateway.pid == found
+        with client.find_gateway("abcdef2") or pytest.fail("none found") as gateway:
+            assert gateway.pid == os.getppid()
+        assert client.find_gateway("abcdef3") is None
+        with client.find_gateway("abcdef2", os.getpid()) or pytest.fail("none found") as gateway:
+            assert gateway.pid == os.getpid(), "whoever names a process means it, whatever its configuration"
+        with pytest.raises(UsageError, match="No gateway runs as process"):
+            client.find_gateway("abcdef2", 1)
+
+
+def test_a_process_that_may_not_be_signalled_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_pid: int, _signal: int) -> None:
+        raise PermissionError
+
+    with listening(f"abc-{os.getppid()}.sock"):
+        monkeypatch.setattr(os, "kill", refuse)
+        with client.find_gateway("abc") or pytest.fail("none found") as gateway:
+            assert gateway.pid == os.getppid()
+
+
+def test_a_socket_of_our_own_process_is_not_ours_to_remove() -> None:
+    """It is about to listen."""
+    with listening(f"abc-{os.getpid()}.sock", backlog=0):
+        assert client.find_gateway("abc") is None
+        assert place.socket_path("abc", os.getpid()).exists()
+
+
+@pytest.mark.parametrize("quickly", [True, False])
+def test_a_slow_answer_is_waited_for_where_others_are_answered_unless_it_is_from_memory(
+    quickly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.1 if quickly else 1.5)  # in which the others are answered
+    done = threading.Event()
+    with listening(f"abc-{os.getpid()}.sock") as listener:
+
+        def serve() -> None:
+            slow, _ = listener.accept()
+            with slow:
+                if quickly:
+                    done.wait(60)
+                    return
+                other, _ = listener.accept()
+                with other:
+                    assert other.recv(100) == b'{"method": "hello"}\n'
+                    other.sendall(b'{"result": {}}\n')
+                slow.sendall(b'{"result": 7}\n')
+                done.wait(60)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with client.find_gateway("abc") or pytest.fail("none found") as gateway:
+            if quickly:
+                with pytest.raises(client.GatewayError, match="does not answer") as caught:
+                    gateway.ask("status", quickly=True)
+                assert caught.value.code == "gateway_silent"
+                listener.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    listener.accept()  # nobody else was asked
+            else:
+                assert gateway.ask("call") == 7
+        done.set()
+        thread.join()
+
+
+def test_a_gateway_that_answers_nobody_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ANSWER_WITHIN", 0.1)
+    with (
+        listening(f"abc-{os.getpid()}.sock"),
+        client.find_gateway("abc") or pytest.fail("none found") as gateway,
+        pytest.raises(client.GatewayError, match="does not answer"),
+    ):
+        gateway.ask("call")
+
+
+def test_who_is_not_of_this_user_is_hung_up_on_at_once(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_line: socket.socket) -> None:
+        raise NotOurs(None, "somebody else's")
+
+    def command(path: Path) -> bytes:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(60)
+            connection.connect(os.fspath(path))
+            return connection.recv(1)
+
+    async def body(path: Path) -> None:
+        monkeypatch.setattr(control, "check_peer", refuse)
+        assert await anyio.to_thread.run_sync(command, path) == b""
+
+    serving(backend, body)
+
+
+def test_who_left_before_it_was_taken_in_costs_nothing(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    async def body(path: Path) -> None:
+        accept, errors = socket.socket.accept, [errno.ECONNABORTED, errno.EINTR, errno.EPROTO]
+
+        def flaky(listener: socket.socket) -> Any:
+            if errors:
+                raise OSError(errors.pop(), "they left")
+            return accept(listener)
+
+        monkeypatch.setattr(socket.socket, "accept", flaky)
+
+        def command() -> Any:
+            with client.find_gateway(place.identity(["a"])) or pytest.fail("none found") as gateway:
+                return gateway.ask("echo", n=1)
+
+        assert await anyio.to_thread.run_sync(command) == {"n": 1}
+        assert told == []
+
+    serving(backend, body, note=told.append)
+
+
+def test_a_place_is_bound_for_its_owner_and_never_blocks_the_loop(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "a.sock"
+    with control.Place(path).bound() as listener:
+        assert not listener.getblocking(), "who left before it was taken in would be waited for"
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.exists()
+
+
+def test_a_place_is_bound_over_what_was_left_there_and_moves_bound_or_not(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    make_own_folder(folder)
+    (folder / "a.sock").touch()
+    spot = control.Place(folder / "z.sock")
+    spot.move(folder / "a.sock")
+    with spot.bound():
+        assert mode_of(folder / "a.sock") == 0o600
+        spot.move(folder / "b.sock")
+        spot.move(folder / "b.sock")
+        assert [each.name for each in folder.iterdir()] == ["b.sock"]
+    assert list(folder.iterdir()) == []
+
+
+def test_a_fork_does_not_remove_the_socket_of_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    make_own_folder(folder)
+    spot = control.Place(folder / "a.sock")
+    with spot.bound():
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert [each.name for each in folder.iterdir()] == ["a.sock"]
+
+
+def test_a_gateway_that_cannot_listen_says_so_goes_on_and_tries_again(
+    backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told, bound = list[str](), list[float]()
+
+    @contextmanager
+    def binds(_self: control.Place) -> Generator[str]:
+        bound.append(anyio.current_time())
+        if len(bound) == 1:
+            raise OSError(errno.EACCES, "no such luck")
+        yield "listener"
+
+    async def lets_in(_listener: Any, _methods: Any, _clients: Any, _part: Any) -> None:
+        if len(bound) == 2:
+            raise OSError(errno.EMFILE, "too many open files")
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(control.Place, "bound", binds)
+    monkeypatch.setattr(control, "_let_in", lets_in)
+    path = tmp_path / "a.sock"
+
+    async def body() -> None:
+        told.clear()
+        bound.clear()
+        began = anyio.current_time()
+        async with anyio.create_task_group() as group:
+
+            async def listen(*, task_status: Any) -> None:
+                await control.serve_control(path, METHODS, Part("it", told.append), task_status=task_status)
+
+            spot = await group.start(listen)
+            assert (spot.path, anyio.current_time() - began) == (path, 0.0), "its client need not wait"
+            await anyio.sleep(10.0)
+            group.cancel_scope.cancel()
+        assert [at - began for at in bound] == [0.0, pytest.approx(1.0), pytest.approx(3.0)]
+        assert ["no such luck" in line or "too many" in line for line in told] == [True, False, True, False]
+        assert told[1::2] == ["it: works again"] * 2
+
+    run_virtual(backend, body)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_when_no_command_can_be_taken_in_the_socket_is_given_up_for_a_while(
+    number: int, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def accept() -> Any:
+        raise OSError(number, "no more")
+
+    async def readable(_listener: Any) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def body() -> None:
+        listener: Any = SimpleNamespace(accept=accept)
+        nobody: Any = None
+        with pytest.raises(OSError, match="no more"):
+            await control._let_in(listener, METHODS, nobody, nobody)
+
+    monkeypatch.setattr(anyio, "wait_readable", readable)
+    run(backend, body)
+
+
+def test_a_place_whose_socket_is_gone_is_moved_in_name_alone(tmp_path: Path) -> None:
+    spot = control.Place(tmp_path / "run" / "a.sock")
+    with spot.bound():
+        pass
+    spot.move(tmp_path / "run" / "b.sock")
+    assert spot.path.name == "b.sock"
+    with spot.bound():
+        assert [each.name for each in (tmp_path / "run").iterdir()] == ["b.sock"]
+
+
+def test_what_goes_wrong_over_an_answer_is_told_in_words_that_hide_secrets(backend: str) -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+
+    async def breaks(_params: Mapping[str, Any]) -> Any:
+        raise ZeroDivisionError("oh")
+
+    async def body() -> None:
+        said = await control._answer(b'{"method": "breaks"}', {"breaks": breaks})
+        assert said["error"]["code"] == "bug"
+        assert said["error"]["message"].endswith(f"please report it: {in_words(ZeroDivisionError('oh'))}")
+        for value, why in ((circle, "Circular"), ({1, 2}, "not JSON serializable")):
+            line = control._encoded({"result": value})
+            assert line.endswith(b"\n")
+            error = json.loads(line)["error"]
+            assert (error["code"], why in error["message"]) == ("unwritable", True)
+
+    run(backend, body)
+
+
+def test_only_sockets_of_the_very_configuration_are_candidates() -> None:
+    folder = place.control_directory()
+    make_own_folder(folder)
+    here = os.getpid()
+    (folder / f"abc-{here}.sock").touch()  # which is no socket
+    with listening(f"abcd-{here}.sock"):
+        assert list(client._candidates("abc")) == []
+        assert [pid for pid, _ in client._candidates("abcd")] == [here]
+    assert client.find_gateway("abc") is None
+    with pytest.raises(UsageError, match="No gateway runs as process 0"):
+        client.find_gateway("abc", 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TimeoutError(), "gateway_silent"),
+        (BlockingIOError(), "gateway_silent"),
+        (NotOurs(None, "somebody else's"), "gateway_error"),
+        (OSError(errno.ENOENT, "gone"), None),
+    ],
+)
+def test_a_gateway_that_cannot_be_asked_is_told_of_and_left_out(
+    error: OSError, code: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def dial(_line: socket.socket, path: Path) -> None:
+        if path.name == "one":
+            raise error
+
+    places = [(1, tmp_path / "one"), (2, tmp_path / "two"), (3, tmp_path / "three")]
+    monkeypatch.setattr(client, "_candidates", lambda _config: iter(places))
+    monkeypatch.setattr(client, "_dial", dial)
+    found = client.find_gateways("abc", told.append, without=[3])
+    assert [gateway.pid for gateway in found] == [2]
+    for gateway in found:
+        assert gateway.connection.gettimeout() == 2.0
+        with gateway:
+            pass
+        assert gateway.connection.fileno() == -1
+    assert len(told) == (code is not None)
+    if code is not None:
+        with pytest.raises(client.GatewayError) as caught:
+            client.find_gateway("abc")
+        assert (caught.value.code, caught.value.message) == (code, told[0])
+        assert "1" in told[0]
+
+
+def test_who_listens_has_to_be_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_line: socket.socket) -> None:
+        raise NotOurs(None, "somebody else's")
+
+    monkeypatch.setattr(client, "check_peer", refuse)
+    with (
+        listening(f"abc-{os.getpid()}.sock"),
+        pytest.raises(client.GatewayError, match=f"Process {os.getpid()} is not trusted as a gateway"),
+    ):
+        client.find_gateway("abc")
+
+
+@pytest.mark.parametrize("names", [["a", 5], [5, "a"], [None], "a", {"a": 1}, None])
+def test_a_list_of_names_has_only_names(names: Any) -> None:
+    with pytest.raises(UsageError, match='"names" must be a list of strings'):
+        texts_in({"names": names}, "names")
+    assert texts_in({"names": []}, "names") == []
+    assert texts_in({"names": ["a", ""]}, "names") == ["a", ""]
+
+
+def test_without_files_the_identity_is_that_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: set[str] = set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        found.add(place.identity([]))
+        assert place.identity([]) == place.identity([os.getcwd()])
+    assert len(found) == 2

@@ -1,0 +1,498 @@
+"""`greenroom explain`: what a server does, why, and what happens next, with a command where somebody has to act."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.gateway import faulty, serve
+from tests.support.homes import own_config
+from tests.support.raw_http import Handler, Seen, raw_http
+
+from greenroom.cli.main import run
+from greenroom.config.model import Isolation, Lifecycle, RestartPolicy, ServerDefinition, Settings, idle_time
+from greenroom.gateway.explain import reasons
+from greenroom.gateway.next_steps import Commands
+from greenroom.protocol.events import Place
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import ServerStatus
+
+SECRET = "sk-planted-4711"
+NAME = "a b"  # a shell needs quotes for it
+SETTINGS = Settings(max_connections=7, start_permits=3, install_turns=2, idle_timeout=600.0)
+COMMANDS = Commands()
+KNOWN: dict[str, Any] = {"tool_count": 2}
+UP: dict[str, Any] = {**KNOWN, "state": State.CONNECTED, "pid": 4711, "in_flight": 1, "queued": 5}
+LAZY = "It does not run, because it is lazy: the next call of one of its tools starts it (lifecycle)."
+IDLE = "It is stopped when nobody has called it for 10 min (idleTimeout)."
+NEVER = "It is never stopped because nobody calls it (idleTimeout)."
+ALIVE = "It is kept alive: it is never stopped because nobody calls it (lifecycle)."
+CALLS = "It is connected, process 4711; calls: 1 in flight, 5 queued."
+STAYS_DOWN = "If its process is lost, it stays down until somebody connects it (restartPolicy)."
+NEXT_CALL = "If its process is lost, the next call starts it again (restartPolicy)."
+BY_ITSELF = "If its process is lost, it is started again by itself (restartPolicy)."
+TOOLS = ("2 tools are known.", None)
+NO_TOOLS = ("Nothing is known of its tools yet.", None)
+
+Said = tuple[str, str | None]
+
+
+def said(
+    row: dict[str, Any],
+    entry: dict[str, Any],
+    settings: Settings = SETTINGS,
+    commands: Commands = COMMANDS,
+    *,
+    runs: bool = True,
+    others: Sequence[ServerStatus] = (),
+) -> list[Said]:
+    whole: dict[str, Any] = {"command": "x", **entry}
+    definition = ServerDefinition(name=NAME, **whole)
+    found = reasons(ServerStatus(NAME, **row), definition, settings, commands, runs=runs, others=others)
+    return [(one.what, one.step) for one in found]
+
+
+def without_step(what: str) -> Said:
+    return what, None
+
+
+RESTING: list[tuple[dict[str, Any], dict[str, Any], Said]] = [
+    ({}, {}, without_step(f"{LAZY} {IDLE}")),
+    ({}, {"idle_timeout": 0.0}, without_step(LAZY)),
+    ({}, {"idle_timeout": 119.0}, without_step(f"{LAZY} {IDLE.replace('10 min', '119 s')}")),
+    ({}, {"idle_timeout": 150.0}, without_step(f"{LAZY} {IDLE.replace('10 min', '150 s')}")),
+    ({}, {"idle_timeout": 0.25}, without_step(f"{LAZY} {IDLE.replace('10 min', '0.25 s')}")),
+    ({}, {"idle_timeout": 86_400.0}, without_step(f"{LAZY} {IDLE.replace('10 min', '24 h')}")),
+    ({}, {"idle_timeout": 302_400.0}, without_step(f"{LAZY} {IDLE.replace('10 min', '84 h')}")),
+    ({"state": State.CLOSED}, {"idle_timeout": 120.0}, without_step(f"{LAZY} {IDLE.replace('10', '2')}")),
+    (
+        {},
+        {"lifecycle": Lifecycle.EAGER},
+        without_step(
+            "It does not run now, although its lifecycle is eager. The next call starts it at the latest."
+        ),
+    ),
+    (
+        {},
+        {"lifecycle": Lifecycle.KEEP_ALIVE},
+        without_step(
+            "It does not run now, although its lifecycle is keep-alive. The next call starts it at the latest."
+        ),
+    ),
+    (
+        {},
+        {"isolation": Isolation.PER_SESSION},
+        without_step("It does not run for everybody: each session has its own process (isolation)."),
+    ),
+    (
+        {},
+        {"isolation": Isolation.PER_CALL, "command": None, "url": "http://127.0.0.1:1/"},
+        without_step("It does not run between calls: each call has its own connection (isolation)."),
+    ),
+    (
+        {"session_variables": ("TOKEN", "USER")},
+        {"isolation": Isolation.PER_SESSION},
+        without_step("It runs only for sessions that give it what its entry asks for: TOKEN, USER."),
+    ),
+    (
+        {"needs_auth": True, "down": 'Server "a b" needs a login.'},  # each row of the one has the other
+        {},
+        ("It refuses every request until somebody logs in.", "greenroom auth 'a b'"),
+    ),
+    (
+        {"down": "It was drained."},
+        {},
+        ("It is down: It was drained.", "greenroom reconnect 'a b'"),
+    ),
+    ({"retry_in": 3.0}, {"lifecycle": Lifecycle.KEEP_ALIVE}, without_step("It does not run.")),
+    ({"waiting_for": Place.GATE.value}, {}, without_step("It does not run.")),
+]
+
+
+@pytest.mark.parametrize(("row", "entry", "expected"), RESTING)
+def test_why_it_does_not_run(row: dict[str, Any], entry: dict[str, Any], expected: Said) -> None:
+    found = said({**KNOWN, **row}, entry)
+    assert (found[0], found[-1]) == (expected, TOOLS)
+    assert len(found) == (3 if row.keys() & {"retry_in", "waiting_for"} else 2)
+
+
+def test_the_settings_say_what_an_entry_does_not() -> None:
+    per_session = attrs.evolve(SETTINGS, isolation=Isolation.PER_SESSION)
+    assert said(KNOWN, {}, per_session)[0][0].startswith("It does not run for everybody")
+    assert said(KNOWN, {"isolation": Isolation.PERSISTENT}, per_session)[0] == (f"{LAZY} {IDLE}", None)
+
+
+@pytest.mark.parametrize(
+    ("entry", "settings", "expected"),
+    [
+        ({}, {}, f"{IDLE} {NEXT_CALL}"),
+        ({"idle_timeout": 7200.0}, {}, f"{IDLE.replace('10 min', '2 h')} {NEXT_CALL}"),
+        ({"idle_timeout": 172_800.0}, {}, f"{IDLE.replace('10 min', '2 days')} {NEXT_CALL}"),
+        ({}, {"idle_timeout": 0.0}, f"{NEVER} {NEXT_CALL}"),
+        ({"lifecycle": Lifecycle.EAGER}, {}, f"{NEVER} {NEXT_CALL}"),
+        ({"lifecycle": Lifecycle.KEEP_ALIVE}, {}, f"{ALIVE} {BY_ITSELF}"),
+        ({"restart_policy": RestartPolicy.NEVER}, {}, f"{IDLE} {STAYS_DOWN}"),
+        ({}, {"restart_policy": RestartPolicy.ALWAYS}, f"{IDLE} {BY_ITSELF}"),
+        ({"command": None, "url": "http://h/"}, {}, f"{IDLE} {NEXT_CALL.replace('process', 'connection')}"),
+    ],
+)
+def test_of_one_that_runs_until_when(entry: dict[str, Any], settings: dict[str, Any], expected: str) -> None:
+    assert said(UP, entry, attrs.evolve(SETTINGS, **settings)) == [(CALLS, None), (expected, None), TOOLS]
+
+
+CONNECTING: dict[str, Any] = {**KNOWN, "state": State.CONNECTING}
+
+
+@pytest.mark.parametrize(
+    ("row", "entry", "expected"),
+    [
+        ({"waiting": 3.4}, {}, "It has been connecting for 3 s, at most 30 s (connectTimeoutMs)."),
+        (
+            {"waiting": 3.4, "last_line": "loading"},
+            {"connect_timeout": 2.5},
+            "It has been connecting for 3 s, at most 2.5 s (connectTimeoutMs). Its last line: loading",
+        ),
+        (
+            {"waiting": 61.0, "waiting_for": "install", "last_line": "added it"},
+            {},
+            "Its program is being installed for 61 s, at most 10 min (installTimeoutMs). Its last line: added it",
+        ),
+        (
+            {"waiting_for": "install"},
+            {"install_timeout": 9.0},
+            "Its program is being installed, at most 9 s (installTimeoutMs).",
+        ),
+    ],
+)
+def test_of_one_that_connects_for_how_long(row: dict[str, Any], entry: dict[str, Any], expected: str) -> None:
+    assert said({**CONNECTING, **row}, entry) == [(expected, None), TOOLS]
+
+
+@pytest.mark.parametrize(
+    ("entry", "thing"), [({}, "process"), ({"command": None, "url": "http://h/"}, "connection")]
+)
+def test_of_one_that_is_stopped_what_may_finish(entry: dict[str, Any], thing: str) -> None:
+    may = "It is being stopped: its calls in flight (4) may finish (drainTimeoutMs)."
+    found = said({**KNOWN, "state": State.DRAINING, "in_flight": 4}, entry)
+    assert found == [(f"{may} Then its {thing} is ended.", None), TOOLS]
+
+
+@pytest.mark.parametrize(
+    ("place", "what", "step"),
+    [
+        (
+            Place.SLOT,
+            "A start waits for a slot: all 7 of the pool are taken (maxConnections).",
+            "wait until another server is idle, or raise maxConnections",
+        ),
+        (Place.PERMIT, "A start waits for its turn: 3 servers start at a time (startPermits).", None),
+        (Place.TURN, "A look at its tools waits until fewer servers start (startPermits: 3).", None),
+        (
+            Place.INSTALL_TURN,
+            "Its first start waits for its turn: 2 may install at a time (installTurns).",
+            None,
+        ),
+        (Place.GATE, "A start waits until its gate opens.", None),
+    ],
+)
+def test_what_a_start_waits_for(place: Place, what: str, step: str | None) -> None:
+    row = {"waiting_for": place.value, "waiting": 12.0}
+    assert said(row, {}) == [
+        ("It does not run.", None),
+        (f"{what} It has waited for 12 s.", step),
+        NO_TOOLS,  # it is on its way to them
+    ]
+    assert said({"waiting_for": place.value}, {})[1] == (what, step)
+
+
+def test_how_it_failed_and_when_it_is_tried_again() -> None:
+    row = {
+        "failure": "exited with code 1",
+        "failed_ago": 199.0,
+        "retry_in": 4.2,
+        "problems": ("cut at 100 pages",),
+    }
+    trouble = [
+        ("It last failed 3 min ago: exited with code 1", "greenroom logs 'a b'"),
+        (
+            "Its gate is shut: calls are refused for 5 s more (restartBackoff, cooldownMs).",
+            "wait, or try it now: greenroom reconnect 'a b'",
+        ),
+    ]
+    assert said({**row, "tool_count": 1}, {})[1:] == [
+        *trouble,
+        ("1 tool is known.", None),
+        ("Its lists are not whole: cut at 100 pages", None),
+    ]
+    assert said({**row, "problems": ()}, {})[1:] == [*trouble, NO_TOOLS]  # it has a step already
+
+
+@pytest.mark.parametrize(
+    ("row", "step"),
+    [
+        ({}, "greenroom refresh 'a b'"),
+        ({"needs_auth": True, "down": "no login"}, None),
+        ({"down": "drained"}, None),
+        ({"retry_in": 2.0}, None),
+        ({"state": State.CONNECTING, "waiting": 1.0}, None),
+    ],
+)
+def test_who_has_another_step_to_do_is_not_told_to_refresh(row: dict[str, Any], step: str | None) -> None:
+    assert said(row, {})[-1] == (NO_TOOLS[0], step)
+
+
+def test_what_keeps_it_out_is_said_alone() -> None:
+    untrusted = ("Its file belongs to this project, and nobody has trusted it yet.", "greenroom trust")
+    broken = ("It cannot be used: no command", "correct its entry, or: greenroom disable 'a b'")
+    off = ("It is disabled in mcp.json.", "greenroom enable 'a b'")
+    row = {"broken": "no command", "disabled": True, "failure": "lost"}
+    assert said({**row, "untrusted": True}, {}) == [untrusted]
+    assert said(row, {}) == [broken]
+    assert said({**row, "broken": None}, {"sources": {"disabled": "mcp.json"}}) == [off]
+    assert said({"disabled": True}, {}, runs=False) == [("It is disabled.", "greenroom enable 'a b'")]
+    gone = reasons(ServerStatus(NAME), None, SETTINGS, COMMANDS, runs=True)
+    assert [one.what for one in gone] == ["It cannot be used: its entry is not valid."]
+
+
+def test_without_a_gateway_that_is_the_reason() -> None:
+    step = "greenroom serve --background"
+    reason = ("It does not run: there is no gateway of this configuration.", step)
+    assert said(KNOWN, {}, runs=False) == [reason, TOOLS]
+    assert said({}, {}, runs=False) == [
+        reason,
+        ("Nothing is known of its tools yet.", "greenroom refresh 'a b'"),
+    ]
+
+
+def test_commands_are_for_this_configuration_and_this_gateway() -> None:
+    typed = Commands("my file.json", 4711)
+    assert typed.about("trust") == "greenroom trust --config 'my file.json'"
+    assert typed.about("enable", "a") == "greenroom enable --config 'my file.json' a"
+    assert typed.live("refresh", "a") == "greenroom refresh --config 'my file.json' --pid 4711 a"
+    assert COMMANDS.live("refresh", "-x") == "greenroom refresh -- -x"
+    row = {"failure": "lost", "failed_ago": 1.0, "retry_in": 2.0}
+    steps = [
+        *(step for _, step in said({**row, "needs_auth": True}, {}, commands=typed)),
+        *(step for _, step in said({"down": "x"}, {}, commands=typed)),
+        *(step for _, step in said({}, {}, commands=typed)),
+        *(step for _, step in said({}, {}, commands=typed, runs=False)),
+        *(step for _, step in said({"untrusted": True}, {}, commands=typed)),
+        *(step for _, step in said({"broken": "x"}, {}, commands=typed)),
+        *(step for _, step in said({"disabled": True}, {}, commands=typed)),
+    ]
+    named = [step for step in steps if step is not None]
+    assert len(named) == 10
+    assert all("greenroom" in step and "--config 'my file.json'" in step for step in named)
+    assert sum("--pid 4711" in step for step in named) == 4
+
+
+def test_what_it_does_for_each_session_is_said_with_its_process_and_its_trouble() -> None:
+    trouble: dict[str, Any] = {"failure": "lost", "failed_ago": 4.0, "retry_in": 1.3}
+    rows = [
+        ServerStatus(NAME, scope="session:x", state=State.CONNECTED, pid=5, in_flight=2),
+        ServerStatus(NAME, scope="session:y", queued=1, **trouble),
+        ServerStatus(NAME, scope="call:7", waiting_for=Place.PERMIT.value),
+    ]
+    found = said(KNOWN, {"isolation": Isolation.PER_SESSION}, others=rows)
+    assert found[1:-1] == [
+        ("For session:x it is connected, process 5; calls: 2 in flight, 0 queued.", None),
+        ("For session:y it is idle; calls: 0 in flight, 1 queued.", None),
+        ("For session:y: It last failed 4 s ago: lost", "greenroom logs 'a b'"),
+        (
+            "For session:y: Its gate is shut: calls are refused for 2 s more (restartBackoff, cooldownMs).",
+            "wait, or try it now: greenroom reconnect 'a b'",
+        ),
+        ("For call:7 it is idle; calls: 0 in flight, 0 queued.", None),
+        ("For call:7: A start waits for its turn: 3 servers start at a time (startPermits).", None),
+    ]
+
+
+def test_a_visit_is_no_address_of_its_own_and_ends_by_itself() -> None:
+    visit = ServerStatus(NAME, scope="call:catalogue", state=State.CONNECTED, pid=4711)
+    what = "It is asked for its lists now, process 4711, and is stopped after that."
+    assert said({**UP, "tool_count": None}, {}, others=[visit])[0] == (what, None)
+    assert all("call:" not in what for what, _ in said(UP, {}, others=[visit]))
+
+
+@given(
+    state=st.sampled_from(State),
+    waiting_for=st.none() | st.sampled_from([place.value for place in Place]) | st.just("install"),
+    waiting=st.none() | st.floats(0, 1e6),
+    pid=st.none() | st.integers(1, 99_999),
+    failed_ago=st.none() | st.floats(0, 1e6),
+    tool_count=st.none() | st.integers(0, 9),
+    lifecycle=st.sampled_from(Lifecycle),
+    isolation=st.none() | st.sampled_from(Isolation),
+)
+def test_of_every_row_something_is_said(
+    lifecycle: Lifecycle, isolation: Isolation | None, **row: Any
+) -> None:
+    row["failure"] = None if row["failed_ago"] is None else "lost"
+    for runs in (True, False):
+        found = said(row, {"lifecycle": lifecycle, "isolation": isolation}, runs=runs)
+        assert len(found) >= 2
+        assert all(what and "None" not in what and "inf" not in what for what, _ in found)
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "own", "general", "expected"),
+    [
+        (Lifecycle.LAZY, None, 5.0, 5.0),
+        (Lifecycle.LAZY, None, 0.0, math.inf),
+        (Lifecycle.LAZY, 7.0, 5.0, 7.0),
+        (Lifecycle.LAZY, 0.0, 5.0, math.inf),
+        (Lifecycle.EAGER, None, 5.0, math.inf),
+        (Lifecycle.EAGER, 7.0, 5.0, 7.0),
+        (Lifecycle.KEEP_ALIVE, 7.0, 5.0, math.inf),
+        (Lifecycle.KEEP_ALIVE, None, 5.0, math.inf),
+    ],
+)
+def test_the_idle_time_is_the_servers_own_or_that_of_the_settings_and_keep_alive_has_none(
+    lifecycle: Lifecycle, own: float | None, general: float, expected: float
+) -> None:
+    definition = ServerDefinition(name="a", command="x", lifecycle=lifecycle, idle_timeout=own)
+    assert idle_time(definition, Settings(idle_timeout=general)) == expected
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_it_shows_the_entry_with_its_file_what_doctor_finds_and_no_secret(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = {
+        "a": {"command": "nowhere-4711", "env": {"TOKEN": SECRET}, "comand": 1},
+        "ab": {"command": "nowhere-4712"},
+        "bad": {"command": 3},
+    }
+    file = own_config(home, json.dumps({"mcpServers": entries}))
+    assert run(["explain", "a"]) == 0
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert lines[0] == "a"
+    assert lines[1] == "  It does not run: there is no gateway of this configuration."
+    assert lines[4] == "    → greenroom refresh a"
+    assert lines[5].startswith("✗ its program is not found or cannot be run: nowhere-4711")
+    assert lines[6].startswith("    → ")
+    assert f"{file}: mcpServers.a.comand: unknown key" in lines[7]
+    assert lines[9:] == [
+        f"its entry, from {file}:",
+        '  command: "nowhere-4711"',
+        '  env: {"TOKEN": "***"}',
+        '  comand: "***"',
+    ]
+    assert SECRET not in shown.out + shown.err
+    assert "4712" not in shown.out
+
+    assert "comand" not in shown.err, "it is said once"
+    assert run(["explain", "bad"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "bad",
+        f"  It cannot be used: {file}: mcpServers.bad.command: must be a string, is a number",
+        "    → correct its entry, or: greenroom disable bad",
+    ]
+    assert run(["explain", "c"]) == 2
+    assert 'There is no server "c" in this configuration. There are: a, ab, bad.' in capsys.readouterr().err
+
+
+def test_each_key_comes_with_its_file_when_they_are_of_several(
+    home: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = own_config(home, json.dumps({"mcpServers": {"a": {"disabled": True}}}))
+    shared = home / ".config" / "mcp" / "mcp.json"
+    shared.parent.mkdir()
+    shared.write_text(json.dumps({"mcpServers": {"a": {"command": sys.executable}}}))
+    assert run(["explain", "a"]) == 0
+    said = capsys.readouterr().out
+    assert f"  It is disabled in {file}.\n    → greenroom enable a\n" in said
+    assert f"  command: {json.dumps(sys.executable)} ({shared})\n" in said
+    assert f"  disabled: true ({file})\n" in said
+    assert run(["explain", "a", "--json"]) == 0
+    details = json.loads(capsys.readouterr().out)
+    assert details["sources"] == {"command": str(shared), "disabled": str(file)}
+    assert (details["server"], details["source"], details["findings"]) == ("a", "cache", [])
+    assert details["reasons"] == [{"what": f"It is disabled in {file}.", "step": "greenroom enable a"}]
+
+
+@pytest.mark.parametrize("name", ["a.b", "a b", "a"])
+def test_what_is_found_about_it_is_shown_whatever_its_name_and_about_its_files(
+    name: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secrets = home / "secrets.env"
+    secrets.write_text("TOKEN=x")
+    secrets.chmod(0o644)
+    other = home / "other.env"
+    other.write_text("TOKEN=x")
+    other.chmod(0o644)
+    entries = {
+        name: {"command": sys.executable, "comand": 1, "env": {"TOKEN": SECRET}, "envFile": str(secrets)},
+        f"{name}c": {"command": sys.executable, "comand": 2, "envFile": str(other)},
+    }
+    file = own_config(home, json.dumps({"mcpServers": entries}), 0o644)
+    assert run(["explain", name, "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    of_key = (
+        'mcpServers["a.b"]' if name == "a.b" else 'mcpServers["a b"]' if name == "a b" else "mcpServers.a"
+    )
+    assert {(one["check"], one["about"]) for one in findings} == {
+        ("configuration", f"{file}: {of_key}.comand"),
+        ("rights", str(file)),
+        ("rights", str(secrets)),
+    }
+
+
+def test_a_running_gateway_explains_what_it_knows_itself(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)  # the gateway has it
+
+    def refuses(handler: Handler, _seen: Seen) -> bool:
+        handler.send_response(401)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        return True
+
+    def explain(name: str) -> tuple[dict[str, Any], str]:
+        capfd.readouterr()
+        assert run(["explain", name, "--json", "--config", "mcp.json"]) == 0
+        details = json.loads(capfd.readouterr().out)
+        assert run(["explain", name, "--config", "mcp.json"]) == 0
+        return details, capfd.readouterr().out
+
+    with raw_http() as far:
+        far.hook = refuses
+        servers = {
+            "calm": faulty(tmp_path, "calm"),
+            "dies": {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]},
+            "there": {"url": "http://127.0.0.1:1${XDG_RUNTIME_DIR}"},
+            "login": {"url": far.url},
+        }
+        with serve(tmp_path, servers, "--idle-timeout", "5000") as gateway:
+            gateway.greet()
+            for name in ("calm", "dies", "login"):
+                gateway.mcp(connect=name)
+            calm, _ = explain("calm")
+            _, dead = explain("dies")
+            there, _ = explain("there")
+            login, _ = explain("login")
+            gateway.end()
+    assert (calm["source"], calm["status"]["state"], calm["addresses"]) == ("gateway", "connected", [])
+    whats = [one["what"] for one in calm["reasons"]]
+    assert whats[0] == f"It is connected, process {calm['status']['pid']}; calls: 0 in flight, 0 queued."
+    assert whats[1] == f"{IDLE.replace('10 min', '5 s')} {NEXT_CALL}", "as its option says"
+    assert re.search(r"^  It last failed \d+ s ago: exited with code 3", dead, re.MULTILINE)
+    assert there["reasons"][0]["what"].startswith("As read here its entry cannot be used: ")
+    assert there["reasons"][1]["what"].startswith("It does not run, because it is lazy")
+    steps = [one["step"] for one in login["reasons"] if one["step"] is not None]
+    assert steps == ["greenroom auth --config mcp.json login"]

@@ -1,0 +1,83 @@
+"""What a web page may do at the HTTP door, as its browser asks: preflight, and headers that let it read the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.gateway.test_http_door import with_door
+from tests.support.asking import AskingServer
+from tests.support.http_door import ACCEPT, HELLO, Opened, request
+
+from greenroom.gateway.doors.http_auth import Access, Token
+
+TOKEN = "token-of-a-page-0123456789"
+PAGE = "https://app.example"
+WANTED = "authorization,content-type,mcp-protocol-version,mcp-session-id"
+PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-headers": WANTED}
+
+
+def access() -> Access:
+    return Access("127.0.0.1", (Token.of("page", TOKEN),), origins=(f"{PAGE}/",))
+
+
+def test_a_page_that_the_configuration_names_may_ask_and_read() -> None:
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        asked = await opened.http.options("/mcp", headers={"origin": PAGE, **PREFLIGHT})
+        assert (asked.status_code, asked.content) == (204, b"")
+        assert asked.headers["access-control-allow-origin"] == PAGE
+        assert asked.headers["access-control-allow-headers"] == WANTED
+        assert {"GET", "POST", "DELETE"} <= set(asked.headers["access-control-allow-methods"].split(", "))
+        assert asked.headers["vary"] == "Origin"
+
+        page = {"origin": PAGE, "authorization": f"Bearer {TOKEN}"}
+        hello = await opened.post(request("initialize", 0, {**HELLO, "capabilities": {}}), **page)
+        assert hello.status_code == 200
+        assert hello.headers["access-control-allow-origin"] == PAGE
+        assert "Mcp-Session-Id" in hello.headers["access-control-expose-headers"]
+        session = {"mcp-session-id": hello.headers["mcp-session-id"]}
+        async with opened.http.stream("GET", "/mcp", headers={**page, **ACCEPT, **session}) as stream:
+            assert stream.headers["content-type"] == "text/event-stream"
+            assert stream.headers["access-control-allow-origin"] == PAGE
+        ended = await opened.http.delete("/mcp", headers={**page, **session})
+        assert (ended.status_code, ended.headers["access-control-allow-origin"]) == (200, PAGE)
+
+        refused = await opened.post(request("ping"), origin=PAGE)  # no token: the page may read why
+        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, PAGE)
+
+    with_door(body, access=access())
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("https://evil.example", 403),
+        ("https://app.example.evil.example", 403),
+        ("http://app.example", 403),
+        ("null", 403),
+        ("http://localhost:6274", 401),  # may send, as any program here, but is not named: it may not read
+    ],
+)
+def test_a_page_that_is_not_named_is_let_read_nothing(origin: str, status: int) -> None:
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        asked: Any = await opened.http.options("/mcp", headers={"origin": origin, **PREFLIGHT})
+        said = await opened.post(request("ping"), origin=origin)
+        for answer in (asked, said):
+            assert answer.status_code == status
+            assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+    with_door(body, access=access())
+
+
+def test_a_preflight_repeats_no_header_that_is_no_name() -> None:
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        asks = {**PREFLIGHT, "access-control-request-headers": "x-a, <script>"}
+        asked = await opened.http.options("/mcp", headers={"origin": PAGE, **asks})
+        assert asked.status_code == 204
+        assert "access-control-allow-headers" not in asked.headers
+        plain = await opened.http.options(
+            "/mcp", headers={"origin": PAGE, "authorization": f"Bearer {TOKEN}"}
+        )
+        assert plain.status_code == 405  # it asks for nothing: no preflight
+
+    with_door(body, access=access())

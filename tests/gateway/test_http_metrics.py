@@ -1,0 +1,274 @@
+"""`/metrics` of the HTTP door: what it counts, as the client library's own parsers read it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+from tests.gateway.test_conversations import asking_room, echo
+from tests.gateway.test_http_door_attacks import ANN, TOKENS
+from tests.support import run
+from tests.support.asking import AskingServer
+from tests.support.gateway import PATIENCE
+from tests.support.http_door import Opened, http_door
+from tests.support.kept import paths_to
+from tests.support.rooms import teach
+
+from greenroom import Greenroom
+from greenroom.gateway.doors.http_app import Operations
+from greenroom.gateway.doors.http_auth import Access
+from greenroom.gateway.doors.http_streams import Feed
+from greenroom.gateway.event_log import TOLD, follow
+from greenroom.gateway.metrics import HEARD, METRICS, Metrics, _snapshot
+from greenroom.protocol.address import Address
+from greenroom.protocol.errors import CallError, UsageError
+from greenroom.protocol.events import CallEnded, Eviction, GateDecision, GateMove, Lagged, Transition
+from greenroom.protocol.lifecycle import Cause, Reason, State
+from greenroom.protocol.status import ServerStatus
+from greenroom.testing.fake_servers import tool
+
+PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+
+
+def with_metrics(
+    body: Callable[[Opened, Greenroom, Metrics], Awaitable[None]], *, on: bool = True, **door: Any
+) -> None:
+    """Run `body(opened, room, metrics)` with a door over two servers; the tools of one are known."""
+
+    async def main() -> None:
+        servers = {"one": AskingServer({"echo": echo}), "two": AskingServer({"echo": echo})}
+        metrics = Metrics()
+        with anyio.fail_after(PATIENCE):
+            async with asking_room(servers) as room, anyio.create_task_group() as tasks:
+                await teach(room, "one", [tool("echo", "Says it again.")])
+                await tasks.start(
+                    lambda task_status: follow(
+                        room, [metrics.hear], kinds=TOLD | HEARD, task_status=task_status
+                    )
+                )
+                operations = Operations(room, "9.9", Feed(15.0), metrics if on else None)
+                pages = {"pages": operations.pages(), "open_pages": operations.open_pages()}
+                async with http_door(room, **pages, **door) as opened:
+                    operations.door = opened.door
+                    await body(opened, room, metrics)
+                tasks.cancel_scope.cancel()
+
+    run("asyncio", main)
+
+
+Samples = dict[tuple[str, tuple[str, ...]], float]
+
+
+def samples(text: str) -> Samples:
+    """Value by name and the values of the labels, in the order of the labels' names."""
+    return {
+        (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def scrape(opened: Opened) -> Samples:
+    answer = await opened.http.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return samples(answer.text)
+
+
+async def scraped(opened: Opened, has: Callable[[Samples], bool]) -> Samples:
+    """The first scrape in which something is counted: events come a little after what they tell of."""
+    while not has(found := await scrape(opened)):
+        await anyio.sleep(0.01)
+    return found
+
+
+def test_what_happens_is_counted() -> None:
+    async def body(opened: Opened, room: Greenroom, metrics: Metrics) -> None:
+        await opened.session()
+        for _ in range(3):
+            await room.call("one_echo", {})
+        with pytest.raises(CallError):
+            await room.call("nobody_has_this", {})
+        await room.restart("one")
+        await room.call("one_echo", {})
+        await room.drain("two")
+        metrics.hear(Lagged(7))
+        one_call: Any = {
+            "call": 0,
+            "method": "tools/call",
+            "tool": "two_echo",
+            "client": None,
+            "outcome": "timeout",
+        }
+        metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=2.0, taken=0.5, **one_call))
+        metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=4.0, **one_call))
+        metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=0.0, taken=0.0, **one_call))
+        found = await scraped(
+            opened, lambda found: found.get(("greenroom_calls_total", ("result", "one"))) == 4
+        )
+        assert found["greenroom_call_seconds_count", ("one",)] == 4
+        assert found["greenroom_call_seconds_bucket", ("+Inf", "one")] == 4
+        assert found["greenroom_call_wait_seconds_count", ("one",)] == 4
+        assert found["greenroom_calls_total", ("timeout", "two")] == 3
+        assert found["greenroom_call_wait_seconds_sum", ("two",)] == 6.0
+        assert found["greenroom_call_seconds_sum", ("two",)] == 0.5
+        assert found["greenroom_call_seconds_count", ("two",)] == 2, "one was not sent"
+        assert found["greenroom_transitions_total", ("one", "connected")] == 2
+        assert found["greenroom_restarts_total", ("one",)] == 1
+        assert found["greenroom_endings_total", ("restart", "one")] == 1
+        assert found["greenroom_connections", ("one", "connected")] == 1
+        assert found["greenroom_refused_total", ("tool_not_found",)] == 1
+        assert (
+            found["greenroom_server_usable", ("one",)],
+            found["greenroom_server_usable", ("two",)],
+        ) == (1, 0)
+        assert (found["greenroom_in_flight", ("one",)], found["greenroom_queued", ("one",)]) == (0, 0)
+        assert (found["greenroom_pool_held", ()], found["greenroom_pool_slots", ()]) == (1, 20)
+        assert (found["greenroom_http_sessions", ()], found["greenroom_events_lost_total", ()]) == (1, 7)
+
+    with_metrics(body)
+
+
+def test_the_page_lists_what_is_exported() -> None:
+    async def body(opened: Opened, room: Greenroom, _metrics: Metrics) -> None:
+        await room.call("one_echo", {})
+        await scraped(opened, lambda found: ("greenroom_calls_total", ("result", "one")) in found)
+        text = (await opened.http.get("/metrics")).text
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        exported = {named.exported.removesuffix("_total"): named for named in METRICS}
+        assert families.keys() == exported.keys()
+        for name, family in families.items():
+            assert (family.type, family.documentation) == (exported[name].kind, exported[name].text)
+            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+            assert labels <= set(exported[name].labels)
+        accept = {"accept": "application/openmetrics-text; version=1.0.0"}
+        answer = await opened.http.get("/metrics", headers=accept)
+        assert answer.headers["content-type"].startswith("application/openmetrics-text")
+        found = {family.name for family in openmetrics.text_string_to_metric_families(answer.text)}
+        assert found == exported.keys()
+
+    with_metrics(body)
+    page = PAGE.read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `greenroom_")]
+    assert rows == [
+        f"| `{named.exported}` | {named.kind} | {', '.join(f'`{label}`' for label in named.labels) or '–'} "
+        f"| {named.text} |"
+        for named in METRICS
+    ]
+
+
+def test_a_server_that_is_removed_is_forgotten() -> None:
+    async def body(opened: Opened, room: Greenroom, metrics: Metrics) -> None:
+        await room.call("one_echo", {})
+        await scraped(opened, lambda found: ("greenroom_calls_total", ("result", "one")) in found)
+        await room.reload({"mcpServers": {"three": {"command": "true", "enabled": False}}})
+        found = await scraped(opened, lambda found: not any("one" in labels for _, labels in found))
+        assert found["greenroom_server_usable", ("three",)] == 0, "it is disabled"
+        assert paths_to("one", within=(metrics._seen,)) == []
+
+    with_metrics(body)
+
+
+def test_they_need_a_token_without_a_profile() -> None:
+    async def body(opened: Opened, _room: Greenroom, _metrics: Metrics) -> None:
+        async def status(token: str | None) -> int:
+            headers = {"authorization": f"Bearer {token}"} if token else {}
+            return (await opened.http.get("/metrics", headers=headers)).status_code
+
+        assert await status(None) == 401
+        assert await status("token-of-cyd-0123456789") == 404  # bound to a profile
+        assert await status(ANN) == 200
+
+    with_metrics(body, access=Access("127.0.0.1", TOKENS))
+
+
+def test_the_next_step_is_named_when_they_are_off() -> None:
+    async def body(opened: Opened, _room: Greenroom, _metrics: Metrics) -> None:
+        answer = await opened.http.get("/metrics")
+        assert answer.status_code == 404
+        assert '"http": {"metrics": true}' in answer.json()["error"]["message"]
+
+    with_metrics(body, on=False)
+
+
+def test_without_the_package_the_command_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(UsageError, match=r"pip install 'greenroom\[metrics\]'"):
+        Metrics()
+
+
+def test_each_event_is_counted_once_under_its_own_words() -> None:
+    metrics = Metrics()
+    one: Any = {"seq": 0, "at": 9.0, "address": Address("one")}
+    step: Any = {**one, "before": State.IDLE}
+    for number in (1, 2, 3):
+        metrics.hear(Transition(**step, after=State.CONNECTING, incarnation=number))
+    metrics.hear(Transition(**step, after=State.CLOSED, cause=Cause.EVICTED))
+    metrics.hear(Transition(**step, after=State.CLOSED))
+    metrics.hear(Transition(**step, after=State.DRAINING, cause=Cause.EVICTED))
+    for move in GateMove:
+        metrics.hear(GateDecision(**one, move=move))
+    metrics.hear(Eviction(**one, reason=next(iter(Reason))))
+    metrics.hear(Transition(seq=0, at=9.0, before=State.IDLE, after=State.CONNECTED))  # of no server
+    metrics.hear(Lagged(2))
+    metrics.hear(Lagged(3))
+    found: dict[Any, float] = {
+        (sample.name.removeprefix("greenroom_"), *sample.labels.values()): sample.value
+        for family in metrics._registry.collect()
+        for sample in family.samples
+    }
+    assert found == {
+        ("transitions_total", "one", "connecting"): 3,
+        ("transitions_total", "one", "closed"): 2,
+        ("transitions_total", "one", "draining"): 1,
+        ("restarts_total", "one"): 2,
+        ("endings_total", "one", Cause.EVICTED.value): 1,
+        **{("gate_moves_total", "one", move.value): 1 for move in GateMove},
+        ("evictions_total", "one"): 1,
+        ("events_lost_total",): 5,
+    }
+    assert metrics._seen == {"one"}
+
+
+def test_what_is_there_now_is_added_up_over_the_addresses_of_a_server() -> None:
+    rows = [
+        ServerStatus("one", state=State.CONNECTED, in_flight=2, queued=3, waiting_for="gate"),
+        ServerStatus("one", "session:a", state=State.CONNECTED, in_flight=4, queued=5, waiting_for="slot"),
+        ServerStatus("one", "session:b", state=State.IDLE, queued=1, waiting_for="slot", retry_in=1.0),
+        ServerStatus("two", retry_in=0.0),
+    ]
+    room: Any = SimpleNamespace(
+        config=SimpleNamespace(settings=SimpleNamespace(max_connections=20)),
+        slots_held=6,
+        refusals={"busy": 7},
+    )
+    found = {
+        (sample.name.removeprefix("greenroom_"), *sample.labels.values()): sample.value
+        for family in _snapshot(room, rows, 8)
+        for sample in family.samples
+    }
+    assert found == {
+        ("connections", "one", "connected"): 2,
+        ("connections", "one", "idle"): 1,
+        ("connections", "two", "idle"): 1,
+        ("server_usable", "one"): 1,
+        ("server_usable", "two"): 0,
+        ("gate_shut", "one"): 0,
+        ("gate_shut", "two"): 1,
+        ("in_flight", "one"): 6,
+        ("in_flight", "two"): 0,
+        ("queued", "one"): 9,
+        ("queued", "two"): 0,
+        ("pool_slots",): 20,
+        ("pool_held",): 6,
+        ("pool_waiting",): 2,
+        ("http_sessions",): 8,
+        ("refused_total", "busy"): 7,
+    }

@@ -1,0 +1,1529 @@
+"""The modes of the `mcp` tool: what they say, and the `details` beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import attrs
+import msgspec
+import pytest
+from tests.support import run
+from tests.support.door_rooms import NOW, FakeRoom
+
+from greenroom.config.model import Scrub
+from greenroom.gateway.exposures.mcp_tool import McpTool, ask
+from greenroom.gateway.exposures.output_files import Spill
+from greenroom.gateway.exposures.query_modes import CatalogueReader
+from greenroom.gateway.exposures.result_texts import REST_LIMIT
+from greenroom.gateway.exposures.tool_definition import DEFINITION, FOR_META, FOR_PEOPLE, Mode, parse_request
+from greenroom.gateway.exposures.tool_texts import Bounds, cut
+from greenroom.gateway.input_required import SuspendedCalls
+from greenroom.gateway.requests import Job
+from greenroom.protocol.cooperative import Slices, finish
+from greenroom.protocol.errors import (
+    UNTRUSTED,
+    ApprovalDenied,
+    BadArguments,
+    Busy,
+    CallError,
+    CallTimeout,
+    ConnectFailed,
+    Drained,
+    InputRefused,
+    NeedsAuth,
+    Problem,
+    ProtocolFault,
+    Reach,
+    RemoteError,
+    RoomClosed,
+    ServerDown,
+    ServerLost,
+    SessionNeeded,
+    TaskNeeded,
+    ToolChanged,
+    Unavailable,
+    UnknownServer,
+    UsageError,
+)
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.result import ToolResult
+from greenroom.protocol.status import ServerStatus
+
+
+class Sink:
+    """Takes the answer of one job; spawning is refused, so a test that uses it proves that no task was needed."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+        self.progress: list[Any] = []
+
+    def job_done(self, job: Job, result: Any, error: Any) -> None:
+        self.results.append(result if error is None else error)
+
+    def job_raw(self, job: Job, result: bytes, *, modern: bool, filled: Any = None) -> None:
+        raise AssertionError("the mcp tool answers in words of its own")
+
+    def job_progress(self, job: Job, params: Any) -> None:
+        self.progress.append(params)
+
+    def job_broke(self, job: Job, error: Exception) -> None:
+        raise error
+
+
+def refuse_tasks(_work: Any) -> None:
+    raise AssertionError("this request must not need a task")
+
+
+def begin(room: FakeRoom, **arguments: Any) -> tuple[Sink, Job]:
+    sink = Sink()
+    job = Job(sink, refuse_tasks, b"1")
+    job.token = "t" if arguments.pop("_progress", False) else None
+    McpTool(room).begin(arguments, job)
+    return sink, job
+
+
+def asked(room: FakeRoom, **arguments: Any) -> tuple[str, dict[str, Any]]:
+    result = anyio.run(ask, McpTool(room), arguments)
+    return "\n".join(block.get("text", "") for block in result["content"]), result["_meta"][
+        "greenroom/details"
+    ]
+
+
+def test_the_definition_fits_in_250_tokens_and_names_no_server() -> None:
+    assert len(json.dumps(DEFINITION, separators=(",", ":"))) <= 1000
+    assert set(DEFINITION["inputSchema"]["properties"]) == {
+        *("tool", "args", "connect", "describe", "promote", "instructions", "search"),
+        *("regex", "includeSchemas", "limit", "offset", "output", "server"),
+    }
+
+
+def test_every_parameter_has_a_description_and_the_or_of_words_is_said() -> None:
+    parameters = DEFINITION["inputSchema"]["properties"]
+    assert all(parameter["description"] for parameter in parameters.values())
+    assert "OR'd" in parameters["search"]["description"]
+
+
+def test_no_parameter_is_required_of_an_agent_that_requires_what_is_not_nullable() -> None:
+    """As smolagents' agents do: `make world` plays one."""
+    parameters = DEFINITION["inputSchema"]["properties"]
+    assert all(parameter["nullable"] is True for parameter in parameters.values())
+    assert "required" not in DEFINITION["inputSchema"]
+
+
+@pytest.mark.parametrize("given", [{}, {"search": "pulls"}, {"describe": "clock_now"}, {"server": "clock"}])
+def test_null_counts_as_absent_for_every_parameter(given: dict[str, Any]) -> None:
+    nulls = dict.fromkeys(DEFINITION["inputSchema"]["properties"])
+    assert asked(FakeRoom(), **(nulls | given)) == asked(FakeRoom(), **given)
+
+
+def test_status_has_a_line_for_every_server_in_config_order() -> None:
+    room = FakeRoom()
+    room.rows["fresh"] = {"failed_ago": 12.4, "failure": "exited with code 3"}
+    text, details = asked(room)
+    assert text.splitlines() == [
+        "MCP: 1/4 servers, 4 tools (1 disabled)",
+        "",
+        "○ github (3 tools, cached)",
+        "✓ clock (1 tool)",
+        "✗ fresh (failed 12s ago)",
+        "⊘ off (disabled)",
+        '✗ bad (broken: mcp.json: mcpServers.bad: needs "command" or "url")',
+        "",
+        'mcp({ server: "name" }) to list tools, mcp({ search: "..." }) to search',
+    ]
+    assert details["mode"] == "status"
+    assert [server["status"] for server in details["servers"]] == [
+        *("cached", "connected", "failed", "disabled", "broken")
+    ]
+    assert details["servers"][0] == {"name": "github", "status": "cached", "toolCount": 3}
+    assert details["servers"][2]["failedAgo"] == 12
+    assert (details["totalTools"], details["connectedCount"], details["disabledCount"]) == (4, 1, 1)
+
+
+def test_status_prefers_connected_over_trouble_and_trouble_over_the_cache() -> None:
+    room = FakeRoom()
+    room.rows["github"] = {"needs_auth": True, "failed_ago": 3.0}
+    room.rows["clock"] = {"state": State.CONNECTED, "failed_ago": 3.0}
+    text, _ = asked(room)
+    assert "⚠ github (needs auth)" in text
+    assert "✓ clock (1 tool)" in text
+
+
+def test_list_shows_names_short_descriptions_and_instructions() -> None:
+    text, details = asked(FakeRoom(), server="github")
+    assert text.startswith(
+        "github (3 tools (not connected, cached)):\n\n- github_create_issue - Create a new issue"
+    )
+    assert text.endswith("Server instructions:\nBe kind to maintainers.")
+    assert details["count"] == 3
+    assert details["tools"] == [tool.name for tool in FakeRoom().index.tools("github")]
+
+
+@pytest.mark.parametrize(
+    ("server", "code", "text"),
+    [
+        ("nope", "server_not_found", 'Server "nope" not found. Use mcp({}) to see available servers.'),
+        ("off", "server_disabled", 'Server "off" is disabled.'),
+        ("bad", "config_error", 'Server "bad" cannot be used: mcp.json: mcpServers.bad'),
+        (
+            "fresh",
+            "not_connected",
+            'Server "fresh" is configured but not connected. Use mcp({ connect: "fresh" })',
+        ),
+    ],
+)
+def test_list_of_a_server_that_cannot_be_listed_says_why(server: str, code: str, text: str) -> None:
+    said, details = asked(FakeRoom(), server=server)
+    assert said.startswith(text)
+    assert details["error"] == code
+
+
+def test_an_empty_server_is_told_from_an_unknown_one() -> None:
+    room = FakeRoom()
+    room.learn("fresh")
+    assert asked(room, server="fresh")[0] == 'Server "fresh" has no cached tools (not connected).'
+    room.rows["fresh"] = {"state": State.CONNECTED}
+    assert asked(room, server="fresh")[0] == 'Server "fresh" has no tools.'
+
+
+def test_search_shows_parameters_unless_asked_not_to() -> None:
+    text, details = asked(FakeRoom(), search="create issue")
+    assert text.startswith(
+        'Found 2 tools matching "create issue":\n\ngithub_create_issue\n  Create a new issue'
+    )
+    assert "  Parameters:\n    title (string) *required*" in text
+    assert details["matches"][0]["tool"] == "github_create_issue"
+    assert details["matches"][0]["server"] == "github"
+    assert (details["count"], details["hasMore"], details["nextOffset"]) == (2, False, None)
+    short, _ = asked(FakeRoom(), search="create issue", includeSchemas=False)
+    assert "- github_create_issue - Create a new issue in a repository" in short
+    assert "Parameters" not in short
+
+
+def test_search_pages() -> None:
+    text, details = asked(FakeRoom(), search="issue", limit=1)
+    assert text.endswith("1 of 2 — offset: 1 for more")
+    assert (details["hasMore"], details["nextOffset"]) == (True, 1)
+    assert asked(FakeRoom(), search="issue", limit=1, offset=1)[0].endswith("1 of 2")
+
+
+@pytest.mark.parametrize("query", ["do", "do it", "do xyzzy"])
+def test_search_finds_a_tool_whose_name_is_a_word_that_says_nothing_elsewhere(query: str) -> None:
+    room = FakeRoom()
+    room.learn("clock", {**NOW, "name": "do"})
+    _, details = asked(room, search=query)
+    assert details["matches"][0]["tool"] == "clock_do"
+
+
+def test_search_by_pattern() -> None:
+    _, details = asked(FakeRoom(), search="^GITHUB_(create|list)_", regex=True)
+    assert {match["tool"] for match in details["matches"]} == {"github_create_issue", "github_list_issues"}
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "text"),
+    [
+        ("(", "invalid_pattern", "Invalid regex: ("),
+        ("x" * 257, "query_too_long", "Regex query is too long; maximum length is 256 characters."),
+        (r"(a)\1", "unsafe_pattern", "Regex query rejected as unsafe ("),
+        ("(?=a)", "unsafe_pattern", "Regex query rejected as unsafe ("),
+        ("(x{1000}){1000}", "unsafe_pattern", "Regex query rejected as unsafe ("),
+    ],
+)
+def test_patterns_that_are_refused(query: str, code: str, text: str) -> None:
+    said, details = asked(FakeRoom(), search=query, regex=True)
+    assert said.startswith(text)
+    assert details["error"] == code
+
+
+def test_a_pattern_that_backtracks_for_ever_elsewhere_is_linear_here() -> None:
+    room = FakeRoom()
+    room.learn("fresh", {**NOW, "name": "a" * 60, "description": "a" * 50_000 + "!"})
+    assert asked(room, search="(a+)+$x", regex=True)[1]["count"] == 0
+
+
+def test_search_without_words() -> None:
+    assert asked(FakeRoom(), search="  ")[1]["error"] == "empty_query"
+    text, details = asked(FakeRoom(), search="", server="clock")
+    assert details["count"] == 1
+    assert text.startswith("1 tool:")
+
+
+def test_search_names_the_servers_that_may_yet_have_it() -> None:
+    room = FakeRoom()
+    room.rows["fresh"] = {"state": State.CONNECTING}
+    text, details = asked(room, search="zebra")
+    assert text == 'No tools matching "zebra" Server "fresh" is still connecting; retry in a moment.'
+    assert details["connectingServers"] == ["fresh"]
+
+
+def test_describe() -> None:
+    text, details = asked(FakeRoom(), describe="github_create_issue")
+    assert text.startswith(
+        "github_create_issue\nServer: github\n\nCreate a new issue in a repository\n\nParameters:\n"
+    )
+    assert details["tool"]["inputSchema"]["required"] == ["title"]
+    resource, _ = asked(FakeRoom(), describe="github_get_read_me")
+    assert "Type: Resource (reads from file:///readme)" in resource
+    assert resource.endswith("No parameters required (resource tool).")
+
+
+def test_describe_of_an_unknown_tool_suggests() -> None:
+    text, details = asked(FakeRoom(), describe="github_create_issues")
+    assert text.startswith(
+        'Tool "github_create_issues" not found. Use mcp({ search: "..." }) to search. Did you mean: github_create_issue'
+    )
+    assert details["error"] == "tool_not_found"
+
+
+@pytest.mark.parametrize("mode", ["tool", "describe"])
+@pytest.mark.parametrize(("name", "code"), [("off_x", "server_disabled"), ("bad-x", "config_error")])
+def test_a_tool_of_a_server_that_cannot_be_used_is_refused_for_that(mode: str, name: str, code: str) -> None:
+    text, details = asked(FakeRoom(), **{mode: name})
+    assert details["error"] == code
+    assert details["server"] == name[:3]
+    assert text.startswith(f'Server "{name[:3]}" ')
+
+
+def test_an_unknown_tool_of_a_known_server_is_answered_with_what_that_has(backend: str) -> None:
+    room = FakeRoom()
+    room.learn("fresh", *({**NOW, "name": f"at_{hour:02}"} for hour in range(70)))
+
+    async def body() -> None:
+        result = await ask(McpTool(room), {"tool": "fresh_at"})
+        (block,) = result["content"]
+        assert "fresh_at_00, fresh_at_01, " in block["text"]
+        assert " and 10 more." in block["text"]
+        assert result["_meta"]["greenroom/details"]["error"] == "tool_not_found_after_reconnect"
+
+    run(backend, body)
+
+
+def test_instructions() -> None:
+    assert asked(FakeRoom(), instructions="github")[0] == "github instructions:\n\nBe kind to maintainers."
+    assert asked(FakeRoom(), instructions="clock")[1]["error"] == "no_instructions"
+    assert asked(FakeRoom(), instructions="fresh")[1]["error"] == "not_connected"
+
+
+def test_priority_and_empty_strings() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now", connect="github", describe="x", search="y", server="")
+    room.calls[0].end({"content": []})
+    assert sink.results[0]["_meta"]["greenroom/details"]["mode"] == "call"
+    assert (
+        asked(room, tool="", connect="", describe="github_list_issues", search="x")[1]["mode"] == "describe"
+    )
+
+
+# ---- calls ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_known_tool_is_called_without_a_task_whatever_form_its_args_have() -> None:
+    room = FakeRoom()
+    for args in ({"title": "x"}, '{"title": "x"}'):
+        sink, _ = begin(room, tool="github_create_issue", args=args)
+        assert room.calls[-1].arguments == {"title": "x"}
+        assert room.calls[-1].target.original == "create_issue"
+        assert not sink.results
+        image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+        room.calls[-1].end(
+            {"content": [{"type": "text", "text": "done"}, image], "structuredContent": {"n": 1}}
+        )
+        (result,) = sink.results
+        assert result["content"] == [
+            {"type": "text", "text": "done"},
+            image,
+            {"type": "text", "text": '{\n  "n": 1\n}'},
+        ]
+        assert "isError" not in result
+        assert result["_meta"]["greenroom/details"] == {
+            "mode": "call",
+            "server": "github",
+            "tool": "github_create_issue",
+            "mcpResult": {"structuredContent": {"n": 1}},
+        }
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ("[1]", "Invalid args: expected a JSON object, got array."),
+        ("null", "Invalid args: expected a JSON object, got null."),
+        (7, "Invalid args: expected a JSON object, got number."),
+        ("{", "Invalid args JSON: "),
+        ("[" * 100_000, "Invalid args JSON: "),
+    ],
+)
+def test_args_that_are_no_object_are_refused_by_name(args: Any, text: str) -> None:
+    room = FakeRoom()
+    (result,) = begin(room, tool="clock_now", args=args)[0].results
+    assert result["content"][0]["text"].startswith(text)
+    assert result["isError"] is True
+    assert not room.calls
+
+
+@pytest.mark.parametrize("name", ["github_create_issue", "github-create_issue"])
+def test_args_that_are_no_object_are_refused_with_what_the_tool_expects(name: str) -> None:
+    (result,) = begin(FakeRoom(), tool=name, args="[1]")[0].results
+    text = result["content"][0]["text"]
+    assert "got array.\n\nExpected parameters:\ntitle (string) *required*" in text
+    assert result["_meta"]["greenroom/details"]["tool"] == "github_create_issue"
+
+
+def test_nothing_is_said_twice_of_an_error_of_a_gateway_behind_this_one() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="github_create_issue")
+    said = "Error: no title\n\nExpected parameters:\ntitle (string)"
+    room.calls[0].end({"content": [{"type": "text", "text": said}], "isError": True})
+    assert sink.results[0]["content"][0]["text"] == said
+    sink, _ = begin(room, tool="github_create_issue")
+    room.calls[1].fail(RemoteError("Failed to call tool: no", server="github", rpc_code=-32602))
+    assert sink.results[0]["content"][0]["text"].startswith("Failed to call tool: no\n\nExpected")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unavailable("fresh", failed_ago=7, retry_in=23),
+        NeedsAuth('Server "fresh" needs a login.', server="fresh"),
+        ConnectFailed("exited with code 3.", server="fresh"),
+    ],
+)
+def test_a_connect_that_was_not_done_is_an_error_and_names_the_server_once(
+    error: CallError, backend: str
+) -> None:
+    room = FakeRoom()
+    room.refuse = error
+
+    async def body() -> dict[str, Any]:
+        return dict(await ask(McpTool(room), {"connect": "fresh"}))
+
+    result = run(backend, body)
+    assert result["isError"] is True
+    assert result["content"][0]["text"].count('"fresh"') == 1
+
+
+def test_no_hidden_character_of_a_definition_reaches_a_model() -> None:
+    hidden = "\U000e0041\u202e\u200b\x1b[8m\u2063"
+    schema = {"type": "object", "properties": {"zone": {"type": "string", "description": f"a{hidden}b"}}}
+    room = FakeRoom()
+    room.learn("clock", {**NOW, "description": f"The{hidden} time", "inputSchema": schema})
+    texts = [
+        asked(room, describe="clock_now")[0],
+        asked(room, search="time")[0],
+        asked(room, server="clock")[0],
+        begin(room, tool="clock_now", args=7)[0].results[0]["content"][0]["text"],
+    ]
+    sink, _ = begin(room, tool="clock_now")
+    room.calls[0].end({"content": [], "isError": True})
+    texts.append(sink.results[0]["content"][0]["text"])
+    assert not ({*hidden} - {*"[8m"}) & {*"".join(texts)}
+    assert "The time" in texts[0]
+    assert "ab" in texts[4]
+
+
+def test_parameters_nested_in_args_are_pointed_out() -> None:
+    assert asked(FakeRoom(), args={"tool": "clock_now"})[0].startswith(
+        "Gateway params were nested inside `args`; pass them top-level"
+    )
+
+
+def test_a_tool_error_carries_the_expected_parameters() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="github_create_issue")
+    room.calls[0].end({"content": [{"type": "text", "text": "title missing"}], "isError": True})
+    (result,) = sink.results
+    assert result["isError"] is True
+    assert result["_meta"]["greenroom/details"]["error"] == "tool_error"
+    text = result["content"][0]["text"]
+    assert text.startswith("Error: title missing\n\nExpected parameters:\ntitle (string) *required*")
+
+
+def test_an_rpc_error_and_a_timeout_are_failed_calls_that_say_how_far_they_got() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="github_create_issue")
+    room.calls[0].fail(RemoteError("Invalid arguments", server="github", rpc_code=-32602))
+    text = sink.results[0]["content"][0]["text"]
+    assert text.startswith("Failed to call tool: Invalid arguments\n\nExpected parameters:\ntitle")
+    assert sink.results[0]["_meta"]["greenroom/details"]["error"] == "call_failed"
+    sink, _ = begin(room, tool="github_create_issue")
+    room.calls[1].fail(
+        CallTimeout(f"No answer in 60s; {Reach.SENT.words}.", server="github", reach=Reach.SENT, timeout=60)
+    )
+    text = sink.results[0]["content"][0]["text"]
+    assert text == "Failed to call tool: No answer in 60s; the call was sent and may have run."
+    assert sink.results[0]["_meta"]["greenroom/details"]["reach"] == "sent"
+    assert sink.results[0]["isError"] is True
+
+
+ENDS = [
+    (RemoteError("Bad title", server="github", rpc_code=-32602), True),
+    (RemoteError("Bad title", server="github", rpc_code=-32603), True),
+    (BadArguments("The arguments cannot be written.", server="github"), True),
+    (RemoteError("Method not found", server="github", rpc_code=-32601), False),
+    (ServerLost("It exited.", server="github", reach=Reach.SENT), False),
+    (CallTimeout("No answer in 60s.", server="github", reach=Reach.SENT, timeout=60), False),
+    (ServerDown('"github" is down.', server="github"), False),
+    (CallError("It is disabled.", server="github"), False),
+    (ProtocolFault("the answer is not a result object", server="github", reach=Reach.ANSWERED), False),
+    (ToolChanged("It has changed.", server="github"), False),
+    (Drained("It was drained.", server="github"), False),
+    (InputRefused("It asked and was not answered.", server="github", reach=Reach.ANSWERED), False),
+]
+
+
+@pytest.mark.parametrize(("error", "may_be"), ENDS, ids=lambda each: type(each).__name__)
+def test_expected_parameters_are_shown_only_where_the_arguments_can_be_at_fault(
+    error: CallError, may_be: bool
+) -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="github_create_issue")
+    room.calls[0].fail(error)
+    assert ("Expected parameters" in sink.results[0]["content"][0]["text"]) is may_be
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"seach": "issue"}, 'Unknown parameter "seach"; did you mean "search"?'),
+        ({"include_schemas": False, "search": "x"}, 'did you mean "includeSchemas"?'),
+        ({"tool": "github_create_issue", "title": "x"}, "goes into `args`"),
+        ({"zzz": 1, "yyy": 2}, 'Unknown parameters "zzz", "yyy".'),
+        ({"k" * 2_000_000: 1}, "Unknown parameter"),
+        ({f"k{number}": 1 for number in range(999)}, "and 994 more"),
+    ],
+)
+def test_a_parameter_that_the_tool_does_not_have_is_named_and_nothing_is_done(
+    given: dict[str, Any], named: str
+) -> None:
+    room = FakeRoom()
+    text, details = asked(room, **given)
+    assert named in text
+    assert (details["error"], len(text) < 1_500, room.calls) == ("invalid_args", True, [])
+
+
+def test_a_misplaced_argument_is_answered_with_what_the_tool_expects() -> None:
+    text, _ = asked(FakeRoom(), tool="github_create_issue", title="x")
+    assert "Expected parameters:\ntitle (string) *required*" in text
+
+
+def test_an_unknown_parameter_that_says_nothing_does_not_matter() -> None:
+    assert asked(FakeRoom(), search="pulls", why=None, note="") == asked(FakeRoom(), search="pulls")
+
+
+def test_the_footer_of_a_page_names_the_option_that_its_reader_has() -> None:
+    room = FakeRoom()
+    ask_for = parse_request({"search": "", "server": "github", "limit": 1})
+    assert CatalogueReader(room).answer(ask_for).text.endswith("offset: 1 for more")
+    assert CatalogueReader(room, hints=FOR_PEOPLE).answer(ask_for).text.endswith("add --offset 1 for more")
+
+
+def test_one_of_a_thing_is_said_in_the_singular() -> None:
+    room = FakeRoom()
+    room.config = attrs.evolve(room.config, servers={"clock": room.config.servers["clock"]}, broken={})
+    room.learn("clock", NOW)
+    assert asked(room)[0].splitlines()[0] == "MCP: 1/1 server, 1 tool"
+
+
+def test_a_server_in_backoff_is_refused_as_unavailable() -> None:
+    room = FakeRoom()
+    room.refuse = Unavailable("clock", failed_ago=7, retry_in=23)
+    text, details = asked(room, tool="clock_now")
+    assert text.startswith('Server "clock" not available (failed 7s ago)')
+    assert (details["error"], details["failedAgo"], details["retryIn"]) == ("server_unavailable", 7, 23)
+
+
+def test_a_busy_server_explains_itself() -> None:
+    room = FakeRoom()
+    room.refuse = Busy("clock", in_flight=256, queued=1024, oldest_age=3.0, retry_after=1.5)
+    text, details = asked(room, tool="clock_now")
+    assert "256 calls in flight, 1024 queued" in text
+    assert (details["error"], details["retryIn"]) == ("server_busy", 1.5)
+
+
+@pytest.mark.parametrize("kind", [ServerDown, NeedsAuth, SessionNeeded, TaskNeeded, RoomClosed])
+def test_t50_every_refusal_of_a_call_is_an_error(kind: type[CallError]) -> None:
+    room = FakeRoom()
+    room.refuse = kind(f"Not now; {Reach.NOT_SENT.words}.", server="clock")
+    (result,) = begin(room, tool="clock_now")[0].results
+    assert result["isError"] is True
+    assert "structuredContent" not in result
+    assert "the call was not sent" in result["content"][0]["text"]
+
+
+def test_an_answer_that_is_no_object_fails_the_call() -> None:
+    for raw in (b"[1]", b"nonsense", b"[" * 100_000):
+        room = FakeRoom()
+        sink, _ = begin(room, tool="clock_now")
+        room.calls[0].end(raw)
+        assert sink.results[0]["_meta"]["greenroom/details"]["error"] == "protocol_error"
+
+
+def test_a_tool_that_vanished_when_its_server_connected() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now")
+    room.learn("clock", {**NOW, "name": "today"})
+    room.calls[0].met_a_start = True
+    room.calls[0].fail(RemoteError("Unknown tool", server="clock", rpc_code=-32602))
+    (result,) = sink.results
+    assert result["_meta"]["greenroom/details"]["error"] == "tool_not_found_after_reconnect"
+    assert result["content"][0]["text"].startswith(
+        'Tool "clock_now" not found on "clock" after reconnect. Available tools on "clock": clock_today.'
+    )
+
+
+def test_calls_that_name_no_tool_or_no_server() -> None:
+    room = FakeRoom()
+    assert asked(room, tool="zebra")[1]["error"] == "tool_not_found"
+    assert asked(room, tool="clock_now", server="nope")[1]["error"] == "server_not_found"
+    assert asked(room, tool="off_x", server="off")[1]["error"] == "server_disabled"
+
+
+def test_t18_an_ambiguous_name_is_refused_with_its_candidates() -> None:
+    room = FakeRoom()
+    room.learn("clock", {**NOW, "name": "a-b"}, {**NOW, "name": "a_b"})
+    exact, _ = begin(room, tool="clock_a_b")
+    assert not exact.results, "an exact name beats one that is equal but for a hyphen"
+    names = [target.name for target in room.index.tools("clock")]
+    assert len(set(names)) == 2
+
+
+def test_progress_is_passed_on_only_when_asked_for() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now", _progress=True)
+    room.calls[0].on_progress({"progress": 1})
+    assert sink.progress == [{"progress": 1}]
+    begin(room, tool="clock_now")
+    assert room.calls[1].on_progress is None
+
+
+def test_t21_cancelling_a_job_cancels_its_call_and_drops_a_late_answer() -> None:
+    room = FakeRoom()
+    sink, job = begin(room, tool="clock_now")
+    job.cancel()
+    assert room.calls[0].cancelled
+    room.calls[0].end({"content": []})
+    assert not sink.results
+
+
+# ---- what needs a task ---------------------------------------------------------------------------------------------
+
+
+def ask_on(backend: str, room: FakeRoom, **arguments: Any) -> tuple[str, dict[str, Any]]:
+    async def body() -> Any:
+        return await ask(McpTool(room), arguments)
+
+    result = run(backend, body)
+    return result["content"][0]["text"], result["_meta"]["greenroom/details"]
+
+
+def test_connect_lists_what_it_found(backend: str) -> None:
+    room = FakeRoom()
+    room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
+    text, details = ask_on(backend, room, connect="fresh")
+    assert room.connected == ["fresh"]
+    assert text.startswith("fresh (1 tool")
+    assert details["tools"] == ["fresh_hello"]
+
+
+def test_a_failed_connect_says_why(backend: str) -> None:
+    room = FakeRoom()
+    room.refuse = ConnectFailed('command "x" not found. Install it or correct "command".', server="fresh")
+    text, details = ask_on(backend, room, connect="fresh")
+    assert text == 'Failed to connect to "fresh": command "x" not found. Install it or correct "command".'
+    assert details["error"] == "connect_failed"
+
+
+def test_an_unknown_name_connects_the_server_it_may_be_of(backend: str) -> None:
+    room = FakeRoom()
+    room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
+    text, details = ask_on(backend, room, tool="fresh_hello")
+    assert text == "fresh_hello ran"
+    assert details["server"] == "fresh"
+
+
+def test_an_unknown_name_that_stays_unknown(backend: str) -> None:
+    room = FakeRoom()
+    room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
+    text, details = ask_on(backend, room, tool="fresh_bye", server="fresh")
+    assert details["error"] == "tool_not_found_after_reconnect"
+    assert 'Available tools on "fresh": fresh_hello.' in text
+
+
+def test_t19_a_huge_text_is_cut_and_kept_in_a_private_file(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom()
+    full = "line of text\n" * 40_000
+    room.answer = {
+        "content": [{"type": "text", "text": full}, {"type": "image", "data": "x", "mimeType": "image/png"}]
+    }
+
+    async def body() -> Any:
+        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
+
+    result = run(backend, body)
+    report = result["_meta"]["greenroom/details"]["outputGuard"]
+    (kept,) = (tmp_path / "out").iterdir()
+    assert report["truncated"] is True
+    assert report["fullOutputPath"] == str(kept)
+    assert kept.read_text() == full
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert str(kept) in result["content"][0]["text"]
+    assert len(result["content"][0]["text"].encode()) <= 51_200
+    assert result["content"][-1] == {"type": "image", "data": "x", "mimeType": "image/png"}
+
+
+def test_a_spill_that_cannot_be_written_says_so(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom()
+    room.answer = {"content": [{"type": "text", "text": "x" * 100_000}]}
+    (tmp_path / "out").write_text("a file where the directory should be")
+
+    async def body() -> Any:
+        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
+
+    result = run(backend, body)
+    assert "could not be saved" in result["content"][0]["text"]
+    assert result["_meta"]["greenroom/details"]["outputGuard"]["writeError"]
+
+
+def test_spilled_files_go_by_age_and_by_size(tmp_path: Any) -> None:
+    spill = Spill(tmp_path, max_age=100, max_total=25, clock=lambda: 1000.0)
+    old, fits, too_much = (Spill(tmp_path).write(name * 10) for name in "abc")
+    for path, stamp in ((old, 890), (fits, 990), (too_much, 980)):
+        os.utime(path, (stamp, stamp))
+    newest = spill.write("d" * 10)
+    assert set(tmp_path.iterdir()) == {newest, fits}
+
+
+def test_a_file_that_alone_is_more_than_may_be_kept_stays_until_the_next(tmp_path: Any) -> None:
+    now = [1000.0]
+    spill = Spill(tmp_path, max_age=100, max_total=5, clock=lambda: now[0])
+    fat = spill.write("x" * 10)
+    os.utime(fat, (1000, 1000))
+    assert set(tmp_path.iterdir()) == {fat}
+    assert fat.stat().st_mode & 0o777 == 0o600
+    now[0] = 1001.0
+    after = spill.write("y")
+    assert set(tmp_path.iterdir()) == {after}
+
+
+def test_what_a_result_says_beside_its_content_is_shown_up_to_the_last_byte() -> None:
+    empty = len(json.dumps({"_meta": {"x": ""}}, separators=(",", ":")))
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now")
+    said = {"x": "y" * (REST_LIMIT - empty)}
+    room.calls[0].end({"content": [{"type": "text", "text": "ok"}], "_meta": said})
+    assert sink.results[0]["_meta"]["greenroom/details"]["mcpResult"] == {"_meta": said}
+
+
+@pytest.mark.parametrize("more", [1, 20_000])
+def test_what_does_not_fit_the_details_is_kept_in_a_file(backend: str, tmp_path: Any, more: int) -> None:
+    room = FakeRoom()
+    structured = {"x": "y" * (REST_LIMIT - len('{"structuredContent":{"x":""}}') + more)}
+    room.answer = {"content": [{"type": "text", "text": "ok"}], "structuredContent": structured}
+
+    async def body() -> Any:
+        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
+
+    rest = run(backend, body)["_meta"]["greenroom/details"]["mcpResult"]
+    assert (rest["omitted"], rest["rawResultBytes"]) == (True, REST_LIMIT + more)
+    (kept,) = (tmp_path / "out").iterdir()
+    assert rest["savedTo"] == str(kept)
+    assert kept.suffix == ".json"
+    assert json.loads(kept.read_text()) == {"structuredContent": structured}
+
+
+def test_what_is_neither_shown_nor_can_be_kept_says_so(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom()
+    room.answer = {"content": [], "_meta": {"x": "y" * REST_LIMIT}}
+    (tmp_path / "out").write_text("a file where the directory should be")
+
+    async def body() -> Any:
+        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
+
+    rest = run(backend, body)["_meta"]["greenroom/details"]["mcpResult"]
+    assert rest["omitted"] is True
+    assert rest["writeError"]
+
+
+# ---- thousands of tools ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"search": "zebra"}, {"search": "^x", "regex": True}, {"tool": "zebra"}, {"describe": "clock_zebra"}],
+)
+def test_others_have_their_turn_while_thousands_of_tools_are_searched(
+    asked: dict[str, Any], backend: str
+) -> None:
+    room = FakeRoom()
+    room.learn("clock", *({**NOW, "name": f"tool_{number}"} for number in range(3_000)))
+
+    async def body() -> int:
+        turns = first = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await anyio.lowlevel.checkpoint()
+                turns += 1
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(count)
+            await ask(McpTool(room), asked)
+            first = turns
+            group.cancel_scope.cancel()
+        return first
+
+    assert run(backend, body) >= 30
+
+
+def test_two_who_search_at_first_share_the_work(backend: str) -> None:
+    room = FakeRoom()
+    room.learn("clock", *({**NOW, "name": f"tool_{number}"} for number in range(1_000)))
+
+    async def body() -> list[Any]:
+        found: list[Any] = []
+
+        async def look() -> None:
+            result = await ask(McpTool(room), {"search": "tool 7"})
+            found.append((room.index.ranking, result["_meta"]["greenroom/details"]["count"]))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(look)
+            group.start_soon(look)
+        return found
+
+    one, other = run(backend, body)
+    assert one[0] is other[0]
+    assert one[1] == other[1] == 1_000
+
+
+def test_describe_shows_annotations_and_what_it_returns() -> None:
+    room = FakeRoom()
+    output = {"type": "object", "properties": {"time": {"type": "string"}}, "required": ["time"]}
+    more = {"annotations": {"readOnlyHint": True, "title": "Now"}, "outputSchema": output, "title": "Now!"}
+    room.learn("clock", {**NOW, **more})
+    text, details = asked(room, describe="clock_now")
+    assert 'Annotations: readOnlyHint: true, title: "Now"' in text
+    assert "Returns:\ntime (string) *required*" in text
+    assert {key: details["tool"][key] for key in more} == more
+    room.learn("clock", {**NOW, "annotations": 7, "outputSchema": []})
+    assert "Returns" not in asked(room, describe="clock_now")[0]
+
+
+def test_an_unknown_server_is_answered_with_those_there_are() -> None:
+    assert asked(FakeRoom(), server="nope")[0].endswith("Configured: github, clock, fresh, off, bad.")
+
+
+# ---- pages, by themselves ----------------------------------------------------------------------------------------
+
+AROUND, LINES_AROUND = 1_024, 16  # kept free for what stands around a list
+
+
+def test_entries_fit_by_bytes_to_the_last_one() -> None:
+    bounds = Bounds(max_bytes=AROUND + 10)
+    assert bounds.fitting(["aaaa", "bbbb", "c"]) == ["aaaa", "bbbb"]  # with a line's end each
+    assert bounds.fitting(["aaaa", "bbbbb", "c"]) == ["aaaa"]
+    assert bounds.fitting(["ää", "öö"]) == ["ää", "öö"], "as UTF-8"
+    assert bounds.fitting(["ää", "ööö"]) == ["ää"]
+    assert bounds.fitting(["aaa", "bbb", "c"], "\n\n") == ["aaa", "bbb"]
+    assert bounds.fitting([]) == []
+
+
+def test_entries_fit_by_lines_to_the_last_one() -> None:
+    bounds = Bounds(max_lines=LINES_AROUND + 4)
+    assert bounds.fitting(list("abcde")) == list("abcd")
+    assert bounds.fitting(["a\nb", "c", "d", "e"]) == ["a\nb", "c", "d"]
+    assert bounds.fitting(list("abc"), "\n\n") == list("ab"), "an empty line between them counts"
+    assert Bounds().fitting(["a\n" * 10_000]) == ["a\n" * 10_000]
+
+
+def test_one_entry_that_fits_no_page_is_cut_and_says_so() -> None:
+    (cut,) = Bounds(max_bytes=AROUND + 100).fitting(["ä" * 500, "b"])
+    assert cut.endswith("… (cut here; describe it for the rest)")
+    assert 98 <= len(cut.encode()) <= 100
+    (cut,) = Bounds(max_lines=LINES_AROUND + 2).fitting(["a\nb\nc\nd", "e"])
+    assert cut.split("…")[0] == "a\nb"
+    assert Bounds(max_bytes=1).fitting(["a" * 50])[0].startswith("… (cut")
+
+
+def test_a_page_says_how_to_go_on_and_details_have_only_what_is_shown() -> None:
+    room = FakeRoom(output_max_bytes=AROUND + 20)
+    room.learn("fresh", *({"name": f"tool{n}", "inputSchema": {}} for n in range(4)))
+    text, details = asked(room, server="fresh", offset=1)
+    assert (details["tools"], details["count"]) == (["fresh_tool1"], 4)
+    assert (details["hasMore"], details["nextOffset"]) == (True, 2)
+    assert "1 of 4 — offset: 2 for more" in text
+    text, details = asked(room, server="fresh", offset=3)
+    assert (details["tools"], details["hasMore"], details["nextOffset"]) == (["fresh_tool3"], False, None)
+    assert "1 of 4" in text
+    assert "for more" not in text
+    text, details = asked(room, search="tool", server="fresh", includeSchemas=False)
+    assert [match["tool"] for match in details["matches"]] == ["fresh_tool0"]
+    assert (details["count"], details["nextOffset"]) == (4, 1)
+    text, details = asked(room, offset=1, limit=2)
+    assert [server["name"] for server in details["servers"]] == ["clock"]
+    assert "nextOffset" in details
+
+
+def test_what_is_disabled_is_not_counted_and_a_long_query_is_not_repeated() -> None:
+    room = FakeRoom()
+    room.rows["off"] = {"tool_count": 100}
+    text, details = asked(room)
+    assert details["totalTools"] == 4
+    assert text.startswith("MCP: 1/4 servers, 4 tools (1 disabled)")
+    text, details = asked(room, search="zebra " * 100)
+    assert len(details["query"]) <= 203
+    assert len(text) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a" * 10, "a" * 10),
+        ("a" * 11, "a" * 10 + "..."),
+        ("aaaaaa bbbbb", "aaaaaa bbb..."),  # the space is too far in front
+        ("aaaaaaa bbbbb", "aaaaaaa..."),
+        ("a" * 10 + " b", "a" * 10 + "..."),
+    ],
+)
+def test_a_text_is_cut_at_a_space_that_is_near(text: str, shown: str) -> None:
+    assert cut(text, 10) == shown
+
+
+def test_the_shared_address_stands_for_a_server_and_a_session_only_where_it_is_alone() -> None:
+    room = FakeRoom()
+    rows = {
+        "github": [("session:a", 2), ("shared", 1)],
+        "clock": [("session:a", 3), ("session:b", 4)],
+    }
+
+    def status() -> list[ServerStatus]:
+        return [
+            ServerStatus(name, scope=scope, tool_count=count)
+            for name, found in rows.items()
+            for scope, count in found
+        ]
+
+    room.status = status
+    for _ in range(2):
+        found = {row.server: row.tool_count for row in finish(CatalogueReader(room).rows())}
+        assert found == {"github": 1, "clock": 3, "bad": None}
+        rows["github"].reverse()
+
+
+def test_the_longest_prefix_says_whose_a_tool_would_be() -> None:
+    room = FakeRoom()
+    names = ("off_a", "off-a-more")  # "_" comes after "-"
+    others = {name: attrs.evolve(room.config.servers["off"], name=name) for name in names}
+    room.config = attrs.evolve(room.config, servers={**room.config.servers, **others})
+    room.reindex()
+    _, details = asked(room, describe="off_a_more_x")
+    assert (details["error"], details["server"]) == ("server_disabled", "off-a-more")
+
+
+def test_a_tool_of_another_server_than_the_one_named_is_not_called() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="github_create_issue", server="off", args={"title": "x"})
+    assert room.calls == []
+    assert sink.results[0]["isError"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [{}, {"search": "issue"}, {"describe": "nobodys_tool"}, {"server": "far7"}, {"offset": 5_900}],
+    ids=str,
+)
+def test_t36_whatever_is_asked_of_thousands_of_servers_is_answered_in_slices(
+    request_: dict[str, Any],
+) -> None:
+    def slices(room: FakeRoom) -> int:
+        return sum(1 for _ in CatalogueReader(room).answering(parse_request(request_)))
+
+    few = slices(FakeRoom())
+    room = FakeRoom()
+    far = attrs.evolve(room.config.servers["off"], disabled=False)
+    more = {f"far{number}": attrs.evolve(far, name=f"far{number}") for number in range(6_000)}
+    room.config = attrs.evolve(room.config, servers={**room.config.servers, **more})
+    room.reindex()
+
+    assert few <= 2, "where there is little, it is answered at once"
+    if request_ != {"server": "far7"}:  # nothing of the others is looked at
+        assert slices(room) > few + 2
+
+
+# ---- what is asked ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        ({}, {"mode": Mode.STATUS, "limit": 500}),
+        ({"args": {}}, {"mode": Mode.STATUS, "limit": 500}),
+        ({"args": ""}, {"mode": Mode.STATUS, "limit": 500}),
+        ({"limit": 0}, {"mode": Mode.STATUS, "limit": 1}),
+        ({"limit": -3, "offset": -1}, {"mode": Mode.STATUS, "limit": 1}),
+        ({"limit": 501, "offset": 7.0}, {"mode": Mode.STATUS, "limit": 500, "offset": 7}),
+        ({"limit": 499.9}, {"mode": Mode.STATUS, "limit": 499}),
+        ({"search": "a"}, {"mode": Mode.SEARCH, "subject": "a", "limit": 12}),
+        ({"search": ""}, {"mode": Mode.SEARCH, "limit": 12}),
+        ({"search": "a", "limit": 100}, {"mode": Mode.SEARCH, "subject": "a", "limit": 100}),
+        ({"search": "a", "limit": 101}, {"mode": Mode.SEARCH, "subject": "a", "limit": 100}),
+        (
+            {"search": "a", "regex": True, "includeSchemas": False, "server": "s"},
+            {
+                "mode": Mode.SEARCH,
+                "subject": "a",
+                "limit": 12,
+                "regex": True,
+                "include_schemas": False,
+                "server": "s",
+            },
+        ),
+        ({"search": "a", "regex": None, "server": ""}, {"mode": Mode.SEARCH, "subject": "a", "limit": 12}),
+        ({"server": "s"}, {"mode": Mode.LIST, "subject": "s", "server": "s"}),
+        ({"output": "o", "offset": 9}, {"mode": Mode.OUTPUT, "subject": "o", "offset": 9}),
+        ({"tool": "t", "server": "s"}, {"mode": Mode.CALL, "subject": "t", "server": "s"}),
+        ({"tool": "t", "limit": "x", "regex": 7}, {"mode": Mode.CALL, "subject": "t"}),
+        ({"tool": "t", "args": {"a": 1}}, {"mode": Mode.CALL, "subject": "t", "args": {"a": 1}}),
+        ({"tool": "t", "args": ""}, {"mode": Mode.CALL, "subject": "t"}),
+    ],
+    ids=repr,
+)
+def test_what_a_request_asks_for(arguments: Any, fields: dict[str, Any]) -> None:
+    usual: dict[str, Any] = {
+        "subject": "", "server": None, "args": None, "regex": False,
+        "include_schemas": True, "limit": 500, "offset": 0,
+    }  # fmt: skip
+    assert msgspec.structs.asdict(parse_request(arguments)) == {**usual, **fields}
+
+
+def test_of_several_wishes_the_weightiest_counts() -> None:
+    order = ["tool", "connect", "describe", "promote", "instructions", "search", "output", "server"]
+    for number, name in enumerate(order):
+        asked_for = {each: each for each in reversed(order[number:])}
+        assert parse_request(asked_for).subject == name
+        assert parse_request({**asked_for, **dict.fromkeys(order[:number], None)}).subject == name
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [([], "array"), ({}, "object"), (True, "boolean"), (1.5, "number"), ("x", "string")]
+)
+def test_a_parameter_of_another_kind_is_named(value: Any, kind: str) -> None:
+    texts = ("tool", "connect", "describe", "promote", "instructions", "search", "output", "server")
+    for name, wanted, taken in (
+        *((name, "a string", str) for name in texts),
+        *((name, "true or false", bool) for name in ("regex", "includeSchemas")),
+        *((name, "a whole number", float) for name in ("limit", "offset")),
+    ):
+        if isinstance(value, taken):
+            parse_request({"search": "x", name: value})
+            continue
+        given = {name: value} if wanted == "a string" and name != "server" else {"search": "x", name: value}
+        with pytest.raises(UsageError) as refused:
+            parse_request(given)
+        assert refused.value.code == "invalid_args"
+        assert refused.value.message == f"Invalid {name}: expected {wanted}, got {kind}."
+    for number in (1e15, -1e15, float("inf")):
+        with pytest.raises(UsageError, match="got number"):
+            parse_request({"limit": number})
+
+
+# ---- credentials -----------------------------------------------------------------------------------------------------
+
+
+class Secretive(FakeRoom):
+    """Of what `clock` and `fresh` say, the word `secret` is hidden beside the `mcp` tool."""
+
+    def scrubber(self, server: str, door: Scrub, /) -> Any:
+        return self if server in ("clock", "fresh") and door is Scrub.MCP else None
+
+    def scrub(self, raw: bytes) -> bytes:
+        return raw.replace(b"secret", b"***")
+
+    def scrubbing(self, raw: bytes) -> Slices[bytes]:
+        yield
+        return self.scrub(raw) if b"secret" in raw else raw
+
+    async def call(self, tool: str, arguments: Any = None, *, on_progress: Any = None, **how: Any) -> Any:
+        self.learn("fresh", {**NOW, "name": "hello"})
+        if on_progress is not None:
+            on_progress({"progress": 1, "message": "a secret"})
+        text = f"secret {how['server']} {arguments}"
+        return ToolResult({"content": [{"type": "text", "text": text}], "structuredContent": {"x": "secret"}})
+
+
+@pytest.mark.parametrize("size", [0, (1 << 18) - 200, 1 << 18])
+def test_of_a_result_of_any_size_credentials_are_hidden(size: int, backend: str) -> None:
+    room = Secretive(output_max_bytes=0)
+    room.answer = {
+        "content": [{"type": "text", "text": "a secret"}, {"type": "text", "text": "x" * size}],
+        "_meta": {"own": "secret"},
+    }
+
+    async def body() -> None:
+        for tool, is_hidden in (("clock_now", True), ("github_list_issues", False)):
+            result = await ask(McpTool(room), {"tool": tool})
+            said = json.dumps(result)
+            assert ("secret" in said, "***" in said) == (not is_hidden, is_hidden)
+            assert result["content"][0]["text"] == ("a ***" if is_hidden else "a secret")
+
+    run(backend, body)
+
+
+def test_a_tool_that_had_to_be_looked_for_tells_no_credential_either(backend: str) -> None:
+    room = Secretive()
+
+    async def body() -> None:
+        for server in (None, "fresh"):
+            room.entries["fresh"] = None
+            room.reindex()
+            sink = Sink()
+            async with anyio.create_task_group() as group:
+                job = Job(sink, group.start_soon, b"1")
+                job.token = "t"
+                more = {"server": server} if server else {}
+                McpTool(room).begin({"tool": "fresh_hello", "args": {"a": 1}, **more}, job)
+            (result,) = sink.results
+            assert result["content"][0]["text"] == f"*** {server} {{'a': 1}}"
+            details = result["_meta"]["greenroom/details"]
+            assert (details["server"], details["tool"]) == ("fresh", "fresh_hello")
+            assert details["mcpResult"] == {"structuredContent": {"x": "***"}}
+            assert sink.progress == [{"progress": 1, "message": "a ***"}]
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_progress_of_a_known_tool_tells_no_credential(modern: bool) -> None:
+    room = Secretive()
+    for tool, message in (("clock_now", "a ***"), ("github_list_issues", "a secret")):
+        sink, job = Sink(), Job(Sink(), refuse_tasks, b"1")
+        job._sink, job.token, job.modern = sink, 0, modern
+        McpTool(room).begin({"tool": tool}, job)
+        room.calls[-1].on_progress({"progress": 1, "message": "a secret"})
+        assert sink.progress == [{"progress": 1, "message": message}]
+
+
+# ---- how a call begins and ends --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (UnknownServer("clock"), "server_not_found", 'Server "clock" not found.'),
+        (Unavailable("clock", failed_ago=7, retry_in=23.46), "server_unavailable", "failed 7s ago"),
+        (ApprovalDenied("no", server="clock"), "approval_denied", "no"),
+    ],
+)
+def test_what_is_refused_at_once_is_told_and_nothing_waits_for_it(
+    error: CallError, code: str, text: str, modern: bool
+) -> None:
+    room, sink = FakeRoom(), Sink()
+    if isinstance(error, UnknownServer):  # a reload has removed it, and the index follows later
+        servers = {name: each for name, each in room.config.servers.items() if name != "clock"}
+        room.config = attrs.evolve(room.config, servers=servers)
+    room.refuse = error
+    suspended = SuspendedCalls(30.0)
+    job = Job(sink, refuse_tasks, b"1")
+    job.modern = modern
+    McpTool(room, suspended=suspended).begin({"tool": "clock_now"}, job)
+    (result,) = sink.results
+    details = result["_meta"]["greenroom/details"]
+    assert (result["isError"], details["error"]) == (True, code)
+    said = result["content"][0]["text"]
+    assert said.startswith(text) if code == "server_not_found" else text in said
+    assert suspended._running == {}
+    if isinstance(error, Unavailable):
+        assert (details["failedAgo"], details["retryIn"]) == (7, 23.5)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_cancelled_request_cancels_its_call_in_both_eras(modern: bool) -> None:
+    room, sink = FakeRoom(), Sink()
+    job = Job(sink, refuse_tasks, b"1")
+    job.modern = modern
+    suspended = SuspendedCalls(30.0)
+    McpTool(room, suspended=suspended).begin({"tool": "clock_now"}, job)
+    job.cancel()
+    assert room.calls[0].cancelled
+    room.calls[0].end({"content": []})
+    assert (sink.results, suspended._running) == ([], {})
+
+
+@pytest.mark.parametrize("reach", list(Reach))
+def test_only_a_call_that_was_not_lost_asks_again_whether_there_is_such_a_tool(reach: Reach) -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now")
+    room.learn("clock", {**NOW, "name": "today"})
+    room.calls[0].met_a_start = True
+    room.calls[0].fail(CallError("gone", server="clock", reach=reach))
+    error = sink.results[0]["_meta"]["greenroom/details"]["error"]
+    assert error == ("call_failed" if reach is Reach.SENT else "tool_not_found_after_reconnect")
+
+
+def test_a_request_that_cannot_be_read_says_what_it_was_for() -> None:
+    for arguments, mode, tool in (
+        ({"tool": "clock_now", "server": "clock", "args": 7}, "call", "clock_now"),
+        ({"tool": "clock_now", "server": 7}, "call", None),
+        ({"tool": 7}, "call", None),
+        ({"tool": "nobody", "args": 7}, "call", None),
+        ({"tool": "", "limit": "x"}, "request", None),
+        ({"limit": "x"}, "request", None),
+    ):
+        (result,) = begin(FakeRoom(), **arguments)[0].results
+        details = result["_meta"]["greenroom/details"]
+        assert (details["mode"], details.get("tool"), details["error"]) == (mode, tool, "invalid_args")
+        assert result["isError"]
+
+
+def test_a_connect_that_cannot_be_is_refused_as_what_it_is(backend: str) -> None:
+    lost = 'Failed to connect to "fresh": It was lost.'
+    busy = Busy("fresh", in_flight=1, queued=2, oldest_age=1.0, retry_after=1.0)
+    for error, code, text in (
+        (UnknownServer("fresh"), "server_not_found", 'Server "fresh" not found.'),
+        (CallError("It was lost.", server="fresh"), "connect_failed", lost),
+        (ServerDown("It was stopped.", server="fresh"), "server_not_connected", "It was stopped."),
+        (busy, "server_busy", 'Server "fresh" is busy'),
+        (NeedsAuth("It needs a login.", server="fresh"), "auth_required", "It needs a login."),
+        (ConnectFailed("It ended.", server="fresh"), "connect_failed", None),
+    ):
+        room = FakeRoom()
+        room.refuse = error
+        said, details = ask_on(backend, room, connect="fresh")
+        assert (details["mode"], details["error"]) == ("connect", code)
+        assert said.startswith(text) if text else said == error.message
+    for server, code in (("off", "server_disabled"), ("bad", "config_error"), ("nope", "server_not_found")):
+        room = FakeRoom()
+        assert ask_on(backend, room, connect=server)[1]["error"] == code
+        assert room.connected == []
+
+
+class Beside:
+    """What a client is shown beside the tool."""
+
+    def __init__(self, *, hears: bool, takes: bool) -> None:
+        self.hears, self.takes = hears, takes
+        self.promoted: tuple[str, ...] = ("old",)
+
+    def promote(self, target: Any) -> bool:
+        if self.takes:
+            self.promoted = (*self.promoted, target.name)
+        return self.takes
+
+
+@pytest.mark.parametrize("hears", [False, True])
+@pytest.mark.parametrize("takes", [False, True])
+def test_a_tool_is_promoted_where_the_client_can_hear_of_it(hears: bool, takes: bool) -> None:
+    def promote(name: str, **more: Any) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        beside, sink = Beside(hears=hears, takes=takes), Sink()
+        room = FakeRoom()
+        McpTool(room, beside=beside).begin({"promote": name, **more}, Job(sink, refuse_tasks, b"1"))
+        (result,) = sink.results
+        return result["content"][0]["text"], result["_meta"]["greenroom/details"], beside.promoted
+
+    text, details, names = promote("clock_now")
+    assert names == (("old", "clock_now") if hears and takes else ("old",))
+    if hears and takes:
+        assert (details["tool"], details["promoted"]) == ("clock_now", ["old", "clock_now"])
+        assert text.endswith('mcp({ tool: "clock_now" }).')
+    else:
+        assert (details["tool"], details["error"]) == ("clock_now", "not_promoted")
+    for name, more, code in (
+        ("nobody", {}, "tool_not_found"),
+        ("off_x", {}, "server_disabled"),
+        ("x", {"server": "off"}, "server_disabled"),
+        ("x", {"server": "nope"}, "server_not_found"),
+    ):
+        assert promote(name, **more)[1:] == ({**promote(name, **more)[1], "error": code}, ("old",))
+    (result,) = begin(FakeRoom(), promote="clock_now")[0].results
+    assert result["_meta"]["greenroom/details"]["error"] == "not_promoted", "nothing is beside it"
+
+
+def test_a_text_may_follow_what_was_looked_up() -> None:
+    sink = Sink()
+    tool = McpTool(FakeRoom())
+    tool.look_with(
+        parse_request({"describe": "nobody"}), "One more \u200bthing.", Job(sink, refuse_tasks, b"1")
+    )
+    (result,) = sink.results
+    assert result["content"][1] == {"type": "text", "text": "One more thing."}
+    assert result["_meta"]["greenroom/details"]["error"] == "tool_not_found"
+    assert result["isError"]
+
+
+def test_a_name_of_megabytes_is_not_said_again() -> None:
+    for length, shown in ((256, "x" * 256), (257, "x" * 256 + "…")):
+        text, details = asked(FakeRoom(), tool="x" * length)
+        assert f'Tool "{shown}" not found.' in text
+        assert details["requestedTool"] == shown
+        sink = Sink()
+        McpTool(FakeRoom()).refuse("x" * length, Job(sink, refuse_tasks, b"1"))
+        (result,) = sink.results
+        assert result["content"][0]["text"].startswith(f"Unknown tool: {shown}. Use mcp(")
+        assert result["_meta"]["greenroom/details"]["requestedTool"] == shown
+
+
+# ---- what is looked up -----------------------------------------------------------------------------------------------
+
+
+def test_a_row_of_one_server_is_that_row_alone_and_a_broken_one_says_whether_it_is_trusted() -> None:
+    room = FakeRoom()
+    problem = Problem("here/.mcp.json", "not trusted", code="config_untrusted")
+    for code, is_untrusted in (("project_untrusted", None), ("config_error", False)):
+        why = attrs.evolve(problem, code=code)
+        room.config = attrs.evolve(room.config, broken={**room.config.broken, "mine": why})
+        (row,) = finish(CatalogueReader(room).rows("mine"))
+        assert row.server == "mine"
+        assert is_untrusted is None or row.untrusted is is_untrusted
+    room.config = attrs.evolve(room.config, broken={"mine": attrs.evolve(problem, code=UNTRUSTED)})
+    assert [row.untrusted for row in finish(CatalogueReader(room).rows("mine"))] == [True]
+    for name in room.config.servers:
+        assert [row.server for row in finish(CatalogueReader(room).rows(name))] == [name]
+    assert finish(CatalogueReader(room).rows("nobody")) == []
+
+
+def test_a_search_of_one_server_names_no_other_and_begins_where_it_is_told() -> None:
+    room = FakeRoom()
+    room.learn("clock", *({**NOW, "name": f"at_{hour}"} for hour in range(5)))
+    for pattern in (False, True):
+        text, details = asked(room, search="time", server="clock", offset=3, regex=pattern)
+        assert len(details["matches"]) == 2, "the last two of five"
+        assert (details["count"], details["hasMore"], "unknownServers" in details) == (5, False, False)
+        assert text.endswith("2 of 5")
+    assert "unknownServers" in asked(room, search="time")[1]
+    room.learn("clock", *({"name": f"at_{hour}", "inputSchema": {}} for hour in range(5)))
+    assert asked(room, search=" ", regex=True, server="clock")[1]["count"] == 5, "no pattern, so everything"
+    room.rows["fresh"] = {"state": State.CONNECTING, "waiting_for": "slot"}
+    details = asked(room, search="zebra")[1]
+    assert [each["name"] for each in details.get("unknownServers", [])] == ["fresh"]
+
+
+def test_a_long_answer_keeps_to_the_bounds_whatever_was_asked() -> None:
+    room = FakeRoom(output_max_bytes=AROUND + 200)
+    tools = [{**NOW, "name": f"tool_{number:03}", "description": "word " * 9} for number in range(60)]
+    room.learn("clock", *tools)
+    for arguments, key in (
+        ({"server": "clock"}, "tools"),
+        ({"search": "word"}, "matches"),
+        ({"search": "word", "includeSchemas": False}, "matches"),
+        ({"search": "^tool|clock", "regex": True}, "matches"),
+    ):
+        text, details = asked(room, **arguments)
+        assert len(text.encode()) <= AROUND + 200
+        assert 1 <= len(details[key]) < 12
+        assert details["nextOffset"] == len(details[key])
+        assert "outputGuard" not in details, "it is a page, and nothing of it was cut"
+    more = {f"far{n}": attrs.evolve(room.config.servers["off"], name=f"far{n}") for n in range(60)}
+    room.config = attrs.evolve(room.config, servers={**room.config.servers, **more})
+    text, details = asked(room)
+    assert len(text.encode()) <= AROUND + 200
+    assert len(details["servers"]) < 30
+
+
+def test_a_tool_that_is_missing_is_looked_for_only_where_it_may_be() -> None:
+    room = FakeRoom()
+    for name, server, error, of in (
+        ("x", "fresh", "not_known_yet", "fresh"),
+        ("fresh_x", None, "not_known_yet", "fresh"),
+        ("off_x", None, "server_disabled", "off"),
+        ("off_x", "clock", "tool_not_found", "clock"),
+        ("bad_x", "github", "tool_not_found", "github"),
+        ("x", "off", "server_disabled", "off"),
+        ("x", "nope", "server_not_found", "nope"),
+        ("zebra", None, "tool_not_found", None),
+    ):
+        given = {"describe": name} if server is None else {"describe": name, "server": server}
+        _, details = asked(room, **given)
+        assert (details["error"], details.get("server")) == (error, of), given
+    room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
+    far = attrs.evolve(room.config.servers["fresh"], name="far")
+    room.config = attrs.evolve(room.config, servers={**room.config.servers, "far": far})
+    room.reindex()
+    _, details = asked(room, tool="fresh_bye", server="fresh")
+    assert details["error"] == "tool_not_found_after_reconnect"
+    assert "unknownServers" not in details, "it was just asked, and the others are not meant"
+
+
+def test_who_lists_asks_for_its_page() -> None:
+    room = FakeRoom()
+    room.learn("clock", *({**NOW, "name": f"at_{hour}"} for hour in range(5)))
+    _, details = asked(room, server="clock", limit=2, offset=1)
+    assert (details["tools"], details["nextOffset"]) == (["clock_at_1", "clock_at_2"], 3)
+
+
+# ---- pages of a kept text --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "max_lines", "size", "lines"),
+    [
+        (0, 0, 50_900, None),
+        (1_000, 0, 700, None),
+        (100, 0, 300, None),  # a page has some text, whatever the bound
+        (0, 10, None, 8),
+        (0, 1, None, 2),
+        (20_000, 5, None, 3),
+    ],
+)
+def test_a_page_of_a_kept_text_is_as_long_as_an_answer_may_be(
+    max_bytes: int, max_lines: int, size: int | None, lines: int | None, backend: str, tmp_path: Any
+) -> None:
+    room = FakeRoom(output_max_bytes=max_bytes, output_max_lines=max_lines)
+    spill = Spill(tmp_path / "out")
+    flat = spill.write("x" * 100_000).stem.removeprefix("output-")
+    tall = spill.write("ab\n" * 1_000).stem.removeprefix("output-")
+
+    async def body() -> None:
+        tool = McpTool(room, spill=spill, hints=FOR_META)
+        for output, most in ((flat, size), (tall, None if lines is None else 3 * lines)):
+            if most is None:
+                continue
+            result = await ask(tool, {"output": output})
+            details = result["_meta"]["greenroom/details"]
+            assert (details["start"], details["end"]) == (0, most)
+            where = f'mcp_discover({{ output: "{output}", offset: {most} }})'
+            assert where in result["content"][0]["text"]
+
+    run(backend, body)
+
+
+def test_a_kept_text_that_cannot_be_read_says_why(
+    backend: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Spill, "page", refuse)
+    output = "0123456789abcdef"
+
+    async def body() -> None:
+        result = await ask(McpTool(FakeRoom(), spill=Spill(tmp_path)), {"output": output})
+        assert result["content"][0]["text"] == (
+            f'The output "{output}" cannot be read (Permission denied). Call the tool again.'
+        )
+        assert result["_meta"]["greenroom/details"]["error"] == "output_unreadable"
+
+    run(backend, body)
+
+
+def test_the_rest_of_a_long_answer_is_told_to_its_reader(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom(output_max_bytes=2_000)
+    room.answer = {"content": [{"type": "text", "text": "x" * 5_000}, {"type": "image", "data": "x"}]}
+
+    async def body() -> None:
+        tool = McpTool(room, spill=Spill(tmp_path / "out"), hints=FOR_META)
+        result = await ask(tool, {"tool": "clock_now"})
+        report = result["_meta"]["greenroom/details"]["outputGuard"]
+        (kept,) = (tmp_path / "out").iterdir()
+        assert report["output"] == kept.stem.removeprefix("output-")
+        assert f'mcp_discover({{ output: "{report["output"]}"' in result["content"][0]["text"]
+        assert (report["originalBytes"], report["originalLines"], report["imageBlocksPassedThrough"]) == (
+            5_000, 1, 1,
+        )  # fmt: skip
+        assert report["returnedBytes"] <= 2_000
+        room.answer = {"content": [{"type": "text", "text": "x\n" * 5_000}]}
+        result = await ask(tool, {"tool": "clock_now"})
+        report = result["_meta"]["greenroom/details"]["outputGuard"]
+        assert report["originalLines"] > report["returnedLines"] > 1
+        assert "imageBlocksPassedThrough" not in report
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize("size", [0, 1 << 18])
+def test_an_image_over_the_bound_of_the_room_goes_to_a_file(size: int, backend: str, tmp_path: Any) -> None:
+    room = FakeRoom(output_max_image=8, output_max_bytes=0)
+    text = {"type": "text", "text": "y" * size}
+
+    async def body() -> None:
+        for length, is_kept in ((8, False), (12, True)):
+            image = {"type": "image", "data": "A" * length, "mimeType": "image/png"}
+            room.answer = {"content": [image, text]}
+            spill = Spill(tmp_path / f"out{length}")
+            result = await ask(McpTool(room, spill=spill), {"tool": "clock_now"})
+            assert (result["content"][0] == image) is not is_kept
+            assert spill.directory.exists() is is_kept
+
+    run(backend, body)
+
+
+def test_details_that_are_too_many_are_left_out_of_every_answer() -> None:
+    room = FakeRoom(output_max_bytes=0)
+    for size, is_left_out in ((40_000, False), (60_000, True)):
+        schema = {"type": "object", "properties": {"a": {"description": "x" * size}}}
+        room.learn("clock", {**NOW, "inputSchema": schema})
+        text, details = asked(room, describe="clock_now")
+        assert ("tool" in details, "omittedBytes" in details) == (not is_left_out, is_left_out)
+        assert details["mode"] == "describe"
+        assert "x" * 100 in text
+
+
+def test_a_bound_of_lines_holds_for_results_and_for_words_of_ours(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom(output_max_lines=LINES_AROUND + 4)
+    room.learn("clock", *({**NOW, "name": f"at_{hour:02}"} for hour in range(30)))
+    room.answer = {"content": [{"type": "text", "text": "x\n" * 100}]}
+
+    async def body() -> None:
+        tool = McpTool(room, spill=Spill(tmp_path / "out"))
+        for arguments in ({"tool": "clock_at_00"}, {"describe": "clock_at_00"}, {"server": "clock"}):
+            result = await ask(tool, arguments)
+            assert result["content"][0]["text"].count("\n") < LINES_AROUND + 4, arguments
+        (kept,) = (tmp_path / "out").iterdir()
+        assert kept.read_text() == "x\n" * 100
+
+    run(backend, body)
+
+
+def test_binary_content_is_kept_as_long_as_the_settings_say(backend: str, tmp_path: Any) -> None:
+    room = FakeRoom(output_keep=3_600.0)
+    room.answer = {"content": [{"type": "audio", "data": "AAAA", "mimeType": "audio/mpeg"}]}
+    spill = Spill(tmp_path / "out")
+    old, recent = spill.write("old"), spill.write("recent")
+    stamp = recent.stat().st_mtime
+    os.utime(old, (stamp - 3_700, stamp - 3_700))
+
+    async def body() -> None:
+        await ask(McpTool(room, spill=spill), {"tool": "clock_now"})
+
+    run(backend, body)
+    assert (old.exists(), recent.exists()) == (False, True)
+
+
+def test_a_result_that_is_none_of_a_server_has_the_details_it_is_given(backend: str) -> None:
+    async def body() -> None:
+        sink = Sink()
+        async with anyio.create_task_group() as group:
+            job = Job(sink, group.start_soon, b"1")
+            result = {"content": [{"type": "text", "text": "made"}], "isError": True}
+            McpTool(FakeRoom()).tell(result, job, mode="run", runs=2)
+        (told,) = sink.results
+        assert told["_meta"] == {"greenroom/details": {"mode": "run", "runs": 2}}
+        assert told["content"][0]["text"].endswith("made")
+
+    run(backend, body)
+
+
+def test_an_answer_that_is_none_was_given_by_the_server() -> None:
+    room = FakeRoom()
+    sink, _ = begin(room, tool="clock_now")
+    room.calls[0].end(b"[1]")
+    details = sink.results[0]["_meta"]["greenroom/details"]
+    assert (details["server"], details["tool"], details["reach"]) == ("clock", "clock_now", "answered")
+
+
+def test_a_program_that_asks_gets_the_whole_of_an_outline(backend: str) -> None:
+    class Outlined:
+        def begin(self, _arguments: Any, job: Job) -> None:
+            job.answer_raw(b'{"content":"short"}', filled=lambda line: line.replace(b'"short"', b"[]"))
+
+    async def body() -> None:
+        tool: Any = Outlined()
+        assert await ask(tool, {}) == {"content": []}
+
+    run(backend, body)

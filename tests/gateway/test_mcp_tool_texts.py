@@ -1,0 +1,694 @@
+"""The parts of the `mcp` tool by themselves: its words, its bounds, its files, its patterns."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import anyio
+import attrs
+import msgspec
+import pytest
+from tests.support import run
+from tests.support.door_rooms import CREATE_ISSUE, NOW, FakeRoom
+
+from greenroom.catalogue.entries import ServerEntry
+from greenroom.catalogue.namespace import Target
+from greenroom.catalogue.overrides import ToolOverride
+from greenroom.config.model import PrefixMode
+from greenroom.gateway.exposures import tool_texts as refusals
+from greenroom.gateway.exposures import tool_texts as texts
+from greenroom.gateway.exposures.large_call import reading_call
+from greenroom.gateway.exposures.mcp_tool import McpTool, ask
+from greenroom.gateway.exposures.output_files import Spill
+from greenroom.gateway.exposures.query_modes import CatalogueReader, matcher
+from greenroom.gateway.exposures.result_texts import outcome_of
+from greenroom.gateway.exposures.tool_definition import (
+    DETAILS_LIMIT,
+    FOR_MODELS,
+    Answer,
+    parse_request,
+    size_of,
+)
+from greenroom.gateway.exposures.tool_texts import unknown_details, waits
+from greenroom.gateway.exposures.tool_texts import unknown_sentence as sentence
+from greenroom.gateway.requests import Job
+from greenroom.protocol.cooperative import finish
+from greenroom.protocol.errors import (
+    AmbiguousTool,
+    ApprovalDenied,
+    ApprovalNeeded,
+    Bug,
+    Busy,
+    CallError,
+    Reach,
+    RemoteError,
+    Unavailable,
+    UnknownServer,
+    UsageError,
+)
+from greenroom.protocol.jsonrpc.terms import RpcFault
+from greenroom.protocol.lifecycle import State
+from greenroom.protocol.status import ServerStatus
+
+
+def _row(**facts: Any) -> ServerStatus:
+    return ServerStatus("s", **facts)
+
+
+# ---- one server in the overview ------------------------------------------------------------------------------------
+
+ON, OFF = State.CONNECTED, State.IDLE
+
+
+@pytest.mark.parametrize(
+    ("facts", "word", "note"),
+    [
+        ({"broken": "why", "disabled": True, "state": ON}, "broken", "broken: why"),
+        ({"disabled": True, "state": ON, "needs_auth": True}, "disabled", "disabled"),
+        ({"state": ON, "needs_auth": True, "tool_count": 2}, "connected", "2 tools"),
+        ({"state": ON, "failed_ago": 1.0, "tool_count": None}, "connected", "0 tools"),
+        ({"needs_auth": True, "failed_ago": 1.0, "tool_count": 1}, "needs-auth", "needs auth"),
+        ({"waiting_for": "slot", "waiting": 2.4}, "not-connected", "not known yet, waiting for slot for 2 s"),
+        (
+            {"waiting_for": "install", "waiting": 2.0, "last_line": "npm"},
+            "not-connected",
+            "not known yet, installing for 2 s: npm",
+        ),
+        ({"waiting_for": "gate", "waiting": 2.0, "failed_ago": 7.6}, "failed", "failed 8s ago"),
+        ({"waiting_for": "gate", "waiting": 2.0}, "not-connected", "not connected"),
+        ({"waiting_for": "slot", "waiting": None}, "not-connected", "not connected"),
+        ({"waiting_for": "slot", "waiting": 2.0, "tool_count": 1}, "cached", "1 tool, cached"),
+        ({"failed_ago": 0.0, "tool_count": 1}, "failed", "failed 0s ago"),
+        ({"tool_count": 0}, "cached", "0 tools, cached"),
+        ({"tool_count": 2, "problems": ("a\n  b", "c")}, "cached", "2 tools; a b; c, cached"),
+        ({"tool_count": 2, "problems": tuple("abcdef")}, "cached", "2 tools; a; b; c; d; e, cached"),
+        ({}, "not-connected", "not connected"),
+    ],
+)
+def test_of_several_facts_about_a_server_the_weightiest_shows(
+    facts: dict[str, Any], word: str, note: str
+) -> None:
+    line = texts.line_of(_row(**facts))
+    marks = {"broken": "✗", "disabled": "⊘", "connected": "✓", "needs-auth": "⚠", "failed": "✗"}
+    assert line == texts.Line(word, marks.get(word, "○"), note)
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"waiting_for": "install"}, "installing"),
+        ({"waiting_for": "install", "waiting": 0.6, "state": State.CONNECTING}, "installing for 1 s"),
+        ({"state": State.CONNECTING, "waiting": 3.0, "needs_auth": True}, "connecting for 3 s"),
+        ({"needs_auth": True, "failed_ago": 2.0}, "needs a login"),
+        ({"failed_ago": 2.0, "waiting_for": "gate", "retry_in": 5.2}, "failed 2 s ago, next try in 5 s"),
+        ({"failed_ago": 2.0, "retry_in": 5.0}, "failed 2 s ago"),
+        ({"failed_ago": 0.0, "waiting_for": "gate"}, "failed 0 s ago"),
+        ({"waiting_for": "slot", "waiting": 0.0, "down": "x"}, "waiting for slot for 0 s"),
+        ({"down": "stopped"}, "down"),
+        ({}, "not asked yet"),
+    ],
+)
+def test_what_a_server_that_is_not_known_waits_for(facts: dict[str, Any], text: str) -> None:
+    assert waits(_row(**facts)) == text
+
+
+def test_servers_that_are_not_known_are_named_up_to_a_number() -> None:
+    rows = [ServerStatus(f"s{number}") for number in range(502)]
+    hints = attrs.evolve(FOR_MODELS, learn="Ask.", mend="Mend {server}.", log_in="Log in at {server}.")
+    assert sentence([], hints) == ""
+    assert sentence(rows[:2], hints) == "Not known yet: s0 (not asked yet), s1 (not asked yet). Ask."
+    assert sentence(rows[:20], hints).endswith("s19 (not asked yet). Ask.")
+    assert sentence(rows[:21], hints).endswith("s19 (not asked yet), and 1 more. Ask.")
+    failed = [
+        _row(failed_ago=2.0, failure="no\ntoken"),
+        _row(needs_auth=True),
+        _row(failed_ago=3.0, failure="x" * 500),
+    ]
+    said = sentence(failed, hints)
+    assert said.startswith(
+        "Not known yet: s (failed 2 s ago: no token), s (needs a login), s (failed 3 s ago: xxx"
+    )
+    assert said.endswith("xxx…). Log in at s. Mend s."), "nobody is told to ask those that were asked"
+    assert len(said) < 400
+    assert sentence([*failed, rows[0]], hints).endswith("Log in at s. Mend s. Ask.")
+    assert len(unknown_details(rows)) == 500
+    assert unknown_details([_row(last_line="x"), _row()]) == [
+        {"server": "s", "name": "s", "waitsFor": "not asked yet", "lastLine": "x"},
+        {"server": "s", "name": "s", "waitsFor": "not asked yet"},
+    ]
+
+
+# ---- the overview, a list, a description -----------------------------------------------------------------------------
+
+
+def _details(answer: Answer, *without: str) -> dict[str, Any]:
+    return {key: value for key, value in answer.details.items() if key not in without}
+
+
+def test_the_overview_counts_all_and_shows_its_page() -> None:
+    rows = [
+        ServerStatus("a", state=ON, tool_count=2),
+        ServerStatus("b", state=ON, broken="why", tool_count=None),
+        ServerStatus("c", disabled=True, tool_count=7),
+        ServerStatus("d", failed_ago=3.2, failure="no", problems=("cut",)),
+        ServerStatus("e", state=ON, failed_ago=3.2, failure="old", tool_count=1),
+    ]
+    whole = finish(texts.status(rows, FOR_MODELS))
+    assert whole.text.splitlines()[0] == "MCP: 2/4 servers, 3 tools (1 disabled)"
+    assert whole.text.splitlines()[-2:] == ["", FOR_MODELS.overview]
+    assert _details(whole) == {
+        "mode": "status",
+        "servers": [
+            {"name": "a", "status": "connected", "toolCount": 2},
+            {"name": "b", "status": "broken", "toolCount": 0, "failure": "why"},
+            {"name": "c", "status": "disabled", "toolCount": 7},
+            {
+                "name": "d", "status": "failed", "toolCount": 0,
+                "failedAgo": 3, "failure": "no", "problems": ["cut"],
+            },
+            {"name": "e", "status": "connected", "toolCount": 1},
+        ],
+        "totalTools": 3, "connectedCount": 2, "disabledCount": 1,
+    }  # fmt: skip
+    for limit, offset, names, footer, details in (
+        (2, 1, "bc", "2 of 5 — offset: 3 for more", {"hasMore": True, "nextOffset": 3}),
+        (2, 3, "de", "2 of 5", {"hasMore": False, "nextOffset": None}),
+        (None, 4, "e", "1 of 5", {"hasMore": False, "nextOffset": None}),
+        (9, 0, "abcde", None, {}),
+    ):
+        page = finish(texts.status(rows, FOR_MODELS, limit=limit, offset=offset))
+        assert [each["name"] for each in page.details["servers"]] == list(names)
+        assert _details(page, "servers", "mode", "totalTools", "connectedCount", "disabledCount") == details
+        assert (footer in page.text.splitlines()) if footer else " of 5" not in page.text
+    assert (
+        finish(texts.status([], FOR_MODELS)).text == "MCP: 0/0 servers, 0 tools\n\nNo servers are configured."
+    )
+    assert "disabled)" not in finish(texts.status(rows[:1], FOR_MODELS)).text
+
+
+def test_a_list_says_what_it_is_of_and_why_it_is_empty() -> None:
+    room = FakeRoom()
+    tools, entry = room.index.tools("github"), room.entry("github")
+
+    def listed(found: Any = (), entry: Any = None, limit: int = 9, offset: int = 0, **facts: Any) -> Answer:
+        return texts.server_list(_row(**facts), found, entry, FOR_MODELS, limit=limit, offset=offset)
+
+    shown = listed(tools, entry, state=ON, problems=("cut\nshort", *"bcdef"))
+    assert shown.text.startswith(
+        "s (3 tools):\n\n- github_create_issue - Create a new issue in a repository\n"
+    )
+    incomplete = "\n".join(f"Incomplete: {each}" for each in ("cut short", *"bcde"))
+    assert shown.text.endswith(f"\n\n{incomplete}\n\nServer instructions:\nBe kind to maintainers.")
+    assert shown.details["problems"] == ["cut\nshort", *"bcdef"]
+    page = listed(tools, None, limit=1, offset=1)
+    assert page.text == (
+        "s (3 tools (not connected, cached)):\n\n- github_get_read_me - What it is\n\n1 of 3 — offset: 2 for more"
+    )
+    assert _details(page) == {
+        "mode": "list", "server": "s", "tools": ["github_get_read_me"], "count": 3, "hasMore": True, "nextOffset": 2,
+    }  # fmt: skip
+    for answer, text, error in (
+        (listed(state=ON), 'Server "s" has no tools.', None),
+        (
+            listed(entry=ServerEntry("s", "h", tools=())),
+            'Server "s" has no cached tools (not connected).',
+            None,
+        ),
+        (
+            listed(waiting_for="slot", waiting=2.0),
+            'Server "s" is not known yet (waiting for slot for 2 s); retry in a moment.',
+            "not_connected",
+        ),
+        (
+            listed(waiting_for="slot", waiting=2.0, last_line="npm"),
+            'Server "s" is not known yet (waiting for slot for 2 s); retry in a moment. Its last line: npm',
+            "not_connected",
+        ),
+        (
+            listed(),
+            f'Server "s" is configured but not connected. {FOR_MODELS.to_connect("s")}',
+            "not_connected",
+        ),
+    ):
+        assert (answer.text, answer.details.get("error")) == (text, error)
+        assert ("waitsFor" in answer.details) == ("waiting for" in text)
+
+
+def test_instructions_are_whole_or_an_error_and_a_list_shows_their_beginning() -> None:
+    def entry(said: str | None) -> ServerEntry:
+        return ServerEntry("s", "h", tools=(NOW,), instructions=said)
+
+    for given, error in ((None, "not_connected"), (entry(None), "no_instructions"), (entry("Be."), None)):
+        answer = texts.instructions("s", given, FOR_MODELS)
+        assert answer.details.get("error") == error
+        assert answer.details.get("instructions") == (None if error else "Be.")
+    room = FakeRoom()
+    for given in (None, entry(None), entry("")):
+        row, tools = ServerStatus("clock", state=ON), room.index.tools("clock")
+        text = texts.server_list(row, tools, given, FOR_MODELS, limit=9).text
+        assert text == "clock (1 tool):\n\n- clock_now - The time"
+    for said, shown in (
+        ("a" * 300, "a" * 300),
+        (f"  {'a' * 300}\n", "a" * 300),
+        ("a" * 301, "a" * 300 + '...\n(mcp({ instructions: "clock" }) for all of them)'),
+    ):
+        row, tools = ServerStatus("clock", state=ON), room.index.tools("clock")
+        text = texts.server_list(row, tools, entry(said), FOR_MODELS, limit=9).text
+        assert text.endswith(f"\n\nServer instructions:\n{shown}")
+
+
+def test_a_search_says_what_it_found_and_who_may_have_more() -> None:
+    room = FakeRoom()
+
+    def searched(**arguments: Any) -> Answer:
+        return CatalogueReader(room).answer(parse_request(arguments))
+
+    unknown = 'Not known yet: fresh (not asked yet). Use mcp({ connect: "name" }) to ask one what it has.'
+    assert searched(search="zebra").text == f'No tools matching "zebra". {unknown}'
+    assert searched(search="zebra", server="clock").text == (
+        'No tools matching "zebra" in "clock". Use mcp({}) to see available servers.'
+    )
+    found = searched(search="issue", includeSchemas=False, limit=1)
+    assert found.text == (
+        'Found 2 tools matching "issue":\n\n- github_create_issue - Create a new issue in a repository\n\n'
+        f"{unknown}\n\n1 of 2 — offset: 1 for more"
+    )
+    assert (found.details["hasMore"], found.details["nextOffset"], found.details["count"]) == (True, 1, 2)
+    assert [match["tool"] for match in found.details["matches"]] == ["github_create_issue"]
+    assert "connectingServers" not in found.details
+    both = searched(search="issue", server="github")
+    assert "Not known yet" not in both.text
+    first, second = both.text.split("\n\n")[1:]
+    assert first.splitlines()[:3] == [
+        "github_create_issue", "  Create a new issue in a repository", "  Parameters:",
+    ]  # fmt: skip
+    assert second.startswith("github_list_issues\n")
+    last = searched(search="issue", includeSchemas=False, limit=1, offset=1)
+    assert (last.details["hasMore"], last.details["nextOffset"]) == (False, None)
+    room.rows["fresh"] = {"state": State.CONNECTING}
+    connecting = 'Server "fresh" is still connecting; retry in a moment.'
+    assert searched(search="issue").text.endswith(f"\n{connecting}")
+    assert searched(search="issue").details["connectingServers"] == ["fresh"]
+    assert "unknownServers" not in searched(search="issue").details
+    room.rows["fresh"] = {"state": State.CONNECTING, "waiting_for": "install", "waiting": 1.0}
+    assert searched(search="issue").details["unknownServers"] == [
+        {"server": "fresh", "name": "fresh", "waitsFor": "installing for 1 s"}
+    ]
+
+
+def _target(kind: str = "tool", description: str = "", schema: Any = None, **record: Any) -> Target:
+    return Target("s_t", "s", kind, "t", record, description, schema)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_description_has_what_the_tool_declares_and_nothing_else() -> None:
+    for target, text in (
+        (_target(), "(no description)\n\nNo parameters defined."),
+        (_target(schema={}), "(no description)\n\nNo parameters defined."),
+        (_target("resource", "About."), "About.\n\nNo parameters required (resource tool)."),
+        (_target(annotations={}, outputSchema={}), "(no description)\n\nNo parameters defined."),
+        (
+            _target(annotations={"a": "ä", "b": True}),
+            '(no description)\n\nNo parameters defined.\n\nAnnotations: a: "ä", b: true',
+        ),
+        (
+            _target("resource", annotations={"a": 1}, outputSchema={"type": "object"}),
+            "(no description)\n\nNo parameters required (resource tool).",
+        ),
+    ):
+        kind = "Type: Resource (reads from t)\n" if target.kind == "resource" else ""
+        assert texts.describe(target).text == f"s_t\nServer: s\n{kind}\n{text}"
+    told = texts.tool_details(_target(title="T", outputSchema=7, other=1, schema={"a": 1}))
+    assert told == {
+        "name": "s_t", "server": "s", "kind": "tool", "original": "t", "description": "",
+        "inputSchema": {"a": 1}, "title": "T", "outputSchema": 7,
+    }  # fmt: skip
+    assert "inputSchema" not in texts.tool_details(_target("resource", title="T"))
+    assert texts.tool_details(_target(description="About."))["description"] == "About."
+    assert (
+        texts.full_entry(_target("resource")) == "s_t\n  (no description)\n  No parameters (resource tool)."
+    )
+    assert texts.short_line(_target(description="a\n b")) == "- s_t - a b"
+    assert texts.short_line(_target()) == "- s_t"
+
+
+@pytest.mark.parametrize("arguments", [{"describe": "now"}, {"tool": "now"}], ids=["describe", "call"])
+def test_a_name_of_several_servers_is_refused_with_all_of_them(arguments: dict[str, str]) -> None:
+    room = FakeRoom(tool_prefix=PrefixMode.NONE)
+    room.learn("fresh", NOW, CREATE_ISSUE)
+    result = anyio.run(ask, McpTool(room), arguments)
+    details = result["_meta"]["greenroom/details"]
+    assert details["error"] == "ambiguous_tool"
+    assert len(details["candidates"]) == 2
+    assert (result["isError"], room.calls) == (True, [])
+
+
+# ---- an answer within its bounds -------------------------------------------------------------------------------------
+
+
+def test_of_details_the_largest_go_until_the_rest_fits() -> None:
+    def sized(*sizes: int) -> dict[str, str]:
+        return {chr(ord("a") + number): "x" * (size - 2) for number, size in enumerate(sizes)}
+
+    half = DETAILS_LIMIT // 2
+    for sizes, kept in (
+        ((half, half), "ab"),
+        ((half, half + 1), "a"),
+        ((half + 1, 100, half), "bc"),
+        ((100, half + 2, half + 1, half), "ad"),
+        ((DETAILS_LIMIT + 1, DETAILS_LIMIT), "b"),
+        ((DETAILS_LIMIT + 1, DETAILS_LIMIT + 2), ""),
+    ):
+        answer = Answer.of("text", **sized(*sizes))
+        slim = answer.slim()
+        gone = {key: len(value) + 2 for key, value in sized(*sizes).items() if key not in kept}
+        more: dict[str, Any] = {"omittedBytes": gone} if gone else {}
+        assert slim.details == {key: sized(*sizes)[key] for key in kept} | more
+        assert (slim is answer) == (not gone)
+        assert slim.text == "text"
+    assert Answer.of("", a=object(), b=1).slim().details["b"] == 1, "what cannot be written fits nowhere"
+    assert size_of("ä") == 4
+
+
+def test_an_answer_is_an_error_only_if_it_says_so() -> None:
+    right, wrong = Answer.of("a", mode="x"), Answer.of("a", mode="x", error="bad")
+    content = [{"type": "text", "text": "a"}]
+    assert right.as_result() == {"content": content, "_meta": {"greenroom/details": {"mode": "x"}}}
+    assert wrong.as_result()["isError"] is True
+    mixed = Answer(({"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}))
+    assert (mixed.text, mixed.details) == ("a\nb", {})
+
+
+@pytest.mark.parametrize("how", ["answers", "fails", "breaks", "is cancelled"])
+def test_asking_from_a_program_ends_as_its_request_does_and_leaves_nothing(how: str, backend: str) -> None:
+    jobs: list[Job] = []
+    cancelled: list[str] = []
+
+    class Tool:
+        def begin(self, arguments: Any, job: Job) -> None:
+            jobs.append(job)
+            job.run(self._work)
+
+        async def _work(self) -> None:
+            (job,) = jobs
+            try:
+                await anyio.lowlevel.checkpoint()
+                if how == "answers":
+                    job.answer({"content": []})
+                elif how == "fails":
+                    job.fail(-1, "no")
+                elif how == "breaks":
+                    raise ValueError("odd")
+                else:
+                    await anyio.sleep_forever()
+            finally:
+                cancelled.append(how)
+
+    async def body() -> Any:
+        tool: Any = Tool()
+        with anyio.move_on_after(None) as scope:
+            async with anyio.create_task_group() as group:
+                if how == "is cancelled":
+
+                    async def cancel() -> None:
+                        await anyio.wait_all_tasks_blocked()
+                        scope.cancel()
+
+                    group.start_soon(cancel)
+                return await ask(tool, {})
+
+    if how in ("fails", "breaks"):
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            run(backend, body)
+        error: Any = caught.value
+        while isinstance(error, BaseExceptionGroup):
+            (error,) = error.exceptions
+        assert isinstance(error, CallError)
+        assert isinstance(error, Bug) == (how == "breaks")
+        assert error.reach is Reach.NOT_SENT
+        bug = "A bug in Greenroom, please report it: ValueError: odd"
+        assert error.message == (bug if how == "breaks" else "no")
+    else:
+        assert run(backend, body) == ({"content": []} if how == "answers" else None)
+    assert (jobs[0].ended, cancelled) == (True, [how])
+
+
+# ---- patterns ------------------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_of_the_longest_length_is_matched_whatever_the_case() -> None:
+    found = matcher("A" + "b?" * 127 + ".")
+    assert (found("xxaZ"), found("b")) == (True, False)
+    assert matcher("")("")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "code", "text"),
+    [
+        ("x" * 257, "query_too_long", "Regex query is too long; maximum length is 256 characters."),
+        ("\ud800", "invalid_pattern", r"Invalid regex: '\ud800'"),
+        ("[a", "invalid_pattern", "Invalid regex: [a"),
+        ("(?<=a)", "unsafe_pattern", "Regex query rejected as unsafe (invalid perl operator: (?<=)."),
+    ],
+)
+def test_a_pattern_that_cannot_be_used_says_why(pattern: str, code: str, text: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(text)) as caught:
+        matcher(pattern)
+    assert caught.value.code == code
+
+
+# ---- files of long answers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ages", "max_total", "kept"),
+    [
+        ((100, 101), 100, [0]),  # just not too old, and just
+        ((1, 2), 30, [0, 1]),  # just all fits
+        ((1, 2), 29, [0]),
+        ((2, 1), 29, [1]),  # the older goes
+        ((1, 2, 3), 30, [0, 1]),
+        ((1,), 9, []),
+    ],
+)
+def test_files_are_kept_to_the_last_second_and_the_last_byte(
+    ages: tuple[int, ...], max_total: int, kept: list[int], tmp_path: Path
+) -> None:
+    paths = [Spill(tmp_path).write("x" * 10) for _ in ages]
+    for path, age in zip(paths, ages, strict=True):
+        os.utime(path, (1000 - age, 1000 - age))
+    (tmp_path / "other.txt").write_text("not ours")
+    newest = Spill(tmp_path, max_age=100, max_total=max_total, clock=lambda: 1000.0).write("y" * 10)
+    left = {path for path in tmp_path.iterdir() if path.name != "other.txt"}
+    assert left == {newest, *(paths[number] for number in kept)}
+    assert (tmp_path / "other.txt").exists()
+
+
+def test_a_file_holds_the_whole_text_and_a_file_that_is_gone_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "ä" * (1 << 20) + "end\ud800"
+    spill = Spill(tmp_path)
+    gone = spill.write("x")
+    glob = Path.glob
+
+    def while_others_remove(self: Path, pattern: str) -> Any:
+        for path in list(glob(self, pattern)):
+            if path == gone:
+                path.unlink()
+            yield path
+
+    monkeypatch.setattr(Path, "glob", while_others_remove)
+    path = spill.write(text)
+    assert path.read_bytes() == text.encode("utf-8", "replace")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "details"),
+    [
+        (
+            CallError("it broke. Try again.", server="s", reach=Reach.SENT),
+            "Failed to call tool: it broke. Try again.",
+            {"server": "s", "error": "call_failed", "message": "it broke. Try again.", "reach": "sent"},
+        ),
+        (
+            Busy("s", in_flight=7, queued=8, oldest_age=1.0, retry_after=2.5),
+            "is busy: 7 calls in flight",
+            {"server": "s", "error": "server_busy", "inFlight": 7, "queued": 8, "retryIn": 2.5},
+        ),
+        (UsageError("no such thing"), "no such thing", {"error": "invalid_request"}),
+        (AmbiguousTool("x", ("a_x", "b_x")), "a_x", {"error": "ambiguous_tool"}),
+        (UnknownServer("nobody"), "nobody", {"error": "server_not_found"}),
+    ],
+)
+def test_each_error_of_a_call_is_told_with_what_a_program_needs(
+    error: Any, text: str, details: dict[str, Any]
+) -> None:
+    answer = finish(McpTool(FakeRoom()).refused(error, parse_request({"tool": "nobody_has"})))
+    assert text in answer.content[0]["text"]
+    assert {name: answer.details.get(name) for name in details} == details
+    assert answer.details["mode"] == "call"
+    assert ("reach" in answer.details) == (isinstance(error, CallError) and not isinstance(error, UsageError))
+
+
+# ---- calls of megabytes ----------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """A value that was read in slices, all of it: some of its members may still be JSON."""
+    if isinstance(value, msgspec.Raw):
+        return json.loads(bytes(value))
+    return {name: plain(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+LONG_ARGS = {"x": "y" * (1 << 18), "n": 10**30, "z": [1, {"a": None}], "é": "\u2028"}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {},
+        {"a": 1},
+        LONG_ARGS,
+        json.dumps(LONG_ARGS),
+        json.dumps(LONG_ARGS, ensure_ascii=False),
+        json.dumps(LONG_ARGS, indent=1).replace("\n", "\r\n"),
+        "{}",
+        "",
+        "{",
+        "[" * 10,
+        None,
+        7,
+        [1, {"a": 2}],
+        True,
+    ],
+    ids=lambda args: repr(args)[:20],
+)
+def test_a_call_read_in_slices_asks_for_the_same(args: Any) -> None:
+    for arguments in ({"tool": "t", "args": args}, {"args": args, "server": "s", "limit": [1]}):
+        for params in (
+            {"name": "mcp", "arguments": arguments},
+            {"arguments": arguments, "name": "mcp", "x": 1},
+        ):
+            for indent in (None, 1):
+                raw = json.dumps(params, indent=indent).encode()
+                found = finish(reading_call(raw))
+                read = plain(found.arguments)
+                said = read["args"]
+                if isinstance(args, str) and len(args) > 1 << 18:
+                    args_read, args_said = plain(said), json.loads(args)
+                else:
+                    args_read, args_said = said, args
+                assert (found.name, args_read) == ("mcp", args_said)
+                assert {**read, "args": args} == arguments
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"{", "ends too early"),
+        (b'{"name":7}', "Expected `str`"),
+        (b'{"arguments":{}}', "missing required field `name`"),
+        (b'{"name":"mcp","arguments":[1]}', "Expected `object"),
+        (b'{"name":"mcp","arguments":7}', "Expected `object"),
+        (b'{"name":"mcp","arguments":{"args":{"a":}}}', ""),
+    ],
+)
+def test_a_call_that_cannot_be_read_in_slices_is_refused_as_invalid(raw: bytes, text: str) -> None:
+    with pytest.raises(RpcFault, match=r"^Invalid params: ") as refused:
+        finish(reading_call(raw))
+    assert (refused.value.code, text in refused.value.message) == (-32602, True)
+
+
+def test_arguments_that_are_none_are_none_in_slices_too() -> None:
+    assert finish(reading_call(b'{"name":"mcp"}')).arguments is None
+    assert finish(reading_call(b'{"name":"mcp","arguments":null}')).arguments is None
+
+
+# ---- a refusal, word by word -----------------------------------------------------------------------------------------
+
+
+def test_what_nobody_answered_is_told_with_what_was_asked() -> None:
+    for error, more in (
+        (
+            ApprovalNeeded("t", "s", reason="expired", why="why", question="q1"),
+            {"error": "approval_required", "reason": "expired", "question": "q1"},
+        ),
+        (ApprovalDenied("t", "s"), {"error": "approval_denied"}),
+        (Unavailable("s", failed_ago=7.4, retry_in=1.26), {"failedAgo": 7, "retryIn": 1.3}),
+    ):
+        answer = refusals.failed_call(error, None)
+        assert answer.text == error.message, "as it is, and not as a call that failed"
+        details = {
+            "mode": "call",
+            "server": "s",
+            "error": error.code,
+            "message": error.message,
+            "reach": "not_sent",
+        }
+        assert answer.details == {**details, **more}
+
+
+def test_the_words_of_another_gateway_are_said_once_only_at_the_beginning() -> None:
+    for said, told in (
+        ("Failed to call tool: no", "Failed to call tool: no"),
+        ("it said: Failed to call tool: no", "Failed to call tool: it said: Failed to call tool: no"),
+    ):
+        assert refusals.failed_call(CallError(said, server="s"), None).text == told
+
+
+def test_an_error_is_told_in_the_names_that_the_tool_has_here() -> None:
+    override = ToolOverride.of({"rename": "new", "params": {"title": {"rename": "summary"}}})
+    target = attrs.evolve(_target(), override=override, original="create")
+    answer = refusals.failed_call(CallError("create needs title", server="s"), target)
+    assert answer.text.startswith("Failed to call tool: new needs summary")
+    assert answer.details["message"] == "create needs title"
+
+
+def test_what_is_not_known_yet_names_each_owner_and_the_first_in_its_details() -> None:
+    rows = [ServerStatus("a", waiting_for="slot"), ServerStatus("b")]
+    answer = refusals.not_known_yet("call", "a_b", rows, FOR_MODELS)
+    assert answer.text.startswith(
+        'Nothing is known of "a" and "b" yet, nor whether it has "a_b". Not known yet: a ('
+    )
+    assert (answer.details["server"], answer.details["error"]) == ("a", "not_known_yet")
+    assert [each["name"] for each in answer.details["unknownServers"]] == ["a", "b"]
+    answer = refusals.unknown_tool(
+        "call", "x", server="s", names=("s_a",), suggestions=("s_a",), unknown=rows, hints=FOR_MODELS
+    )
+    assert (answer.details["server"], answer.details["suggestions"]) == ("s", ["s_a"])
+    assert len(answer.details["unknownServers"]) == 2
+    assert 'Server "s" has: s_a.' in answer.text
+    for output in ("x" * 40, "x" * 41):
+        for told in (refusals.unknown_output(output), refusals.unreadable_output(output, "why")):
+            assert (told.details["output"], f'"{output[:40]}"' in told.text) == (output[:40], True)
+
+
+def test_a_large_rest_says_how_large_it_is_if_that_can_be_known() -> None:
+    for said, size in (({"a": "x" * 20_000}, 20_008), ({"a": object()}, None)):
+        outcome = outcome_of("s", None, {"content": [], **said}, max_bytes=0, max_lines=0)
+        about = outcome.details["mcpResult"]
+        assert (about["omitted"], about["rawResultBytes"]) == (True, size)
+        assert (outcome.rest is None) is (size is None)
+        assert outcome.is_whole is (size is None)
+
+
+@pytest.mark.parametrize("is_error", [True, False, None, 1, "true"])
+def test_only_a_result_that_says_so_is_an_error(is_error: Any) -> None:
+    outcome = outcome_of("s", None, {"content": [], "isError": is_error}, max_bytes=0, max_lines=0)
+    assert outcome.details.get("error") == ("tool_error" if is_error is True else None)
+
+
+def test_what_a_server_does_not_have_is_said_in_words() -> None:
+    error = RemoteError("Method not found", server="s", rpc_code=-32601)
+    assert refusals.failed_call(error, None).text == (
+        'Failed to call tool: server "s" does not have this (it answered: Method not found)'
+    )
+    assert (
+        "does not have" not in refusals.failed_call(RemoteError("no", server="s", rpc_code=-32000), None).text
+    )

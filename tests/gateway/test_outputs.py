@@ -1,0 +1,564 @@
+"""What does not fit an answer: pages of a long text, binary content in files, images, and `greenroom outputs`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from tests.support import run
+from tests.support.door_rooms import FakeRoom
+from tests.support.gateway import serve
+from tests.support.lister import lister, tool
+
+from greenroom.actors.login.login_store import LoginStore
+from greenroom.catalogue.store import CatalogueFile
+from greenroom.cli import query_commands
+from greenroom.cli.file_edits import replace
+from greenroom.cli.main import run as run_command
+from greenroom.gateway.exposures import result_texts
+from greenroom.gateway.exposures.mcp_tool import McpTool, ask
+from greenroom.gateway.exposures.output_files import Kept, Spill, id_of
+from greenroom.gateway.exposures.result_texts import (
+    REST_LIMIT,
+    has_binaries,
+    looking_for_binaries,
+    may_have_binaries,
+    outcome_of,
+    outcome_of_large,
+    without_binaries,
+)
+from greenroom.protocol.cooperative import finish
+
+MOST = 4 * 1024 * 1024
+
+
+def goes_to_files(result: Mapping[str, Any], max_image: int) -> bool:
+    found = finish(looking_for_binaries(result, max_image))
+    assert has_binaries(result, max_image) is found
+    raw = json.dumps(result).encode()
+    spelled = raw.replace(b'"data"', rb'"\u0064ata"').replace(b'"blob"', rb'"bl\u006fb"')
+    assert json.loads(spelled) == result
+    assert not found or (may_have_binaries(raw) and may_have_binaries(spelled))
+    return found
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+# ---- pages ---------------------------------------------------------------------------------------------------------
+
+
+@given(
+    text=st.text(st.sampled_from("aé€😀\n"), max_size=60),
+    most=st.integers(4, 20),
+    lines=st.integers(1, 5),
+)
+def test_the_pages_of_a_text_are_the_text(
+    tmp_path_factory: pytest.TempPathFactory, text: str, most: int, lines: int
+) -> None:
+    spill = Spill(tmp_path_factory.mktemp("out"))
+    output, said, at = id_of(spill.write(text)), "", 0
+    while True:
+        page = spill.page(output, at, most, lines)
+        assert page is not None
+        assert (page.start, page.size) == (at, len(text.encode()))
+        assert len(page.text.encode()) == page.end - page.start <= most
+        assert page.text.count("\n") <= lines
+        said, at = said + page.text, page.end
+        if page.end == page.size:
+            break
+        assert page.text
+    assert said == text
+
+
+def test_a_page_begins_with_a_whole_character_and_behind_the_end_there_is_none(tmp_path: Path) -> None:
+    spill = Spill(tmp_path)
+    output = id_of(spill.write("a😀b"))
+    for offset, text, start in ((2, "b", 5), (4, "b", 5), (5, "b", 5), (6, "", 6), (10**12, "", 6)):
+        page = spill.page(output, offset, 100, 100)
+        assert page is not None
+        assert (page.text, page.start) == (text, start)
+
+
+KEPT_ELSEWHERE = [
+    f"{folder}/output-{'0' * 16}" for folder in ("x", "x/../../secrets", "x\0", "x\ud83d", "x" * 5000)
+]
+
+
+@pytest.mark.parametrize(
+    "output", ["", "0" * 16, "../secret", "0" * 15 + "/", "*" * 16, "x\0y", "0" * 200, *KEPT_ELSEWHERE]
+)
+def test_nothing_but_a_kept_text_has_pages(backend: str, tmp_path: Path, output: str) -> None:
+    for folder in ("secrets", "out", "out/output-x"):
+        (tmp_path / folder).mkdir(mode=0o700)
+    for folder in (".", "secrets", "out/output-x"):
+        for name in ("secret.txt", f"output-{'0' * 16}.txt"):
+            (tmp_path / folder / name).write_text("secret")
+
+    async def body() -> Any:
+        return await ask(McpTool(FakeRoom(), spill=Spill(tmp_path / "out")), {"output": output, "offset": 1})
+
+    result = run(backend, body)
+    text = result["content"][0]["text"]
+    assert "secret\n" not in text
+    assert "of 6" not in text
+    if output:
+        assert result["_meta"]["greenroom/details"]["error"] == "output_not_found"
+        assert "Call the tool again" in text
+
+
+def test_a_link_in_place_of_a_kept_text_is_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    spill = Spill(tmp_path / "out")
+    kept = spill.write("kept")
+    kept.unlink()
+    kept.symlink_to(secret)
+    with pytest.raises(OSError, match="link"):
+        spill.page(id_of(kept), 0, 10, 10)
+
+
+def test_a_model_reads_a_long_text_to_its_end_without_access_to_files(tmp_path: Path) -> None:
+    long = "".join(f"{number} is told at length ü\n" for number in range(9_000))
+    given = {"a": lister(tmp_path, "a", tools=[tool("t", long)])}
+    with serve(tmp_path, given) as gateway:
+        gateway.greet()
+        gateway.mcp(connect="a")
+        result = gateway.mcp(describe="a_t")
+        details = result["_meta"]["greenroom/details"]["outputGuard"]
+        whole = Path(details["fullOutputPath"]).read_text(encoding="utf-8")
+        head, _, notice = result["content"][0]["text"].rpartition("\n\n[")
+        assert f'Next part: mcp({{ output: "{details["output"]}", offset: {len(head.encode())} }}).' in notice
+        said, at, where = head, len(head.encode()), ""
+        while at < len(whole.encode()):
+            result = gateway.mcp(output=details["output"], offset=at)
+            (block,) = result["content"]
+            assert len(block["text"].encode()) <= 51_200
+            text, _, where = block["text"].rpartition("\n\n[bytes ")
+            page = result["_meta"]["greenroom/details"]
+            assert page["start"] == at
+            said, at = said + text, page["end"]
+        assert said == whole
+        assert where.endswith("This is the end.]")
+
+
+# ---- binary content ------------------------------------------------------------------------------------------------
+
+
+def test_binary_content_goes_to_files_with_the_right_suffix(backend: str, tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    room = FakeRoom()
+    room.answer = {
+        "content": [
+            {"type": "text", "text": "before"},
+            {"type": "audio", "data": encoded(b"sound"), "mimeType": "audio/mpeg"},
+            {
+                "type": "resource",
+                "resource": {"uri": "f:a", "blob": encoded(data), "mimeType": "application/pdf"},
+            },
+            {"type": "image", "data": "x", "mimeType": "image/png"},
+            {"type": "audio", "data": "not base64 é", "mimeType": "audio/wav"},
+            {
+                "type": "resource",
+                "resource": {"uri": "f:b", "blob": encoded(b"x"), "mimeType": "../../etc/x"},
+            },
+        ]
+    }
+
+    async def body() -> Any:
+        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
+
+    content = run(backend, body)["content"]
+    kept = {path.suffix: path for path in (tmp_path / "out").iterdir()}
+    assert {suffix: path.read_bytes() for suffix, path in kept.items()} == {
+        ".mp3": b"sound",
+        ".pdf": data,
+        ".bin": b"x",
+    }
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in kept.values())
+    assert content == [
+        {"type": "text", "text": "before"},
+        {"type": "text", "text": f"[Audio content: audio/mpeg]\nBinary content saved to {kept['.mp3']}"},
+        {
+            "type": "text",
+            "text": f"[Resource: f:a]\nBinary content saved to {kept['.pdf']}\nMIME type: application/pdf",
+        },
+        {"type": "image", "data": "x", "mimeType": "image/png"},
+        {
+            "type": "text",
+            "text": "[Audio content: audio/wav]\n"
+            "Binary content could not be saved: the server's data is not base64",
+        },
+        {
+            "type": "text",
+            "text": f"[Resource: f:b]\nBinary content saved to {kept['.bin']}\nMIME type: ../../etc/x",
+        },
+    ]
+
+
+def test_a_read_resource_that_is_binary_is_kept_too(tmp_path: Path) -> None:
+    result = {
+        "contents": [{"uri": "f:a", "text": "hi"}, {"uri": "f:b", "blob": encoded(b"x"), "mimeType": "a/b"}]
+    }
+    assert goes_to_files(result, MOST)
+    changed = without_binaries(result, Spill(tmp_path), MOST)
+    (kept,) = tmp_path.iterdir()
+    assert changed["contents"] == [
+        {"uri": "f:a", "text": "hi"},
+        {"uri": "f:b", "text": f"Binary content saved to {kept}\nMIME type: a/b"},
+    ]
+
+
+def test_binary_content_that_says_little_of_itself_is_kept_too(tmp_path: Path) -> None:
+    blocks = [
+        {"type": "audio", "data": encoded(b"x"), "mimeType": ""},
+        {"type": "resource", "resource": {"blob": encoded(b"x"), "mimeType": 7}},
+    ]
+    audio, resource = without_binaries({"content": blocks}, Spill(tmp_path), MOST)["content"]
+    assert audio["text"].startswith("[Audio content: audio/wav]\nBinary content saved to ")
+    assert resource["text"].startswith("[Resource: ]\nBinary content saved to ")
+    assert resource["text"].endswith("MIME type: application/octet-stream")
+
+
+def test_binary_content_that_cannot_be_kept_says_why(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file where the directory should be")
+    result = {"content": [{"type": "audio", "data": encoded(b"x")}]}
+    (block,) = without_binaries(result, Spill(tmp_path / "out"), MOST)["content"]
+    assert block["text"].startswith("[Audio content: audio/wav]\nBinary content could not be saved: ")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[], [{"type": "text", "text": "x"}], [{"type": "image", "data": "x"}], [3, None], "text", [{"blob": 3}]],
+)
+def test_other_results_are_left_as_they_are(content: Any) -> None:
+    assert not goes_to_files({"content": content}, 1)
+
+
+# ---- images --------------------------------------------------------------------------------------------------------
+
+
+def picture(mode: str, side: int) -> str:
+    into = BytesIO()
+    Image.frombytes("RGB", (side, side // 2), os.urandom(side * (side // 2) * 3)).convert(mode).save(
+        into, "PNG"
+    )
+    return encoded(into.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("mode", "mime"), [("RGB", "image/jpeg"), ("P", "image/png"), ("LA", "image/png"), ("L", "image/jpeg")]
+)
+def test_an_image_over_the_bound_is_scaled_down(tmp_path: Path, mode: str, mime: str) -> None:
+    data = picture(mode, 1_000)
+    block = {"type": "image", "data": data, "mimeType": "image/png", "_meta": {"a": 1}}
+    (shown,) = without_binaries({"content": [block]}, Spill(tmp_path), len(data) - 1)["content"]
+    assert len(shown["data"]) < len(data)
+    assert (shown["type"], shown["mimeType"], shown["_meta"]) == ("image", mime, {"a": 1})
+    with Image.open(BytesIO(base64.b64decode(shown["data"]))) as image:
+        assert (image.width, image.height) in {(1_000, 500), (512, 256)}
+    assert list(tmp_path.iterdir()) == []
+    assert not goes_to_files({"content": [block]}, len(data)), "at the bound it passes"
+    assert not goes_to_files({"content": [block]}, 0), "and without one"
+
+
+def test_a_mime_type_with_parameters_has_its_suffix(tmp_path: Path) -> None:
+    assert Spill(tmp_path).write_base64("AA==", "Image/PNG; a=b").suffix == ".png"
+
+
+@pytest.mark.parametrize("why", ["no Pillow", "no image", "still too large", "a bomb"])
+def test_an_image_that_cannot_be_scaled_is_kept_as_a_file(
+    tmp_path: Path, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why == "no Pillow":
+        monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    data, most = picture("RGB", 200), 1_000
+    if why == "no image":
+        data = encoded(b"no image" * 200)
+    if why == "a bomb":  # few bytes that say they are very many pixels
+        into = BytesIO()
+        Image.new("1", (8_000, 7_000)).save(into, "PNG")  # fewer than Pillow itself refuses
+        data = encoded(into.getvalue())
+    block = {"type": "image", "data": data, "mimeType": "image/png"}
+    (shown,) = without_binaries({"content": [block]}, Spill(tmp_path), most)["content"]
+    (kept,) = tmp_path.iterdir()
+    assert kept.suffix == ".png"
+    assert kept.read_bytes() == base64.b64decode(data)
+    assert shown["text"] == (
+        f"[Image of {len(data):,} characters of base64, too large to show: image/png]\n"
+        f"Binary content saved to {kept}"
+    )
+
+
+# ---- retention and the command ---------------------------------------------------------------------------------------
+
+
+def _age(file: Path, seconds: float) -> None:
+    then = os.stat(file).st_mtime - seconds
+    os.utime(file, (then, then))
+
+
+def test_details_that_do_not_fit_are_kept_unless_they_are_too_large_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = {"content": [], "structuredContent": {"x": "y" * 20_000}}
+    kept = outcome_of("a", None, result, max_bytes=0, max_lines=0)
+    (path,) = (
+        Path(kept.saved(Spill(tmp_path / "out")).details["mcpResult"][where]) for where in ("savedTo",)
+    )
+    assert json.loads(path.read_text()) == {"structuredContent": result["structuredContent"]}
+    monkeypatch.setattr("greenroom.gateway.exposures.result_texts.KEPT_LIMIT", 19_000)
+    dropped = outcome_of("a", None, result, max_bytes=0, max_lines=0)
+    assert (dropped.rest, dropped.details["mcpResult"]["omitted"]) == (None, True)
+
+
+def test_how_long_files_are_kept_is_a_setting(backend: str, tmp_path: Path) -> None:
+    room = FakeRoom(output_keep=3_600.0, output_keep_bytes=150_000)
+    room.answer = {"content": [{"type": "text", "text": "x" * 100_000}]}
+    spill = Spill(tmp_path / "out")
+    old, recent = spill.write("old"), spill.write("recent")
+    _age(old, 3_601)
+
+    async def body() -> None:
+        await ask(McpTool(room, spill=spill), {"tool": "clock_now"})
+
+    run(backend, body)
+    assert not old.exists()
+    assert recent.exists()
+    run(backend, body)
+    assert len(spill.kept()) == 1, "two would be more than is to be kept"
+
+
+def test_the_command_lists_and_clears(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["outputs"]) == 0
+    assert "there are none" in capsys.readouterr().err
+    spill = Spill()
+    first = spill.write("x" * 1_234)
+    _age(first, 7_300)
+    second = spill.write_base64(encoded(b"sound"), "audio/mpeg")
+    (spill.directory / "other.txt").write_text("not ours")
+    assert run_command(["outputs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert str(second) in lines[0]
+    assert "1,234 bytes     2 h" in lines[1]
+    assert lines[-1] == "2 in all, 1,239 bytes"
+    assert run_command(["outputs", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [row["id"] for row in said["outputs"]] == [id_of(second), id_of(first)]
+    assert run_command(["outputs", "--clear"]) == 0
+    assert capsys.readouterr().out == "2 files were removed.\n"
+    assert [path.name for path in spill.directory.iterdir()] == ["other.txt"]
+
+
+@pytest.mark.parametrize("stamp", [50.0, 150.0])
+def test_the_file_that_was_just_written_stays_whatever_the_clock_says(tmp_path: Path, stamp: float) -> None:
+    """Another process may have a clock that is ahead, or the bound may be smaller than one file."""
+    spill = Spill(tmp_path, max_age=10.0, max_total=4, clock=lambda: 200.0)
+    files = {name: tmp_path / f"output-{name * 16}.txt" for name in "abc"}
+    for name, path in files.items():
+        path.write_text("12345")
+        os.utime(path, (stamp if name == "a" else 100.0, stamp if name == "a" else 100.0))
+    spill._prune(keep=files["a"])
+    assert [kept.path for kept in spill.kept()] == [files["a"]]
+
+
+@pytest.mark.parametrize(("age", "stays"), [(9.0, True), (10.0, True), (11.0, False)])
+@pytest.mark.parametrize(("total", "fits"), [(9, False), (10, True), (11, True)])
+def test_kept_files_go_when_they_are_too_old_or_too_much(
+    tmp_path: Path, age: float, stays: bool, total: int, fits: bool
+) -> None:
+    new, old = tmp_path / f"output-{'a' * 16}.txt", tmp_path / f"output-{'b' * 16}.txt"
+    for path, stamp in ((new, 100.0), (old, 100.0 - age)):
+        path.write_text("12345")
+        os.utime(path, (stamp, stamp))
+    Spill(tmp_path, max_age=10.0, max_total=total, clock=lambda: 100.0)._prune(keep=new)
+    assert old.exists() is (stays and fits)
+
+
+def test_a_page_begins_with_a_whole_character(tmp_path: Path) -> None:
+    spill = Spill(tmp_path)
+    text = "a\U0001f600b\u00e4c"
+    kept = id_of(spill.write(text))
+    for offset in range(len(text.encode()) + 2):
+        page = spill.page(kept, offset, 100, 100)
+        assert page is not None
+        assert page.text == text.encode()[min(offset, page.size) :].decode(errors="ignore")
+        assert text.encode()[page.start : page.end].decode() == page.text
+
+
+@pytest.mark.parametrize(
+    ("block", "is_binary"),
+    [
+        ({"type": "image", "data": "x" * 4}, False),
+        ({"type": "image", "data": "x" * 5}, True),  # of the bound, which is four characters
+        ({"type": "image"}, False),
+        ({"type": "audio", "data": ""}, True),
+        ({"type": "audio"}, False),
+        ({"type": "resource", "resource": {"blob": ""}}, True),
+        ({"type": "resource", "resource": {"text": ""}}, False),
+        ({"type": "resource_link", "uri": "x:/", "blob": ""}, False),
+        ({"type": "text", "text": "t", "uri": "x:/", "blob": "b"}, False),
+        ({"uri": "x:/", "blob": ""}, True),
+        ({"blob": ""}, False),
+    ],
+)
+@pytest.mark.parametrize("key", ["content", "contents"])
+def test_what_is_binary(block: Any, is_binary: bool, key: str) -> None:
+    for others in (0, 1, 1_000):
+        blocks = [{"type": "text", "text": "x"}] * others
+        assert goes_to_files({key: [*blocks, block]}, 4) is is_binary
+    assert goes_to_files({key: [{"type": "image", "data": "x" * 5}]}, 0) is False, "0 is no bound"
+
+
+def _fails(*_: object, **__: object) -> Any:
+    raise OSError("no room")
+
+
+@pytest.mark.parametrize("step", ["os.replace", "os.fsync"])
+@pytest.mark.parametrize("writer", ["login", "setup", "catalogue"])
+def test_a_file_that_cannot_be_put_in_its_place_leaves_nothing_beside_it(
+    writer: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.json"
+    write: dict[str, Callable[[], object]] = {
+        "login": lambda: LoginStore(tmp_path)._write(file, b"x"),
+        "setup": lambda: replace(file, None, b"x"),
+        "catalogue": lambda: CatalogueFile(file).replace(b"x"),
+    }
+    with monkeypatch.context() as patch, suppress(OSError):
+        patch.setattr(step, _fails)
+        write[writer]()
+    assert list(tmp_path.iterdir()) in ([], [file])
+
+
+def test_an_output_that_cannot_be_written_whole_is_not_kept(tmp_path: Path) -> None:
+    pieces = (piece if piece != b"2" else _fails() for piece in (b"1", b"2"))
+    with pytest.raises(OSError, match="no room"):
+        Spill(tmp_path)._write(pieces, ".txt")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["content", "contents", "resultType", "ttlMs", "cacheScope"])
+def test_what_is_said_elsewhere_is_not_in_the_details(key: str) -> None:
+    value = "x" if key == "resultType" else [] if "content" in key else 1
+    assert "mcpResult" not in outcome_of("s", None, {key: value}, max_bytes=0, max_lines=0).details
+    more = outcome_of("s", None, {key: value, "else": 1}, max_bytes=0, max_lines=0).details
+    assert more["mcpResult"] == {"else": 1}
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1])
+def test_a_rest_that_just_fits_the_details_stays_there(over: int) -> None:
+    rest = {"a": "x" * (REST_LIMIT - len('{"a":""}') + over)}
+    outcome = outcome_of("s", None, rest, max_bytes=0, max_lines=0)
+    assert (outcome.rest is None) is (over <= 0)
+    assert (outcome.details["mcpResult"] == rest) is (over <= 0)
+
+
+def test_a_scaled_image_may_just_fit() -> None:
+    data = picture("RGB", 1_000)
+    found = result_texts._scaled(data, len(data) - 1)
+    assert found is not None
+    size = len(found[0])
+    assert result_texts._scaled(data, size) == found
+    smaller = result_texts._scaled(data, size - 1)
+    assert smaller is None or len(smaller[0]) < size
+
+
+def test_why_an_output_was_not_written_is_told_even_if_the_rest_of_it_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unlink(_self: Path, missing_ok: bool = False) -> None:
+        raise PermissionError("removing")
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    pieces = (_fails() for _ in range(1))
+    with pytest.raises(OSError, match="no room"):
+        Spill(tmp_path)._write(pieces, ".txt")
+
+
+@pytest.mark.parametrize(("strerror", "said"), [("Not allowed", "Not allowed"), (None, "odd")])
+def test_outputs_that_cannot_be_cleared_say_why(
+    strerror: str | None,
+    said: str,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def clear(_self: Spill) -> int:
+        raise OSError(1, strerror) if strerror else OSError("odd")
+
+    monkeypatch.setattr(Spill, "clear", clear)
+    assert run_command(["outputs", "--clear"]) == 2
+    assert f"cannot be cleared: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("structured", [{"a": [1, {"b": 2}]}, {"a": ["x" * 100] * 1_000}])
+@pytest.mark.parametrize("lines", [5, 5_000])
+def test_a_large_result_is_told_as_a_small_one_whatever_of_it_is_let_go(
+    structured: dict[str, Any], lines: int
+) -> None:
+    def result() -> dict[str, Any]:
+        text = "\n".join(map(str, range(lines)))
+        return {"content": [{"type": "text", "text": text}], "structuredContent": structured_again()}
+
+    def structured_again() -> Any:
+        return json.loads(json.dumps(structured))
+
+    bounds = {"max_bytes": 1_000, "max_lines": 100}
+    small = outcome_of("a", None, result(), **bounds)
+    large = finish(outcome_of_large("a", None, result(), **bounds))
+    assert large.details == small.details
+    assert large.rest == small.rest
+    assert large.spill_text == small.spill_text
+    assert large.is_whole == small.is_whole
+
+
+def test_the_list_tells_size_and_age_of_each_file_as_text_and_as_json(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_command(["outputs", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["outputs"], said["bytes"]) == ([], 0)
+    assert said["directory"]
+    ages = {
+        "a clock was set back": (-50.0, 0.0, "0 s"),
+        "59.4 s": (59.4, 59.4, "59 s"),
+        "a minute": (60.0, 60.0, "1 min"),
+        "59.6 min": (3_576.0, 3_576.0, "60 min"),
+        "an hour": (3_600.0, 3_600.0, "1 h"),
+        "a day": (86_400.0, 86_400.0, "1 d"),
+        "two\x1b[2J days": (172_800.0, 172_800.0, "2 d"),
+    }
+    now = 1_800_000_000.0
+    files = [
+        Kept(str(number), Path(name), now - age, number + 1_000)
+        for number, (name, (age, _, _)) in enumerate(ages.items())
+    ]
+    monkeypatch.setattr(Spill, "kept", lambda _: files)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(query_commands, "time", SimpleNamespace(time=lambda: now))
+    assert run_command(["outputs", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [(row["path"], row["bytes"], round(row["ageSeconds"], 3)) for row in said["outputs"]] == [
+        (name, number + 1_000, age) for number, (name, (_, age, _)) in enumerate(ages.items())
+    ]
+    assert said["bytes"] == 7_021
+    assert run_command(["outputs"]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert "\x1b" not in out
+    for line, (number, (_, _, shown)) in zip(lines, enumerate(ages.values()), strict=False):
+        assert line.startswith(f"{number + 1_000:>12,} bytes  {shown:>6}  ")
+    assert lines[-2:] == ["", "7 in all, 7,021 bytes"]

@@ -1,0 +1,173 @@
+"""Events: what each says in words, and whose it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from greenroom.protocol import events
+from greenroom.protocol.address import Address, depth
+from greenroom.protocol.errors import Reach
+from greenroom.protocol.events import (
+    HOLDS_SLOT,
+    TURNS,
+    WAITING,
+    ApprovalDecision,
+    ApprovalMove,
+    CallAccepted,
+    CallEnded,
+    CallSent,
+    CatalogueChanged,
+    ConnectStep,
+    EndDecision,
+    Event,
+    Eviction,
+    GateDecision,
+    GateMove,
+    Kind,
+    Note,
+    NoteCode,
+    Place,
+    StartMoved,
+    Step,
+    Transition,
+)
+from greenroom.protocol.lifecycle import Cause, Reason, State
+
+HEAD: dict[str, Any] = {"seq": 1, "at": 2.0}
+MOVED: dict[str, Any] = {**HEAD, "before": State.CONNECTED, "after": State.DRAINING}
+CALL: dict[str, Any] = {**HEAD, "call": 7, "method": "tools/call", "tool": "t", "client": None}
+ASKED: dict[str, Any] = {**HEAD, "tool": "t", "client": None}
+
+SAID: list[tuple[Event, Kind, str]] = [
+    (Transition(**MOVED), Kind.TRANSITION, ""),
+    (Transition(**MOVED, reason=Reason.NO_CALL, seconds=0.0), Kind.TRANSITION, "no call for 0s"),
+    (Transition(**MOVED, reason=Reason.NO_CALL, seconds=1.5, words="by hand"), Kind.TRANSITION, "by hand"),
+    (Step(**HEAD, step=ConnectStep.STARTED), Kind.STEP, "started"),
+    (Step(**HEAD, step=ConnectStep.GREETED), Kind.STEP, "greeted"),
+    (StartMoved(**HEAD, place=Place.PERMIT), Kind.START, "permit"),
+    (
+        GateDecision(**HEAD, move=GateMove.FAILED, failures=3, words="it exited"),
+        Kind.DECISION,
+        "gate: failure 3: it exited",
+    ),
+    (
+        GateDecision(**HEAD, move=GateMove.SILENT, failures=4),
+        Kind.DECISION,
+        "gate: 4 timeouts or failures in a row",
+    ),
+    (
+        GateDecision(**HEAD, move=GateMove.QUARANTINED, words="6 restarts"),
+        Kind.DECISION,
+        "gate: quarantined: 6 restarts",
+    ),
+    (GateDecision(**HEAD, move=GateMove.HALF_OPEN), Kind.DECISION, "gate: half-open: one probe passes"),
+    (
+        GateDecision(**HEAD, move=GateMove.BY_NAME),
+        Kind.DECISION,
+        "gate: connected by name: the next call is the probe",
+    ),
+    (
+        GateDecision(**HEAD, move=GateMove.PROBE_LEFT),
+        Kind.DECISION,
+        "gate: the probe has left: the next call is the probe",
+    ),
+    (GateDecision(**HEAD, move=GateMove.ANSWERED), Kind.DECISION, "gate: open: it answered"),
+    (
+        GateDecision(**HEAD, move=GateMove.SESSION_CONNECTED),
+        Kind.DECISION,
+        "gate: open: a session connected",
+    ),
+    (EndDecision(**HEAD, cause=Cause.LOST, then="connect"), Kind.DECISION, "lost: then connect"),
+    (Eviction(**HEAD, reason=Reason.OVER_LIMIT), Kind.DECISION, "pool: evicted more are live than there are slots"),
+    (ApprovalDecision(**ASKED, move=ApprovalMove.DENIED), Kind.DECISION, "approval: t: denied"),
+    (
+        ApprovalDecision(**ASKED, move=ApprovalMove.ALLOWED_FOR_SESSION, at_terminal=True),
+        Kind.DECISION,
+        "approval: t: allowed for the session at a terminal",
+    ),
+    (CallAccepted(**CALL), Kind.CALL, "accepted"),
+    (CallSent(**CALL), Kind.CALL, "sent"),
+    (CallEnded(**CALL, outcome="result", reach=Reach.ANSWERED), Kind.CALL, "ended"),
+    (CatalogueChanged(**HEAD, address=Address("a")), Kind.CATALOGUE, "a"),
+    (CatalogueChanged(**HEAD), Kind.CATALOGUE, ""),
+    (Note(**HEAD, code=NoteCode.ODD, words="junk"), Kind.NOTE, "junk"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("event", "kind", "detail"), SAID, ids=lambda each: type(each).__name__)
+def test_an_event_has_its_kind_and_says_what_happened(event: Event, kind: Kind, detail: str) -> None:
+    assert (event.kind, event.detail) == (kind, detail)
+
+
+def test_every_event_and_every_move_of_a_gate_is_in_the_table_above() -> None:
+    every = {each for each in vars(events).values() if isinstance(each, type) and issubclass(each, Event)}
+    assert {type(event) for event, *_ in SAID} == every - {Event, events.CallEvent}
+    assert {event.move for event, *_ in SAID if isinstance(event, GateDecision)} == set(GateMove)
+
+
+def test_an_event_is_of_a_server_and_a_scope_or_of_the_room() -> None:
+    own = Step(seq=1, at=0.0, address=Address.of_session("a", "x"), step=ConnectStep.STARTED)
+    assert (own.server, own.scope) == ("a", "session:x")
+    rooms = Note(seq=1, at=0.0, code=NoteCode.GUARD)
+    assert (rooms.server, rooms.scope) == (None, None)
+
+
+def test_a_gate_is_open_after_an_answer_and_after_a_session_connected() -> None:
+    opens = {move for move in GateMove if GateDecision(seq=1, at=0.0, move=move).is_open}
+    assert opens == {GateMove.ANSWERED, GateMove.SESSION_CONNECTED}
+
+
+def test_a_call_that_was_never_sent_says_so_and_has_taken_no_time() -> None:
+    ended = CallEnded(**CALL)
+    assert (ended.reach, ended.waited, ended.taken, ended.outcome) == (Reach.NOT_SENT, 0.0, None, "")
+
+
+def test_an_eviction_is_an_ending_with_that_cause() -> None:
+    assert Eviction(**HEAD, reason=Reason.MAKES_ROOM).cause is Cause.EVICTED
+
+
+# ---- addresses -----------------------------------------------------------------------------------------------------
+
+ADDRESSES = [
+    (Address("a"), "shared", (True, False, False), None, "a"),
+    (Address.of_session("a", "x"), "session:x", (False, True, False), "x", "a[session:x]"),
+    (Address.of_session("a", ""), "session:", (False, True, False), "", "a[session:]"),
+    (Address.of_call("a", "7"), "call:7", (False, False, True), None, "a[call:7]"),
+    (Address.of_call("a", "7", "x"), "call:7", (False, False, True), "x", "a[call:7]"),
+]
+
+
+@pytest.mark.parametrize(("address", "scope", "kinds", "session", "text"), ADDRESSES)
+def test_an_address_says_who_shares_the_child(
+    address: Address, scope: str, kinds: tuple[bool, bool, bool], session: str | None, text: str
+) -> None:
+    assert (address.server, address.scope) == ("a", scope)
+    assert (address.is_shared, address.is_session, address.is_call) == kinds
+    assert (address.session, str(address)) == (session, text)
+
+
+def test_whose_call_it_is_does_not_make_another_address() -> None:
+    assert Address.of_call("a", "7", "x") == Address.of_call("a", "7")
+    assert hash(Address.of_call("a", "7", "x")) == hash(Address.of_call("a", "7"))
+    assert len({address for address, *_ in ADDRESSES}) == 4
+    assert Address("a") != Address("b")
+
+
+@pytest.mark.parametrize(
+    ("told", "rooms"), [({}, 0), ({"GREENROOM_DEPTH": "2"}, 2), ({"GREENROOM_DEPTH": "x"}, 0)]
+)
+def test_how_many_rooms_are_above_is_in_the_environment(told: dict[str, str], rooms: int) -> None:
+    assert depth(told) == rooms
+
+
+# ---- places of a start ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_start_waits_for_is_shown_in_these_words() -> None:
+    assert {place.value for place in WAITING} == {
+        "gate", "its turn to install", "its turn to be visited", "slot", "permit",
+    }  # fmt: skip
+    assert {place.value for place in TURNS} == {"its turn to install", "its turn to be visited"}
+    assert {place.value for place in HOLDS_SLOT} == {"permit", "starting", "live", "leaving"}

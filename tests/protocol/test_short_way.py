@@ -1,0 +1,122 @@
+"""The short way through the `mcp` tool: what passes as the bytes that came says the same as on the long way."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.support.gateway import serve
+
+from greenroom.catalogue.namespace import Target
+from greenroom.gateway.exposures.result_texts import outcome_of, plain_answer
+from greenroom.gateway.exposures.tool_definition import parse_request, read_plain_request
+from greenroom.protocol.errors import UsageError
+from greenroom.protocol.jsonrpc.encoding import encode
+from greenroom.protocol.jsonrpc.incoming import decode_result
+
+TARGET = Target("s_do", "s", "tool", "do", {"name": "do"}, "", None)
+TEXTS = st.text(st.sampled_from('aé€😀\n\\"'), max_size=12)
+
+# Answers with all that matters, in each spelling; and what asks for it.
+blocks = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "image", "new"]), "text": TEXTS}, optional={"annotations": st.just({})}
+)
+results = st.fixed_dictionaries(
+    {},
+    optional={
+        "content": st.lists(st.one_of(st.builds(lambda text: {"type": "text", "text": text}, TEXTS), blocks)),
+        "isError": st.booleans(),
+        "structuredContent": st.just({"a": 1}),
+        "_meta": st.just({"of": "the server"}),
+        "resultType": st.just("complete"),
+    },
+)
+PRINCIPAL = {
+    "tool": st.sampled_from(["s_do", "", None, 7]),
+    "args": st.sampled_from([{"a": 1.50}, {}, None, "", "{}", []]),
+}
+asked = st.fixed_dictionaries(
+    {},
+    optional={
+        **PRINCIPAL,
+        "server": st.sampled_from(["s", "", None]),
+        "search": st.just("x"),
+        "odd": st.just(1),
+    },
+)
+
+
+@given(results, st.integers(0, 200), st.integers(0, 4), st.booleans(), st.sampled_from([None, 1]))
+@example({"content": [{"type": "text", "text": "hi"}], "isError": False}, 0, 0, True, None)
+@example({"content": [{"type": "text", "text": "a\nb"}]}, 0, 2, True, None)
+def test_a_result_that_passes_as_it_came_says_what_it_would_say_decoded(
+    result: dict[str, Any], max_bytes: int, max_lines: int, ascii_only: bool, indent: int | None
+) -> None:
+    raw = json.dumps(result, ensure_ascii=ascii_only, indent=indent).encode()
+    short = plain_answer(TARGET, raw, max_bytes, max_lines)
+    if short is not None:
+        outcome = outcome_of("s", TARGET, decode_result(raw), max_bytes=max_bytes, max_lines=max_lines)
+        assert outcome.is_whole
+        assert json.loads(encode(short)) == outcome.answer().as_result()
+        assert b"\n" not in encode(short)
+
+
+def test_only_text_within_the_bounds_passes_as_it_came() -> None:
+    said = b'{"content": [{"type":"text","text":"caf\\u00e9"}],"isError":false}'
+    short = plain_answer(TARGET, said, 100, 2)
+    assert short is not None
+    assert encode(short).startswith(b'{"content":[{"type":"text","text":"caf\\u00e9"}],"_meta":')
+    assert plain_answer(TARGET, said, 20, 2) is None
+    assert plain_answer(TARGET, said.replace(b"false", b"true"), 0, 0) is None
+    assert plain_answer(TARGET, b'{"content":[]}', 0, 0) is None
+    assert plain_answer(TARGET, said.replace(b"caf", b"\\ud83d"), 0, 0) is None
+    assert plain_answer(TARGET, said.replace(b"[{", b"[\n{"), 0, 0) is None
+
+
+@given(asked)
+def test_a_request_that_is_read_in_the_short_way_asks_for_the_same(arguments: dict[str, Any]) -> None:
+    short = read_plain_request(msgspec.Raw(json.dumps(arguments).encode()))
+    try:
+        request = parse_request(arguments)
+    except UsageError:
+        assert short is None
+        return
+    if short is not None:
+        assert (short.mode, short.subject, short.server, short.arguments) == (
+            (request.mode, request.subject, request.server, request.args)
+        )
+
+
+SAYS_WHAT_CAME = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, result = asked["method"], {"resources": [], "prompts": []}
+    if method == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}}}
+        result["serverInfo"] = {"name": "s", "version": "1"}
+    elif method == "tools/list":
+        result = {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]}
+    elif method == "tools/call":
+        result = {"content": [{"type": "text", "text": line[line.index('"arguments"'):].strip()}]}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def test_the_arguments_of_a_call_reach_the_server_as_the_client_wrote_them(tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(SAYS_WHAT_CAME, encoding="utf-8")
+    servers = {"s": {"command": sys.executable, "args": ["-S", str(program)]}}
+    number = 123456789012345678901234567890
+    with serve(tmp_path, servers) as gateway:
+        gateway.greet()
+        gateway.mcp(connect="s")
+        said = gateway.mcp(tool="s_say", args={"id": number, "price": 1.50})
+        assert str(number) in said["content"][0]["text"]
+        assert gateway.end() == 0

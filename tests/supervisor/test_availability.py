@@ -1,0 +1,61 @@
+"""Whether a server can be used: what its definition decides, what was done to it, and what a call is told."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from greenroom.config.model import ServerDefinition
+from greenroom.protocol.errors import Bug, NeedsAuth, Problem
+from greenroom.protocol.lifecycle import Cause, Ending
+from greenroom.supervisor.records import (
+    USABLE,
+    Availability,
+    Use,
+    defined,
+    down_after,
+    down_with,
+    drained,
+    needs_login,
+    removed,
+)
+
+ALL = {
+    Use.USABLE: USABLE,
+    Use.DOWN: drained("a"),
+    Use.NEEDS_LOGIN: needs_login("a", "401"),
+    Use.DISABLED: defined(ServerDefinition("a", disabled=True)),
+    Use.BROKEN: defined(ServerDefinition("a"), Problem("a.json", "it has no command")),
+    Use.REMOVED: removed("a"),
+}
+
+
+def test_each_use_has_its_reason_and_usable_has_none() -> None:
+    assert list(ALL) == list(Use)
+    for use, one in ALL.items():
+        assert one.use is use
+        assert (one.refusal is None) == one.is_usable == (use is Use.USABLE)
+        assert one.refusal is None or '"a"' in str(one.refusal)
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(Use, Use)))
+def test_what_the_definition_decides_is_not_overridden_by_what_is_done_to_it(before: Use, after: Use) -> None:
+    stays = before in (Use.DISABLED, Use.BROKEN, Use.REMOVED)
+    assert ALL[before].is_by_definition == stays
+    assert ALL[before].unless_defined(ALL[after]) == ALL[before if stays else after]
+
+
+def test_a_call_is_told_what_helps() -> None:
+    def told(one: Availability) -> tuple[str, str]:
+        assert one.refusal is not None
+        return one.refusal.code, str(one.refusal)
+
+    assert told(ALL[Use.DISABLED])[0] == "server_disabled"
+    assert "greenroom enable" in told(ALL[Use.DISABLED])[1]
+    assert told(ALL[Use.BROKEN]) == ("config_error", 'Server "a" cannot be used: a.json: it has no command')
+    assert "Connect or restart it" in told(ALL[Use.DOWN])[1]
+    assert "is down (lost: exited)" in told(down_after("a", Ending(Cause.LOST, "exited")))[1]
+    assert isinstance(ALL[Use.NEEDS_LOGIN].refusal, NeedsAuth)
+    bug = Bug("ours", server="a")
+    assert down_with(bug) == Availability(Use.DOWN, bug)

@@ -1,0 +1,141 @@
+"""What follows an ending: the table, cell by cell, and the restart intensity."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.models import histories
+from tests.models.intensity import IntensityModel
+
+from greenroom.actors.server import Next
+from greenroom.config.model import Lifecycle, RestartPolicy, ServerDefinition, restart_policy
+from greenroom.protocol.lifecycle import Cause
+from greenroom.supervisor.circuit_breaker import Intensity
+from greenroom.supervisor.supervision import AFTERMATH, after
+
+I, C, D, G = Next.IDLE, Next.CONNECT, Next.DOWN, Next.GONE  # noqa: E741  # the table reads better so
+TABLE = {  # cause: (lazy, eager, keep-alive), and whether queued calls fail
+    Cause.IDLE_TIMEOUT: ((I, I, I), False),
+    Cause.EVICTED: ((I, I, I), False),
+    Cause.CONNECT_FAILED: ((I, I, C), True),
+    Cause.LOST: ((I, I, C), False),
+    Cause.RESTART: ((I, C, C), False),
+    Cause.RELOAD: ((I, C, C), False),
+    Cause.DRAINED: ((D, D, D), True),
+    Cause.DISABLED: ((D, D, D), True),
+    Cause.NEEDS_AUTH: ((D, D, D), True),
+    Cause.BUG: ((I, I, C), False),
+    Cause.SHUTDOWN: ((D, D, D), True),
+    Cause.REMOVED: ((G, G, G), True),
+    Cause.SCOPE_ENDED: ((G, G, G), True),
+}
+
+
+def server(lifecycle: Lifecycle, policy: RestartPolicy | None = None) -> ServerDefinition:
+    return ServerDefinition("a", command="x", lifecycle=lifecycle, restart_policy=policy)
+
+
+@pytest.mark.parametrize("cause", list(Cause), ids=lambda cause: cause.value)
+def test_the_aftermath_is_the_design_s_table(cause: Cause) -> None:
+    then, fails = TABLE[cause]
+
+    found = [after(cause, server(lifecycle)) for lifecycle in Lifecycle]
+
+    assert tuple(one.then for one in found) == then
+    assert {one.fails_queued for one in found} == {fails}
+
+
+def test_every_cause_and_lifecycle_has_a_cell() -> None:
+    assert {(cause, lifecycle) for cause, row in AFTERMATH.items() for lifecycle in row} == {
+        (cause, lifecycle) for cause in Cause for lifecycle in Lifecycle
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "then", "fails"),
+    [
+        (RestartPolicy.NEVER, Next.DOWN, True),
+        (RestartPolicy.ON_DEMAND, Next.IDLE, False),
+        (RestartPolicy.ALWAYS, Next.CONNECT, False),
+    ],
+)
+@pytest.mark.parametrize("lifecycle", list(Lifecycle))
+def test_the_restart_policy_refines_losses_and_nothing_else(
+    lifecycle: Lifecycle, policy: RestartPolicy, then: Next, fails: bool
+) -> None:
+    losses = {Cause.LOST, Cause.BUG}
+    for cause in losses:
+        lost = after(cause, server(lifecycle, policy))
+        assert (lost.then, lost.fails_queued) == (then, fails)
+    for cause in set(Cause) - losses:
+        assert after(cause, server(lifecycle, policy)) == after(cause, server(lifecycle))
+
+
+def test_keep_alive_restarts_always_by_default_the_others_on_demand() -> None:
+    assert [restart_policy(server(lifecycle)) for lifecycle in Lifecycle] == [
+        RestartPolicy.ON_DEMAND,
+        RestartPolicy.ON_DEMAND,
+        RestartPolicy.ALWAYS,
+    ]
+
+
+def test_intensity_is_one_too_many_only_within_the_period() -> None:
+    intensity, verdicts = Intensity(), list[bool]()
+    for now in (0, 1, 2, 3, 4, 5, 64.5):
+        intensity, too_often = intensity.restarted(now, 5, 60.0)
+        verdicts.append(too_often)
+
+    assert verdicts == [False] * 5 + [True, False]
+    assert intensity.times == (5, 64.5)
+
+
+TICKS = st.integers(0, 240).map(
+    lambda quarters: quarters / 4
+)  # exact, so ties and bounds are hit and not missed
+
+
+@given(
+    start=st.sampled_from([0.0, 1e9, 2.0**48]),
+    steps=histories(TICKS | st.just(0.0) | st.just(1e12)),
+    limit=st.sampled_from([0, 1, 2, 5, 5000]),
+    period=st.sampled_from([0.25, 60.0, 1e9]),
+)
+def test_intensity_is_that_of_the_design(start: float, steps: list[float], limit: int, period: float) -> None:
+    intensity, model, now = Intensity(), IntensityModel(limit, period), start
+    for step in steps:
+        now += step
+        intensity, too_often = intensity.restarted(now, limit, period)
+        assert too_often == model.restarts_at(now)
+        assert all(now - at < period for at in intensity.times), "what is over is forgotten"
+
+
+def test_a_restart_a_whole_period_ago_is_over() -> None:
+    intensity, _ = Intensity().restarted(0.0, 1, 60.0)
+
+    assert intensity.restarted(59.75, 1, 60.0)[1] is True
+    assert intensity.restarted(60.0, 1, 60.0) == (Intensity((60.0,)), False)
+
+
+def test_five_thousand_restarts_in_one_tick_are_each_counted() -> None:
+    intensity, verdicts = Intensity(), list[bool]()
+    for _ in range(5000):
+        intensity, too_often = intensity.restarted(1.0, 4990, 60.0)
+        verdicts.append(too_often)
+
+    assert verdicts == [False] * 4990 + [True] * 10
+
+
+def test_a_clock_that_steps_back_forgets_nothing_and_quarantines_nobody_by_itself() -> None:
+    intensity, _ = Intensity().restarted(100.0, 1, 60.0)
+
+    assert intensity.restarted(40.0, 1, 60.0) == (Intensity((100.0, 40.0)), True)
+    assert intensity.restarted(40.0, 2, 60.0)[1] is False
+
+
+def test_the_settings_restart_policy_is_for_servers_that_have_none() -> None:
+    own, none = server(Lifecycle.LAZY, RestartPolicy.ON_DEMAND), server(Lifecycle.KEEP_ALIVE, None)
+
+    assert restart_policy(own, RestartPolicy.NEVER) is RestartPolicy.ON_DEMAND
+    assert restart_policy(none, RestartPolicy.NEVER) is RestartPolicy.NEVER
+    assert after(Cause.LOST, none, RestartPolicy.NEVER).then is Next.DOWN

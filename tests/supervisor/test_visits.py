@@ -1,0 +1,221 @@
+"""First visits: so many at once, the rest as names, and whoever is called passes ahead of them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import run_virtual
+from tests.support.rooms import open_room, settle
+
+from greenroom.actors.server import ServerActor
+from greenroom.supervisor.admission import Starter
+from greenroom.supervisor.discovery import AT_ONCE, Visits
+from greenroom.testing.fake_servers import FakeServer, tool
+
+
+def test_t36_a_first_call_passes_ahead_of_all_first_visits(backend: str) -> None:
+    slow = {f"s{number}": FakeServer(greet_latency=20.0) for number in range(50)}
+    servers = {**slow, "called": FakeServer(greet_latency=0.1), "later": FakeServer(greet_latency=0.1)}
+
+    async def main() -> None:
+        async with open_room(servers, bootstrap=True, maxConnections=5, startPermits=5) as room:
+            await anyio.sleep(1.0)
+            assert sum(server.live for server in servers.values()) == 4, "a fifth is for those who are called"
+            for name in ("called", "later"):
+                start = anyio.current_time()
+                await room.call(f"{name}_echo", {})
+                assert anyio.current_time() - start < 0.5
+            await room.catalogued()
+            assert [server.starts for server in servers.values()] == [1] * 52
+
+    run_virtual(backend, main)
+
+
+def test_t36_a_call_for_a_server_that_waits_to_be_visited_takes_it_out_of_the_queue(backend: str) -> None:
+    servers = {f"s{number}": FakeServer(greet_latency=3.0) for number in range(100)}
+
+    async def main() -> None:
+        async with open_room(servers, bootstrap=True, startPermits=2, maxConnections=4) as room:
+            for name in ("s40", "s99"):  # one has an actor that waits for its turn, one is only a name yet
+                start = anyio.current_time()
+                await room.call(f"{name}_echo", {})
+                assert anyio.current_time() - start == pytest.approx(3.0, abs=0.2)
+            assert len(room._runtime.root.actors) <= AT_ONCE + 5  # those that were visited by now
+            await room.catalogued()
+            assert [server.starts for server in servers.values()] == [1] * 100
+
+    run_virtual(backend, main)
+
+
+def test_t36_who_was_called_meanwhile_is_not_visited_when_its_turn_comes(backend: str) -> None:
+    """Not even when it has gone to rest again by then."""
+    slow = {f"s{number:02}": FakeServer(greet_latency=20.0) for number in range(AT_ONCE)}
+    servers = {**slow, "z": FakeServer()}
+
+    async def main() -> None:
+        async with open_room(servers, entries={"z": {"idleTimeout": 0.05}}, bootstrap=True) as room:
+            await anyio.sleep(1.0)
+            await room.call("z_echo", {})
+            await anyio.sleep(5.0)
+            assert servers["z"].live == 0
+            await room.catalogued()
+            assert servers["z"].starts == 1
+
+    run_virtual(backend, main)
+
+
+def test_to_refresh_a_server_by_name_brings_it_back(backend: str) -> None:
+    server = FakeServer()
+
+    async def main() -> None:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            await room.drain("a")
+            assert room.refresh() == [], "it is known, and down"
+            server.tools = [tool("other")]
+            assert room.refresh("a") == ["a"]
+            await room.catalogued()
+            assert [target.name for target in room.tools()] == ["a_other"]
+            assert server.starts == 2
+
+    run_virtual(backend, main)
+
+
+def test_t36_who_has_its_turn_is_found_without_a_look_at_all_who_wait(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = {f"s{number}": FakeServer(greet_latency=0.1) for number in range(200)}
+    looks, is_visit = 0, Starter.is_visit
+
+    def counted(self: Starter, actor: ServerActor) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_visit(self, actor)
+
+    monkeypatch.setattr(Starter, "is_visit", counted)
+
+    async def main() -> None:
+        async with open_room(servers, bootstrap=True, startPermits=10, maxConnections=300) as room:
+            await room.catalogued()
+            assert looks < 100 * len(servers), looks
+
+    run_virtual(backend, main)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["ask", "tried"]), st.integers(0, 120)), max_size=300), st.booleans()
+)
+def test_each_is_begun_once_in_order_and_never_too_many(steps: list[tuple[str, int]], at_once: bool) -> None:
+    begun: list[str] = []
+    under_way: set[str] = set()
+
+    def begin(server: str) -> bool:
+        if server.endswith("7"):
+            return False  # it cannot be asked any more
+        if server not in under_way:
+            begun.append(server)
+            under_way.add(server)
+        if at_once and server.endswith("3"):
+            tried(server)  # it was known already
+        return True
+
+    def tried(server: str) -> None:
+        under_way.discard(server)
+        visits.tried(server)
+
+    visits, asked = Visits(begin), list[str]()
+    for what, number in steps:
+        server = str(number)
+        if what == "ask":
+            if server not in under_way and not server.endswith("7"):
+                asked.append(server)
+            visits.ask([server])
+        else:
+            tried(server)
+        assert len(under_way) <= AT_ONCE
+        assert set(begun) <= set(asked)
+    while under_way:
+        tried(next(iter(under_way)))
+    assert not visits
+
+
+def test_thousands_that_end_as_they_begin_are_no_recursion() -> None:
+    visits: Visits = Visits(lambda server: bool(visits.tried(server)) or True)
+    visits.ask(str(number) for number in range(20_000))
+    assert not visits
+
+
+def test_who_waits_for_visits_is_let_go_when_they_are_closed(backend: str) -> None:
+    async def main() -> None:
+        visits = Visits(lambda _: True)
+        visits.ask(["a", "b"])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(visits.wait))
+            await anyio.sleep(1.0)
+            visits.tried("a")
+            await anyio.sleep(1.0)
+            assert visits
+            visits.close()
+        await visits.wait()
+
+    run_virtual(backend, main)
+
+
+def test_as_many_as_may_be_are_begun_and_one_that_cannot_be_takes_nobodys_place() -> None:
+    begun: list[str] = []
+
+    def begin(server: str) -> bool:
+        begun.append(server)
+        return server != "s3"
+
+    visits = Visits(begin)
+    visits.ask(f"s{number}" for number in range(AT_ONCE + 10))
+    assert begun == [f"s{number}" for number in range(AT_ONCE + 1)], "one of them is not under way"
+    for server in begun[:AT_ONCE]:
+        visits.tried(server)
+    assert begun == [f"s{number}" for number in range(AT_ONCE + 10)]
+    for server in begun:
+        visits.tried(server)
+    assert not visits
+
+
+def test_who_waits_for_visits_sleeps_until_the_last_one_was_tried(backend: str) -> None:
+    looks: list[int] = []
+
+    class Watched(Visits):
+        def __bool__(self) -> bool:
+            looks.append(1)
+            return super().__bool__()
+
+    async def main() -> None:
+        visits, over = Watched(lambda _: True), list[float]()
+
+        async def wait() -> None:
+            await visits.wait()
+            over.append(anyio.current_time())
+
+        visits.ask(["a"])
+        visits.tried("a")
+        await visits.wait()
+        visits.ask(["b"])  # more to do, after all was done
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            looks.clear()
+            await settle(100)
+            assert len(looks) < 5
+            visits.ask(["c"])
+            visits.tried("b")
+            await anyio.sleep(1.0)
+            assert over == []
+            visits.tried("c")
+            visits.ask(["d"])  # before the waiter had its turn
+            await anyio.sleep(1.0)
+            assert over == []
+            visits.tried("d")
+        assert over == [2.0]
+
+    run_virtual(backend, main)

@@ -1,0 +1,485 @@
+"""The test infrastructure itself: it sees what it is there to see."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import anyio
+import attrs
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import run, run_virtual
+from tests.support.forked import GREENROOM, popen_forked, run_forked
+from tests.support.gates import ROWS, missing_rows, rows_of
+from tests.support.gateway import faulty, started
+from tests.support.leaks import ROOT, Snapshot, leaks_since, snapshot
+from tests.support.order import LONGEST, longest_first, shuffle
+from tests.support.seeds import seed_schedule
+
+from greenroom.testing.servers import quick_json
+
+
+def test_virtual_time_jumps_and_keeps_order(backend: str) -> None:
+    seen: list[tuple[str, float]] = []
+
+    async def after(name: str, seconds: float) -> None:
+        await anyio.sleep(seconds)
+        seen.append((name, round(anyio.current_time(), 6)))
+
+    async def body() -> None:
+        async with anyio.create_task_group() as group:
+            for name, seconds in (("day", 86_400.0), ("hour", 3_600.0), ("tick", 0.001)):
+                group.start_soon(after, name, seconds)
+
+    run_virtual(backend, body)
+
+    assert seen == [("tick", 0.001), ("hour", 3_600.0), ("day", 86_400.0)]
+
+
+def test_virtual_deadline_fires_at_its_instant(backend: str) -> None:
+    async def body() -> float:
+        with anyio.move_on_after(20):
+            await anyio.sleep_forever()
+        return anyio.current_time()
+
+    assert run_virtual(backend, body) == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize("runner", [run, run_virtual])
+def test_asyncio_refuses_what_its_debug_mode_refuses(runner: Callable[..., None]) -> None:
+    async def body() -> None:
+        loop = asyncio.get_running_loop()
+        refused: list[BaseException] = []
+
+        def from_outside() -> None:
+            try:
+                loop.call_soon(print)
+            except RuntimeError as error:
+                refused.append(error)
+
+        thread = threading.Thread(target=from_outside)
+        thread.start()
+        thread.join()
+        assert "Non-thread-safe" in str(refused)
+        with pytest.raises(TypeError, match="coroutines cannot be used"):
+            loop.call_soon(body)
+
+    runner("asyncio", body)
+
+
+def test_virtual_asyncio_reports_a_wait_that_cannot_end() -> None:
+    async def body() -> None:
+        await anyio.Event().wait()
+
+    with pytest.raises(RuntimeError, match="every task waits"):
+        run_virtual("asyncio", body)
+
+
+def test_a_task_left_on_asyncio_is_named() -> None:
+    kept: list[object] = []  # the loop itself holds tasks weakly
+
+    async def body() -> None:
+        kept.append(asyncio.create_task(asyncio.sleep(3600), name="forgotten"))
+
+    with pytest.raises(AssertionError, match="tasks left running: forgotten"):
+        run("asyncio", body)
+
+
+def test_a_system_task_left_on_trio_is_named() -> None:
+    async def body() -> None:
+        trio.lowlevel.spawn_system_task(trio.sleep_forever, name="forgotten")
+
+    with pytest.raises(AssertionError, match="tasks left running: forgotten"):
+        run("trio", body)
+
+
+def _order_of_tasks() -> list[int]:
+    order: list[int] = []
+
+    async def note(number: int) -> None:
+        order.append(number)
+
+    async def body() -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(8):
+                nursery.start_soon(note, number)
+
+    trio.run(body)
+    return order
+
+
+def _order_with(seed: int) -> list[int]:
+    seed_schedule(seed)
+    return _order_of_tasks()
+
+
+def test_one_seed_gives_one_schedule_and_others_give_others() -> None:
+    assert len({tuple(_order_with(7)) for _ in range(20)}) == 1
+    assert len({tuple(_order_with(seed)) for seed in range(20)}) > 10
+
+
+@given(st.integers())
+def test_hypothesis_gets_along_with_the_fixtures_of_every_test(number: int) -> None:
+    assert isinstance(number, int)
+
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@needs_proc
+def test_an_open_descriptor_is_a_leak(tmp_path: Path) -> None:
+    before = snapshot()
+    fd = os.open(tmp_path, os.O_RDONLY)
+
+    assert leaks_since(before) == [f"descriptor {fd} -> {tmp_path}"]
+
+    os.close(fd)
+    assert leaks_since(before) == []
+
+
+def _sleeper(code: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    body = f"{code}\nprint(flush=True)\nimport time; time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-S", "-c", body], stdout=subprocess.PIPE, env=env)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    return process
+
+
+@needs_proc
+def test_a_child_and_its_child_are_leaks_and_are_ended() -> None:
+    before = snapshot()
+    child = _sleeper("import os; os.fork()")
+
+    left = leaks_since(before)
+
+    assert len(left) == 2
+    assert str(child.pid) in left[0]
+    assert leaks_since(before) == []
+    child.returncode = -signal.SIGKILL  # reaped above
+
+
+@needs_proc
+def test_a_zombie_is_a_leak() -> None:
+    before = snapshot()
+    child = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    assert leaks_since(before) == [f"process {child.pid} (zombie)"]
+
+    child.returncode = 0  # reaped above
+
+
+ESCAPE = "import os\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)"
+TAGGED = {"GREENROOM_ROOM": "test", "TMPDIR": tempfile.gettempdir()}
+
+
+@needs_proc
+def test_a_process_that_left_the_tree_is_found_by_its_tag() -> None:
+    before = snapshot()
+    _sleeper(ESCAPE, env=TAGGED).wait()
+
+    (left,) = _found_soon(before)
+
+    assert "time.sleep" in left
+    assert leaks_since(before) == []
+
+
+@needs_proc
+def test_a_tagged_process_that_works_elsewhere_is_let_alone(tmp_path: Path) -> None:
+    before = snapshot()
+    _sleeper(f"import os; os.chdir({os.fspath(tmp_path)!r})\n{ESCAPE}", env=TAGGED).wait()
+
+    assert leaks_since(before) == []
+    assert len(_found_soon(attrs.evolve(before, homes=(os.fspath(tmp_path),)))) == 1
+
+
+def _found_soon(before: Snapshot) -> list[str]:
+    """What was left, once the one between it and its adopter has gone, too."""
+    deadline = time.monotonic() + 60.0
+    while not (left := leaks_since(before)) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return left
+
+
+@needs_proc
+def test_a_tagged_process_of_somebody_who_lives_is_let_alone() -> None:
+    before = snapshot()
+    child = "import os, time; print(os.getpgrp(), flush=True); os.close(1); time.sleep(60)"
+    spawn = f"subprocess.Popen([sys.executable, '-S', '-c', {child!r}], env={TAGGED})"
+    run_it = f"import subprocess, sys\nwith {spawn}: os.close(1)"
+    somebody = subprocess.run(
+        [sys.executable, "-c", f"{ESCAPE}\n{run_it}"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert leaks_since(before) == []
+    finally:
+        _end_group(int(somebody.stdout))
+
+
+def _end_group(group: int) -> None:
+    """Kill it, and see it go: for a moment its children look like orphans of ours."""
+    os.killpg(group, signal.SIGKILL)
+    deadline = time.monotonic() + 60.0
+    while _members(group) and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _members(group: int) -> list[str]:
+    """The processes of a group that are no zombies."""
+    found: list[str] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+            if fields[2] == str(group) and fields[0] != "Z":
+                found.append(stat.parent.name)
+    return found
+
+
+def test_a_forked_command_is_a_child_like_any_other_and_says_the_same(tmp_path: Path) -> None:
+    """Of ours, with its exit code, streams and signals. What it says is what a command says that began cold."""
+    (tmp_path / "mcp.json").write_text("{}")
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(tmp_path)}
+
+    for words in (["status", "--config", "mcp.json"], ["nonsense"], ["call", "x_y", "--config", "none.json"]):
+        cold = subprocess.run([*GREENROOM, *words], cwd=tmp_path, env=environment, capture_output=True)
+        forked = run_forked([*GREENROOM, *words], cwd=tmp_path, env=environment)
+        assert (forked.returncode, forked.stdout, forked.stderr) == (
+            cold.returncode,
+            cold.stdout,
+            cold.stderr,
+        )
+
+    command = [*GREENROOM, "serve", "--config", "mcp.json"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with popen_forked(command, cwd=tmp_path, env=environment, **pipes) as process:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert f"PPid:\t{os.getpid()}\n" in status
+        process.kill()
+        assert process.wait(60) == -signal.SIGKILL
+
+
+def test_a_forked_gateway_has_been_given_what_it_imports(tmp_path: Path) -> None:
+    """Otherwise each of hundreds imports it again."""
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"f": faulty(tmp_path, "f")}}))
+    late = tmp_path / "late"
+    places = {"XDG_CACHE_HOME": os.fspath(tmp_path), "HOME": os.fspath(tmp_path)}
+    environment = {"PATH": os.environ["PATH"], **places, "LATE_IMPORTS": os.fspath(late)}
+
+    with started(*GREENROOM, "serve", "--config", "mcp.json", env=environment, cwd=tmp_path) as gateway:
+        gateway.greet()
+        assert gateway.mcp(tool="f_echo", args={"text": "come"})["content"][0]["text"] == "come"
+        assert gateway.end() == 0
+
+    imported = {name.partition(".")[0] for name in late.read_text().split()}
+    assert imported - sys.stdlib_module_names == set()
+
+
+@needs_proc
+def test_no_orphan_comes_to_a_later_test(tmp_path: Path) -> None:
+    """A test that ran `serve` in its own process left the process a sub-reaper, for whatever test came next."""
+    inner = tmp_path / "test_inner.py"
+    inner.write_text(ORPHANS)
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", "-p"]
+    done = subprocess.run(
+        [*command, "tests.support.leaks", os.fspath(inner)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "2 passed" in done.stdout, done.stdout
+
+
+@needs_proc
+def test_a_test_that_leaves_something_or_unbalanced_books_fails_and_the_next_one_starts_clean(
+    tmp_path: Path,
+) -> None:
+    inner = tmp_path / "test_inner.py"
+    inner.write_text(LEAVERS)
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"]
+    plugins = ["-p", "tests.support.leaks", "-p", "tests.support.books", "-p", "tests.support.seeds"]
+    done = subprocess.run([*command, *plugins, os.fspath(inner)], cwd=ROOT, capture_output=True, text=True)
+    failed = [line.partition(" - ")[0] for line in done.stdout.splitlines() if line.startswith("ERROR ")]
+    assert [line.rpartition("::")[2] for line in failed] == ["test_leaves", "test_both", "test_closes"]
+    assert "test_leaves left behind: descriptor" in done.stdout
+    assert "AssertionError: its own teardown" in done.stdout
+    assert "test_both left behind: descriptor" in done.stdout
+    assert "test_closes left behind: descriptor" in done.stdout
+    assert "not everything was let go of: bytes queued: 7" in done.stdout
+    assert "6 passed" in done.stdout, done.stdout
+
+
+LEAVERS = """
+import os, random
+from types import SimpleNamespace
+import pytest
+from greenroom.supervisor.runtime import Runtime
+from tests.support import books
+
+drawn = []
+
+def test_leaves():
+    os.dup(0)
+
+def test_is_clean():
+    drawn.append(random.random())
+
+@pytest.fixture
+def fails():
+    yield
+    raise AssertionError("its own teardown")
+
+def test_both(fails):
+    os.dup(0)
+
+def _close(monkeypatch):
+    monkeypatch.setattr(books, "_close", lambda self: None)
+    monkeypatch.setattr(books, "_not_at_nothing", lambda self: ["bytes queued: 7"])
+    Runtime._close(SimpleNamespace(is_running=True))
+
+def test_closes(monkeypatch):
+    _close(monkeypatch)
+    os.dup(0)
+
+@pytest.mark.changes_the_books
+def test_may(monkeypatch):
+    _close(monkeypatch)
+
+def test_is_clean_again():
+    assert random.random() not in drawn
+"""
+
+
+ORPHANS = """
+import ctypes
+from greenroom.actors.transports.orphans import want_orphans
+from greenroom.actors.transports.orphans import has_orphans, take_orphans
+
+def adopts():
+    found = ctypes.c_int()
+    ctypes.CDLL(None).prctl(37, ctypes.byref(found), 0, 0, 0)
+    return bool(found.value)
+
+def test_one():
+    want_orphans()
+    take_orphans()
+    assert adopts() and has_orphans()
+
+def test_two():
+    take_orphans()
+    assert not adopts() and not has_orphans()
+"""
+
+
+def test_an_order_is_the_same_for_its_number_and_loses_nothing(request: pytest.FixtureRequest) -> None:
+    """Workers must agree on it, whatever order they collected in."""
+    items = request.session.items
+    there, back, other = list(items), list(reversed(items)), list(items)
+    for each, seed in ((there, "1"), (back, "1"), (other, "2")):
+        shuffle(each, seed)
+    assert there == back
+    assert len(items) < 10 or there != other
+    assert {item.nodeid for item in there} == {item.nodeid for item in items}
+
+
+@pytest.mark.parametrize("count", [3, 11, 100, 103])
+def test_every_worker_begins_with_long_ones(count: int) -> None:
+    """Named as the scheduler of pytest-xdist deals them out: shares that follow each other, a shorter one before."""
+    long = [SimpleNamespace(nodeid=name) for name in LONGEST]
+    items = cast("list[pytest.Item]", [SimpleNamespace(nodeid=f"short {n}") for n in range(count)] + long)
+
+    dealt = longest_first(items, 3)
+
+    assert sorted(item.nodeid for item in dealt) == sorted(item.nodeid for item in items)
+    rest = list(dealt)
+    shares = [[rest.pop(0) for _ in range(len(rest) // left)] for left in (3, 2, 1)]
+    heads = [[item.nodeid for item in share if item.nodeid in LONGEST] for share in shares]
+    if count > len(LONGEST):
+        assert heads == [list(LONGEST[worker::3]) for worker in range(3)]
+        assert all(share[0].nodeid in LONGEST for share in shares)
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_the_longest_are_known_by_their_names(name: str) -> None:
+    """One that was renamed would start late again."""
+    file, _, test = name.partition("::")
+
+    assert test in (ROOT / file).read_text()
+
+
+def test_torture_rows_are_read_from_test_names() -> None:
+    assert rows_of("tests/test_x.py::test_t05_t32_both[trio]") == ["T05"]
+    assert rows_of("tests/test_x.py::test_t5_short") == []
+    assert missing_rows(ROWS.read_text().split()) == []
+    assert "T01" in missing_rows(["T03"])
+
+
+def _pytest(test: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.gates", "-c", os.devnull]
+    environment = {**os.environ, "CI": "true", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(
+        [*command, *options, test], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+
+def test_in_ci_a_skip_fails_the_run(tmp_path: Path) -> None:
+    test = tmp_path / "test_one.py"
+    test.write_text("import pytest\ndef test_a(): pytest.skip('no node here')\n")
+
+    done = _pytest(test)
+
+    assert done.returncode == 1
+    assert "CI allows no skip" in done.stdout
+
+
+def test_a_torture_row_without_a_test_fails_the_run(tmp_path: Path) -> None:
+    test = tmp_path / "test_one.py"
+    test.write_text("def test_t03_a(): pass\n")
+
+    done = _pytest(test, "--every-torture-row")
+
+    assert done.returncode == 1
+    assert "torture row T01 had no test that ran" in done.stdout
+    assert "row T03 " not in done.stdout
+
+
+def test_a_torture_row_whose_test_only_began_has_not_run(tmp_path: Path) -> None:
+    test = tmp_path / "test_one.py"
+    test.write_text("import pytest\ndef test_t03_a(): pytest.skip('no node here')\ndef test_t04_b(): pass\n")
+
+    done = _pytest(test, "--every-torture-row")
+
+    assert "torture row T03 had no test that ran" in done.stdout
+    assert "row T04 " not in done.stdout
+
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+_VALUES = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10
+)
+
+
+@given(_VALUES)
+def test_the_servers_quick_json_is_json(value: object) -> None:
+    assert quick_json.dumps(value) == json.dumps(value)
+    text = json.dumps(value, ensure_ascii=False)
+    assert quick_json.loads(text) == value
+    assert quick_json.loads(f" {text}\n".encode()) == value
+
+
+@pytest.mark.parametrize("text", ["", "nul", "[1", '{"a":1}}'])
+def test_the_servers_quick_json_refuses_what_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        quick_json.loads(text)

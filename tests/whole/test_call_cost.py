@@ -1,0 +1,136 @@
+"""What one call costs, counted and not timed: the functions of ours that are called for it, however busy the machine.
+
+A bound that a change goes over on purpose is raised with it; a change that goes over it by accident is found here.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run
+
+import greenroom
+from greenroom import Greenroom
+from greenroom.gateway.endpoint import Endpoint
+from greenroom.gateway.exposures.direct import Direct
+from greenroom.gateway.exposures.proxy import Proxy
+from greenroom.supervisor.room_port import InSession
+
+ECHO = {"command": sys.executable, "args": ["-S", "testing/servers/echo.py"]}
+OURS = str(Path(greenroom.__file__).parent)
+# Functions of ours called for one call; at a door the index is its client's own.
+EMBEDDED, DIRECT, PROXY = 45, 54, 64
+CALLS = 20
+FIELDS = 30  # of an object with a `__dict__`: with as many, CPython 3.11 reads them the slow way
+
+
+class Count:
+    """While it is entered it counts calls of functions of ours, in this thread."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._names: dict[Any, bool] = {}
+
+    def _see(self, frame: Any, what: str, _argument: object) -> None:
+        if what == "call":
+            code = frame.f_code
+            ours = self._names.get(code)
+            if ours is None:
+                ours = self._names[code] = OURS in str(Path(code.co_filename).absolute())
+            self.calls += ours
+
+    def __enter__(self) -> Count:
+        sys.setprofile(self._see)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        sys.setprofile(None)
+
+
+def opened() -> Greenroom:
+    return Greenroom.open({"mcpServers": {"e": ECHO}}, cache_path=":memory:")
+
+
+def test_an_embedded_call_is_few_calls_of_ours(backend: str) -> None:
+    async def body() -> None:
+        async with opened() as room:
+            await room.connect("e")
+            await room.call("e_echo", {"text": "hi"})
+            with Count() as count:
+                for _ in range(CALLS):
+                    await room.call("e_echo", {"text": "hi"})
+            assert 10 < count.calls / CALLS <= EMBEDDED
+
+    run(backend, body)
+
+
+@pytest.mark.parametrize(
+    ("door", "params", "most"),
+    [
+        (Direct, {"name": "e_echo", "arguments": {"text": "hi"}}, DIRECT),
+        (Proxy, {"name": "mcp", "arguments": {"tool": "e_echo", "args": {"text": "hi"}}}, PROXY),
+    ],
+)
+def test_a_call_at_a_door_is_few_calls_of_ours(
+    backend: str, door: Callable[[Any], Any], params: Mapping[str, Any], most: int
+) -> None:
+    class Outlet:
+        busy = False
+
+        def __init__(self) -> None:
+            self.lines: list[bytes] = []
+            self.came = anyio.Event()
+
+        def send(self, line: bytes) -> bool:
+            self.lines.append(line)
+            self.came.set()
+            return True
+
+    def ask(number: int) -> bytes:
+        return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode()
+
+    async def body() -> None:
+        outlet, count = Outlet(), Count()
+        async with opened() as room, room.session("door") as session, anyio.create_task_group() as tasks:
+            await room.connect("e")
+            seen: Any = InSession(room, session)
+            client = Endpoint(door(seen), "1").open(outlet, tasks.start_soon)
+            lines = [ask(number) for number in range(CALLS + 1)]
+
+            async def call(line: bytes) -> None:
+                outlet.came = anyio.Event()
+                client.receive(line)
+                await outlet.came.wait()
+
+            await call(lines.pop())
+            with count:
+                for line in lines:
+                    await call(line)
+            client.close()
+        assert all(b'"hi"' in line for line in outlet.lines)
+        assert len(outlet.lines) == CALLS + 1
+        assert 10 < count.calls / CALLS <= most
+
+    run(backend, body)
+
+
+def test_no_object_that_a_call_meets_has_so_many_fields_that_reading_them_is_slow() -> None:
+    async def body() -> None:
+        async with opened() as room:
+            await room.connect("e")
+            found = {
+                type(each).__name__: len(vars(each))
+                for each in gc.get_objects()
+                if str(type(each).__module__).startswith("greenroom.actors") and hasattr(each, "__dict__")
+            }
+            assert found["StdioConnection"]
+            assert not {name: fields for name, fields in found.items() if fields >= FIELDS}
+
+    run("asyncio", body)

@@ -1,0 +1,218 @@
+"""The docs checks bite, the example runs, and the build files say what they should."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from tools import docs
+from tools.arrows import ROOMS
+
+ROOT = Path(__file__).resolve().parents[2]
+BRIEF = """
+from hypothesis import settings
+settings.register_profile("brief", stateful_step_count=8, max_examples=20)
+settings.load_profile("brief")
+"""
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The pages and what they are compared with, to be broken."""
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    for folder in ("docs", "examples"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_this_tree_passes() -> None:
+    assert [line for check in docs.CHECKS for line in check(ROOT)] == []
+
+
+def _edit(page: Path, old: str, new: str) -> None:
+    text = page.read_text()
+    assert old in text
+    page.write_text(text.replace(old, new, 1))
+
+
+def test_another_diagram_is_found(copy: Path) -> None:
+    _edit(copy / "docs/lifecycle.md", "idle --> closed: stop", "idle --> closed: nothing")
+
+    assert "diagram differs" in next(iter(docs.diagram(copy)))
+
+
+def test_another_example_is_found(copy: Path) -> None:
+    _edit(copy / "examples/embed.py", "clock_now", "clock_then")
+
+    assert "first python block differs" in next(iter(docs.example(copy)))
+
+
+def test_another_testing_example_is_found(copy: Path) -> None:
+    _edit(copy / "docs/testing.md", "out of paper", "out of ink")
+    (copy / "examples/testing_more.py").write_text("")
+
+    assert list(docs.testing_examples(copy)) == [
+        "docs/testing.md: no python block is examples/testing_more.py, word for word",
+        "docs/testing.md: no python block is examples/testing_processes.py, word for word",
+    ]
+
+
+def test_another_meaning_of_a_fault_is_found(copy: Path) -> None:
+    _edit(copy / "docs/testing.md", "never answer this request", "answer this request")
+
+    assert ["lacks the row | `drop_answer` |" in found for found in docs.fault_words(copy)] == [True]
+
+
+def test_python_that_nothing_runs_is_found(copy: Path) -> None:
+    with (copy / "docs/testing.md").open("a") as page:
+        page.write("\n```python\nnever_run()\n```\n")
+
+    assert list(docs.testing_examples(copy)) == [
+        "docs/testing.md: a python block is not a file of examples/testing_*.py"
+    ]
+
+
+def test_dependencies_are_compared_both_ways(copy: Path) -> None:
+    _edit(copy / "docs/dependencies.md", "| trio |", "| twisted |")
+
+    assert list(docs.dependencies(copy)) == [
+        "docs/dependencies.md: no line for trio",
+        "docs/dependencies.md: twisted is no longer a dependency",
+    ]
+
+
+def test_a_dead_link_is_found(copy: Path) -> None:
+    _edit(copy / "docs/index.md", "(lifecycle.md)", "(afterlife.md)")
+
+    assert list(docs.links(copy)) == ["docs/index.md: the link to afterlife.md leads nowhere"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("see /" + "root/notes", "path of one machine"),
+        ("cd /" + "home/ada/greenroom", "path of one machine"),
+        ("https://" + "pypi" + ".org/simple", "host of a package index"),
+    ],
+)
+def test_addresses_are_found(line: str, said: str) -> None:
+    assert [said in found for found in docs.addresses("docs/x.md", line)] == [True]
+
+
+def test_ordinary_paths_are_no_addresses() -> None:
+    work, root = "work", "root"  # not spelled out in one piece, or this line would have an address itself
+    line = f"~/.config/mcp.json /path/to/{work}/x ./{root}/ ${{HOME}}/{work}/"
+    assert list(docs.addresses("docs/x.md", line)) == []
+
+
+@pytest.mark.parametrize("line", ["it can do F13", "| B7 | tells | 3 |", "see T05"])
+def test_names_of_rows_that_only_we_know_are_found(copy: Path, line: str) -> None:
+    with (copy / "docs/cli.md").open("a") as page:
+        page.write(f"\n{line}\n")
+
+    assert ["docs/cli.md" in found for found in docs.ids(copy)] == [True]
+
+
+@pytest.mark.parametrize("named", ["docs/afterlife.md", "DES" + "IGN, Policies"])
+def test_a_document_that_is_not_there_is_found(copy: Path, named: str) -> None:
+    (copy / "room.py").write_text(f'"""A room ({named})."""\n')
+    subprocess.run(["git", "add", "room.py"], cwd=copy, check=True)
+
+    assert list(docs.named_documents(copy)) == [f"room.py:1: there is no {named.partition(',')[0]}"]
+
+
+def test_a_lock_file_is_found(copy: Path) -> None:
+    (copy / "uv.lock").write_text("")
+    subprocess.run(["git", "add", "uv.lock"], cwd=copy, check=True)
+
+    assert list(docs.tracked_files(copy)) == [
+        "uv.lock: lock files hold download addresses; pin versions in constraints.txt"
+    ]
+
+
+def test_readme_is_a_page_and_a_half() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+
+    assert len(lines) <= 110
+    assert sum(len(line) for line in lines) < 6500
+
+
+def test_reports_of_mutants_are_no_part_of_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    reports = [
+        importlib.import_module(name).REPORT for name in ("policy_mutants", "mutate", "search_mutants")
+    ]
+
+    ignored = subprocess.run(["git", "check-ignore", *reports], cwd=ROOT, capture_output=True, text=True)
+
+    assert ignored.stdout.splitlines() == [str(report) for report in reports]
+
+
+def test_the_type_checker_sees_every_room() -> None:
+    """It does not walk into links by itself, so each room must be named."""
+    included = PYPROJECT["tool"]["pyright"]["include"]
+
+    assert {f"src/greenroom/{room}" for room in ROOMS} <= set(included)
+
+
+def test_every_room_is_linked_into_the_package() -> None:
+    for room in ROOMS:
+        link = ROOT / "src/greenroom" / room
+        assert link.is_symlink()
+        assert link.resolve() == ROOT / room
+
+
+def test_every_dependency_is_pinned() -> None:
+    pins = (ROOT / "constraints.txt").read_text()
+
+    pinned = {line.partition("==")[0].lower() for line in pins.splitlines() if "==" in line}
+    assert set(docs.required(PYPROJECT)) <= pinned
+    assert "://" not in pins
+    assert "@" not in pins
+
+
+def test_importing_protocol_stays_light() -> None:
+    heavy = ["mcp", "mcp_types", "trio", "anyio", "asyncio", "pydantic", "rich", "click", "msgspec"]
+    code = f"import sys, greenroom.protocol.errors; print([m for m in {heavy!r} if m in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_readme_example_runs_as_written(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": os.fspath(tmp_path)}
+
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/embed.py"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert '"weekday"' in done.stdout
+
+
+def test_the_testing_examples_run_as_written(tmp_path: Path) -> None:
+    """In somebody else's pytest: none of our configuration and none of our fixtures. Its walks are few and short: that
+    they run is what is tried here, and not how much they find."""
+    (tmp_path / "brief.py").write_text(BRIEF)
+    files = sorted((ROOT / "examples").glob("testing_*.py"))
+    options = ("-q", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "brief")
+    command = [sys.executable, "-m", "pytest", *options, *files]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+
+    assert done.returncode == 0, done.stdout + done.stderr

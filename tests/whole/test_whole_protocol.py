@@ -1,0 +1,738 @@
+"""The whole protocol through a room, in both eras, each test on one of our loops: nothing dropped, nothing re-shaped.
+
+The far end is a real process that has everything (`testing/servers/whole.py`); what it says raw is the measure.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import run
+from tests.support.stdio import until
+from tests.support.whole import LISTS, raw_server, whole
+
+from greenroom import (
+    AmbiguousTool,
+    Greenroom,
+    InputRefused,
+    Kind,
+    Note,
+    NoteCode,
+    RemoteError,
+    RpcRefusal,
+    ServerRequest,
+    UnknownPrompt,
+    UnknownResource,
+    UsageError,
+)
+from greenroom.actors.call import Call
+from greenroom.actors.incarnation import MOST_OPEN, Listening, Questions, Subscriptions
+from greenroom.actors.peer import Exchange, Handshake
+from greenroom.actors.server import declared_to
+from greenroom.protocol.address import Address
+from greenroom.protocol.errors import ProtocolFault
+from greenroom.protocol.jsonrpc.terms import OVERLOADED, RpcError
+from greenroom.protocol.lifecycle import State
+
+ERAS = pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
+SAMPLE = {
+    "messages": [{"role": "user", "content": {"type": "text", "text": "Say it"}}],
+    "maxTokens": 7,
+    "x-odd": [1],
+}
+
+
+def entry(era: str, name: str = "whole") -> dict[str, Any]:
+    return whole(name, *(["--modern"] if era == "2026-07-28" else []))
+
+
+@asynccontextmanager
+async def room_of(era: str, **options: Any) -> AsyncGenerator[Greenroom]:
+    config = {"mcpServers": {"whole": entry(era)}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False, **options) as room:
+        yield room
+    assert room.drain_report is not None
+    assert room.drain_report.adds_up
+
+
+async def call(room: Greenroom, tool: str, **arguments: Any) -> Any:
+    return await room.call(f"whole_{tool}", arguments)
+
+
+@ERAS
+def test_lists_and_answers_are_the_servers_own_field_by_field(era: str, either_backend: str) -> None:
+    with raw_server(entry(era), modern=era == "2026-07-28") as raw:
+        raw.greet()
+        lists = {kind: raw.list_all(kind) for kind in LISTS}
+        read = raw.result("resources/read", {"uri": "whole://two"})
+        prompt = raw.result("prompts/get", {"name": "greet", "arguments": {"day": "monday"}})
+        argument = {"name": "day", "value": "t"}
+        ref = {"type": "ref/prompt", "name": "greet"}
+        completion = raw.result("completion/complete", {"ref": ref, "argument": argument})
+        odd = raw.call("odd")["result"]
+
+    async def main() -> None:
+        async with room_of(era) as room:
+            await room.connect("whole")
+            known = room.entry("whole")
+            assert known is not None
+            found = (known.tools, known.resources, known.templates, known.prompts)
+            assert [list(each or ()) for each in found] == list(lists.values())
+            assert [place.uri for place in room.resources()] == [
+                "shared://same",
+                "whole://one",
+                "whole://two",
+            ]
+            assert [place.uri for place in room.templates("whole")] == [
+                "shared://{+rest}",
+                "whole://day/{day}",
+            ]
+            assert [target.name for target in room.prompts()] == ["whole_greet", "whole_plain"]
+
+            assert (await room.read_resource("whole://two")).raw == read
+            assert (await room.get_prompt("whole_greet", {"day": "monday"})).raw == prompt
+            ours = {"type": "ref/prompt", "name": "whole_greet"}
+            completed = await room.complete(ours, argument, context={"arguments": {}})
+            assert completed.raw == completion
+            assert completed.values == ["tuesday", "thursday"]
+            assert (await call(room, "odd")).raw == odd
+
+    run(either_backend, main)
+
+
+def test_a_resource_no_list_names_is_read_where_a_template_says(either_backend: str) -> None:
+    async def main() -> None:
+        async with room_of("2025-11-25") as room:
+            read = await room.read_resource("whole://day/friday", "whole")  # nothing is known yet
+            assert read.text == "whole says whole://day/friday"
+            assert (await room.read_resource("whole://day/friday")).raw == read.raw
+            template = {"type": "ref/resource", "uri": "whole://day/{day}"}
+            completed = await room.complete(template, {"name": "day", "value": "s"})
+            assert completed.raw["x-ref"] == template
+            assert completed.total == 2
+
+    run(either_backend, main)
+
+
+def test_a_prompt_nobody_knows_yet_connects_the_server_its_prefix_names(either_backend: str) -> None:
+    async def main() -> None:
+        async with room_of("2025-11-25") as room:
+            prompt = await room.get_prompt("whole_greet", {"day": "monday"})
+            assert prompt.messages
+
+    run(either_backend, main)
+
+
+def test_names_that_lead_nowhere_say_what_there_is(either_backend: str) -> None:
+    async def main() -> None:
+        servers = {name: entry("2025-11-25", name) for name in ("one", "two")}
+        async with Greenroom.open({"mcpServers": servers}, cache_path=":memory:") as room:
+            await room.catalogued()
+            with pytest.raises(UnknownPrompt, match="There are: one_greet"):
+                await room.get_prompt("zebra")
+            with pytest.raises(UnknownResource, match="Specify a server: one, two"):
+                await room.read_resource("zebra://1")
+            with pytest.raises(
+                AmbiguousTool, match="greenroom://one/shared://same, greenroom://two/shared://same"
+            ):
+                await room.read_resource("shared://same")
+            assert (
+                await room.read_resource("greenroom://two/shared://same")
+            ).text == "two says shared://same"
+            assert (await room.read_resource("shared://same", "one")).text == "one says shared://same"
+            with pytest.raises(RemoteError) as error:
+                await room.read_resource("zebra://1", "one")
+            assert (error.value.rpc_code, error.value.data) == (-32002, {"uri": "zebra://1"})
+            with pytest.raises(UsageError, match="ref/prompt"):
+                await room.complete({"type": "ref/zebra"}, {"name": "a", "value": "b"})
+
+    run(either_backend, main)
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("method", "option", "declared"),
+    [
+        ("sampling/createMessage", "on_sampling", {"sampling": {}}),
+        ("elicitation/create", "on_elicitation", {"elicitation": {"form": {}, "url": {}}}),
+    ],
+)
+def test_questions_of_a_server_look_the_same_in_both_eras(
+    era: str, method: str, option: str, declared: Any, either_backend: str
+) -> None:
+    seen: list[ServerRequest] = []
+
+    async def answer(request: ServerRequest) -> Mapping[str, Any]:
+        await anyio.lowlevel.checkpoint()
+        seen.append(request)
+        return {"role": "assistant", "x-more": [None], "content": {"type": "text", "text": "said"}}
+
+    async def main() -> None:
+        async with room_of(era, **{option: answer}) as room:
+            result = await call(room, "ask", method=method, params=SAMPLE)
+
+            assert result.structured["result"]["x-more"] == [None]
+            assert [(each.server, each.method, each.params) for each in seen] == [("whole", method, SAMPLE)]
+            actor = room._live.root.actor("whole")
+            assert declared_to(actor) == declared
+
+    run(either_backend, main)
+
+
+@ERAS
+def test_roots_are_paths_uris_and_objects(era: str, either_backend: str) -> None:
+    async def main() -> None:
+        roots = ["/tmp", "https://example.invalid/x", {"uri": "file:///y", "name": "Y", "x-odd": 1}]
+        async with room_of(era, roots=roots) as room:
+            result = await call(room, "ask", method="roots/list")
+            assert result.structured["result"] == {
+                "roots": [{"uri": "file:///tmp"}, {"uri": "https://example.invalid/x"}, roots[2]]
+            }
+
+    run(either_backend, main)
+
+
+def test_what_nobody_answers_is_not_declared_and_refused(either_backend: str) -> None:
+    async def main() -> None:
+        async with room_of("2025-11-25") as room:
+            result = await call(room, "ask", method="sampling/createMessage")
+            assert result.structured["error"]["code"] == -32601
+            assert declared_to(room._live.root.actor("whole")) == {}
+        async with room_of("2026-07-28") as room:
+            with pytest.raises(InputRefused, match="sampling/createMessage"):
+                await call(room, "ask", method="sampling/createMessage")
+
+    run(either_backend, main)
+
+
+def test_a_callback_may_refuse_in_its_own_words_and_its_bugs_stay_here(either_backend: str) -> None:
+    async def refuse(_request: ServerRequest) -> Mapping[str, Any]:
+        raise RpcRefusal(-1, "not today", {"try": "tomorrow"})
+
+    async def fail(_request: ServerRequest) -> Mapping[str, Any]:
+        raise ZeroDivisionError("a secret")
+
+    async def odd(_request: ServerRequest) -> Mapping[str, Any]:
+        return {"no": object()}
+
+    async def main() -> None:
+        async with (
+            room_of("2025-11-25", on_sampling=refuse, on_elicitation=fail) as room,
+            room.events([Kind.NOTE]) as events,
+        ):
+            said = await call(room, "ask", method="sampling/createMessage")
+            assert said.structured["error"] == {
+                "code": -1,
+                "message": "not today",
+                "data": {"try": "tomorrow"},
+            }
+            said = await call(room, "ask", method="elicitation/create")
+            assert said.structured["error"]["code"] == -32603
+            assert "secret" not in said.text
+            note = await anext(events)
+            assert isinstance(note, Note)
+            assert note.code is NoteCode.CALLBACK, "it is the program's error, not ours"
+            assert "ZeroDivisionError" in note.detail
+        async with room_of("2025-11-25", on_sampling=odd) as room:
+            said = await call(room, "ask", method="sampling/createMessage")
+            assert said.structured["error"]["code"] == -32603
+        async with room_of("2026-07-28", on_sampling=refuse) as room:
+            with pytest.raises(InputRefused, match=r"not today \(-1\)"):
+                await call(room, "ask", method="sampling/createMessage")
+
+    run(either_backend, main)
+
+
+class Slow:
+    """A callback that never answers, and knows how it ended."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.cancelled = 0
+
+    async def __call__(self, _request: ServerRequest) -> Mapping[str, Any]:
+        self.begun += 1
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.cancelled += 1
+        return {}
+
+
+def test_t21_the_server_may_cancel_its_question(either_backend: str) -> None:
+    slow = Slow()
+
+    async def main() -> None:
+        async with room_of("2025-11-25", on_sampling=slow) as room:
+            await call(room, "ask_and_leave")
+            assert await until(lambda: slow.cancelled == slow.begun and not _questions(room))
+            assert (await call(room, "echo", text="still here")).structured == {"text": "still here"}
+
+    run(either_backend, main)
+
+
+@ERAS
+def test_questions_end_with_what_asked_them(era: str, either_backend: str) -> None:
+    """With the incarnation (older), with the call (newer)."""
+    slow = Slow()
+
+    async def main() -> None:
+        async with room_of(era, on_sampling=slow) as room, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: call(room, "ask", method="sampling/createMessage"))
+            assert await until(lambda: slow.begun == 1)
+            if era == "2026-07-28":
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    assert await until(lambda: slow.cancelled == 1)
+            else:
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await room.restart("whole")
+                    assert slow.cancelled == 1
+
+    run(either_backend, main)
+
+
+def test_a_call_waits_for_people_longer_than_for_servers(either_backend: str) -> None:
+    """The call's own time is 2 s, which is plenty for the server; the person takes 2.5 s."""
+
+    async def think(_request: ServerRequest) -> Mapping[str, Any]:
+        await anyio.sleep(2.5)
+        return {"action": "accept", "content": {}}
+
+    async def main() -> None:
+        for era in ("2025-11-25", "2026-07-28"):
+            async with room_of(era, on_elicitation=think) as room:
+                await room.connect("whole")
+                arguments = {"method": "elicitation/create"}
+                result = await room.call("whole_ask", arguments, timeout=2.0)
+                assert result.structured["result"]["action"] == "accept"
+
+    run(either_backend, main)
+
+
+def test_rounds_are_bounded(either_backend: str) -> None:
+    async def main() -> None:
+        async with room_of("2026-07-28") as room:
+            assert (await call(room, "state", rounds=3)).text == "after 3"
+            with pytest.raises(ProtocolFault, match="10 times"):
+                await call(room, "state", rounds=100)
+
+    run(either_backend, main)
+
+
+@ERAS
+def test_updates_of_a_resource_reach_its_watchers(era: str, either_backend: str) -> None:
+    async def main() -> None:
+        async with room_of(era) as room:
+            async with (
+                room.subscribe("whole://one", "whole") as updates,
+                room.subscribe("whole://one") as twice,
+            ):
+                await _touch_until_heard(room, updates)
+                assert (await anext(twice))["uri"] == "whole://one"
+                update = await anext(updates)
+                assert update["uri"] == "whole://one"
+                assert update["x-vendor"]["kept"][2] == "é"
+                heard = (await call(room, "heard")).structured["methods"]
+                assert heard.count("resources/subscribe") == (1 if era == "2025-11-25" else 0)
+
+                # A new incarnation is asked again, and what may have been missed is told.
+                await room.restart("whole")
+                assert (await anext(twice))["uri"] == "whole://one"
+                while True:
+                    heard = (await call(room, "heard")).structured["methods"]
+                    if "resources/subscribe" in heard or "subscriptions/listen" in heard:
+                        break
+            assert room._live.root.actor("whole").subscriptions.uris == {}
+            await call(room, "echo")
+            heard = (await call(room, "heard")).structured["methods"]
+            assert ("resources/unsubscribe" in heard) is (era == "2025-11-25")
+
+    run(either_backend, main)
+
+
+def test_a_watched_server_does_not_idle_away_and_comes_back(either_backend: str) -> None:
+    async def main() -> None:
+        config = {"mcpServers": {"whole": {**entry("2025-11-25"), "idleTimeout": 0.001}}}
+        async with (
+            Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room,
+            room.subscribe("whole://one", "whole") as updates,
+        ):
+            (status,) = room.status()
+            await anyio.sleep(0.2)
+            assert room.status()[0].state is State.CONNECTED
+            assert status.pid is not None
+            os.kill(status.pid, signal.SIGKILL)
+            assert (await anext(updates))["uri"] == "whole://one"
+            assert room.status()[0].incarnation == 2
+
+    run(either_backend, main)
+
+
+@ERAS
+def test_logs_come_from_the_level_asked_for(era: str, either_backend: str) -> None:
+    logs: list[Mapping[str, Any]] = []
+
+    async def main() -> None:
+        async with room_of(era, on_log=lambda _address, params: logs.append(params)) as room:
+            room.set_log_level("warning")
+            for level in ("info", "error"):
+                await call(room, "log", level=level, text=level)
+            assert [log["data"]["text"] for log in logs] == ["error"]
+            assert logs[0]["x-vendor"]["kept"] == [1, None, "é"]
+            room.set_log_level("debug", "whole")
+            await call(room, "log", level="info", text="now")
+            assert logs[-1]["data"]["text"] == "now"
+            with pytest.raises(UsageError, match="Use one of: debug"):
+                room.set_log_level("loud")
+
+    run(either_backend, main)
+
+
+@ERAS
+def test_progress_comes_as_the_server_sent_it(era: str, either_backend: str) -> None:
+    told: list[Mapping[str, Any]] = []
+
+    async def main() -> None:
+        async with room_of(era) as room:
+            await room.call("whole_steps", {"count": 3}, on_progress=told.append)
+            assert [each["progress"] for each in told] == [1, 2, 3]
+            assert all(each["x-vendor"] and each["total"] == 3 for each in told)
+
+    run(either_backend, main)
+
+
+@ERAS
+def test_t24_a_change_is_learned_once_in_both_eras(era: str, either_backend: str) -> None:
+    async def main() -> None:
+        async with room_of(era) as room:
+            await room.connect("whole")
+            before = len(room.tools())
+            async with room.events([Kind.CATALOGUE]) as events:
+                await call(room, "same")
+                await call(room, "grow")
+                await anext(events)
+                assert len((await room.settled()).tools()) == before + 1
+                await call(room, "same")
+                await anyio.sleep(0.4)  # longer than a burst of announcements is waited for
+                events.close()
+                assert [event async for event in events] == []
+
+    run(either_backend, main)
+
+
+def test_everything_said_unasked_is_heard(either_backend: str) -> None:
+    heard: list[str] = []
+
+    def hear(_address: Any, method: str, _params: Any) -> None:
+        heard.append(method)
+        raise ZeroDivisionError("a callback of somebody's")
+
+    async def main() -> None:
+        async with room_of("2025-11-25", on_notification=hear) as room:
+            room.set_log_level("debug")
+            await call(room, "log", level="error", text="x")
+            await call(room, "same")
+            assert heard[0] == "notifications/message"
+            assert heard.count("notifications/tools/list_changed") == 20
+
+    run(either_backend, main)
+
+
+def test_roots_that_changed_are_announced_to_those_who_know_of_roots(either_backend: str) -> None:
+    async def main() -> None:
+        async with room_of("2025-11-25", roots=["/tmp"]) as room:
+            await room.connect("whole")
+            room.roots_changed()
+            heard = (await call(room, "heard")).structured["methods"]
+            assert "notifications/roots/list_changed" in heard
+
+    run(either_backend, main)
+
+
+def _questions(room: Greenroom) -> int:
+    incarnation = room._live.root.actor("whole").incarnation
+    return len(incarnation.questions) if incarnation is not None else 0
+
+
+async def _touch_until_heard(room: Greenroom, updates: Any) -> None:
+    """A newer server is asked to tell without an answer that could be waited for."""
+    while not updates._found:
+        await call(room, "touch", uri="whole://one")
+
+
+# ---- what a server asks of its client, without a server -------------------------------------------------------------
+
+
+class Asking:
+    """One incarnation as `Questions` see it: `said` is what was replied, `bugs` what was noted."""
+
+    def __init__(self, tasks: anyio.abc.TaskGroup, answer: Any) -> None:
+        self.said: list[tuple[Any, Any, RpcError | None]] = []
+        self.bugs: list[BaseException] = []
+        host = SimpleNamespace(answer=answer)
+        context = SimpleNamespace(host=host, spawn=tasks.start_soon)
+        raised = lambda _what, error: self.bugs.append(error)  # noqa: E731
+        self.actor: Any = SimpleNamespace(context=context, note_raised=raised)
+        self.peer = self
+
+    def reply(self, rpc_id: Any, result: Any, error: RpcError | None = None) -> None:
+        if result == {"no": "JSON"}:
+            raise UsageError("no JSON")
+        self.said.append((rpc_id, result, error))
+
+
+def _asked(backend: str, answer: Any, body: Callable[[Questions, Asking], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            asking: Any = Asking(tasks, answer)
+            with anyio.fail_after(60):
+                await body(Questions(asking, Address("s")), asking)
+            tasks.cancel_scope.cancel()
+
+    run(backend, main)
+
+
+async def _never(request: ServerRequest) -> Any:
+    await anyio.sleep_forever()
+
+
+def test_so_many_questions_are_open_at_once_and_no_more(backend: str) -> None:
+    async def body(questions: Questions, asking: Asking) -> None:
+        for number in range(MOST_OPEN):
+            questions.take(number, "roots/list", None)
+        await anyio.wait_all_tasks_blocked()
+        assert (len(questions), asking.said) == (MOST_OPEN, [])
+        questions.take("over", "roots/list", None)
+        ((rpc_id, result, error),) = asking.said
+        assert (rpc_id, result, error and error.code) == ("over", None, OVERLOADED)
+        assert questions.heed("notifications/cancelled", {"requestId": 0})
+        questions.take("fits", "roots/list", None)
+        questions.take(1, "roots/list", None)  # that one is open still
+        await anyio.wait_all_tasks_blocked()
+        assert [rpc_id for rpc_id, _, _ in asking.said] == ["over", 1]
+        questions.close()
+        await anyio.wait_all_tasks_blocked()
+        assert (len(questions), len(asking.said)) == (0, 2)
+
+    _asked(backend, _never, body)
+
+
+def test_an_answered_question_is_open_no_more(backend: str) -> None:
+    async def answer(request: ServerRequest) -> Any:
+        if request.method == "sampling/createMessage":
+            raise RpcRefusal(-7, "not now", {"why": 1})
+        if request.method == "bug":
+            raise ZeroDivisionError
+        return {"no": "JSON"} if request.method == "odd" else {"roots": []}
+
+    async def body(questions: Questions, asking: Asking) -> None:
+        for rpc_id, method in ((1, "roots/list"), (1, "sampling/createMessage"), (1, "bug"), (1, "odd")):
+            questions.take(rpc_id, method, {})
+            await anyio.wait_all_tasks_blocked()
+            assert len(questions) == 0
+        results = [(result, error and (error.code, error.data)) for _, result, error in asking.said]
+        assert results == [
+            ({"roots": []}, None), (None, (-7, {"why": 1})), (None, (-32603, None)), (None, (-32603, None)),
+        ]  # fmt: skip
+        assert [type(bug) for bug in asking.bugs] == [ZeroDivisionError, UsageError]
+        assert not questions.heed("notifications/message", {"requestId": 1})
+        assert questions.heed("notifications/cancelled", {"requestId": []})  # no id at all
+
+    _asked(backend, answer, body)
+
+
+def test_a_question_that_is_taken_back_before_its_task_began_is_never_asked(backend: str) -> None:
+    seen: list[str] = []
+
+    async def answer(request: ServerRequest) -> Any:
+        seen.append(request.method)
+        await anyio.sleep_forever()
+
+    async def body(questions: Questions, asking: Asking) -> None:
+        questions.take(1, "roots/list", {})
+        questions.heed("notifications/cancelled", {"requestId": 1})
+        await anyio.wait_all_tasks_blocked()
+        assert (seen, asking.said) == ([], [])
+
+    _asked(backend, answer, body)
+
+
+def test_one_refusal_ends_the_other_questions_of_its_result(backend: str) -> None:
+    ended: list[str] = []
+
+    async def answer(request: ServerRequest) -> Any:
+        if request.method == "no":
+            await anyio.wait_all_tasks_blocked()
+            raise RpcRefusal(-1, "no")
+        try:
+            await anyio.sleep(0.01 if request.method == "soon" else 60)
+        finally:
+            ended.append(request.method)
+        return {"a": request.method}
+
+    async def body(questions: Questions, asking: Asking) -> None:
+        both = {"x": {"method": "soon", "params": {}}, "y": {"method": "soon"}}
+        assert await questions.answer_all(Call("tools/call", {}), both) == {
+            "x": {"a": "soon"},
+            "y": {"a": "soon"},
+        }
+        with pytest.raises(RpcRefusal, match="no"):
+            await questions.answer_all(
+                Call("tools/call", {}), {"x": {"method": "no"}, "y": {"method": "late"}}
+            )
+        with pytest.raises(RpcRefusal, match="an input request without a method"):
+            await questions.answer_all(Call("tools/call", {}), {"x": 7})
+        assert ended == ["soon", "soon", "late"]
+
+    _asked(backend, answer, body)
+
+
+# ---- what a server is asked to tell, without a server ---------------------------------------------------------------
+
+
+class Ear:
+    """One incarnation as `Listening` sees it, in a time that the test moves."""
+
+    def __init__(self, version: str, number: int = 1, **capabilities: Any) -> None:
+        self.said: list[tuple[str, Any]] = []
+        self.left: list[Exchange] = []
+        self.heard: list[str] = []
+        self.notes: list[str] = []
+        self.looks = 0
+        self.number = number
+        self.now = 0.0
+        self.due: list[tuple[float, Any]] = []
+        context = SimpleNamespace(
+            timers=SimpleNamespace(at=self._at),
+            backend=SimpleNamespace(now=lambda: self.now),
+            host=SimpleNamespace(heard=lambda _address, _method, params: self.heard.append(params["uri"])),
+        )
+        self.subscriptions = Subscriptions()
+        self.record = SimpleNamespace(log_level=None)
+        self.actor: Any = SimpleNamespace(
+            context=context, subscriptions=self.subscriptions, record=self.record, address=Address("s")
+        )
+        self.peer: Any = self
+        self.note = lambda _code, words: self.notes.append(words)
+        me: Any = self
+        self.listening = Listening(me, Handshake(version, capabilities, {}, None))
+
+    def _at(self, when: float, what: Any) -> Any:
+        timer = (when, what)
+        self.due.append(timer)
+        return SimpleNamespace(cancel=lambda: self.due.remove(timer))
+
+    def request(self, exchange: Exchange) -> None:
+        self.said.append((exchange.method, exchange.params))
+        self.stream = exchange
+
+    def abandon(self, exchange: Exchange, reason: str) -> None:
+        self.left.append(exchange)
+
+    def look_again(self) -> None:
+        self.looks += 1
+
+
+def test_as_many_drops_as_adds_end_a_wish() -> None:
+    subscriptions = Subscriptions()
+    assert [subscriptions.add("x"), subscriptions.add("x"), subscriptions.drop("x")] == [True, False, False]
+    assert subscriptions.uris == {"x": 1}, "one of two still wants it"
+    assert subscriptions.drop("x")
+    assert subscriptions.uris == {}
+    assert subscriptions.drop("x")
+
+
+def test_a_stream_that_ends_is_asked_for_again_at_growing_intervals() -> None:
+    ear = Ear("2026-07-28", tools={"listChanged": True}, prompts={"listChanged": False})
+    ear.subscriptions.add("x:/")
+    ear.listening.listen()
+    wanted = {"toolsListChanged": True, "resourceSubscriptions": ["x:/"]}
+    assert ear.said == [("subscriptions/listen", {"notifications": wanted})]
+    pauses: list[float] = []
+    for _ in range(8):
+        ear.stream.end(b"{}", None)
+        ((when, again),) = ear.due
+        pauses.append(when - ear.now)
+        ear.now = when
+        ear.due.clear()
+        again()
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert (ear.looks, ear.heard) == (8, ["x:/"] * 8)
+    ear.stream.end(None, RpcError(-32603, "full"))
+    ear.listening.stop()
+    assert ear.due == []
+    assert ear.notes == ["subscriptions/listen: full (-32603)"]
+
+
+def test_a_new_wish_while_a_stream_is_to_be_asked_for_again_asks_at_once_and_only_once() -> None:
+    ear = Ear("2026-07-28", tools={"listChanged": True})
+    ear.listening.listen()
+    ear.stream.end(b"{}", None)
+    assert len(ear.due) == 1
+    ear.subscriptions.add("x:/")
+    ear.listening.refresh()
+    assert (len(ear.said), ear.due, ear.left) == (2, [], [])
+    ear.subscriptions.drop("x:/")
+    quiet = Ear("2026-07-28", tools={"listChanged": "yes"}, prompts={}, resources=True)
+    quiet.listening.listen()
+    assert quiet.said == [], "it tells nothing"
+
+
+def test_a_stream_that_is_not_known_is_not_asked_for_again() -> None:
+    ear = Ear("2026-07-28", tools={"listChanged": True})
+    ear.listening.listen()
+    ear.stream.end(None, RpcError(-32601, "what?"))
+    assert (ear.due, len(ear.said)) == ([], 1)
+
+
+def test_a_newer_stream_replaces_the_one_before_whose_end_is_no_news() -> None:
+    ear = Ear("2026-07-28", tools={"listChanged": True})
+    ear.listening.listen()
+    first = ear.stream
+    ear.subscriptions.add("x:/")
+    ear.listening.refresh()
+    assert ear.left == [first]
+    first.end(b"{}", None)
+    assert ear.due == []
+    assert ear.said[1][1]["notifications"]["resourceSubscriptions"] == ["x:/"]
+    ear.subscriptions.add("a:/")
+    ear.listening.refresh()
+    assert ear.said[2][1]["notifications"]["resourceSubscriptions"] == ["a:/", "x:/"]
+
+
+def test_an_older_server_is_told_each_wish_by_itself() -> None:
+    ear = Ear("2025-11-25", number=2, logging={}, tools={"listChanged": True})
+    ear.subscriptions.add("x:/")
+    ear.record.log_level = "info"
+    ear.listening.listen()
+    assert ear.said == [("logging/setLevel", {"level": "info"})]
+    ear.listening.start()
+    ear.listening.tell_level()
+    ear.listening.refresh()
+    assert ear.said[1:] == [("resources/subscribe", {"uri": "x:/"})]
+    assert ear.heard == ["x:/"]  # it may have changed while nobody listened
+    ear.record.log_level = "error"
+    ear.listening.tell_level()
+    assert ear.said[-1] == ("logging/setLevel", {"level": "error"})
+    first = Ear("2025-11-25", number=1)
+    first.subscriptions.add("x:/")
+    first.listening.start()
+    assert (first.said, first.heard) == ([("resources/subscribe", {"uri": "x:/"})], [])
+    late = Ear("2025-11-25", logging={})
+    late.listening.listen()
+    late.record.log_level = "debug"
+    late.listening.start()
+    assert late.said == [("logging/setLevel", {"level": "debug"})], "it was set while the lists were read"
+    mute = Ear("2025-11-25")
+    mute.record.log_level = "info"
+    mute.listening.start()
+    assert (mute.said, mute.heard) == ([], [])
