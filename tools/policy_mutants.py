@@ -46,7 +46,9 @@ class Mutant(NamedTuple):
 
 
 def _number(name: str, old: str, new: str, rule: str) -> Mutant:
-    return Mutant(rule, "config/model.py", f" {name}: {old}", f" {name}: {new}", ("whole/test_policy_numbers.py",))
+    return Mutant(
+        rule, "config/model.py", f" {name}: {old}", f" {name}: {new}", ("whole/test_policy_numbers.py",)
+    )
 
 
 _GATE, _POOL, _ROOT = "supervisor/circuit_breaker.py", "supervisor/pool.py", "supervisor/root.py"
@@ -56,8 +58,16 @@ _CALL_TABLE, _ADMISSION, _RESTART = (
     "supervisor/supervision.py",
 )
 _CALL_ENDINGS, _REST_ORDER = "actors/calls.py", "supervisor/pool.py"
-_T_GATE, _T_POOL, _T_ROOM = ("supervisor/test_gate.py",), ("supervisor/test_pool.py",), ("supervisor/test_room.py",)
-_T_ACTOR, _T_RELOAD, _T_APART = ("actors/test_server_actor.py",), ("supervisor/test_reload.py",), ("supervisor/test_isolation.py",)
+_T_GATE, _T_POOL, _T_ROOM = (
+    ("supervisor/test_gate.py",),
+    ("supervisor/test_pool.py",),
+    ("supervisor/test_room.py",),
+)
+_T_ACTOR, _T_RELOAD, _T_APART = (
+    ("actors/test_server_actor.py",),
+    ("supervisor/test_reload.py",),
+    ("supervisor/test_isolation.py",),
+)
 _T_ROOM_POOL, _T_HEALTH = ("supervisor/test_room_pool.py",), ("supervisor/test_health.py",)
 
 # fmt: off
