@@ -263,13 +263,6 @@ class HttpDoor:
         self.is_ending = True
         self._conversations.refuse_new()
 
-    def may_begin(self, scope: Scope) -> bool:
-        """Whether this request, whose body has come, can be carried out without a task up to its reply: it is a message
-        in a session that exists, and no issuer has to be asked about its token."""
-        if scope["method"] != "POST" or self._access.oauth is not None:
-            return False
-        return any(name == b"mcp-session-id" for name, _ in scope["headers"])
-
     # ---- ASGI ----------------------------------------------------------------------------------------------------
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

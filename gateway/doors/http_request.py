@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -18,7 +19,6 @@ from ...protocol.bounds import HTTP_HEAD_BYTES
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.large_message import LARGE_MESSAGE
 from ..arrivals import Arriving
-from .eager_await import Begun
 
 # ---- How a request is refused: the status codes of the door ---------------------------------------------------------
 #
@@ -144,6 +144,13 @@ _DIGITS: Final = 18
 PIECE: Final = 1 << 18  # bytes of a body that are written at once
 
 
+class Connection(Protocol):
+    """What our server puts into the scope of a request; other servers do not."""
+
+    def abort(self) -> None: ...
+    def join_writes(self) -> None: ...
+
+
 class Request:
     """One request. `headers` are by their lower-case names; of a header given twice, the last. `more_headers` are put
     into its answer, whatever that is."""
@@ -159,6 +166,7 @@ class Request:
         self.more_headers: tuple[tuple[bytes, bytes], ...] = ()
         self.is_read = False
         self.is_answered = False
+        self._connection: Connection | None = scope.get("state", {}).get("connection")
         if len(self.headers) != len(given):
             self._refuse_repeated(given)
         if sum(len(name) + len(value) for name, value in given) > HTTP_HEAD_BYTES:
@@ -194,15 +202,11 @@ class Request:
         if not length.isdigit() or len(length) > _DIGITS or int(length) > most:
             raise self._too_large(most)
         try:
-            receiving = Begun(self.receive())
-            if receiving.has_ended and not receiving.value.get("more_body"):
-                body: bytes | bytearray = _on_one_line(_told(receiving.value).get("body", b""))
-            else:
-                with anyio.fail_after(within):
-                    event = _told(await receiving)
-                    piece: bytes = event.get("body", b"")
-                    is_all = not event.get("more_body")
-                    body = _on_one_line(piece) if is_all else await self._whole(piece, most, arriving)
+            async with asyncio.timeout(within):  # costs a call a third of what `anyio.fail_after` does
+                event = await self._next()
+                piece: bytes = event.get("body", b"")
+                is_all = not event.get("more_body")
+                body = _on_one_line(piece) if is_all else await self._whole(piece, most, arriving)
         except TimeoutError:
             raise Refusal(408, "Request Timeout: the body did not arrive in time.") from None
         if len(body) > most:
@@ -227,7 +231,11 @@ class Request:
             piece, is_last = event.get("body", b""), not event.get("more_body")
 
     async def _next(self) -> MutableMapping[str, Any]:
-        return _told(await self.receive())
+        """Raises `Gone` when the client has disconnected."""
+        event = await self.receive()
+        if event["type"] == "http.disconnect":
+            raise Gone
+        return event
 
     @staticmethod
     def _too_large(most: int) -> Refusal:
@@ -241,8 +249,8 @@ class Request:
         """The whole answer. A connection whose request was not read to its end is closed after it."""
         self.is_answered = True
         close = () if self.is_read or self.method in _BODILESS else (CLOSE,)
-        if (gather := self.scope.get("state", {}).get("gather")) is not None:
-            gather()
+        if self._connection is not None:
+            self._connection.join_writes()
         length = () if status == 204 else ((b"content-length", b"%d" % len(body)),)
         await self.send(
             {
@@ -287,59 +295,16 @@ class Request:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
-    @property
-    def hangup(self) -> Hangup:
-        """Of its connection; for one of another server, one that never tells."""
-        return self.scope.get("state", {}).get("hangup") or Hangup()
-
-    @property
-    def has_task(self) -> bool:
-        """Whether a task carries it out. If not, nothing may be awaited but what `_turn` knows."""
-        turn = self.scope.get("state", {}).get("turn")
-        return turn is None or turn().has_task
-
     def abort(self) -> None:
         """Cut the connection: its peer does not read."""
-        cut = self.scope.get("state", {}).get("abort")
-        if cut is not None:
-            cut()
-
-
-def _told(event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Raises `Gone` when the client has disconnected."""
-    if event["type"] == "http.disconnect":
-        raise Gone
-    return event
+        if self._connection is not None:
+            self._connection.abort()
 
 
 def _on_one_line(piece: bytes) -> bytes:
     if b"\n" in piece or b"\r" in piece:
         return piece.replace(b"\n", b" ").replace(b"\r", b" ")
     return piece
-
-
-class Hangup:
-    """Whether a connection is lost; tells whoever wants to know."""
-
-    def __init__(self) -> None:
-        self._is_lost = False
-        self._told: dict[Callable[[], None], None] = {}
-
-    def tell(self, when_lost: Callable[[], None]) -> None:
-        """Call this when the connection is lost; now, if it is already."""
-        if self._is_lost:
-            when_lost()
-        else:
-            self._told[when_lost] = None
-
-    def forget(self, when_lost: Callable[[], None]) -> None:
-        self._told.pop(when_lost, None)
-
-    def lost(self) -> None:
-        self._is_lost = True
-        for when_lost in tuple(self._told):
-            when_lost()
-        self._told.clear()
 
 
 class Gone(Exception):

@@ -1,16 +1,13 @@
 """uvicorn, which carries the bytes of the door, in a loop that runs already.
 
-It runs on the asyncio loop of `serve`. It comes with the SDK; hypercorn would be one dependency more and starts
-several tasks for each connection. A constant answer, on two cores that did other work as well: 1,900 a second over
-one connection, 2,200 over 16, 3,000 over 64. Two things of its `Server` are left out: it handles signals, and it
-wakes up ten times a second. `tests/gateway/test_http_door.py` fails when an update of uvicorn changes what is used
-here.
+It comes with the SDK; hypercorn would be one dependency more and starts several tasks for each connection. Two things
+of its `Server` are left out: it handles signals, and it wakes up ten times a second. `tests/gateway/test_http_door.py`
+fails when an update of uvicorn changes what is used here.
 
-`_Connection` bounds what uvicorn leaves unbounded: the time for a head to arrive, the connections that wait for
-one, and a peer that does not read. It also gives uvicorn what that asks the loop for, a task for each request and
-the timer between two of them; `_turn` says why. Nagle's algorithm is off on every connection: with delayed
-acknowledgements, a call whose head and body are written one after the other would take 40 ms. uvicorn writes them
-so; `_Gathering` makes one write of the two, which saves a system call and wakes the client once.
+Four things uvicorn leaves unbounded: the time for a head to arrive, the connections that wait for one, a peer that does
+not read, and one that is dead. `_Connection` stands between asyncio's transport and uvicorn's protocol, passes
+everything on and bounds the first three; the system bounds the last. Of uvicorn it knows how a protocol is made, no
+more: the application is called with the connection in its scope, so it hears when a request has come.
 """
 
 from __future__ import annotations
@@ -20,7 +17,8 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -31,8 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...protocol.bounds import HTTP_HEAD_BYTES
 from ...protocol.errors import UsageError
-from .http_request import Hangup, Rules
-from .http_turn import KeepAlive, Patience, Turn
+from .http_request import Receive, Rules, Scope, Send
 
 _BACKLOG: Final = 512
 _IDLE: Final = 75.0  # seconds that a connection is kept open between two requests
@@ -89,22 +86,16 @@ class HttpServer:
         key: Path | None = None,
     ) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it reports every broken request
-        waiting: dict[_Connection, None] = {}
-        self._patience = patience = Patience(asyncio.get_running_loop(), rules.commit_time)
-
-        class Connection(_Connection):
-            def __init__(self, *args: Any, **more: Any) -> None:
-                super().__init__(*args, **more)
-                self.rules, self.waiting, self.patience = rules, waiting, patience
-                self.may_begin = app.may_begin
-
+        _give_up_the_dead(listener, rules.stalled_time)
+        heads = _Heads(rules)
         config = uvicorn.Config(
-            app,
+            partial(_serving, app),
+            interface="asgi3",
             lifespan="off",
             log_config=None,
             access_log=False,
             proxy_headers=False,  # nobody here asks who a proxy says the client is
-            http=Connection,
+            http=cast("Any", partial(_Connection, rules, heads)),
             ws="none",
             date_header=False,
             server_header=False,
@@ -122,10 +113,7 @@ class HttpServer:
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve until `close`."""
         self._server.on_started = task_status.started
-        try:
-            await self._server.serve(sockets=[self._listener])
-        finally:
-            self._patience.close()
+        await self._server.serve(sockets=[self._listener])
 
     def connections(self) -> int:
         """How many connections are open."""
@@ -134,6 +122,13 @@ class HttpServer:
     def close(self) -> None:
         """Take no more connections, and close each when its answer is written; those that take too long, then."""
         self._server.leave.set()
+
+
+def _give_up_the_dead(listener: socket.socket, seconds: float) -> None:
+    """Have the system end a connection whose peer acknowledges nothing for so long. Connections inherit it."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
 
 class _Server(uvicorn.Server):
@@ -151,120 +146,81 @@ class _Server(uvicorn.Server):
         await self.leave.wait()
 
 
-class _Connection(H11Protocol):
-    rules: Rules
-    waiting: dict[_Connection, None]  # connections that have not sent a whole head, oldest first
-    patience: Patience
-    may_begin: Callable[[Any], bool]
+async def _serving(app: Any, scope: Scope, receive: Receive, send: Send) -> None:
+    """Have `app` carry out a request. Its connection knows of it meanwhile."""
+    connection: _Connection = scope["state"]["connection"]
+    connection.request_begins()
+    try:
+        await app(scope, receive, send)
+    finally:
+        connection.request_ends()
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._hangup = Hangup()
-        self._loop, self.loop = self.loop, cast("Any", self)  # see `create_task` and `call_later`
-        self._keep_alive = KeepAlive(self._loop)
-        self._turn: Turn | None = None  # of the last request
-        self._is_due = False  # that one has not begun
-        self._receives = False
-        self.app_state = {
-            "abort": self._abort,
-            "gather": self._gather,
-            "hangup": self._hangup,
-            "turn": self._now,
-        }
-        self._head_due: asyncio.TimerHandle | None = None
+
+class _Connection(asyncio.Protocol):
+    """Passes everything on to uvicorn's protocol."""
+
+    def __init__(self, rules: Rules, heads: _Heads, *, app_state: dict[str, Any], **given: Any) -> None:
+        self._rules = rules
+        self._heads = heads
+        self._http = H11Protocol(app_state={**app_state, "connection": self}, **given)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._writes: _Writes
+        self._open = 0  # requests
         self._stalled: asyncio.TimerHandle | None = None
-        self._unread = 0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_Gathering(transport))
-        carrier: socket.socket | None = transport.get_extra_info("socket")
-        if carrier is not None and carrier.family != getattr(socket, "AF_UNIX", None):
-            carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            carrier.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if hasattr(socket, "TCP_USER_TIMEOUT"):  # for data that a dead peer never acknowledges
-                patience = int(self.rules.stalled_time * 1000)
-                carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
-        self._await_head()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._writes = _Writes(self._transport)
+        self._http.connection_made(cast("asyncio.Transport", self._writes))
+        self._heads.wait_for(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
+        self._heads.came(self)
         self._flows()
-        super().connection_lost(exc)
-        self._keep_alive.close()
-        self._hangup.lost()
+        self._http.connection_lost(exc)
+
+    def eof_received(self) -> None:
+        self._http.eof_received()
+
+    def abort(self) -> None:
+        """Cut it."""
+        self._heads.came(self)
+        self._transport.abort()
+
+    def join_writes(self) -> None:
+        """What is written next goes out with what is written after it."""
+        self._writes.join = True
 
     def data_received(self, data: bytes) -> None:
-        self._receives = True
-        try:
-            super().data_received(data)
-        finally:
-            self._receives = False
-        if self.cycle is not None and not self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
-            if self._head_due is not None:
-                self._head_came()
-        elif self._head_due is None and not self.transport.is_closing():
-            self._await_head()
-        self._begin()
+        self._http.data_received(data)
+        if not self._open:
+            self._heads.wait_for(self)  # if it is whole, the step that comes next begins its request
 
-    # ---- what uvicorn asks the loop for ----------------------------------------------------------------------------
+    def request_begins(self) -> None:
+        self._open += 1
+        self._heads.came(self)
 
-    def create_task(self, work: Coroutine[Any, Any, None]) -> Turn:
-        self._turn, self._is_due = Turn(self._loop, work, self.patience), True
-        if not self._receives:  # the request before it has just been answered
-            self._loop.call_soon(self._begin)
-        return self._turn
-
-    def call_later(self, seconds: float, ring: Callable[[], object]) -> KeepAlive:
-        self._keep_alive.begin(seconds, ring)
-        return self._keep_alive
-
-    def _begin(self) -> None:
-        if self._is_due:
-            self._is_due = False
-            turn = self._now()
-            if self.cycle.more_body or not self.may_begin(self.scope):
-                turn.begin_in_task()
-            else:
-                turn.begin()
-
-    def _now(self) -> Turn:
-        assert self._turn is not None
-        return self._turn
-
-    def _await_head(self) -> None:
-        self._head_due = self._loop.call_later(self.rules.head_time, self._abort)
-        self.waiting[self] = None
-        if len(self.waiting) > self.rules.waiting_heads:
-            next(iter(self.waiting))._abort()
-
-    def _head_came(self) -> None:
-        if self._head_due is not None:
-            self._head_due.cancel()
-            self._head_due = None
-            self.waiting.pop(self, None)
-
-    def _gather(self) -> None:
-        """What is written next goes out with what is written after it."""
-        assert isinstance(self.transport, _Gathering)
-        self.transport.holds = True
+    def request_ends(self) -> None:
+        self._open -= 1
 
     # ---- a peer that does not read ---------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        super().pause_writing()
+        self._http.pause_writing()
         self._watch_flow()
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self._http.resume_writing()
         self._flows()
 
     def _watch_flow(self) -> None:
-        self._unread = self.transport.get_write_buffer_size()
-        self._stalled = self._loop.call_later(self.rules.stalled_time, self._check_flow)
+        unread = self._transport.get_write_buffer_size()
+        self._stalled = self._loop.call_later(self._rules.stalled_time, self._check_flow, unread)
 
-    def _check_flow(self) -> None:
-        if self.transport.get_write_buffer_size() >= self._unread:
-            self._abort()
+    def _check_flow(self, unread: int) -> None:
+        if self._transport.get_write_buffer_size() >= unread:
+            self.abort()
         else:
             self._watch_flow()
 
@@ -273,42 +229,61 @@ class _Connection(H11Protocol):
             self._stalled.cancel()
             self._stalled = None
 
-    def _abort(self) -> None:
-        self._head_came()
-        self.transport.abort()
+
+class _Heads:
+    """The connections that have not sent a whole head. Each is cut when its time is over, and of too many the oldest.
+    One timer rings for all, and not at all while none is there."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._loop = asyncio.get_running_loop()
+        self._due: dict[_Connection, float] = {}  # the oldest first
+        self._timer: asyncio.TimerHandle | None = None
+        self._counts = False
+
+    def wait_for(self, connection: _Connection) -> None:
+        due = self._due.setdefault(connection, self._loop.time() + self._rules.head_time)
+        if self._timer is None:
+            self._timer = self._loop.call_at(due, self._ring)
+        if len(self._due) > self._rules.waiting_heads and not self._counts:
+            self._counts = True
+            # Many requests may have come at once. All of them begin before a step of a step.
+            self._loop.call_soon(self._loop.call_soon, self._count)
+
+    def came(self, connection: _Connection) -> None:
+        self._due.pop(connection, None)
+
+    def _count(self) -> None:
+        self._counts = False
+        for connection in tuple(self._due)[: max(0, len(self._due) - self._rules.waiting_heads)]:
+            connection.abort()
+
+    def _ring(self) -> None:
+        self._timer, now = None, self._loop.time()
+        for connection, due in tuple(self._due.items()):
+            if due > now:
+                self._timer = self._loop.call_at(due, self._ring)
+                return
+            connection.abort()
 
 
-class _Gathering(asyncio.Transport):
-    """A transport whose next write waits for the one after it, when it `holds`."""
+class _Writes:
+    """The transport as uvicorn gets it. uvicorn writes the head of an answer and its body one after the other; the two
+    of a short one are joined, which saves a call a tenth of its time: one system call, and its client wakes up once."""
 
-    def __init__(self, carrier: asyncio.Transport) -> None:
-        super().__init__()
-        self.holds = False
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
         self._held = b""
-        self._carrier = carrier
-        for name in _PASSED_ON:
-            setattr(self, name, getattr(carrier, name))
+        self.join = False
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self.holds:
-            self.holds = False
-            self._held = bytes(data)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self.join:
+            self.join, self._held = False, data
         elif self._held:
             held, self._held = self._held, b""
-            self._carrier.write(held + data)
+            self._transport.write(held + data)
         else:
-            self._carrier.write(data)
-
-
-_PASSED_ON: Final = (
-    "abort",
-    "close",
-    "get_extra_info",
-    "get_protocol",
-    "get_write_buffer_size",
-    "is_closing",
-    "pause_reading",
-    "resume_reading",
-    "set_protocol",
-    "set_write_buffer_limits",
-)
+            self._transport.write(data)

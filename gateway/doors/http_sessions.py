@@ -138,10 +138,7 @@ class HttpSession:
 
     async def answer(self, reply: Reply, request: Request) -> None:
         """Answer a POST."""
-        if request.has_task:
-            await reply.decided(self._rules.commit_time)
-        else:
-            await reply
+        await reply.decided(self._rules.commit_time)
         if reply.answer is not None:
             await request.answer(200, reply.answer, (JSON, *self.headers()))
             return

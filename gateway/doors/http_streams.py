@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -93,11 +92,6 @@ class Stream:
         self.ended = True
         self._wake()
 
-    def leave(self) -> None:
-        """Send the reader away."""
-        self._reader = None
-        self._wake()
-
     def _add(self, frame: bytes | _LongFrame) -> None:
         self._frames.append(frame)
         self.size += len(frame)
@@ -125,28 +119,26 @@ class Stream:
         previous, self._reader = self._reader, request
         if previous is not None:
             self._wake()
-        left, hangup = partial(self._left, request), request.hangup
-        hangup.tell(left)
         try:
-            while self._reader is request:
-                if self.read < self.last:
-                    for frames in self._unread_frames():
-                        await request.write(frames)
-                        if self._reader is not request:
-                            break
-                elif self.ended:
-                    return
-                else:
-                    await self._more(request)
+            async with anyio.create_task_group() as group:
+                group.start_soon(_until_gone, request, group.cancel_scope)
+                await self._write_to(request)
+                group.cancel_scope.cancel()
         finally:
-            hangup.forget(left)
             if self._reader is request:
                 self._reader = None
 
-    def _left(self, request: Request) -> None:
-        """The client has disconnected. What comes from now on waits for the next reader."""
-        if self._reader is request:
-            self.leave()
+    async def _write_to(self, request: Request) -> None:
+        while self._reader is request:
+            if self.read < self.last:
+                for frames in self._unread_frames():
+                    await request.write(frames)
+                    if self._reader is not request:
+                        break
+            elif self.ended:
+                return
+            else:
+                await self._more(request)
 
     def _unread_frames(self) -> Iterator[bytes]:
         """What the reader has not seen, from now on as read; a large message in pieces, others in one piece."""
@@ -176,6 +168,12 @@ class Stream:
             await request.write(b": \n\n")
 
 
+async def _until_gone(request: Request, writing: anyio.CancelScope) -> None:
+    """End the writing when the client disconnects. What comes from then on waits for the next reader."""
+    await request.disconnected()
+    writing.cancel()
+
+
 # ---- What goes back to one POST: one JSON answer, or an event stream that ends with the answer ----------------------
 #
 # Which of them is decided late. If the answer comes first, it is sent as `application/json`. If a notification or a
@@ -192,8 +190,7 @@ class Reply:
         self.stream: Stream | None = None
         self.answer: bytes | None = None
         self._open_stream = open_stream
-        self.tells: Callable[[Reply], None] | None = None  # who waits for it without a task (`_turn`)
-        self._decided: asyncio.Event | None = None
+        self._decided: asyncio.Future[None] | None = None
 
     def become_stream(self) -> Stream:
         stream = self.stream
@@ -216,24 +213,18 @@ class Reply:
         self._decide()
 
     def _decide(self) -> None:
-        if self.tells is not None:
-            self.tells(self)
-        if self._decided is not None:
-            self._decided.set()
-
-    def __await__(self) -> Generator[Reply, None, None]:
-        """Wait until it is decided, without a task."""
-        if self.answer is None and self.stream is None:
-            yield self
+        if self._decided is not None and not self._decided.done():
+            self._decided.set_result(None)
 
     async def decided(self, within: float) -> None:
         """Wait until it has an answer or is an event stream, but no longer than `within`."""
         if self.answer is None and self.stream is None:
-            decided = self._decided = asyncio.Event()
             # Every call waits here. A cancel scope with a deadline would take five times as long as this timer.
-            timer = asyncio.get_running_loop().call_later(within, decided.set)
+            loop = asyncio.get_running_loop()
+            self._decided = loop.create_future()
+            timer = loop.call_later(within, self._decide)
             try:
-                await decided.wait()
+                await self._decided
             finally:
                 timer.cancel()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -548,3 +549,51 @@ def test_a_session_knows_the_version_that_its_client_asked_for(version: str) -> 
         assert session.version == version
 
     with_door(body)
+
+
+def test_requests_in_one_write_are_answered_in_their_order() -> None:
+    """As HTTP/1.1 wants it; also one that is answered at once behind one that waits for its server."""
+
+    async def slowly(_asking: Any, _arguments: Any) -> Any:
+        await anyio.sleep(0.05)
+        return "slow"
+
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        person = await opened.session()
+        said = [
+            request("tools/call", 11, {"name": "own_slowly", "arguments": {}}),
+            request("ping", 12),
+            {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"},
+            request("tools/call", 13, {"name": "own_echo", "arguments": {"text": "hi"}}),
+        ]
+        wire = b""
+        for message in said:
+            data = json.dumps(message).encode()
+            lines = [f"{name}: {value}" for name, value in person.real_headers().items()]
+            head = "\r\n".join(
+                [
+                    "POST /mcp HTTP/1.1",
+                    f"host: 127.0.0.1:{opened.port}",
+                    "accept: application/json, text/event-stream",
+                    "content-type: application/json",
+                    f"content-length: {len(data)}",
+                    *lines,
+                ]
+            )
+            wire += head.encode() + b"\r\n\r\n" + data
+        reader, writer = await asyncio.open_connection("127.0.0.1", opened.port)
+        bodies: list[Any] = []
+        try:
+            writer.write(wire)
+            for _ in said:
+                head = await reader.readuntil(b"\r\n\r\n")
+                fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if line)
+                found = await reader.readexactly(int(fields[b"content-length"]))
+                bodies.append((head.split()[1], json.loads(found)["id"] if found else None))
+        finally:
+            writer.close()
+            await writer.wait_closed()
+        assert not opened.notes, opened.notes
+        assert bodies == [(b"200", 11), (b"200", 12), (b"202", None), (b"200", 13)]
+
+    with_door(body, AskingServer({"echo": echo, "slowly": slowly}))

@@ -357,6 +357,70 @@ def test_who_has_sent_a_request_is_not_one_of_those_that_say_nothing() -> None:
     with_tokens(body, AskingServer({"held": held.act}), waiting_heads=2)
 
 
+def test_a_connection_that_waits_for_its_next_request_counts_among_no_unfinished_heads() -> None:
+    """Its request was answered while it was being read: nothing of a next one has come."""
+
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        person = await person_of(opened)
+        note = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
+        for _ in range(3):
+            assert (await person.post(note)).status_code == 202
+        await anyio.sleep(0.25)  # longer than a head may take
+        assert (await person.post(note)).status_code == 202
+        assert opened.server.connections() == 1
+
+    with_tokens(body, head_time=0.1)
+
+
+def test_the_head_of_a_second_request_may_take_as_long_as_that_of_the_first() -> None:
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        ann = await person_of(opened)
+        before = opened.server.connections()
+        session = f"Mcp-Session-Id: {ann.headers['mcp_session_id']}"
+        whole = http(json.dumps(request("ping")), session).replace(b"Connection: close\r\n", b"")
+        async with await anyio.connect_tcp("127.0.0.1", opened.port) as stream:
+            await stream.send(whole)
+            assert b'"result":{}' in await stream.receive()
+            await anyio.sleep(0.4)  # between two requests there is time
+            assert opened.server.connections() == before + 1
+            await stream.send(whole[:40])
+            with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)), anyio.fail_after(5):
+                await stream.receive()
+
+    with_tokens(body, head_time=0.2)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_client_that_reads_slowly_is_not_one_that_does_not_read(reads: bool) -> None:
+    async def fat(_asking: Asking, _arguments: Any) -> Any:
+        return "x" * 12_000_000
+
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        ann = await person_of(opened)
+        before = opened.server.connections()
+        session = f"Mcp-Session-Id: {ann.headers['mcp_session_id']}"
+        call = http(json.dumps(request("tools/call", 1, {"name": "own_fat"})), session)
+        with socket.socket() as slow:
+            slow.connect(("127.0.0.1", opened.port))
+            slow.setblocking(False)
+            slow.sendall(call)
+            while opened.server.connections() == before:
+                await anyio.sleep(0.01)
+            came = 0
+            while reads:
+                await anyio.wait_readable(slow)
+                if not (piece := slow.recv(100_000)):
+                    break
+                came += len(piece)
+                await anyio.sleep(0.005)
+            while opened.server.connections() > before:
+                await anyio.sleep(0.01)
+        assert came > 12_000_000 or not reads
+        assert (await ann.ask("ping"))["result"] == {}
+
+    with_tokens(body, AskingServer({"fat": fat}), stalled_time=0.5)
+
+
 def test_a_body_that_never_ends_is_refused() -> None:
     async def body(opened: Opened, _server: AskingServer) -> None:
         slow = await sent(opened.port, http(HELLO, "Content-Length: 9000"))

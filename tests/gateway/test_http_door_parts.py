@@ -32,13 +32,11 @@ from greenroom.gateway.doors.http_request import (
     STATUS_OF_ERROR,
     Caller,
     Gone,
-    Hangup,
     Refusal,
     Request,
     Rules,
     rules_of,
 )
-from greenroom.gateway.doors.http_server import _Connection
 from greenroom.gateway.doors.http_sessions import HttpSession, Visitor
 from greenroom.gateway.doors.http_streams import Feed, Reply, Stream
 from greenroom.gateway.metrics import is_usable, word_of
@@ -56,12 +54,15 @@ class Wire:
 
     def __init__(self, pieces: Iterable[bytes] = (b"",), pause: float = 0.0) -> None:
         self.sent: list[Any] = []
-        self.hangup = Hangup()
+        self.gone = anyio.Event()
         self._pieces = list(pieces)
         self._pause = pause
 
     async def receive(self) -> dict[str, Any]:
-        await anyio.sleep(self._pause if self._pieces else 3600.0)
+        if not self._pieces:
+            await self.gone.wait()
+            return {"type": "http.disconnect"}
+        await anyio.sleep(self._pause)
         piece = self._pieces.pop(0)
         return {"type": "http.request", "body": piece, "more_body": bool(self._pieces)}
 
@@ -69,8 +70,7 @@ class Wire:
         self.sent.append(event)
 
     def request(self, method: str = "POST", headers: Headers = ()) -> Request:
-        state = {"hangup": self.hangup}
-        scope = {"method": method, "raw_path": b"/mcp", "headers": list(headers), "state": state}
+        scope = {"method": method, "raw_path": b"/mcp", "headers": list(headers)}
         return Request(scope, self.receive, self.send)
 
     @property
@@ -135,81 +135,6 @@ def test_a_progress_token_is_a_number_or_a_text_and_never_both() -> None:
     assert all(same_token(one, one) for one in tokens)
 
 
-class Pipe:
-    """What `_Connection._check_flow` reads and calls."""
-
-    def __init__(self, waiting: int, before: int) -> None:
-        self.transport: Any = self
-        self.waiting, self._unread, self.did = waiting, before, ""
-
-    def get_write_buffer_size(self) -> int:
-        return self.waiting
-
-    def _abort(self) -> None:
-        self.did = "cut"
-
-    def _watch_flow(self) -> None:
-        self.did = "looks again"
-
-
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has it")
-def test_a_dead_peer_is_given_up_by_the_system_as_late_as_by_us() -> None:
-    async def main() -> None:
-        with (
-            socket.create_server(("127.0.0.1", 0)) as listener,
-            socket.create_connection(listener.getsockname()) as carrier,
-        ):
-            connection: Any = object.__new__(_Connection)
-            connection.rules = Rules(stalled_time=7.5)
-            connection._await_head = lambda: None
-            transport: Any = SimpleNamespace(get_extra_info=lambda _name: carrier)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(http_server.H11Protocol, "connection_made", lambda *_: None)
-                patch.setattr(http_server, "_Gathering", lambda it: it)
-                connection.connection_made(transport)
-            assert carrier.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7_500
-            assert carrier.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
-            assert carrier.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
-
-    run("asyncio", main)
-
-
-def test_a_connection_that_is_lost_leaves_no_timer() -> None:
-    cancelled: list[str] = []
-    connection: Any = object.__new__(_Connection)
-    connection.waiting = {connection: None}
-    connection._head_due = SimpleNamespace(cancel=lambda: cancelled.append("head"))
-    connection._stalled = SimpleNamespace(cancel=lambda: cancelled.append("stalled"))
-    connection._keep_alive = SimpleNamespace(close=lambda: cancelled.append("keep-alive"))
-    connection._hangup = Hangup()
-    connection._hangup.tell(lambda: cancelled.append("told"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(http_server.H11Protocol, "connection_lost", lambda *_: None)
-        connection.connection_lost(None)
-    assert (cancelled, connection.waiting) == (["head", "stalled", "keep-alive", "told"], {})
-    assert (connection._head_due, connection._stalled) == (None, None)
-
-
-@pytest.mark.parametrize(("waiting", "cut"), [(1, []), (2, []), (3, [0])])
-def test_of_too_many_connections_without_a_request_the_oldest_is_cut(waiting: int, cut: list[int]) -> None:
-    done: list[int] = []
-    table: dict[Any, None] = {}
-    for number in range(waiting):
-        connection: Any = object.__new__(_Connection)
-        connection._loop = SimpleNamespace(call_later=lambda *_: None)
-        connection.rules, connection.waiting = Rules(waiting_heads=2), table
-        connection._abort = lambda number=number: done.append(number)
-        connection._await_head()
-    assert done == cut
-
-
-@pytest.mark.parametrize(("before", "now", "does"), [(9, 9, "cut"), (9, 12, "cut"), (9, 8, "looks again")])
-def test_a_peer_that_reads_slowly_is_not_one_that_does_not_read(before: int, now: int, does: str) -> None:
-    pipe: Any = Pipe(now, before)
-    _Connection._check_flow(pipe)
-    assert pipe.did == does
-
-
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 
@@ -237,12 +162,14 @@ def test_an_older_reader_that_goes_takes_nothing_from_the_newer_one() -> None:
             await anyio.lowlevel.checkpoint()
             tasks.start_soon(stream.pump, second)
             await anyio.lowlevel.checkpoint()
-            stream._left(first)
+            older.gone.set()
+            await anyio.sleep(1.0)
             assert stream.has_reader
             stream.put(b"1")
             await anyio.sleep(1.0)
             assert (older.written, newer.written) == (b"", b"id: 0-1\nevent: message\ndata: 1\n\n")
-            stream._left(second)
+            newer.gone.set()
+            await anyio.sleep(1.0)
             assert not stream.has_reader
         assert stream.unread == 0
 
@@ -598,7 +525,7 @@ def test_whatever_goes_wrong_its_client_hears_of_it_once_and_no_secret(
         door: Any = object.__new__(HttpDoor)
         door._note = notes.append
         door._route = route
-        state = {"hangup": wire.hangup, "abort": lambda: cut.append(True)}
+        state = {"connection": SimpleNamespace(abort=lambda: cut.append(True), join_writes=lambda: None)}
         scope = {"type": "http", "method": "GET", "raw_path": b"/mcp", "headers": [], "state": state}
         await door(scope, wire.receive, wire.send)
         await door({**scope, "type": "websocket"}, wire.receive, wire.send)
@@ -629,37 +556,6 @@ def test_a_request_whose_headers_are_refused_is_answered() -> None:
     virtually(main)
     assert [event["status"] for event in wire.sent if "status" in event] == [400]
     assert b"twice" in wire.written
-
-
-def test_a_peer_that_reads_again_is_no_longer_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it reads is judged by what waited when the look before was made."""
-    done: list[str] = []
-    waiting = [90]
-    looks: list[Callable[[], None]] = []
-
-    def call_later(seconds: float, look: Callable[[], None]) -> Any:
-        assert seconds == 7.5
-        looks.append(look)
-        return SimpleNamespace(cancel=lambda: done.append("cancelled"))
-
-    monkeypatch.setattr(http_server.H11Protocol, "pause_writing", lambda _: done.append("paused"))
-    monkeypatch.setattr(http_server.H11Protocol, "resume_writing", lambda _: done.append("resumed"))
-    connection: Any = object.__new__(_Connection)
-    connection._loop = SimpleNamespace(call_later=call_later)
-    connection.rules = Rules(stalled_time=7.5)
-    connection.transport = SimpleNamespace(get_write_buffer_size=lambda: waiting[0])
-    connection._stalled, connection._unread = None, 0
-    connection._abort = lambda: done.append("cut")
-    connection.pause_writing()
-    waiting[0] = 50
-    looks[-1]()
-    assert (len(looks), done) == (2, ["paused"]), "it reads, slowly"
-    connection.resume_writing()
-    assert done == ["paused", "resumed", "cancelled"]
-    assert connection._stalled is None
-    connection.pause_writing()
-    looks[-1]()
-    assert done[3:] == ["paused", "cut"], "since the last look it has read nothing"
 
 
 # ---- who may ask -----------------------------------------------------------------------------------------------------
@@ -751,24 +647,6 @@ def test_a_host_that_was_let_in_is_no_origin_that_is_and_only_so_many_are_rememb
         assert placed(access, b"h%d.example" % number) == 421
     assert placed(access, b"app.example") == 0
     assert len(access._known) == 256
-
-
-@pytest.mark.parametrize(
-    ("method", "has_issuer", "names", "may"),
-    [
-        ("POST", False, [b"host", b"mcp-session-id"], True),
-        ("POST", True, [b"host", b"mcp-session-id"], False),  # its issuer may have to be asked
-        ("GET", False, [b"mcp-session-id"], False),
-        ("DELETE", False, [b"mcp-session-id"], False),
-        ("POST", False, [b"host", b"mcp-method"], False),
-    ],
-)
-def test_only_a_message_in_a_session_is_begun_without_a_task(
-    method: str, has_issuer: bool, names: list[bytes], may: bool
-) -> None:
-    access: Any = SimpleNamespace(oauth=object() if has_issuer else None)
-    door = HttpDoor(cast("Any", None), access, Rules(), note=lambda _text: None)
-    assert door.may_begin({"method": method, "headers": [(name, b"x") for name in names]}) is may
 
 
 # ---- requests, header by header --------------------------------------------------------------------------------------
@@ -874,7 +752,6 @@ def test_a_reply_that_is_a_stream_already_is_not_waited_for() -> None:
         reply.become_stream()
         await reply.decided(3600.0)
         assert anyio.current_time() == 0.0
-        assert list(reply.__await__()) == []
 
     virtually(main)
 
@@ -926,20 +803,6 @@ def test_a_long_answer_is_written_once() -> None:
         assert [event.get("more_body") for event in wire.sent[1:]] == [True, True, True, None]
 
     virtually(main)
-
-
-def test_who_wants_to_know_of_a_lost_connection_hears_of_it_once_and_never_too_late() -> None:
-    hangup, heard = Hangup(), list[str]()
-    tells = [lambda name=name: heard.append(name) for name in "abc"]
-    for tell in tells[:2]:
-        hangup.tell(tell)
-    hangup.forget(tells[0])
-    hangup.forget(tells[2])
-    hangup.lost()
-    assert heard == ["b"]
-    hangup.tell(tells[2])
-    hangup.lost()
-    assert heard == ["b", "c"]
 
 
 def test_how_each_request_is_refused() -> None:
@@ -1017,7 +880,7 @@ class Apart:
         usual = {"host": "localhost", "content_type": "application/json", "accept": "*/*", **headers}
         given = [(name.replace("_", "-").encode(), value.encode()) for name, value in usual.items()]
         scope = {"type": "http", "method": method, "raw_path": path.encode(), "headers": given}
-        await self.door({**scope, "state": {"hangup": wire.hangup}}, wire.receive, wire.send)
+        await self.door(scope, wire.receive, wire.send)
         head = {name.decode(): value.decode() for name, value in wire.headers}
         return wire.sent[0]["status"], head, wire.written
 
@@ -1333,79 +1196,24 @@ def test_a_listening_socket_can_be_taken_over_at_once_and_never_blocks(tmp_path:
 
 def test_uvicorn_is_told_our_bounds_and_says_nothing_itself() -> None:
     async def main() -> None:
-        door: Any = SimpleNamespace(may_begin=None)
+        door: Any = None
         with http_server.bound("127.0.0.1", 0) as listener:
-            server = http_server.HttpServer(door, listener, Rules(connections=7, commit_time=3.0))
+            server = http_server.HttpServer(door, listener, Rules(connections=7, stalled_time=7.5))
             config = server._server.config
             assert (config.timeout_keep_alive, config.limit_concurrency, config.backlog) == (75, 7, 512)
             assert (config.h11_max_incomplete_event_size, config.timeout_graceful_shutdown) == (32 << 10, 2)
             assert (config.lifespan, config.ws, config.access_log) == ("off", "none", False)
             assert (config.proxy_headers, config.date_header, config.server_header) == (False, False, False)
             assert logging.getLogger("uvicorn.error").level == logging.CRITICAL
-            assert server._patience._seconds == 3.0
-            closed: list[str] = []
-            server._patience.close = lambda: closed.append("no more timers")
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7_500
+            assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
             async with anyio.create_task_group() as tasks:
                 await tasks.start(server.run)
                 assert server.connections() == 0
                 server.close()
-            assert closed == ["no more timers"]
 
     run("asyncio", main)
-
-
-class Cycle:
-    """One request on a connection, as uvicorn keeps it."""
-
-    def __init__(self, *, complete: bool, more_body: bool = False) -> None:
-        self.response_complete, self.more_body = complete, more_body
-
-
-@pytest.mark.parametrize(
-    ("before", "cycle", "closing", "waits"),
-    [
-        ("waits", None, False, True),
-        ("waits", Cycle(complete=False), False, False),
-        ("waits", Cycle(complete=True), False, True),
-        ("has come", Cycle(complete=False), False, False),
-        ("has come", Cycle(complete=True), False, True),  # a part of the next head came with it
-        ("has come", Cycle(complete=True), True, False),
-    ],
-)
-def test_a_connection_waits_for_a_head_while_none_is_being_answered(
-    before: str, cycle: Cycle | None, closing: bool, waits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Any] = []
-    connection: Any = object.__new__(_Connection)
-    timer = SimpleNamespace(cancel=lambda: seen.append("cancelled"))
-    connection._loop = SimpleNamespace(call_later=lambda *_: timer)
-    connection.rules, connection.cycle = Rules(), cycle
-    connection.waiting = {connection: None} if before == "waits" else {}
-    connection._head_due = timer if before == "waits" else None
-    connection.transport = SimpleNamespace(is_closing=lambda: closing, abort=lambda: seen.append("cut"))
-    connection._is_due = connection._receives = False
-    monkeypatch.setattr(http_server.H11Protocol, "data_received", lambda self, _: seen.append(self._receives))
-    connection.data_received(b"x")
-    assert (seen[0], connection._receives) == (True, False)
-    assert (connection._head_due is not None, connection in connection.waiting) == (waits, waits)
-    assert ("cancelled" in seen) is (before == "waits" and not waits)
-    connection._abort()
-    assert (seen[-1], connection._head_due, connection.waiting) == ("cut", None, {})
-
-
-@pytest.mark.parametrize("more_body", [False, True])
-@pytest.mark.parametrize("may_begin", [False, True])
-def test_a_request_is_begun_at_once_only_when_all_of_it_has_come(more_body: bool, may_begin: bool) -> None:
-    did: list[str] = []
-    connection: Any = object.__new__(_Connection)
-    connection.cycle, connection.scope = Cycle(complete=False, more_body=more_body), {}
-    connection._is_due, connection.may_begin = True, lambda _scope: may_begin
-    connection._turn = SimpleNamespace(
-        begin=lambda: did.append("at once"), begin_in_task=lambda: did.append("in a task")
-    )
-    connection._begin()
-    connection._begin()
-    assert did == ["at once" if may_begin and not more_body else "in a task"]
 
 
 def test_a_body_has_its_own_time_and_not_that_of_a_head() -> None:
