@@ -42,12 +42,6 @@ from .doors.attach_server import Doorway, Listener
 from .doors.background import RoomPlace, keep_small
 from .doors.control_protocol import identity, socket_path
 from .doors.control_server import Handler
-from .doors.http_app import HttpDoor, Operations
-from .doors.http_auth import Access, OAuth, Terms, Token
-from .doors.http_request import rules_of
-from .doors.http_server import HttpServer, bound, check_tls
-from .doors.http_sessions import WANTED, GivingWay
-from .doors.http_streams import Feed
 from .doors.stdio_door import StdioDoor, StreamFault, taken_over_stdio
 from .endpoint import ClientSession
 from .event_log import TOLD, EventsFile, Hear, Log, follow, to_log
@@ -59,6 +53,8 @@ if TYPE_CHECKING:
     import socket
 
     from ..supervisor.room import Greenroom
+    from .doors.http_app import HttpDoor
+    from .doors.http_auth import Access, Terms, Token
 
 
 _CLIENT_SESSION: Final = "stdio"  # the name of the only client's session
@@ -283,6 +279,9 @@ class HttpOptions:
 async def serve_http(config: Config, open_room: OpenRoom, options: Options, http: HttpOptions) -> None:
     """Serve `config` over HTTP until a signal ends it. Raises `UsageError` when it cannot listen there, and when the
     address can be reached by others and no token is needed."""
+    from .doors.http_auth import Access, OAuth
+    from .doors.http_server import bound, check_tls
+
     collect_again()
     want_orphans()
     log = Log(commands=options.commands)
@@ -316,6 +315,13 @@ class _Serving:
 
     async def room(self, open_room: OpenRoom, hearers: list[Hear]) -> None:
         """Run the room and its door."""
+        # A gateway on standard input and output needs none of these, nor starlette and uvicorn below them.
+        from .doors.http_app import HttpDoor, Operations
+        from .doors.http_request import rules_of
+        from .doors.http_server import HttpServer
+        from .doors.http_sessions import WANTED, GivingWay
+        from .doors.http_streams import Feed
+
         room = open_room(self.config)
         room.expect_clients()
         outer, log = self.outer, self.log

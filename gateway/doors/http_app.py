@@ -1,12 +1,11 @@
 """The ASGI application: from a request's path and method to what carries it out.
 
-It is a plain callable. What it refuses is a `Refusal`; any other exception is a bug of ours, which is noted, and
-which its request alone notices.
+starlette finds the path, answers what operators ask, and tells browsers which pages may read (CORS). What the door
+refuses is a `Refusal`; any other exception is a bug of ours, which is noted, and which its request alone notices.
 """
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
+import attrs
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request as PageRequest
+from starlette.responses import Response
+from starlette.routing import Route, Router
 
 from ...actors.workers import in_turns
 from ...catalogue.hidden_characters import unhidden_value
@@ -38,6 +42,7 @@ from .http_request import (
     Rules,
     Scope,
     Send,
+    body_time,
     busy,
     ending,
     no_such_path,
@@ -93,47 +98,46 @@ class Operations:
         self._commands = commands
         self._started = anyio.current_time()
 
-    def open_pages(self) -> Mapping[bytes, Page]:
+    def open_pages(self) -> Mapping[str, Page]:
         """Those that need no token."""
-        return {b"/health": self._health, b"/ready": self._ready}
+        return {"/health": self._health, "/ready": self._ready}
 
-    def pages(self) -> Mapping[bytes, Page]:
-        shown: dict[bytes, Callable[[Request], Awaitable[None]]] = {
-            b"/health/any": self._any,
-            b"/health/all": self._all,
-            b"/status": self._status,
-            b"/map": self._map,
-            b"/metrics": self._numbers,
-            b"/events": self._feed.show,
+    def pages(self) -> Mapping[str, Page]:
+        return {
+            "/health/any": self._any,
+            "/health/all": self._all,
+            "/status": self._status,
+            "/map": self._map,
+            "/metrics": self._numbers,
+            "/events": self._feed.show,
         }
-        return {path: _for_everything(show) for path, show in shown.items()}
 
-    async def _health(self, request: Request, _caller: Caller) -> None:
-        await _answer(request, True, {"status": "healthy"})
+    async def _health(self, _request: PageRequest) -> Response:
+        return _answer(True, {"status": "healthy"})
 
-    async def _ready(self, request: Request, _caller: Caller) -> None:
+    async def _ready(self, _request: PageRequest) -> Response:
         is_ready = self.door is not None and not self.door.is_ending
-        await _answer(request, is_ready, {"status": "ready" if is_ready else "not_ready"})
+        return _answer(is_ready, {"status": "ready" if is_ready else "not_ready"})
 
-    async def _any(self, request: Request) -> None:
+    async def _any(self, _request: PageRequest) -> Response:
         words = await self._words()
         alive = [name for name, word in words.items() if word in USABLE_SERVERS]
         dead = [name for name in words if name not in alive]
         is_well = bool(alive) or not words
         said = {"status": _health_word(is_well), "alive_servers": alive, "dead_servers": dead}
-        await _answer(request, is_well, said)
+        return _answer(is_well, said)
 
-    async def _all(self, request: Request) -> None:
+    async def _all(self, _request: PageRequest) -> Response:
         words = await self._words()
         is_well = all(word in USABLE_SERVERS for word in words.values())
-        await _answer(request, is_well, {"status": _health_word(is_well), "servers": words})
+        return _answer(is_well, {"status": _health_word(is_well), "servers": words})
 
     async def _words(self) -> dict[str, str]:
         """The state of each server that is not disabled."""
         rows = await in_turns(self._reader.rows())
         return {row.server: word_of(row) for row in rows if not row.disabled}
 
-    async def _status(self, request: Request) -> None:
+    async def _status(self, _request: PageRequest) -> Response:
         said = await in_turns(status_view(self._reader, self._room))
         about = {
             "version": self._version,
@@ -142,21 +146,21 @@ class Operations:
             "clients": self.door.sessions.view() if self.door is not None else [],
             "waitingForApproval": len(self._room.approvals),
         }
-        await _answer(request, True, {**about, **self._commands.filled_in(said)})
+        return _answer(True, {**about, **self._commands.filled_in(said)})
 
     @property
     def _sessions(self) -> int:
         return len(self.door.sessions) if self.door is not None else 0
 
-    async def _numbers(self, request: Request) -> None:
+    async def _numbers(self, request: PageRequest) -> Response:
         if self._metrics is None:
             raise Refusal(404, 'Metrics are off. Turn them on in the settings: "http": {"metrics": true}.')
-        accept = request.text(b"accept") or ""
+        accept = request.headers.get("accept", "")
         text, media_type = await self._metrics.text(self._room, self._sessions, accept)
-        await request.answer(200, text, ((b"content-type", media_type.encode()),))
+        return Response(text, headers={"content-type": media_type})
 
-    async def _map(self, request: Request) -> None:
-        await _answer(request, True, await in_turns(self._mapping()))
+    async def _map(self, _request: PageRequest) -> Response:
+        return _answer(True, await in_turns(self._mapping()))
 
     def _mapping(self) -> Slices[dict[str, Any]]:
         index, pace = self._room.index, Pace()
@@ -199,26 +203,19 @@ def _health_word(is_well: bool) -> str:
     return "healthy" if is_well else "unhealthy"
 
 
-def _for_everything(show: Callable[[Request], Awaitable[None]]) -> Page:
-    """A page that shows everything, and so does not exist for a caller that is bound to a profile."""
-
-    async def page(request: Request, caller: Caller) -> None:
-        if caller.profile is not None:
-            raise no_such_path()
-        await show(request)
-
-    return page
+def _answer(is_well: bool, said: Mapping[str, Any]) -> Response:
+    text = rpc.encode(unhidden_value(said)) + b"\n"
+    return Response(text, 200 if is_well else 503, media_type="application/json")
 
 
-async def _answer(request: Request, is_well: bool, said: Mapping[str, Any]) -> None:
-    await request.answer(200 if is_well else 503, rpc.encode(unhidden_value(said)) + b"\n")
-
-
-_PATH: Final = re.compile(rb"/mcp(?:/([A-Za-z0-9_-]{1,64}))?/?")
+_PATHS: Final = ("/mcp", "/mcp/", "/mcp/{profile}", "/mcp/{profile}/")
 _INITIALIZE: Final = "initialize"
 _CALL: Final = "tools/call"
-Page = Callable[[Request, Caller], Awaitable[None]]
-_NO_PAGES: Final[Mapping[bytes, Page]] = {}
+# What a page may send, and what it may read beside the body, if the configuration names it.
+_METHODS: Final = ("GET", "POST", "DELETE")
+_READABLE: Final = ("Mcp-Session-Id", "Mcp-Protocol-Version", "WWW-Authenticate", "Retry-After")
+Page = Callable[[PageRequest], Awaitable[Response]]
+_NO_PAGES: Final[Mapping[str, Page]] = {}
 
 
 class HttpDoor:
@@ -234,19 +231,37 @@ class HttpDoor:
         note: Callable[[str], None],
         profile: str | None = None,
         session_headers: Mapping[str, str] = {},
-        pages: Mapping[bytes, Page] = _NO_PAGES,
-        open_pages: Mapping[bytes, Page] = _NO_PAGES,
+        pages: Mapping[str, Page] = _NO_PAGES,
+        open_pages: Mapping[str, Page] = _NO_PAGES,
     ) -> None:
         self.sessions: Sessions
         self.is_ending = False
         self._conversations = conversations
         self._access = access
         self._rules = rules
+        self._body_time = body_time(rules)
         self._note = note
         self._profile = profile
         self._session_headers = {name.lower().encode(): key for name, key in session_headers.items()}
-        self._pages = pages
-        self._open_pages = open_pages
+        self._router = Router(
+            [
+                *(Route(path, _Endpoint(self._mcp)) for path in _PATHS),
+                *(Route(path, page) for path, page in open_pages.items()),
+                *(Route(path, self._for_everything(page)) for path, page in pages.items()),
+                *(Route(WELL_KNOWN + path, self._metadata) for path in ("", *_PATHS) if access.oauth),
+            ],
+            redirect_slashes=False,
+            default=self._nowhere,
+        )
+        # A browser asks first (preflight), without the token, and for any path. That answer says what a page may send;
+        # it tells nothing about the path, and the request itself is checked as any other.
+        self._for_pages = CORSMiddleware(
+            self._answer,
+            allow_origin_regex=".*",  # of those for which it is asked
+            allow_methods=_METHODS,
+            allow_headers=("*",),
+            expose_headers=_READABLE,
+        )
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep the sessions. Runs until cancelled; must outlive the server of this application."""
@@ -266,12 +281,20 @@ class HttpDoor:
     # ---- ASGI ----------------------------------------------------------------------------------------------------
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
+        if scope["type"] == "http":
+            app = self._for_pages if self._access.may_read(scope["headers"]) else self._answer
+            await app(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request: Request | None = None
         try:
-            request = Request(scope, receive, send)
-            await self._route(request)
+            request = scope.setdefault("state", {})["request"] = Request(scope, receive, send)
+            self._access.check_place(request)
+            if (
+                b"%" in request.path
+            ):  # each path has one spelling, also for a proxy that lets only some of them through
+                raise no_such_path()
+            await self._router(scope, receive, send)
         except Refusal as refusal:
             await self._refuse(request or _bare(scope, receive, send), refusal)
         except Gone:
@@ -295,31 +318,29 @@ class HttpDoor:
         )
         self._note(f"a bug in Greenroom, please report it: {type(error).__name__} at {places}")
 
-    async def _route(self, request: Request) -> None:
-        self._access.check_place(request)
-        self._access.cors.allow(request)
-        if self._access.cors.is_preflight(request):
-            await self._access.cors.answer_preflight(request)
-            return
-        page = self._open_pages.get(request.path)
-        if page is not None:
-            await self._show(page, request, Caller())
-            return
-        oauth = self._access.oauth
-        if oauth is not None and _is_well_known(request.path):
-            if request.method not in ("GET", "HEAD"):
-                raise not_allowed("GET")
-            await request.answer(200, oauth.metadata)
-            return
+    def _for_everything(self, page: Page) -> Page:
+        """A page that shows everything: it needs a token, and does not exist for who is bound to a profile."""
+
+        async def shown(request: PageRequest) -> Response:
+            caller = await self._access.caller(request.state.request)
+            if self._bound(caller) is not None:
+                raise no_such_path()
+            return await page(request)
+
+        return shown
+
+    async def _metadata(self, _request: PageRequest) -> Response:
+        assert self._access.oauth is not None
+        return Response(self._access.oauth.metadata, media_type="application/json")
+
+    async def _nowhere(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        await self._access.caller(scope["state"]["request"])
+        raise no_such_path()
+
+    async def _mcp(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        request: Request = scope["state"]["request"]
         caller = await self._access.caller(request)
-        page = self._pages.get(request.path)
-        if page is not None:
-            await self._show(page, request, Caller(caller.name, self._bound(caller)))
-            return
-        found = _PATH.fullmatch(request.path)
-        if found is None:
-            raise no_such_path()
-        profile = self._profile_of(caller, found[1])
+        profile = self._profile_of(caller, scope["path_params"].get("profile"))
         match request.method:
             case "POST":
                 await self._post(request, caller, profile)
@@ -330,24 +351,18 @@ class HttpDoor:
             case _:
                 raise not_allowed(*(("POST",) if _is_stateless(request) else ("GET", "POST", "DELETE")))
 
-    @staticmethod
-    async def _show(page: Page, request: Request, caller: Caller) -> None:
-        if request.method not in ("GET", "HEAD"):
-            raise not_allowed("GET")
-        await page(request, caller)
-
     def _bound(self, caller: Caller) -> str | None:
         """The profile that this caller is bound to; None: it sees everything."""
         return caller.profile if caller.profile is not None else self._profile
 
-    def _profile_of(self, caller: Caller, named: bytes | None) -> str | None:
+    def _profile_of(self, caller: Caller, named: str | None) -> str | None:
         """What this caller sees. A caller that is bound to a profile can name no other one."""
         bound = self._bound(caller)
         if named is None:
             return bound
-        if bound is not None and named.decode() != bound:
+        if bound is not None and named != bound:
             raise no_such_path()
-        return named.decode()
+        return named
 
     # ---- /mcp ----------------------------------------------------------------------------------------------------
 
@@ -360,7 +375,7 @@ class HttpDoor:
             raise Refusal(415, "Unsupported Media Type: Content-Type must be application/json.")
         try:
             with Arriving(self._conversations.arrivals) as arriving:
-                body = await request.body(self._rules.max_body, self._rules.body_time, arriving)
+                body = await request.body(self._rules.max_body, self._body_time, arriving)
                 message = await read_message(body)
         except RpcFault as fault:
             raise busy(fault) from None
@@ -442,11 +457,14 @@ class HttpDoor:
         }
 
 
-def _is_well_known(path: bytes) -> bool:
-    """Whether this is where our metadata is: of the gateway, or of one of its paths. All have the same."""
-    return path.startswith(WELL_KNOWN) and (
-        path == WELL_KNOWN or _PATH.fullmatch(path, len(WELL_KNOWN)) is not None
-    )
+@attrs.frozen
+class _Endpoint:
+    """An ASGI application as the end of a route, which would call a function with a request of starlette's."""
+
+    app: Callable[[Scope, Receive, Send], Awaitable[None]]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 def _is_stateless(request: Request) -> bool:

@@ -143,7 +143,6 @@ class Access:
         self._hosts = frozenset(names)
         self._any_address = _is_wildcard(host)
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
-        self.cors = Cors(self._origins)
         self._known: dict[bytes, bool] = {}  # headers that were judged before; bounded
 
     @property
@@ -158,6 +157,15 @@ class Access:
         origin = request.headers.get(b"origin")
         if origin is not None and not self._judged(b"o", origin):
             raise Refusal(403, "Forbidden: the origin of this page is not allowed.", CLOSE)
+
+    def may_read(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether a page sends this that the configuration names (`http.origins`), which may read the answer.
+
+        A page of this machine may send requests without being named, as any program here may, but a browser lets it
+        neither read the answers nor send JSON: an origin on localhost is any development server."""
+        return bool(self._origins) and any(
+            name == b"origin" and value.decode("latin-1").lower() in self._origins for name, value in headers
+        )
 
     def _judged(self, kind: bytes, value: bytes) -> bool:
         judged = self._known.get(kind + value)
@@ -226,7 +234,7 @@ def _name_of(url: str) -> str | None:
     return parts.hostname
 
 
-WELL_KNOWN: Final = b"/.well-known/oauth-protected-resource"
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 )  # fmt: skip
@@ -301,7 +309,7 @@ class OAuth:
         self._generation = 0  # of the keys by which they were checked
         self.keep = self._keys.keep
         parts = urlsplit(terms.resource)
-        self._place = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN.decode()}{parts.path.rstrip('/')}"
+        self._place = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
         about: dict[str, Any] = {
             "resource": terms.resource,
             "authorization_servers": [terms.issuer],
@@ -412,56 +420,3 @@ def _scopes_in(claims: Mapping[str, Any]) -> frozenset[str]:
         return frozenset(said.split())
     listed = map(str, cast("list[Any]", said)) if isinstance(said, list) else ()
     return frozenset(scope for scope in listed if scope.strip())
-
-
-# --------------------------------------------------------------------------------------------------------------
-#
-#
-# CORS: what lets a web page read our answers, for the pages that the configuration names (`http.origins`).
-#
-# A page of this machine may send requests without being named, as any program here may, but a browser lets it neither
-# read the answers nor send JSON: an origin on localhost is any development server, and is trusted only by name.
-#
-# A browser asks first (preflight), without the token, and for any path. That answer says what a page may send; it tells
-# nothing about the path, and the request itself is checked as any other.
-
-_READABLE: Final = b"Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After"
-_METHODS: Final = b"GET, POST, DELETE"
-_NAMES: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:[ \t]*,[ \t]*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*")
-_PREFLIGHT_REMEMBERED: Final = b"600"  # seconds that a browser may keep the answer to a preflight
-
-
-class Cors:
-    """`origins` are the pages that may read answers."""
-
-    def __init__(self, origins: Iterable[str] = ()) -> None:
-        self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in origins)
-
-    def allow(self, request: Request) -> None:
-        """Let the page that sends this request read the answer, if it may."""
-        if not self._origins:
-            return
-        origin = request.headers.get(b"origin")
-        if origin is not None and origin.lower() in self._origins:
-            request.more_headers = (
-                (b"access-control-allow-origin", origin),
-                (b"access-control-expose-headers", _READABLE),
-                (b"vary", b"Origin"),
-            )
-
-    @staticmethod
-    def is_preflight(request: Request) -> bool:
-        """Whether a browser asks on behalf of a page that `allow` has let in."""
-        asks = request.method == "OPTIONS" and b"access-control-request-method" in request.headers
-        return asks and bool(request.more_headers)
-
-    @staticmethod
-    async def answer_preflight(request: Request) -> None:
-        headers = [
-            (b"access-control-allow-methods", _METHODS),
-            (b"access-control-max-age", _PREFLIGHT_REMEMBERED),
-        ]
-        wanted = request.headers.get(b"access-control-request-headers", b"")
-        if _NAMES.fullmatch(wanted):
-            headers.append((b"access-control-allow-headers", wanted))
-        await request.answer(204, headers=headers)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -26,7 +26,7 @@ from ..arrivals import Arriving
 # |---|---|
 # | `Host` that is not ours | 421 |
 # | `Origin` that is not allowed | 403 |
-# | preflight (CORS) of a page that the configuration names | 204 |
+# | preflight (CORS) of a page that the configuration names | 200 |
 # | unknown path, unknown profile, unknown session, another caller's session | 404 |
 # | another method | 405, with `Allow` |
 # | no token, or a wrong one | 401, with `WWW-Authenticate` |
@@ -134,7 +134,7 @@ _SINGLE: Final = frozenset(
     }
 )
 _MIRRORED: Final = b"mcp-param-"
-_STREAM_HEADERS: Final = (
+STREAM_HEADERS: Final = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
@@ -152,8 +152,7 @@ class Connection(Protocol):
 
 
 class Request:
-    """One request. `headers` are by their lower-case names; of a header given twice, the last. `more_headers` are put
-    into its answer, whatever that is."""
+    """One request. `headers` are by their lower-case names; of a header given twice, the last."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -163,7 +162,6 @@ class Request:
         self.send = send
         given: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers = dict(given)
-        self.more_headers: tuple[tuple[bytes, bytes], ...] = ()
         self.is_read = False
         self.is_answered = False
         self._connection: Connection | None = scope.get("state", {}).get("connection")
@@ -193,20 +191,26 @@ class Request:
                 return True
         return False
 
-    async def body(self, most: int, within: float, arriving: Arriving | None = None) -> bytes | bytearray:
+    async def body(
+        self, most: int, time: Deadlines[asyncio.Timeout], arriving: Arriving | None = None
+    ) -> bytes | bytearray:
         """The whole body, on one line: without newlines, which in JSON are white space, and which must not reach a
         server that reads lines. A large one is a `bytearray`. What comes in pieces is counted as `arriving`. Raises
-        `Refusal` when it is larger than `most`, has more values than a message may have, or takes longer than
-        `within`; `RpcFault` when too much waits at the doors."""
+        `Refusal` when it is larger than `most`, has more values than a message may have, or takes more than its
+        `time`; `RpcFault` when too much waits at the doors."""
         length = self.headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > _DIGITS or int(length) > most:
             raise self._too_large(most)
         try:
-            async with asyncio.timeout(within):  # costs a call a third of what `anyio.fail_after` does
-                event = await self._next()
-                piece: bytes = event.get("body", b"")
-                is_all = not event.get("more_body")
-                body = _on_one_line(piece) if is_all else await self._whole(piece, most, arriving)
+            async with asyncio.timeout(None) as limit:
+                time.begin(limit)
+                try:
+                    event = await self._next()
+                    piece: bytes = event.get("body", b"")
+                    is_all = not event.get("more_body")
+                    body = _on_one_line(piece) if is_all else await self._whole(piece, most, arriving)
+                finally:
+                    time.end(limit)
         except TimeoutError:
             raise Refusal(408, "Request Timeout: the body did not arrive in time.") from None
         if len(body) > most:
@@ -251,12 +255,12 @@ class Request:
         close = () if self.is_read or self.method in _BODILESS else (CLOSE,)
         if self._connection is not None:
             self._connection.join_writes()
-        length = () if status == 204 else ((b"content-length", b"%d" % len(body)),)
+        length = (b"content-length", b"%d" % len(body))
         await self.send(
             {
                 "type": "http.response.start",
                 "status": status,
-                "headers": [*headers, *self.more_headers, *length, *close],
+                "headers": [*headers, length, *close],
             }
         )
         if len(body) > PIECE:
@@ -273,7 +277,7 @@ class Request:
             {
                 "type": "http.response.start",
                 "status": 200,
-                "headers": [*_STREAM_HEADERS, *self.more_headers, *headers],
+                "headers": [*STREAM_HEADERS, *headers],
             }
         )
 
@@ -307,8 +311,53 @@ def _on_one_line(piece: bytes) -> bytes:
     return piece
 
 
+def body_time(rules: Rules) -> Deadlines[asyncio.Timeout]:
+    """For bodies to arrive."""
+    return Deadlines(rules.body_time, lambda limit: limit.reschedule(0.0))
+
+
 class Gone(Exception):
     """The client has disconnected before its request was complete."""
+
+
+T = TypeVar("T")
+
+
+class Deadlines(Generic[T]):
+    """Waits of the same length, of which nearly all end in time. One timer of the loop rings for all, and for who still
+    waits then, `ring` is called. A timer for each of them would cost every call a twentieth of its time."""
+
+    def __init__(self, seconds: float, ring: Callable[[T], object]) -> None:
+        self._seconds = seconds
+        self._ring = ring
+        self._due: dict[T, float] = {}  # the first is due first
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __iter__(self) -> Iterator[T]:
+        """Those who wait, the longest first."""
+        return iter(tuple(self._due))
+
+    def begin(self, who: T) -> None:
+        loop = asyncio.get_running_loop()
+        due = self._due.setdefault(who, loop.time() + self._seconds)
+        if self._timer is None:
+            self._timer = loop.call_at(due, self._look)
+
+    def end(self, who: T) -> None:
+        self._due.pop(who, None)
+
+    def _look(self) -> None:
+        self._timer, loop = None, asyncio.get_running_loop()
+        while self._due:
+            who, due = next(iter(self._due.items()))
+            if due > loop.time():
+                self._timer = loop.call_at(due, self._look)
+                return
+            self.end(who)
+            self._ring(who)
 
 
 # ---- Who sends a request, and which addresses are of this machine ---------------------------------------------------

@@ -19,6 +19,7 @@ import socket
 import ssl
 from collections.abc import Generator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -29,7 +30,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...protocol.bounds import HTTP_HEAD_BYTES
 from ...protocol.errors import UsageError
-from .http_request import Receive, Rules, Scope, Send
+from .http_request import Deadlines, Receive, Rules, Scope, Send
 
 _BACKLOG: Final = 512
 _IDLE: Final = 75.0  # seconds that a connection is kept open between two requests
@@ -231,39 +232,27 @@ class _Connection(asyncio.Protocol):
 
 
 class _Heads:
-    """The connections that have not sent a whole head. Each is cut when its time is over, and of too many the oldest.
-    One timer rings for all, and not at all while none is there."""
+    """The connections that have not sent a whole head. Each is cut when its time is over; of too many, the oldest."""
 
     def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-        self._loop = asyncio.get_running_loop()
-        self._due: dict[_Connection, float] = {}  # the oldest first
-        self._timer: asyncio.TimerHandle | None = None
+        self._most = rules.waiting_heads
+        self._waiting = Deadlines(rules.head_time, _Connection.abort)
         self._counts = False
 
     def wait_for(self, connection: _Connection) -> None:
-        due = self._due.setdefault(connection, self._loop.time() + self._rules.head_time)
-        if self._timer is None:
-            self._timer = self._loop.call_at(due, self._ring)
-        if len(self._due) > self._rules.waiting_heads and not self._counts:
+        self._waiting.begin(connection)
+        if len(self._waiting) > self._most and not self._counts:
             self._counts = True
             # Many requests may have come at once. All of them begin before a step of a step.
-            self._loop.call_soon(self._loop.call_soon, self._count)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._count)
 
     def came(self, connection: _Connection) -> None:
-        self._due.pop(connection, None)
+        self._waiting.end(connection)
 
     def _count(self) -> None:
         self._counts = False
-        for connection in tuple(self._due)[: max(0, len(self._due) - self._rules.waiting_heads)]:
-            connection.abort()
-
-    def _ring(self) -> None:
-        self._timer, now = None, self._loop.time()
-        for connection, due in tuple(self._due.items()):
-            if due > now:
-                self._timer = self._loop.call_at(due, self._ring)
-                return
+        for connection in islice(self._waiting, max(0, len(self._waiting) - self._most)):
             connection.abort()
 
 

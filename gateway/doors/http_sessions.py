@@ -60,7 +60,7 @@ from .http_request import (
     no_such_path,
     too_many,
 )
-from .http_streams import Reply, Stream
+from .http_streams import Reply, Stream, reply_time
 
 if TYPE_CHECKING:
     from ..clients import Conversations
@@ -94,6 +94,7 @@ class HttpSession:
         self._ended: deque[Stream] = deque()
         self._count = 0
         self._current: Reply | None = None  # its request is being read
+        self._time = reply_time(rules.commit_time)
 
     # ---- requests of the client ----------------------------------------------------------------------------------
 
@@ -138,7 +139,7 @@ class HttpSession:
 
     async def answer(self, reply: Reply, request: Request) -> None:
         """Answer a POST."""
-        await reply.decided(self._rules.commit_time)
+        await reply.decided(self._time)
         if reply.answer is not None:
             await request.answer(200, reply.answer, (JSON, *self.headers()))
             return
@@ -276,6 +277,7 @@ class Visitor:
         self.client: ClientSession  # set when its conversation is open
         self._rules = rules
         self._spawn = spawn
+        self._time = reply_time(rules.keep_alive)
         self._replies: dict[int, Reply] = {}
         self._count = 0
 
@@ -301,7 +303,7 @@ class Visitor:
         with_id(message, number, token is not None).give_to(self.client)
         if number in self._replies:
             self._spawn(lambda: self._watch(number, request))
-            await reply.decided(self._rules.keep_alive)
+            await reply.decided(self._time)
         if reply.answer is not None:
             status = STATUS_OF_ERROR.get(error_code(reply.answer) or 0, 200)
             await request.answer(status, reply.answer, (JSON,))

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from itertools import islice
 from typing import Final
 
 import anyio
 import attrs
+from starlette.requests import Request as PageRequest
+from starlette.responses import Response, StreamingResponse
 
 from ...protocol import jsonrpc as rpc
 from ...protocol.events import Event, Lagged
 from ..event_log import TOLD, record_of
-from .http_request import PIECE, Request, Rules
+from .http_request import PIECE, STREAM_HEADERS, Deadlines, Request, Rules
 
 
 @attrs.frozen
@@ -216,17 +218,20 @@ class Reply:
         if self._decided is not None and not self._decided.done():
             self._decided.set_result(None)
 
-    async def decided(self, within: float) -> None:
-        """Wait until it has an answer or is an event stream, but no longer than `within`."""
+    async def decided(self, time: Deadlines[Reply]) -> None:
+        """Wait until it has an answer or is an event stream, which it becomes when its `time` is over."""
         if self.answer is None and self.stream is None:
-            # Every call waits here. A cancel scope with a deadline would take five times as long as this timer.
-            loop = asyncio.get_running_loop()
-            self._decided = loop.create_future()
-            timer = loop.call_later(within, self._decide)
+            self._decided = asyncio.get_running_loop().create_future()
+            time.begin(self)
             try:
                 await self._decided
             finally:
-                timer.cancel()
+                time.end(self)
+
+
+def reply_time(seconds: float) -> Deadlines[Reply]:
+    """For replies to come as an answer."""
+    return Deadlines(seconds, Reply.become_stream)
 
 
 # ---- The room's events as server-sent events, with the sequence number as the id ------------------------------------
@@ -266,25 +271,33 @@ class Feed:
         self._news.set()
         self._news = anyio.Event()
 
-    async def show(self, request: Request) -> None:
+    async def show(self, request: PageRequest) -> Response:
         """Answer a GET: what came after `Last-Event-ID`, or from now on without one."""
-        given = request.text(b"last-event-id")
+        given = request.headers.get("last-event-id")
         at = self._count
         if given is not None and given.isascii() and given.isdigit() and len(given) < _DIGITS:
             at -= sum(event.seq > int(given) for event in self._events) + (int(given) < self._dropped)
-        await request.begin_stream()
-        await request.write(b": \n\n")
-        while True:
-            if at < self._count:
-                at = await self._write(request, at)
-            elif self._is_over:
-                break
-            else:
-                await self._more(request)
-        await request.end_stream()
+        headers = {name.decode(): value.decode() for name, value in STREAM_HEADERS}
+        return StreamingResponse(self._after(at), headers=headers)
 
-    async def _write(self, request: Request, at: int) -> int:
-        """Write what a reader that has had `at` events has not had, as far as it is one piece."""
+    async def _after(self, at: int) -> AsyncGenerator[bytes]:
+        """What a reader that has had `at` events has not had, piece by piece, and a sign of life now and then."""
+        yield b": \n\n"
+        while True:
+            news = self._news
+            if at < self._count:
+                piece, at = self._piece(at)
+                yield piece
+            elif self._is_over:
+                return
+            else:
+                with anyio.move_on_after(self._keep_alive) as waiting:
+                    await news.wait()
+                if waiting.cancelled_caught:
+                    yield b": \n\n"
+
+    def _piece(self, at: int) -> tuple[bytes, int]:
+        """What comes after the first `at` events, as far as it is one piece, and how many a reader has had with it."""
         oldest = self._count - len(self._events)
         parts: list[bytes] = []
         if at < oldest:
@@ -292,12 +305,4 @@ class Feed:
             at = oldest
         piece = list(islice(self._events, at - oldest, at - oldest + _AT_ONCE))
         parts += (b"id: %d\ndata: %b\n\n" % (event.seq, rpc.encode(record_of(event))) for event in piece)
-        await request.write(b"".join(parts))
-        return at + len(piece)
-
-    async def _more(self, request: Request) -> None:
-        news = self._news
-        with anyio.move_on_after(self._keep_alive) as waiting:
-            await news.wait()
-        if waiting.cancelled_caught:
-            await request.write(b": \n\n")
+        return b"".join(parts), at + len(piece)

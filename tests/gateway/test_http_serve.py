@@ -12,12 +12,10 @@ import threading
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import anyio
 import httpx2
 import pytest
 from tests.support.forked import GREENROOM
@@ -25,11 +23,10 @@ from tests.support.gateway import PATIENCE, faulty, gone_within, logged_pids, se
 from tests.support.http_door import ACCEPT, HELLO, NO_CERTIFICATES, request
 
 from greenroom.cli.main import run
-from greenroom.config.model import Config, Settings
+from greenroom.config.model import Settings
 from greenroom.gateway import serve as _serve_http
 from greenroom.gateway.doors.http_auth import Token, tokens_in
 from greenroom.gateway.doors.http_request import is_loopback, is_safe
-from greenroom.gateway.next_steps import Commands
 from greenroom.protocol.errors import UsageError
 
 TOKEN = "a-token-of-the-tests-0123456789"
@@ -275,224 +272,24 @@ def test_a_token_with_a_space_is_refused() -> None:
         Token.of("ann", f"{GOOD} x")
 
 
-def test_every_setting_of_the_door_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-
-    def access(*args: Any, **more: Any) -> Any:
-        given.update(args=args, **more)
-        raise UsageError("it went no further")
-
-    monkeypatch.setattr(_serve_http, "Access", access)
-    tokens = (Token.of("ann", GOOD),)
-    config = Config(settings=Settings(http_hosts=("h.example",), http_origins=("https://o.example",)))
-    options: Any = SimpleNamespace(events=None, commands=Commands())
-    with pytest.raises(UsageError, match="no further"):
-        anyio.run(
-            _serve_http.serve_http,
-            config,
-            lambda _: pytest.fail("it went on"),  # pyright: ignore[reportUnknownLambdaType]
-            options,
-            _serve_http.HttpOptions("127.0.0.1", 0, tokens),
-        )
-    assert given == {
-        "args": ("127.0.0.1", tokens),
-        "oauth": None,
-        "hosts": ("h.example",),
-        "origins": ("https://o.example",),
+def test_every_setting_of_the_door_reaches_it(tmp_path: Path) -> None:
+    page = "https://o.example"
+    http = {
+        "hosts": ["h.example"],
+        "origins": [page],
+        "maxBodyBytes": 2_000,
+        "maxSessions": 2,
     }
-
-
-class _Recorded:
-    """A part of the gateway that only notes what it is told."""
-
-    def __init__(self, name: str, did: list[Any], **more: Any) -> None:
-        self.name = name
-        self.did = did
-        self.__dict__.update(more)
-
-    def note(self, what: str, *more: Any) -> None:
-        self.did.append((f"{self.name}.{what}", *more))
-
-    async def runs(self, *args: Any, task_status: Any = anyio.TASK_STATUS_IGNORED) -> None:
-        """Stands for a task of it that runs until it is cancelled."""
-        self.note("runs", *args)
-        task_status.started()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            self.note("ended")
-
-
-@pytest.mark.parametrize(
-    ("metrics", "events", "at_once"), [(False, False, False), (True, False, False), (True, True, True)]
-)
-def test_each_part_of_the_door_gets_what_was_configured_and_they_end_in_order(
-    metrics: bool, events: bool, at_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    did: list[Any] = []
-    given: dict[str, Any] = {}
-    leaving: list[Any] = []
-    lines: list[str] = []
-    closing = anyio.Event()
-
-    def part(name: str, *methods: str, **more: Any) -> Any:
-        """Makes `name`: its arguments are kept, and calls of its methods are noted."""
-
-        def make(*args: Any, **named: Any) -> Any:
-            made = _Recorded(name, did, **more)
-            for method in methods:
-                setattr(made, method, partial(made.note, method))
-            given[name] = (args, named)
-            given[f"the {name}"] = made
-            return made
-
-        return make
-
-    async def closes(patience: float | None = None) -> None:
-        did.append(("room.aclose", patience))
-
-    async def starts(_group: Any) -> None:
-        did.append(("room.start",))
-
-    def open_room(config: Config) -> Any:
-        given["config"] = config
-        return SimpleNamespace(expect_clients=lambda: None, start=starts, aclose=closes)
-
-    async def signals(told: Any, *, task_status: Any) -> None:
-        leaving.append(told)
-        task_status.started()
-        await anyio.sleep_forever()
-
-    async def follows(room: Any, heard: Any, *, kinds: Any, task_status: Any) -> None:
-        given["follow"] = (list(heard), kinds)
-        task_status.started()
-        await anyio.sleep_forever()
-
-    async def attends(_group: Any, _room: Any, _options: Any, _log: Any, methods: Any) -> None:
-        given["methods"] = methods
-        leaving[0].at_once() if at_once else leaving[0].politely()
-
-    class Server(_Recorded):
-        def __init__(self, *args: Any, **named: Any) -> None:
-            super().__init__("server", did)
-            given["server"] = (args, named)
-
-        async def run(self, *, task_status: Any) -> None:
-            task_status.started()
-            await closing.wait()
-
-        def close(self) -> None:
-            self.note("close")
-            closing.set()
-
-    def made(name: str, *methods: str, **more: Any) -> Any:
-        """As `part`, with a task and a hearer."""
-        make = part(name, *methods, **more)
-
-        def and_run(*args: Any, **named: Any) -> Any:
-            one = make(*args, **named)
-            one.run = one.keep = one.watch = one.runs
-            one.hear = f"{name} hears"
-            return one
-
-        return and_run
-
-    sessions = _Recorded("sessions", did)
-    sessions.end_all = partial(sessions.note, "end_all")  # pyright: ignore[reportAttributeAccessIssue]
-    pages = {"pages": lambda: {b"/private": 1}, "open_pages": lambda: {b"/open": 2}}
-    for name, fake in {
-        "Feed": made("feed", "close"),
-        "GivingWay": made("giving_way"),
-        "Metrics": made("metrics"),
-        "Conversations": made("conversations"),
-        "Operations": made("operations", **pages),
-        "HttpDoor": made("door", "refuse_new", sessions=sessions),
-        "OAuth": made("oauth"),
-        "HttpServer": Server,
-        "Access": lambda *args, oauth, **_: SimpleNamespace(oauth=oauth),
-        "follow": follows,
-        "to_log": lambda log: setattr(log, "line", lines.append) or "log hears",
-        "check_tls": lambda *args: given.update(tls=args),
-        "want_orphans": lambda: given.update(orphans=True),
-        "collect_again": lambda: given.update(collects=True),
-        "set_room_aside": lambda: given.update(aside=[one[0] for one in did]),
-    }.items():
-        monkeypatch.setattr(_serve_http, name, fake)
-    for name, fake in {
-        "heed_signals": signals,
-        "attend": attends,
-        "set_alarm": lambda seconds: did.append(("alarm",)),
-        "commands": lambda room, version: {"of": version},
-        "events_file": lambda path, *_: [f"{path} hears"] if path is not None else [],
-    }.items():
-        monkeypatch.setattr(_serve_http, name, fake)
-    settings = Settings(http_metrics=metrics, http_session_headers={"X-Token": "TOKEN"}, http_max_body=7)
-    options = _serve_http.Options(
-        expose="direct", version="9.9", events=tmp_path / "events" if events else None
-    )
-    terms: Any = "terms"
-    cert, key = tmp_path / "cert", tmp_path / "key"
-    http = _serve_http.HttpOptions(
-        "127.0.0.1", 0, (Token.of("ann", GOOD),), oauth=terms, profile="work", cert=cert, key=key
-    )
-    config = Config(settings=settings)
-    anyio.run(_serve_http.serve_http, config, open_room, options, http)
-
-    assert (given["config"], given["tls"]) == (config, (cert, key))
-    assert (given["orphans"], given["collects"]) == (True, True)
-    assert given["aside"][-1] == "room.start", "only what the room has made is set aside"
-    assert given["oauth"][0][0] == "terms"
-    assert given["feed"][0] == (15.0,)
-    assert given["giving_way"][0][1:] == (60.0, 1.0)
-    heard, kinds = given["follow"]
-    file = [f"{tmp_path / 'events'} hears"] if events else []
-    counted = ["metrics hears"] if metrics else []
-    assert heard == ["log hears", *file, "feed hears", "giving_way hears", *counted]
-    wanted = {"transition", "decision", "note", "start", *(["call"] if metrics else [])}
-    assert (kinds if events else {kind.value for kind in kinds}) == (None if events else wanted)
-    assert {name: given["conversations"][1][name] for name in ("expose", "version")} == {
-        "expose": "direct",
-        "version": "9.9",
-    }
-    assert given["operations"][0][1:] == (
-        "9.9",
-        given["the feed"],
-        given["the metrics"] if metrics else None,
-    )
-    (talks, access, rules), named = given["door"]
-    assert (talks, access.oauth) == (given["the conversations"], given["the oauth"])
-    assert rules.max_body == 7
-    named.pop("note")
-    assert named == {
-        "profile": "work",
-        "session_headers": {"X-Token": "TOKEN"},
-        "pages": {b"/private": 1},
-        "open_pages": {b"/open": 2},
-    }
-    assert given["the operations"].door is given["the door"]
-    assert given["server"][0][0] is given["the door"]
-    assert given["server"][1] == {"cert": cert, "key": key}
-    assert given["methods"]["of"] == "9.9"
-    assert any(line.startswith("serving https://127.0.0.1:") for line in lines)
-    ran = [one for one in did if one[0].endswith(".runs")]
-    assert sorted(ran, key=lambda one: one[0]) == [
-        ("conversations.runs",),
-        ("door.runs",),
-        ("giving_way.runs", sessions),
-        ("oauth.runs",),
-    ]
-    ends = [one for one in did if not one[0].endswith((".runs", ".start", ".ended"))]
-    if at_once:
-        assert ("alarm",) in ends
-        assert {one[1] for one in ends if one[0] == "room.aclose"} == {0}
-        ends = [one for one in ends if one[0] not in ("alarm", "room.aclose")]
-    assert ends == [
-        ("door.refuse_new",),
-        *([] if at_once else [("room.aclose", None)]),  # while the door still carries the last answers
-        ("sessions.end_all",),
-        ("feed.close",),
-        ("server.close",),
-    ]
+    with served(tmp_path, {"one": faulty(tmp_path, "one")}, http=http) as one:
+        hello = request("initialize", 0, {**HELLO, "capabilities": {}})
+        opened = one.post(hello, host="h.example", origin=page)
+        assert (opened.status_code, opened.headers["access-control-allow-origin"]) == (200, page)
+        assert one.post(hello, host="i.example").status_code == 421
+        assert one.post(call("one_echo", text="x" * 3_000)).status_code == 413
+        assert one.http.get(one.url.replace("/mcp", "/status")).json()["sessions"] == 1
+        assert one.http.get(one.url.replace("/mcp", "/metrics")).status_code == 404, "they are off"
+        one.session()
+        assert one.post(hello).status_code == 503, "there are as many sessions as there may be"
 
 
 @pytest.mark.parametrize(

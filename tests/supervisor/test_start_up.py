@@ -22,7 +22,7 @@ from greenroom.gateway.process_tuning import collect_again, uncollected
 # What a gateway of stdio servers never needs, or not before its first call.
 LATER = (
     "mcp", "mcp_types", "pydantic", "httpx2", "rich", "jsonschema", "cattrs", "filelock", "difflib", "tomllib",
-    "tomlkit",
+    "tomlkit", "uvicorn", "starlette", "greenroom.gateway.doors.http_app",
     "greenroom.actors.transports.streamable_http", "greenroom.actors.transports.in_process",
     "greenroom.actors.transports.unix_socket", "greenroom.gateway.exposures.direct",
 )  # fmt: skip
