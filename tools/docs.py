@@ -6,13 +6,14 @@
   are made from the words of fault scripts.
 * `docs/dependencies.md` has one line for each dependency of `pyproject.toml`, and no other.
 * Pages for users name no row of a table that is ours alone (`F13`, `B7`, `T05`).
-* Code and pages name only documents that are there (`docs/….md`).
+* Code names only documents that are there (`docs/….md`), and pages name only files, folders and modules that are there.
 * Relative links in our pages lead to existing files.
 * No tracked file names a path of one machine or the host of a package index, and none is a lock file full of addresses.
 """
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import subprocess
 import sys
@@ -29,6 +30,9 @@ ROOT = Path(__file__).resolve().parent.parent
 MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:work|root|home/\w+|Users/\w+)/")
 INDEX_HOST = re.compile(r"pypi\.org|pythonhosted\.org|registry\.npmjs\.org|conda\.anaconda\.org")
 DOCUMENT = re.compile(r"\bdocs/[\w/-]+\.(?:md|svg)\b|\b(?:DESIGN|FEATURES)\b(?!\.md)")
+CODE_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+PATH = re.compile(r"[\w./-]+(?:/|\.\w+)")
+MODULE = re.compile(r"(greenroom(?:\.\w+)+)(?:\(\))?")
 ROW_ID = re.compile(r"\b[FBT]\d{1,2}\b")
 LOCK_FILE = re.compile(r"(^|/)(uv\.lock|poetry\.lock|pdm\.lock|package-lock\.json|pylock[^/]*\.toml)$")
 # These have the names of documents as examples.
@@ -124,6 +128,34 @@ def named_documents(root: Path) -> Iterator[str]:
                     yield f"{name}:{number}: there is no {document}"
 
 
+def named_files(root: Path) -> Iterator[str]:
+    """What a page calls `room/file.py`, `tests/folder/` or `greenroom.room.name` exists."""
+    folders = {
+        folder.name for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith(".")
+    }
+    for page in pages(root):
+        for span in CODE_SPAN.findall(_text(page)):
+            path = span.partition("::")[0]
+            if "/" in path and path.split("/")[0] in folders and PATH.fullmatch(path):
+                if not (root / path).exists():
+                    yield f"{page.relative_to(root)}: there is no {path}"
+            elif (name := MODULE.fullmatch(span)) and not _resolves(name[1]):
+                yield f"{page.relative_to(root)}: there is no {name[1]}"
+
+
+def pages(root: Path) -> list[Path]:
+    """What people read: the pages beside the rooms, and those in `docs/`. What is new in a version names what was."""
+    return [page for page in (*root.glob("*.md"), *root.glob("docs/**/*.md")) if page.name != "CHANGELOG.md"]
+
+
+def _resolves(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
 def tracked_files(root: Path) -> Iterator[str]:
     """No tracked file names a path of one machine or the host of an index, and none is a lock file."""
     listing = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
@@ -152,6 +184,7 @@ CHECKS: tuple[Callable[[Path], Iterable[str]], ...] = (
     links,
     ids,
     named_documents,
+    named_files,
     tracked_files,
 )
 

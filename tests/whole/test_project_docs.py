@@ -130,6 +130,19 @@ def test_a_document_that_is_not_there_is_found(copy: Path, named: str) -> None:
     assert list(docs.named_documents(copy)) == [f"room.py:1: there is no {named.partition(',')[0]}"]
 
 
+@pytest.mark.parametrize(
+    "named", ["examples/gone.py", "docs/deep/", "examples/gone.py::test_x", "greenroom.protocol.afterlife"]
+)
+def test_a_file_or_a_module_that_is_not_there_is_found(copy: Path, named: str) -> None:
+    (copy / "docs/cli.md").write_text(
+        f"see `{named}`, `examples/embed.py`, `greenroom.testing.tool`, `other/x.py`\n"
+    )
+
+    assert [each for each in docs.named_files(copy) if "docs/cli.md" in each] == [
+        f"docs/cli.md: there is no {named.partition('::')[0]}"
+    ]
+
+
 def test_a_lock_file_is_found(copy: Path) -> None:
     (copy / "uv.lock").write_text("")
     subprocess.run(["git", "add", "uv.lock"], cwd=copy, check=True)
