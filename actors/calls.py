@@ -1,8 +1,8 @@
 """The call table: accepts, sends and ends the calls of one address.
 
-A server actor holds one. A call is in one place at a time: `waiting` (queued, see `_waiting_calls`) or `open` (in
+A server actor holds one. A call is in one place at a time: `waiting` (queued, see `WaitingCalls`) or `open` (in
 flight). `Load` counts both over all scopes of the server. Its bounds are checked before a call is accepted, never
-after. `_call_endings` handles calls that get no answer, and `_call_errors` makes their errors.
+after. `lose_all`, `expire_sent` and their like end the calls that get no answer.
 
 Accepting, sending and ending are plain steps in the task that brings the message. The table reads little of its
 actor: its `life`, its `peer` and its `alarm`. It tells the actor that a call waits (`request_start`), that the
@@ -261,7 +261,7 @@ def _may_wait(table: CallTable, call: Call, now: float) -> bool:
     return True
 
 
-CONNECTED: Final = State.CONNECTED  # as in `_peer`: named several times on every call's way
+CONNECTED: Final = State.CONNECTED  # as in `peer`: named several times on every call's way
 
 
 class CallTable:

@@ -10,7 +10,7 @@ be asked, `initialize` comes first, whatever the hint. A configuration may also 
 server can be spoken to in both eras at once (`Peer.beside`), which is found out when clients of both may call it.
 
 What a server says about itself is kept as long as the server is configured, so it has the bounds of an item of its
-lists. (Lists are read in `_lists`.)
+lists. (Lists are read in `lists`.)
 
 Nothing here decides what a failure means. It is raised as `RpcFailure`; the actor knows the server's name and its
 gate.

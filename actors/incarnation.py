@@ -6,9 +6,9 @@ whatever it is doing: opening the connection, or something inside it. Then it st
 within the stop time, which `hurry` makes shorter. `Gone` is sent in a plain `finally`, so the actor receives it
 also when the loop cancels this task natively; by then the connector's own `finally` has killed the tree.
 
-The work in between is done by the objects it holds: greeting and lists (`_meeting`), what its peer says
-(`_hearing`), what its server asks of its client (`_questions`), what its server shall report (`_subscriptions`),
-and whether it lives (`_health`). All of them end with the task.
+The work in between is done by the objects it holds: greeting and lists (`Meeting`), what its peer says
+(`Hearing`), what its server asks of its client (`Questions`), what its server shall report (`Subscriptions`),
+and whether it lives (`Health`). All of them end with the task.
 """
 
 from __future__ import annotations

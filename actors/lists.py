@@ -1,8 +1,8 @@
 """Reads a server's lists, page by page, up to the bounds of one server.
 
 The tools are a server's purpose, so their list must succeed. Another list that fails is recorded as unknown. A
-broken item costs only itself (`_items`). A list ends where the server says, or at a bound: the number of pages, a
-repeated cursor, the items and bytes over all lists of the server. What is over a bound is left out.
+broken item costs only itself (`catalogue.list_pages`). A list ends where the server says, or at a bound: the number of
+pages, a repeated cursor, the items and bytes over all lists of the server. What is over a bound is left out.
 `Listing.problems` says so, and the server's status shows it.
 
 The lists are requested side by side. Where the bounds are concerned, the tools come first: the other lists use

@@ -213,7 +213,7 @@ class Listing:
     problems: tuple[str, ...] = ()  # lists that failed or were cut, in words
     prints: Mapping[str, str] = attrs.field(
         factory=dict[str, str]
-    )  # by tool (`protocol.pinning`); "": not pinned
+    )  # by tool (`catalogue.fingerprints`); "": not pinned
 
 
 class Connection(Protocol):

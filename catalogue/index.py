@@ -13,7 +13,7 @@ A server whose entry is unknown is in the index too, with nothing in it. Its pre
 for a name that no server is known to have. A disabled server is not in the index.
 
 Tools and resources offered as tools share one namespace. Prompts have another one with the same rules. Resource URIs
-are not names: they pass unchanged, in a table of their own (`_uris`).
+are not names: they pass unchanged, in a table of their own (`namespace`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A tool is a document of fields: its own name, its title, its server's name, what
 that, the names of its parameters, and what is said of those.
 Words are compared by their stems. For each word of the query a tool has points by BM25F: the occurrences in its fields,
 weighted by field and divided by the field's length, saturate; and a word that few tools have counts more than one that
-many have. Beside the word itself count, with less weight: what people call the same thing (`_search_synonyms`), words
+many have. Beside the word itself count, with less weight: what people call the same thing (`search_words`), words
 that begin with it, and, for a word that no tool has, words that contain it or are one slip of the finger away.
 
 The points of the words are added. Words are joined by *or*: a tool that has any of them is listed. Being there at all

@@ -1,7 +1,7 @@
 """Search: which tools answer a query, best first, a page at a time.
 
 It uses only the index, so it finds tools of servers that are not running. The words of a query are joined by *or*: a
-tool that matches any word is listed, and the number of matching words only ranks (`_ranking` has the formula). A search
+tool that matches any word is listed, and the number of matching words only ranks (`ranking` has the formula). A search
 by pattern takes the caller's own test, because the standard library has no pattern engine that is safe against hostile
 patterns.
 """

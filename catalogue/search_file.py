@@ -1,4 +1,4 @@
-"""What search has made of tools, on disk (`protocol.search_forms`): `catalogue.search` beside `catalogue.json`.
+"""What search has made of tools, on disk (`search_forms`): `catalogue.search` beside `catalogue.json`.
 
 A record stands under the key of the server's entry in the catalogue, with the time when it was written and a checksum.
 Records that are too old are dropped when others are written, and when the space is limited the newest come first.

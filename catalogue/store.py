@@ -3,12 +3,12 @@
 There is one file for all projects of a user. An entry's key is (definition hash, server), so two projects that
 call different things `github` neither see nor prune each other's. How a server last failed stands beside its entry,
 under the same key, until the server lists what it has again. Writing is read, merge, replace under a file lock
-(`_locked_file`), so no process loses another's entry; of two answers the one fetched later stays. Entries are removed
-when they are too old to be used.
+(`config.private_files`), so no process loses another's entry; of two answers the one fetched later stays. Entries are
+removed when they are too old to be used.
 
 The file is a cache. Whatever is wrong with it, the caller gets what could be read and a sentence for the log,
 never an exception. Another user of the machine may have put something in the place of the file or its lock. It is not
-read, followed or waited for (`_own_files`).
+read, followed or waited for (`config.private_files`).
 
 Entries stay undecoded until somebody needs them. Merging copies the bytes of the others, so a save costs about the
 same for one entry as for a thousand. Each entry is read by itself. An entry that cannot be read, or an item in it

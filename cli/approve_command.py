@@ -4,7 +4,7 @@ A configuration may have several gateways, one for each client. Without `--pid` 
 number waits in two, the command asks which is meant, because an answer must never go to another call than the one that
 was read.
 
-Listing counts as watching for a few seconds (`supervisor._approval_desk`). So a script that lists again and again is a
+Listing counts as watching for a few seconds (`safety.approval_desk`). So a script that lists again and again is a
 terminal at which calls can be allowed, as `greenroom top` is.
 """
 

@@ -1,8 +1,8 @@
 """`greenroom explain`: why one server is as it is. It starts nothing.
 
-`_why` puts into words what the status, its entry and the settings say: in the running gateway, if there is one.
-`_checks` finds what is wrong around it. Its entry is shown with the place of each key, because what surprises is often
-in another file.
+`gateway.explain` puts into words what the status, its entry and the settings say: in the running gateway, if there is
+one. `checks` finds what is wrong around it. Its entry is shown with the place of each key, because what surprises is
+often in another file.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The text may be JSONC or JSON5. It is cut into tokens, and only the objects on t
 program's state of megabytes is no problem. A new member follows the indentation of its neighbours; in an object on
 one line it stays on that line. Of a duplicate key the last one counts, as for every reader that we know.
 
-The caller compares what both texts mean (`_entries`): what is not understood here is refused, never damaged.
+The caller compares what both texts mean (`client_files`): what is not understood here is refused, never damaged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`greenroom logs`: what a server has written to its stderr, over its last starts. It starts nothing.
 
-The rooms write it (`actors._stderr_log`); this only reads the files, so it needs no gateway.
+The rooms write it (`actors.transports.stderr_log`); this only reads the files, so it needs no gateway.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The commands that only look: `status`, `tools`, `search`, `describe`. They start nothing.
 
-On a terminal the first three print tables (`_tables`); the plain text is the same for every window.
+On a terminal the first three print tables (`tables`); the plain text is the same for every window.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ def _run(main: Callable[[], Awaitable[None]]) -> None:
     A gateway makes two reads and two writes per call. For each, asyncio calls a function, while trio wakes a
     task and registers the descriptor again, which takes twice as long (`benchmarks.b03_gateway` measures a
     bare forwarder on each). Our own loop calls the function without any work by asyncio
-    (`actors._step_loop`). `serve` handles signals itself, so it does not need `run_to_end`.
+    (`gateway.event_loop`). `serve` handles signals itself, so it does not need `run_to_end`.
     """
     import anyio
 

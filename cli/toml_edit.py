@@ -3,7 +3,7 @@
 tomlkit keeps what it reads as it was written, but takes the comments after a table for a part of that table. To a
 reader they belong to what follows, so they stay here when the table goes. A new table goes to the end.
 
-The caller compares what both texts mean (`_entries`): what is not understood here is refused, never damaged.
+The caller compares what both texts mean (`client_files`): what is not understood here is refused, never damaged.
 """
 
 from __future__ import annotations

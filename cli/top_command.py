@@ -4,7 +4,7 @@ It asks over the control socket once per tick, so a gateway that nobody watches 
 screen of its own, which is left as it was found, however the command ends. Anywhere else it is one table of plain text.
 While no gateway runs, the screen waits for one.
 
-Where there is a keyboard, calls that wait for approval are decided here (`_top_calls`, `_top_desks`). Each look tells
+Where there is a keyboard, calls that wait for approval are decided here (`WaitingCalls`, `Desks`). Each look tells
 the gateways that somebody watches, for as long as it takes to the next look and a little more.
 """
 

@@ -1,6 +1,6 @@
 """`greenroom trust`: show what the files of this directory's project would do, and remember their owner's answer.
 
-Everything that matters in a file is shown but secrets (`protocol.trust_view`), each value as JSON in ASCII, so that
+Everything that matters in a file is shown but secrets (`config.trust`), each value as JSON in ASCII, so that
 nothing in it can hide on a terminal. What is remembered is what was read for it: the files are read once.
 """
 

@@ -1,6 +1,6 @@
 """Which values are known to be credentials, and so are cut out of everything that a server says.
 
-This is another question than what is hidden where a configuration is printed (`_config_redact`): there, whatever may be
+This is another question than what is hidden where a configuration is printed (`masking`): there, whatever may be
 secret is hidden, and nobody misses it. Here a value that is taken for a credential disappears from every answer, so a
 region, the name of a model or the working directory must not be taken for one. A value is known to be a credential
 

@@ -310,11 +310,11 @@ def _read_imports(kinds: Iterable[str], around: Surroundings) -> _Read:
 # ---- The `envFile` of each server, made absolute, and its state -----------------------------------------------------
 #
 # A relative path starts at the folder of the configuration file that names it. The content is read when a server starts
-# (`_asking`). The state (inode, size, time) is taken when the configuration is read: with it, a reload sees that the
-# file has changed, and starts the server again.
+# (`supervisor.connectors`). The state (inode, size, time) is taken when the configuration is read: with it, a reload
+# sees that the file has changed, and starts the server again.
 #
 # Who said yes to a project's file did not say yes to what its `envFile` will hold: a key that is rotated there asks for
-# no new yes. So what it holds may not decide what runs (`actors.env_file`).
+# no new yes. So what it holds may not decide what runs (`secret_sources`).
 
 
 def with_env_files(

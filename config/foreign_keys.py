@@ -6,7 +6,7 @@ says `timeoutMs`. This happens before files are merged, because the rules of mer
 setting.
 
 A foreign key has one of three fates. It means one of our keys and is read as that key. Or it belongs to another
-program and has no effect here (`_config_foreign`). Or it is unknown, and the message suggests what it may have been
+program and has no effect here. Or it is unknown, and the message suggests what it may have been
 meant to be. A key without effect is kept as read.
 """
 

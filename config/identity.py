@@ -2,9 +2,9 @@
 
 The hash is the key of a catalogue entry. So it covers what decides which tools there are, with references
 expanded: the same file with another token is another account with other tools. It covers the absolute directory
-that a program runs in where the definition resolves against it (`_config_folder`), since `server.py` and `.` mean other
-things in another project. Policy is left out, or a new idle timeout would forget every tool. Secrets go into the digest
-and nowhere else.
+that a program runs in where the definition resolves against it (`resolves_in_folder`), since `server.py` and `.` mean
+other things in another project. Policy is left out, or a new idle timeout would forget every tool. Secrets go into the
+digest and nowhere else.
 
 Isolation and era are special. They change no tool, so they are not hashed. But they say who shares a process and
 how it is greeted, so they cannot be applied to a live process.

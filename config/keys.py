@@ -1,4 +1,5 @@
-"""The keys of the settings, which count for the whole room, as data (`_config_keys`)."""
+"""The keys of a configuration as data: those of a server's entry, and those of the settings, which count for the whole
+room."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ from .reading import (
 # --------------------------------------------------------------------------------------------------------------
 #
 #
-# What a key of a configuration file is. The keys themselves are in `_config_keys`.
+# What a key of a configuration file is. The keys themselves are `SERVER_KEYS` and `SETTING_KEYS`.
 #
 # A key knows where its value goes in the model and what happens when the value is wrong. A wrong value of an
 # `identity` key breaks its server. Such keys say which program runs, with what, what it may show and who shares it,
@@ -105,7 +106,7 @@ def _tidy(number: float) -> float | int:
 # ---- Every key of a configuration file, as data ---------------------------------------------------------------------
 #
 # The parser, the JSON Schema, the printed configuration and the tables in docs/configuration.md are all made from
-# these two tables, so they always agree. What a key is: `_config_key`.
+# these two tables, so they always agree. What a key is: `Key`.
 
 IMPORT_KINDS: Final = (
     "cursor", "claude-code", "claude-desktop", "vscode", "windsurf", "codex", "opencode", "pi",
@@ -365,7 +366,7 @@ OVERRIDE_KEY: Final = Key(
 )
 
 
-# ---- The keys of a server's entry, as data (`_config_keys`) ---------------------------------------------------------
+# ---- The keys of a server's entry, as data ---------------------------------------------------------------------------
 
 # What a server's entry and the settings say alike.
 CALLS: Final = count("calls")

@@ -40,10 +40,10 @@ from .secrets import REDACTED, Hidden, without_logins
 #
 # The place of a value decides whether it may be secret, not its looks, and in doubt it is secret: all values of
 # `env` and `headers`, the user and the query of a URL, everything under unknown keys. Looks count only where hiding
-# everything would hide the configuration itself: in arguments and in the path of a URL (`_secret_places`).
+# everything would hide the configuration itself: in arguments and in the path of a URL (`Hider`).
 #
 # The values hidden here and the values of references may be secrets of a server (`secrets_of`). Those of them that are
-# known to be credentials (`_credentials`) are cut out of every text about the server.
+# known to be credentials (`credentials`) are cut out of every text about the server.
 
 
 def redacted(config: Config) -> dict[str, Any]:

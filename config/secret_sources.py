@@ -1,10 +1,11 @@
 """Runs the commands that values of a configuration are taken from: `"!gh auth token"`, `requestHeadersCommand`.
 
 A secret's command runs in a shell, in a process group of its own, with our environment and without input. It stays in
-our session: in `greenroom serve`, a child in another session counts as an orphan (`_reaper`). Its standard output
-is the value. It is read when an incarnation starts, and is not kept here. Its standard error goes nowhere, and no
-message shows the command or anything it wrote, because both may hold the secret. It ends within its time: when that is
-over, when it wrote too much, and when nobody waits any more, the whole group is killed before anything else happens.
+our session: in `greenroom serve`, a child in another session counts as an orphan (`actors.transports.orphans`). Its
+standard output is the value. It is read when an incarnation starts, and is not kept here. Its standard error goes
+nowhere, and no message shows the command or anything it wrote, because both may hold the secret. It ends within its
+time: when that is over, when it wrote too much, and when nobody waits any more, the whole group is killed before
+anything else happens.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 A secret can leak in texts that are not ours: an HTTP library quotes a header that it cannot send, or a program prints
 an address that it cannot reach. Nobody can foresee the form of such a text, but the secrets are known: the values that
-the server's definition resolves to (`secrets_of` in `_config_redact`), and the variables of our own environment whose
+the server's definition resolves to (`secrets_of` in `masking`), and the variables of our own environment whose
 name is that of a secret. So every text of a server, a library or the system about a failure passes through here, once,
 on its way into errors and events. What looks like a credential is removed there, too (`scrubbing`). Results are
 scrubbed on their own way, where that is asked for. Which of these values are credentials is asked in one place
-(`_credentials`).
+(`credentials`).
 
 A secret is found unchanged and as programs quote it: escaped, percent-encoded, cut short. One that could be part of an
 ordinary word is removed only where it stands alone. A secret of less than six characters cannot be told from ordinary

@@ -2,7 +2,7 @@
 
 Files that are found in the working directory or above it come with a repository. Whoever wrote them could start any
 program, send the reader's variables anywhere, or have further files read. So a file of a project is obeyed only if
-what matters in it (`protocol._config_trust`) is the same as when `greenroom trust` showed it and its owner agreed. The
+what matters in it is the same as when `greenroom trust` showed it and its owner agreed. The
 files in the user's own folders, and a file that was named, are obeyed as they are.
 
 The agreements are one file of the user's state folder (0600). It holds digests and paths, and nothing of the content.
@@ -231,7 +231,7 @@ def _is_harmless(key: str, value: Any) -> bool:
 #
 # What a file of a project would do, as `greenroom trust` shows it to its owner: everything but secrets.
 #
-# Secrets are hidden as in the printed configuration (`_config_redact`), with some differences. An owner decides here
+# Secrets are hidden as in the printed configuration (`masking`), with some differences. An owner decides here
 # about what runs and what is sent. So the command that gives a value is shown, and so are variables that decide what a
 # program runs (`PATH`, `LD_PRELOAD`, `NODE_OPTIONS`), and arguments that a shell could run, wherever they stand. And
 # what is hidden keeps the names of the variables that are in it.

@@ -1,13 +1,14 @@
 """The `Host` of one client's session, whatever its door shows: passes servers' questions and notifications to it.
 
-What belongs to this client is decided by the room (`supervisor._routing`). Here it is put into the client's words.
-How a client is asked depends on its version (`_suspended`). A client of the handshake era is sent requests. Its servers
-are greeted by handshake, because only then can they ask. For a client of 2026-07-28 either kind of greeting will do.
+What belongs to this client is decided by the room (`supervisor.server_messages`). Here it is put into the client's
+words. How a client is asked depends on its version (`input_required`). A client of the handshake era is sent requests.
+Its servers are greeted by handshake, because only then can they ask. For a client of 2026-07-28 either kind of greeting
+will do.
 
-A question names the server that asks (`_signed`), because the person who reads it has to know. A question of ours,
+A question names the server that asks (`attribution`), because the person who reads it has to know. A question of ours,
 whether a call may be sent, names none. A server's question and its notifications pass without credentials, where
-results lose these (`_said`), and otherwise unchanged. Two kinds are sent by the door itself: changes of lists are
-announced once for all servers, and updates of resources go to the client only if it subscribed to them.
+results lose these (`safety.scrubber`), and otherwise unchanged. Two kinds are sent by the door itself: changes of lists
+are announced once for all servers, and updates of resources go to the client only if it subscribed to them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ questions, its log level and its subscriptions belong to that session, and end w
 
 What differs between clients is made for each client and is small. What is the same for all of them is here: the
 lists of the direct door, and one watcher that announces their changes. To whom a server's question or log belongs is
-decided by the room (`supervisor._routing`), because an embedder's sessions need the same.
+decided by the room (`supervisor.server_messages`), because an embedder's sessions need the same.
 
 The first search in a large catalogue would wait for the ranked index. A model searches a few seconds after its client
 has come, so the index is made before that, in slices, when nobody waits for it.

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 # Whoever may use the control socket is the owner. Clients have no such methods, at no door.
 #
 # `approvals` takes `watching`: for how many seconds this look counts as watching the desk
-# (`supervisor._approval_desk`). `approve` takes the number of a call and one of the answers of the form.
+# (`safety.approval_desk`). `approve` takes the number of a call and one of the answers of the form.
 
 _VERDICTS: Final[Mapping[Any, Verdict]] = {verdict.value: verdict for verdict in Verdict}
 

@@ -5,8 +5,8 @@ requests in flight in both directions, cancellation, progress. Each client has a
 what is in flight. The `Endpoint` behind it is shared and has no state, so a door with many clients opens many
 sessions of one endpoint.
 
-`_methods` says which method exists in which era of the protocol, `_answers` answers requests that take time,
-and `_client_requests` has our own requests to the client. An unknown method is -32601, and so is one that the
+`requests` says which method exists in which era of the protocol and answers those that take time, and `ClientRequests`
+has our own requests to the client. An unknown method is -32601, and so is one that the
 exposure does not have.
 
 A bad message affects nothing else: it is answered with a JSON-RPC error, if it can be answered at all, and

@@ -1,5 +1,5 @@
 """The event stream as text: a line per event for people, and a JSON object per event for programs
-(`_events_file`).
+(`EventsFile`).
 
 People are told of transitions, policy decisions and oddities, each once. A server that begins to fail is one line, and
 so is one whose gate trips, is quarantined, or opens again. An attempt that fails as the one before it did is no news

@@ -6,7 +6,7 @@ comes next. If somebody has to do something before the server can be used, the r
 * *The gateway explains its own servers* (`explained`, over the control socket). What is read where the command runs may
   be another configuration: its settings were given as options, its variables by the client that started it. Without a
   gateway nothing runs. Then the row is the cache's, which knows the tools and nothing else.
-* *What is wrong* with the set-up is not said here: `_checks` finds that, and the command shows it below.
+* *What is wrong* with the set-up is not said here: `cli.checks` finds that, and the command shows it below.
 * *The order* is that of the questions: what does it do, since when and until when; what went wrong last; when is it
   tried again; what is known of its tools. No two reasons contradict each other: when a start waits, or calls are
   refused, the first one only says that it does not run.

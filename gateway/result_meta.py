@@ -1,6 +1,6 @@
 """Our keys in the `_meta` of a result, for programs.
 
-Only Greenroom sets them (`_signed`). They are not in `structuredContent`, because that is the server's answer
+Only Greenroom sets them (`attribution`). They are not in `structuredContent`, because that is the server's answer
 in another form, and many clients show it to their model in place of the text. No client shows `_meta` to
 anybody.
 """

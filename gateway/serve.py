@@ -394,8 +394,8 @@ def _commands(methods: Mapping[str, Handler], door: HttpDoor) -> Mapping[str, Ha
 
 # ---- The background room: one room for all clients of a configuration, without a client of its own ------------------
 #
-# It is `greenroom serve`, started by `_background_start` with standard input and output to nowhere. Clients come
-# through its socket (`_background_doorway`), and commands through its control socket, as to any gateway.
+# It is `greenroom serve`, started by `background` with standard input and output to nowhere. Clients come
+# through its socket (`attach_server`), and commands through its control socket, as to any gateway.
 #
 # It ends politely: after a SIGTERM, when `greenroom stop` or a newer Greenroom asks for it, or when nobody has been
 # attached for `backgroundIdle`. First its socket is removed, so that whoever comes from then on starts another room.

@@ -70,14 +70,14 @@ if TYPE_CHECKING:
 #
 # Calls that somebody has to allow: they are held, somebody is asked, and then they are sent or refused.
 #
-# What has to be allowed is decided in `protocol.approval`; here is who is asked, and what becomes of the call.
+# What has to be allowed is decided in `approval`; here is who is asked, and what becomes of the call.
 #
 # * *When.* Before the call is handed to an actor. So a question starts no server, and a call that is refused was never
 #   accepted anywhere: it is counted as refused, and no byte of it was sent. (A server must be started first only if
 #   nothing is known yet of the tool's name.) While a call is held, its server's connection is kept if there is one: it
 #   counts as used, as if the call were in flight there.
 # * *Who.* `_approvers` knows. If there is nobody, the call is refused. A person at a terminal may answer first, whoever
-#   is asked (`_approval_desk`).
+#   is asked (`Desk`).
 # * *Once.* A yes is for one call, or for the session: then the same tool with the same arguments is not asked about
 #   again in this session. Several calls with the same question wait for one another: only one of them is asked about at
 #   a time, a no counts for all that wait at that moment, and a yes for the session, too.
@@ -546,9 +546,9 @@ class Desk:
 # ---- Who is asked whether a call may be sent ------------------------------------------------------------------------
 #
 # First the session's own `on_approval`, then the room's; each may leave it to the next by returning None. If one
-# raises, or returns something else, the answer is no. Then whoever answers for the session (`_routing`): a client of a
+# raises, or returns something else, the answer is no. Then whoever answers for the session (`Answerers`): a client of a
 # door, or the callbacks of a program. They are asked by an elicitation, if they take forms; it is marked as ours. If
-# none of them can be asked, the call waits for the people at terminals alone (`_approval_desk`), as long as there are
+# none of them can be asked, the call waits for the people at terminals alone (`Desk`), as long as there are
 # any.
 
 _ASK: Final = "elicitation/create"

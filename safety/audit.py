@@ -21,7 +21,7 @@ Arguments are never written, only their digest: SHA-256 of their canonical JSON 
 anybody can make again with Python's `json`. What is longer than `CANONICAL` bytes is digested as its caller wrote it,
 because decoding it would hold everybody up, and of more than `DIGESTED` bytes only the length is told.
 
-Pure. `actors._audit_file` writes such a file.
+Pure. `audit_file` writes such a file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The audit file of a room: one line for each call that was asked for, in a chain (`protocol.audit`).
+"""The audit file of a room: one line for each call that was asked for, in a chain (`audit`).
 
 * *When it writes.* At once, in the step that ends the call, before its caller is told. So a gateway that is killed has
   written the line of every answer that it gave. The write goes to the system's memory and takes microseconds. Only

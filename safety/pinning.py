@@ -1,4 +1,4 @@
-"""The pinned definitions of a room's servers (`protocol.pinning`): compared when a server lists its tools.
+"""The pinned definitions of a room's servers (`catalogue.fingerprints`): compared when a server lists its tools.
 
 What is known here is what the store said at boot and what servers have listed since. A comparison is a look-up for each
 tool, in the step in which the lists arrive, so that a call which waited for the server is refused before it is sent. As

@@ -1,7 +1,7 @@
-"""The pins on disk: what each tool was when it was first shown (`protocol.pinning`).
+"""The pins on disk: what each tool was when it was first shown (`catalogue.fingerprints`).
 
 There is one file for all projects of a user, beside the catalogue. An entry's key is that of the server's entry in the
-catalogue; a key that is new inherits (`protocol.pinning.found_in`). Every change is made on what the file says at that
+catalogue; a key that is new inherits (`found_in`). Every change is made on what the file says at that
 moment, under its lock. So when two rooms see a server for the first time, the second one compares with what the first
 one saw, and nobody's acceptance is lost.
 

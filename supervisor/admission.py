@@ -203,7 +203,7 @@ def _turns(settings: Settings) -> int:
 #
 # An idle actor passes three steps in this order: its server's gate, a slot of the pool, and a start permit. The
 # gate makes it wait until it opens (an explicit connect goes around it, once a second). Admission
-# (`_admission`) grants the other two. Only the actor's `Start` says at which step it is; leaving every queue is
+# grants the other two. Only the actor's `Start` says at which step it is; leaving every queue is
 # one move. The gate may shut while the actor waits, so it is asked once more when the permit comes.
 
 

@@ -2,7 +2,7 @@
 
 A room and each of its sessions hold one `Caller`. It finds the actor of a request, hands calls to that actor,
 counts calls that are refused before they reach an actor, and waits for a server to be connected. It decides
-nothing. It knows neither the names of tools (`_names`) nor what a request is about (`_calls`).
+nothing. It knows neither the names of tools (`Names`) nor what a request is about (`room`).
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from ..safety.audit import Asked
 from .profiles import ProfileView
 from .runtime import Runtime
 
-_OFF, _MCP, _ALL = Scrub.OFF, Scrub.MCP, Scrub.ALL  # as in `actors._peer`: each call names these
+_OFF, _MCP, _ALL = Scrub.OFF, Scrub.MCP, Scrub.ALL  # as in `actors.peer`: each call names these
 
 
 class Caller:
     """`session` is None for the room itself. `view`: what it sees of the room; None: everything.
 
-    For an audit (`_audited`), a door says how requests come here (`door`), for whom (`subject`), and what the client
+    For an audit (`audit_trail`), a door says how requests come here (`door`), for whom (`subject`), and what the client
     says about itself."""
 
     door = "embedded"
@@ -118,7 +118,7 @@ class Caller:
     def submit(self, server: str, call: Call, *, allowed: bool = False) -> None:
         """Hand the call to its actor in this scope. Raises the `CallError` with which it is refused.
 
-        A call that somebody has to allow is held first, unless it is `allowed` (`_approvals`)."""
+        A call that somebody has to allow is held first, unless it is `allowed` (`safety.approval_desk`)."""
         live = self.runtime
         if self.is_over or not live.is_running:  # only then can `self.live` raise; this saves looking
             live = self.live
@@ -490,7 +490,7 @@ def _no_result(target: Target, problem: ValueError) -> ProtocolFault:
 
 # ---- Subscriptions to resources: asking a server to report changes, and reading what it reports ---------------------
 #
-# Subscribers of a resource are counted per actor (`actors._subscriptions`). The first one subscribes at the
+# Subscribers of a resource are counted per actor (`actors.incarnation`). The first one subscribes at the
 # server, and the last one unsubscribes. With a server of the 2026-07-28 era this is done through its open
 # stream.
 

@@ -1,6 +1,6 @@
 """The gatekeeper of one server: its gate, its restarts, its probe, and the time of the next look.
 
-The policies are pure (`_gate`, `_restart`); their state is kept here. When it changes, calls that were held
+The policies are pure (`Gate`, `Intensity`); their state is kept here. When it changes, calls that were held
 back for the probe are sent, and the starts that wait at the gate apply again. Which starts wait there is read
 off the starts.
 

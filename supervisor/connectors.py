@@ -1,5 +1,5 @@
 """Makes the connector of a server: completes its definition (settings applied, variables filled in) and
-chooses the transport. Values that stand in no file are asked for when the connector opens (`_asking`).
+chooses the transport. Values that stand in no file are asked for when the connector opens (`AskingConnector`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Connectors:
     logins: Callable[[], LoginWatch]  # told of each attempt to connect
     folder: Path | None  # where the room may keep files
     log: Callable[[Address, int], StderrLog | None] = lambda _address, _incarnation: None
-    silent: set[str] = attrs.field(factory=set[str])  # see `actors.npx`
+    silent: set[str] = attrs.field(factory=set[str])  # see `actors.transports.npx`
     helpers: Iterator[int] = attrs.field(factory=lambda: count(1))
 
     def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:

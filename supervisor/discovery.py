@@ -4,7 +4,7 @@ A visit is an ordinary connect, of the actor that also takes calls. So a call th
 and there is one process. Afterwards the server stays connected for a little while, because a client that
 waited for its list is about to call it. (A server without a shared address is visited at an address of the
 visit's own, which is removed at once.) A failed visit is tried again whenever the gate allows it, until the
-server has listed what it has, or is taken down. Admission bounds how many visits run at a time; `_visits`
+server has listed what it has, or is taken down. Admission bounds how many visits run at a time; `Visits`
 decides which, and in what order.
 """
 

@@ -212,7 +212,7 @@ def _reserve_opens(it: Snapshot[K], head: Waiter[K] | None) -> float:
 # ---- What the pool decides from: the connections of a room, read off the actors and their starts --------------------
 #
 # A `Snapshot` is made for each decision. What only some decisions need is found when it is asked for: the idle actors
-# one by one (`_rest_order`), those that are overdue, how many slots a group holds, who waits.
+# one by one (`RestOrder`), those that are overdue, how many slots a group holds, who waits.
 
 
 class Sees(Protocol):
@@ -399,7 +399,7 @@ class RestOrder:
 #
 # The places of all starts of a room. One function moves a start, and every move is an event.
 #
-# The place of a start says what it waits for and what it holds (`protocol.start`). `Starts` keeps the actors of
+# The place of a start says what it waits for and what it holds (`protocol.events`). `Starts` keeps the actors of
 # each place in order of arrival, so the queues and the number of used slots and permits are read from it. Only
 # `move` changes a place and these lists.
 

@@ -177,7 +177,7 @@ def record_of(actor: ServerActor) -> ServerRecord:
     return actor.record
 
 
-# ---- What the parts of the supervisor may ask the directory of servers and actors (`_root`) -------------------------
+# ---- What the parts of the supervisor may ask the directory of servers and actors (`root`) -------------------------
 
 
 class Levels(Protocol):

@@ -1,7 +1,7 @@
 """`Greenroom`, the public door that an embedder, the gateway and the command line hold.
 
-It adds no mechanism. Calls and requests are the public methods of `_calls`, which a session has too.
-Everything that runs is in the `Runtime`, in the task of `_owner`. This module tells what is known of servers,
+It adds no mechanism. Calls and requests are the public methods of `Calls`, which a session has too.
+Everything that runs is in the `Runtime`, in the task of `owner`. This module tells what is known of servers,
 and has the operations on servers by name.
 
 Only these start a server: a call (of a known tool, or of an unknown name with its prefix), its lifecycle, a
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 # The requests to servers in one scope: the public methods that a room and a session have in common.
 #
 # These methods make a `Call` of the request and hand it to the `Caller` of the room or session, which knows the scope.
-# Names are looked up in `_names`; subscriptions are in `_updates`. Every request is an ordinary call of the server's
+# Names (`Names`) and subscriptions (`Updates`) are in `caller`. Every request is an ordinary call of the server's
 # actor: it connects, waits, times out and is counted like one. The result is the server's own object.
 #
 # A room and a session each hold a `Caller` for their own scope. This class, from which both inherit, has the public
@@ -987,8 +987,8 @@ _A_PIECE = 4  # rows of the status that are made in a tenth of a millisecond
 # fail, and its refs refuse.
 #
 # A session may bring callbacks of its own. They answer what its children ask, and what shared servers ask during its
-# calls; they hear the logs of both, at the session's own level (`_routing`). What belongs to the room it cannot reach:
-# reloads, drains, the answers for others.
+# calls; they hear the logs of both, at the session's own level (`server_messages`). What belongs to the room it cannot
+# reach: reloads, drains, the answers for others.
 
 _NOTHING: Final[Mapping[str, str]] = {}
 

@@ -1,6 +1,6 @@
 """The root: a directory of the servers and sessions of one room, and the operations on them by name.
 
-Each configured server has a record (`_records`), which outlives all its addresses. Actors are made when they
+Each configured server has a record (`records`), which outlives all its addresses. Actors are made when they
 are first needed. So a configured server that nobody has called is only a definition and a record. The record
 of a removed server is dropped with its last actor. An actor asks the `Supervision` for decisions that it may
 not make itself, and the `Supervision` finds servers and actors here.
@@ -30,7 +30,7 @@ from .sessions import Sessions
 from .supervision import Failing, Learner, Supervision
 
 _NOBODY: Final[dict[Address, ServerActor]] = {}
-_PERSISTENT: Final = Isolation.PERSISTENT  # named for every call, see `actors._peer`
+_PERSISTENT: Final = Isolation.PERSISTENT  # named for every call, see `actors.peer`
 
 
 class Root:

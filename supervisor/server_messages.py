@@ -113,7 +113,7 @@ def as_root(root: Root) -> Mapping[str, Any]:
 #
 # The room's `Host`: it passes what servers ask and say to the hosts of the sessions, or to the room's own.
 #
-# To whom something belongs is decided in `_routing`, for the sessions of an embedder and for the clients of every door
+# To whom something belongs is decided by `Routing`, for the sessions of an embedder and for the clients of every door
 # alike. Updates of resources go to their subscribers, too. Every notification of a server passes here once.
 #
 # A server is told once, at its greeting, what its client can answer. A session's child is told what that session can
@@ -358,7 +358,7 @@ def _nobody_knows(server: str, several: int) -> RpcRefusal:
 #
 # The room's level applies to sessions that set none. A child of a session is told that session's level. A shared server
 # can be told only one: the most talkative that anybody wants, of the room and the sessions with a host of their own.
-# Whoever wants less is not given the rest (`_routing`). A server of 2026-07-28 reads the level in each request, so
+# Whoever wants less is not given the rest (`is_heard`). A server of 2026-07-28 reads the level in each request, so
 # there everybody's requests carry his own.
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")

@@ -1,10 +1,10 @@
 """Supervision: the decisions that a server actor may not make itself.
 
 This is the `Supervisor` of every server actor. It is plain functions called from inside an actor's step, so a
-decision is never out of date when the actor acts on it. The policies are pure objects in other modules
-(`_gate`, `_restart`, `_pool`). Each question goes to the part that knows the answer. The gatekeeper decides
-whether a call may be accepted, the starter when an actor may start, and `_endings` what follows an ending.
-`_visiting` is told when a server has given its lists.
+decision is never out of date when the actor acts on it. The policies are pure objects in modules of their own
+(`circuit_breaker`, `pool`), or stand below (`AFTERMATH`). Each question goes to the part that knows the answer. The
+gatekeeper decides whether a call may be accepted, the starter when an actor may start, and `what_follows` what follows
+an ending. `discovery` is told when a server has given its lists.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ class Supervision:
 # --------------------------------------------------------------------------------------------------------------
 #
 #
-# What follows an ending: the rules that come before the table of `_restart`, and the errors that calls get.
+# What follows an ending: the rules that come before the table `AFTERMATH`, and the errors that calls get.
 #
 # A closing room starts nothing any more. A visit goes on until it has learned what its server has. A call's own
 # child ends with its call. If a server was taken down and somebody then asked for it by name, it gets the next

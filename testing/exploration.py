@@ -44,7 +44,7 @@ from .virtual_time import LOOP_STUCK, TOO_LONG, JumpingSelector, ScheduleError, 
 # failure has the fewest deviations, and there is nothing left to shrink. Cancelling a task, and giving a fault, count
 # as no deviation: each level is run without and then with a cancel, for each fault in its turn.
 #
-# What is a deviation: `_choices`. How a run is written: `_plan`. How the runs are found: `_explore_tree`.
+# What is a deviation: `Choices`. How a run is written: `Plan`. How the runs are found: `Search`.
 #
 # Rejected:
 #

@@ -4,8 +4,6 @@ Both fake servers use this, the one in memory and the executable, so a script me
 waits: `perform` is a generator that yields how many seconds to wait before it goes on. One player sleeps, the other
 puts the time on its heap. A `Player` has one method for each thing that can go wrong, because that differs: a crash is
 the end of a process in one, and a lost connection in the other.
-
-Only the standard library is imported; `_vocabulary` says why.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Everything is drawn: the order of trio's tasks, how many servers may be live and start at once, when a gate trips, the
 calls, cancellations, faults, repairs and commands, and how much time passes. Delays are drawn from a few values, which
 are also the latencies of the servers. So two timers often fire at the same moment, and that is where races are. After
-every step the laws of `_laws` must hold. At the end all faults are removed, and every server that may come back must
+every step the laws of `laws` must hold. At the end all faults are removed, and every server that may come back must
 come back. Then the room closes, and nothing of it may be left.
 """
 

@@ -1,7 +1,7 @@
 """The trace checker: reads the event stream of a room and notes every violation of the rules.
 
 It reads each event as it is emitted. The laws about transitions and about who comes first are here. What is known of
-each address and gate is in `_lives`, the laws about calls are in `_call_laws`, and `_reasons` tells whether an ending
+each address and gate is in `Lives`, the laws about calls are in `CallLaws`, and `Reasons` tells whether an ending
 had a reason. When the rules (`docs/decisions`) do not allow an event, it notes a violation, in words; the driver of the
 room reads the violations after each step. It never raises inside the step that emits, for that would change what it
 watches.
@@ -341,7 +341,7 @@ class CallLaws:
 # `GroundTruth`.
 #
 # A `Life` is one address: its state and since when, its calls, and why it ended. `Lives` holds them all, and what can
-# be known of each gate from outside (`_gate_model`).
+# be known of each gate from outside (`GateModel`).
 
 
 @attrs.frozen

@@ -3,7 +3,7 @@
 Each thing that a step can do is a plain method, which returns once the room has settled: start and cancel calls,
 connect or drain a server by name, reload, open and close sessions, let time pass. What can be done to the servers
 themselves is in `faults`. Everything that is done is written down in `truth`, because that decides whether the room
-reacted rightly. `_laws` says what must hold. A world needs neither Hypothesis nor pytest, so a script can drive it as
+reacted rightly. `laws` says what must hold. A world needs neither Hypothesis nor pytest, so a script can drive it as
 well as a search.
 """
 
@@ -584,7 +584,7 @@ class Truth:
 
 # ---- The versions of the servers' lists that a room knows, each time one changes ------------------------------------
 #
-# A fake server's list names its version (`_server_faults.tools_of`). What a room knows of a server may never be
+# A fake server's list names its version (`tools_of`). What a room knows of a server may never be
 # replaced by something older, not even for the moment until the next list arrives: so each change is looked at when it
 # is told, too.
 

@@ -6,7 +6,7 @@ as a method and a property that calls it. What survives must be in `EQUIVALENT`,
 it; the outcome is written to `.build/mutants/policies-by-machine.md`. Exits 1 when any other mutant survives, or when
 a reason has nothing left to explain.
 
-Arguments choose among the files (`_pool.py`), and then nothing is written.
+Arguments choose among the files (`pool.py`), and then nothing is written.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ COPIED = ("src", "tests")
 MUTMUT = Path(sys.executable).with_name("mutmut")
 CHILDREN = "2"
 
-# What is mutated, and the tests that must notice. What acts on decisions is not here (`_admission.py`, the pulse of
-# `_health.py`): whole rooms run to see it, and most mutants of it hang. The hand-written table is for that.
+# What is mutated, and the tests that must notice. What acts on decisions is not here (`supervisor/admission.py`, the
+# pulse of an incarnation's health): whole rooms run to see it, and most mutants of it hang. The hand-written table is for that.
 TESTS = {
     "protocol/lifecycle.py": ("protocol/test_lifecycle.py",),
     "supervisor/circuit_breaker.py": ("supervisor/test_gate.py",),

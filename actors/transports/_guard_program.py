@@ -1,6 +1,6 @@
 """The guard's own program. It is run with `python -I -S`, so it may import the standard library and nothing of
 Greenroom. Every room starts one, so at its start it imports only modules that are built in or written in C: `socket`,
-`signal` and `contextlib` would triple the processor time of its start. `_guard` starts it from its compiled form.
+`signal` and `contextlib` would triple the processor time of its start. `guard` starts it from its compiled form.
 
     _guard_program.py RUN_TAG OWNER_PID        fd 0: the lifeline, a stream socket to the owner
 

@@ -203,7 +203,7 @@ async def serve(
 
 
 def to_message(line: bytes) -> SessionMessage:
-    """One JSON-RPC message, in the form the server takes; it takes no half characters (`protocol/halves`)."""
+    """One JSON-RPC message, in the form the server takes; it takes no half characters (`protocol.safe_text`)."""
     from mcp.shared.message import SessionMessage
     from pydantic import ValidationError
 

@@ -1,7 +1,7 @@
 """Starts what `npx` or `npm exec` would start, without npm, when the package is installed already.
 
 It looks where npm would look, in npm's order: the `node_modules` of the working directory, packages installed with
-`-g`, and the folder of the `_npx` cache that belongs to just these words (`protocol.npx`). It reads a few small files,
+`-g`, and the folder of the `_npx` cache that belongs to just these words (`wanted`). It reads a few small files,
 anew at each start of an incarnation, in a thread, because a home folder may be on a network. Whenever anything is
 unclear, the command is started as it is written.
 
@@ -244,7 +244,7 @@ def _json(path: str) -> dict[str, Any] | None:
 #
 # npm stays the parent of the server that it starts, in a hundred megabytes of memory, and asks its registry at each
 # start which version is the newest. So where the package is installed already, the server is started without npm
-# (`actors.npx`). Everything that we do not understand for certain is None here, and is left to npm.
+# (`NpxConnector`). Everything that we do not understand for certain is None here, and is left to npm.
 #
 # `npx`'s cache has a folder for each set of packages that was asked for. Its name is a digest of what was asked, so the
 # folder is the answer to these words and no others.

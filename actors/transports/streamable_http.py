@@ -8,7 +8,7 @@ converts results to models and back, and needs `import mcp` (650 ms). The protoc
 * The session's id comes with the answer to `initialize` and goes into every later request. A 404 to a request with a
   session id means that the session has expired and that this request did not run. So do the two forms of "not
   initialized".
-* An event stream that ends early is resumed (`_answer_stream`). 2026-07-28 has neither sessions nor resuming.
+* An event stream that ends early is resumed (`AnswerStream`). 2026-07-28 has neither sessions nor resuming.
 * Messages of the server that answer no request come on a further stream, a GET, which a server may refuse. When that
   stream is opened again without being resumed, messages may have been missed.
 * A bad status with a JSON-RPC error in its body is that error. Only 401 asks for a login. A 403 refuses the request,
@@ -437,7 +437,7 @@ class AnswerStream:
 # What the 2026-07-28 era repeats in HTTP headers, so that middle boxes can route without reading bodies.
 #
 # The headers of each request name its method, and the tool, prompt or resource it is about. A tool may ask that an
-# argument be mirrored, too (`protocol.mirrored`). A server refuses a request whose headers and body differ, so the
+# argument be mirrored, too (`protocol.header_params`). A server refuses a request whose headers and body differ, so the
 # headers are made here, from the body. The specification says that a tool whose annotations break the rules must be
 # left out of the list: its calls could not be routed as the tool expects.
 

@@ -5,7 +5,7 @@ itself. So nothing of what the client says passes through here, and an attached 
 other way, to copy bytes between the client and a socket, was rejected: it adds a process and two wake-ups to each
 call, and a bridge that does not parse cannot know what is in flight either.
 
-This process keeps the descriptors, too, and its client's ledger (`_background_ledger`). So when the room is killed, the
+This process keeps the descriptors, too, and its client's ledger (`attach_ledger`). So when the room is killed, the
 client notices nothing of it: a new room is started, or found, and gets the same descriptors. What the client wrote and
 nobody read is still in its pipe, and is read there. What was read and not handled is in the ledger, and is handled.
 What was begun and not answered is answered with an error that says so. How the client introduced itself is said again.

@@ -89,7 +89,7 @@ def _wrong(fault: str) -> UsageError:
 #
 # Each running gateway listens on a socket of its own, `<config>-<pid>.sock`. The socket has mode 0600, its
 # folder has mode 0700, and both are this user's. `<config>` is a hash of the paths the configuration was read
-# from. Both sides check who owns the folder (`_own_files`) and who is at the other end, because calls carry
+# from. Both sides check who owns the folder (`config.private_files`) and who is at the other end, because calls carry
 # arguments and answers are trusted.
 
 _LONGEST_NAME: Final = "0123456789ab-4194304.sock"

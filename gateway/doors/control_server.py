@@ -1,7 +1,7 @@
 """The gateway's end of the control socket, by which `greenroom status`, `call` and others reach a running
 gateway.
 
-The file system decides who may connect (`_control_place`), the kernel says who has connected, and nothing
+The file system decides who may connect (`control_protocol`), the kernel says who has connected, and nothing
 ever listens on a network. The control socket is an optional part: without it a gateway still serves its
 client. When the gateway cannot listen, or cannot accept a connection because it has no descriptors left, it
 closes the socket, logs that once and tries again later. Commands that are already connected go on.

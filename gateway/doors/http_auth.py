@@ -4,7 +4,7 @@ A client without a token is told where to get one: the challenge names our metad
 issuer. What it comes back with is a JWT (RFC 9068), which is checked here: it is signed by a key of the issuer, with an
 algorithm whose keys are public (so nobody can sign with what everybody knows), it is for us (`aud`), of that issuer,
 valid now, and it has the scopes that are wanted. PyJWT does the checking. It is imported only when an issuer is
-configured, as is the fetching of its keys (`_issuer_keys`).
+configured, as is the fetching of its keys (`issuer_keys`).
 
 A caller is the token's subject and client. What it sees is the profile that a claim names, or that belongs to one of
 its scopes. Where one of these is configured, a token without a profile is refused.
@@ -41,7 +41,7 @@ from .http_request import CLOSE, OAUTH, Caller, Refusal, Request, is_loopback, i
 # An address in place of a name cannot be rebound, so every address of this machine will do where we listen on all.
 #
 # A token is kept as its digest. Comparing takes the same time for every token, so time tells nothing about them. Any
-# other token is one of an authorization server, if there is one (`_oauth`).
+# other token is one of an authorization server, if there is one (`OAuth`).
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _BEARER: Final = re.compile(rb"bearer +([\x21-\x7e]+) *", re.IGNORECASE)

@@ -582,7 +582,7 @@ class Sessions:
 # gone (404), and opens another one: it knows that its child's state is lost, which it would not know if only the child
 # ended.
 #
-# The pool itself never takes a session's child (`supervisor._pool`): whether a client has gone, only the door can tell.
+# The pool itself never takes a session's child (`supervisor.pool`): whether a client has gone, only the door can tell.
 
 WANTED: Final = frozenset({Kind.START})  # the events that `hear` reads
 _SLOT: Final = Place.SLOT.value

@@ -11,7 +11,7 @@ others wait. Their results reach the code scrubbed, and otherwise as the server 
 told what the code printed and returned, within the bounds of every answer.
 
 A run is a call to the client: it can be cancelled, and a question that a server asks meanwhile suspends it
-(`_suspended`).
+(`input_required`).
 """
 
 from __future__ import annotations

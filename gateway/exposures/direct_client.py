@@ -5,7 +5,7 @@ An older client subscribes by requests and gets plain notifications. A newer cli
 one at the server, under the server's own URI, and the client sees the URI that it used.
 
 This module also decides which server a URI is read from, because that depends on which server gave it to this
-client (`_links`).
+client (`Links`).
 """
 
 from __future__ import annotations

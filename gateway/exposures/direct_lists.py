@@ -3,7 +3,7 @@
 The lists come from the catalogue, so listing starts nothing. Only the name (also of a prompt; of a resource,
 the URI) is replaced, and only where it differs from the server's own. An item that clients would refuse is
 listed in a form they can read, or left out, because they would refuse the whole list with it
-(`protocol._fit`). Resources are listed as resources here; elsewhere they are tools.
+(`catalogue.schema_repair`). Resources are listed as resources here; elsewhere they are tools.
 
 `directTools` chooses tools server by server. A tool that is not chosen does not exist here, even for a client
 that knows its name.

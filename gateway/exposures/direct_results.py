@@ -1,6 +1,6 @@
 """How a call ends for the client of the direct door.
 
-* A result is passed on as the bytes the server sent, unless clients could not read it (`_readable`).
+* A result is passed on as the bytes the server sent, unless clients could not read it (`readable`).
 * A JSON-RPC error of the server is passed on with its code, message and data. Message and data name the
   server.
 * A refusal of ours, or a failure of the server, is no answer of the server. For a tool it becomes a result with

@@ -1,8 +1,8 @@
 """What a door shows to its clients, and what carries out their requests.
 
-The endpoint knows the protocol but no tools. An `Exposure` knows its tools and little of the protocol. `proxy` (in
-`_proxy`) shows one tool, `mcp`, whatever is configured behind it, and `meta` (in `_meta`) a few in its place. `direct`
-(in `_direct`) shows what the servers have. With each, the `ClientHost` passes the servers' questions, logs and
+The endpoint knows the protocol but no tools. An `Exposure` knows its tools and little of the protocol. `proxy`
+shows one tool, `mcp`, whatever is configured behind it, and `meta` a few in its place. `direct` shows what the
+servers have. With each, the `ClientHost` passes the servers' questions, logs and
 progress on to the client.
 """
 

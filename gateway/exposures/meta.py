@@ -192,7 +192,7 @@ def _invalid(message: str) -> UsageError:
 # next step is worded for these tools. No tools stand beside them: whoever wants that uses `proxy`.
 #
 # `mcp_provision` looks among the configured servers, and in a registry of others only if one is configured
-# (`_registry`).
+# (`look_up`).
 
 
 class Meta(Proxy):

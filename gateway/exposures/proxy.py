@@ -1,6 +1,6 @@
 """The exposure `proxy`: the one `mcp` tool for every server, and beside it the tools that were chosen or promoted.
 
-What carries out the requests to the tool is in `_mcp_tool`, and what is shown beside it in `_beside`.
+What carries out the requests to the tool is in `mcp_tool`.
 """
 
 from __future__ import annotations

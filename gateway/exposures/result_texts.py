@@ -1,6 +1,6 @@
 """Turns a server's answer into what the model reads.
 
-The content is transformed (`protocol/shown`), and text beyond the output guard is cut and kept in a file. The
+The content is transformed (`protocol.content`), and text beyond the output guard is cut and kept in a file. The
 server's `structuredContent` is added as a block, unless the text says the same. For programs,
 `details.mcpResult` has `structuredContent` and the server's `_meta` unchanged. It does not have the content,
 because then every answer would be sent twice. A `mcpResult` over 16 KiB is kept in a file too, and the details

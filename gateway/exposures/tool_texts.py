@@ -2,7 +2,7 @@
 
 Pure: facts in, `Answer` out. Each function builds the text and its `details` together, so that both say the
 same. The wording is a contract: existing prompts and tests of agents rely on it. Its numbers (50 characters
-of a description, 300 of instructions) are part of it. Lists keep to the output guard's bounds (`_pages`).
+of a description, 300 of instructions) are part of it. Lists keep to the output guard's bounds (`Bounds`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 # ---- The texts of requests that failed: unknown names, and calls that ended with an error ---------------------------
 #
-# Pure, like `_texts`. `details.error` is the error's own code (`protocol/errors.py`). Errors that a server
+# Pure as well. `details.error` is the error's own code (`protocol/errors.py`). Errors that a server
 # answered, and broken connections, all have the code `call_failed`, because agents know that one.
 # `details.reach` says how far the call got. If the call may have run without our knowing, the message itself
 # says so, because a model decides from the text whether to try again.

@@ -1,4 +1,4 @@
-"""Decode JSON with half characters (`protocol/halves`): first unchanged, and after a failure mended.
+"""Decode JSON with half characters (`safe_text`): first unchanged, and after a failure mended.
 
 Decoded values have U+FFFD in place of halves. Parts that stay bytes are returned unchanged: mending keeps every length,
 so each part is at the same position in the original.
@@ -18,7 +18,7 @@ from ..safe_text import mend_escapes, whole_value
 # --------------------------------------------------------------------------------------------------------------
 #
 #
-# Values as JSON bytes, on one line. Half characters are replaced (`protocol/halves`).
+# Values as JSON bytes, on one line. Half characters are replaced (`safe_text`).
 #
 # There are two ways. What a caller gives us for a server is refused, with the reason, when it cannot be written
 # (`encode_json`): the caller can correct it. What we answer is written if there is any way (`encode`): a server's

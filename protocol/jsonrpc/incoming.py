@@ -32,7 +32,7 @@ from .terms import BATCHES, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcErr
 # When a line is not a message, we use what can still be read. If the head of the line shows an id, a broken answer
 # still ends its exchange, and a broken request is answered under that id. Anything else from a server is junk and is
 # counted. A client is told what was wrong (`RpcFault`). Half a character, as JavaScript escapes it, breaks nothing
-# (`protocol/halves`): data that only passes keeps it.
+# (`safe_text`): data that only passes keeps it.
 
 HEAD: Final = 256  # how much of a broken line is searched for its id
 ABSENT: Final = msgspec.Raw(b"")

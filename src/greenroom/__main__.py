@@ -3,8 +3,8 @@
 Ctrl-C while the commands are still being imported ends the process at once: nothing runs yet that would have to be
 ended in order, and a traceback out of somebody's import tells nobody anything.
 
-Nor is garbage looked for meanwhile, nor at the end of a command that ran no loop: `gateway._garbage` says why, and
-collects again.
+Nor is garbage looked for meanwhile, nor at the end of a command that ran no loop: `gateway.process_tuning` says why,
+and collects again.
 """
 
 from __future__ import annotations

@@ -341,7 +341,7 @@ def test_what_is_not_utf8_is_answered_and_never_sent_back(line: bytes, echoed: o
 def _wants_an_answer(line: bytes) -> bool:
     """Whether JSON-RPC asks for one: it is a request, or nothing that can be read."""
     try:
-        message = json.loads(line.decode(errors="replace"))  # as it is read (`protocol/halves`)
+        message = json.loads(line.decode(errors="replace"))  # as it is read (`protocol.safe_text`)
     except (ValueError, RecursionError):
         return True
     if not isinstance(message, dict):
