@@ -150,7 +150,8 @@ def _default_meant(schema: Mapping[str, Any], value: Any) -> Any:
 # ---- what is remembered --------------------------------------------------------------------------------------------
 @attrs.frozen
 class PinKey:
-    """`key`: of the server's entry in the catalogue. `origin`: what says whose tools they are (`config.identity.pin_key`)."""
+    """`key`: of the server's entry in the catalogue. `origin`: what says whose tools they are
+    (`config.identity.pin_key`)."""
 
     key: str
     origin: str

@@ -29,7 +29,8 @@ MUTMUT = Path(sys.executable).with_name("mutmut")
 CHILDREN = "2"
 
 # What is mutated, and the tests that must notice. What acts on decisions is not here (`supervisor/admission.py`, the
-# pulse of an incarnation's health): whole rooms run to see it, and most mutants of it hang. The hand-written table is for that.
+# pulse of an incarnation's health): whole rooms run to see it, and most mutants of it hang. The hand-written table is
+# for that.
 TESTS = {
     "protocol/lifecycle.py": ("protocol/test_lifecycle.py",),
     "supervisor/circuit_breaker.py": ("supervisor/test_gate.py",),
