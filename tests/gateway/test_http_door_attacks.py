@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 from collections.abc import Callable
@@ -419,6 +420,30 @@ def test_a_client_that_reads_slowly_is_not_one_that_does_not_read(reads: bool) -
         assert (await ann.ask("ping"))["result"] == {}
 
     with_tokens(body, AskingServer({"fat": fat}), stalled_time=0.5)
+
+
+def test_who_sends_a_whole_request_is_not_cut_however_many_do_so_at_once() -> None:
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        ann = await person_of(opened)
+        session = f"Mcp-Session-Id: {ann.headers['mcp_session_id']}"
+        answers: list[bytes] = []
+        streams: list[anyio.abc.SocketStream] = []
+
+        def ping(number: int) -> bytes:
+            return http(json.dumps(request("ping", number)), session).replace(b"Connection: close\r\n", b"")
+
+        for number in range(12):  # one after the other, so that no more than one waits for a head
+            streams.append(await anyio.connect_tcp("127.0.0.1", opened.port))
+            await streams[-1].send(ping(number))
+            await streams[-1].receive()
+        for number, stream in enumerate(streams):  # the door runs only after all have sent
+            os.write(stream.extra(anyio.abc.SocketAttribute.raw_socket).fileno(), ping(100 + number))
+        for stream in streams:
+            answers.append(await stream.receive())
+            await stream.aclose()
+        assert [b'"result":{}' in answer for answer in answers] == [True] * 12
+
+    with_tokens(body, waiting_heads=2)
 
 
 def test_a_body_that_never_ends_is_refused() -> None:
