@@ -170,6 +170,14 @@ def test_reports_of_mutants_are_no_part_of_the_repository(monkeypatch: pytest.Mo
     assert ignored.stdout.splitlines() == [str(report) for report in reports]
 
 
+def test_each_mutant_of_the_policies_changes_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    mutants = importlib.import_module("policy_mutants").MUTANTS
+
+    texts = {mutant.file: (ROOT / mutant.file).read_text(encoding="utf-8") for mutant in mutants}
+    assert [mutant.rule for mutant in mutants if texts[mutant.file].count(mutant.old) != 1] == []
+
+
 def test_the_type_checker_sees_every_room() -> None:
     """It does not walk into links by itself, so each room must be named."""
     included = PYPROJECT["tool"]["pyright"]["include"]
