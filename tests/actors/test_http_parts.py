@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import threading
 import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -20,10 +17,8 @@ from hypothesis import strategies as st
 from tests.support import run, run_virtual
 from tests.support.stdio import Call, Recorder
 
-from greenroom.actors import values as _values
 from greenroom.actors.backend import current_backend
 from greenroom.actors.peer import LostReason
-from greenroom.actors.transports import event_parser, http_connection
 from greenroom.actors.transports.event_parser import EventParser, ServerEvent
 from greenroom.actors.transports.http_client import (
     BadAnswer,
@@ -33,7 +28,6 @@ from greenroom.actors.transports.http_client import (
     SessionExpired,
     WrongTransport,
     _contained,
-    _ours,
     _within_origin,
     all_faults_told,
     faults_told,
@@ -47,9 +41,8 @@ from greenroom.actors.transports.http_client import (
 )
 from greenroom.actors.transports.http_client import said as said_of
 from greenroom.actors.transports.http_peer import LAST_ANSWERS, LISTENS_WITHIN, Attempt, HttpPeer
-from greenroom.actors.transports.legacy_sse import LegacySse
 from greenroom.actors.transports.streamable_http import AnswerStream, ToolHeaders
-from greenroom.config.model import HttpTransport, ServerDefinition, Settings
+from greenroom.config.model import ServerDefinition
 from greenroom.config.secrets import Hidden
 from greenroom.protocol.errors import ConnectFailed, Reach
 from greenroom.protocol.header_params import decode_value, encode_value, mismatch
@@ -128,28 +121,6 @@ def test_an_event_over_the_bound_ends_where_it_ends_wherever_it_is_cut(ending: b
     events, heads = parser(limit=10)
     found = [event for at in range(len(data)) for event in events.feed(data[at : at + 1])]
     assert (found, len(heads)) == ([ServerEvent("message", b"after")], 1)
-
-
-def test_the_values_of_an_event_are_counted_for_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name, value in (
-        (event_parser, "LONG", 10),
-        (_values, "LONG", 10),
-        (_values, "MESSAGE_VALUES", 30),
-    ):
-        monkeypatch.setattr(module, name, value)
-    told: list[str] = []
-    events = EventParser(1 << 20, lambda _head, bound: told.append(bound))
-    for values in (25, 25, 40, 25, 25):
-        before = len(told)
-        found = [event for at in range(values) for event in events.feed(b"data: [0" if not at else b",0")]
-        found += events.feed(b"]\n\n")
-        assert (len(found), len(told) - before) == ((1, 0) if values < 30 else (0, 1))
-    del told[:]
-    found = [event for piece in (b'data: "' + b"x" * 500, b'"\n\n') for event in events.feed(piece)]
-    assert len(found) == 1, "long, and hardly a value"
-    found = [event for piece in (b"data: [0" + b",0" * 40, b"]\n\n") for event in events.feed(piece)]
-    assert found == []
-    assert len(told) == 1
 
 
 def test_an_endless_line_is_not_kept() -> None:
@@ -828,28 +799,6 @@ def test_a_tool_that_is_listed_anew_mirrors_what_it_says_now() -> None:
     assert "Mcp-Param-A" not in headers.headers("tools/call", call)
 
 
-def test_a_client_is_made_beside_the_loop_for_it_imports_a_library_and_reads_certificates(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made_in: list[str] = []
-
-    def make_client(*args: Any) -> Any:
-        made_in.append(threading.current_thread().name)
-        return real(*args)
-
-    real = http_connection.make_client
-    monkeypatch.setattr(http_connection, "make_client", make_client)
-
-    async def body() -> None:
-        definition = ServerDefinition("a", url="http://127.0.0.1:1/mcp")
-        connector = http_connection.HttpConnector(definition, backend=current_backend(), settings=Settings())
-        async with connector.open(Recorder()) as connection:
-            assert connection.pid is None
-
-    run(backend, body)
-    assert made_in == ["greenroom apart"]
-
-
 # ---- events, once more ----------------------------------------------------------------------------------------------
 
 
@@ -1268,24 +1217,6 @@ def test_what_is_configured_takes_the_place_of_our_headers_in_whatever_case_it_i
     assert headers["x-team"] == "stage"
 
 
-def test_a_client_has_no_bound_of_its_own_but_for_connecting_and_every_frame_is_followed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-    client = _made()
-    assert (client.timeout.connect, client.timeout.read, client.timeout.write, client.timeout.pool) == (
-        *(7.0, None),
-        *(None, None),
-    )
-    transports: list[Any] = [client._transport, *filter(None, client._mounts.values())]
-    assert len(transports) > 1
-    for transport in transports:
-        pool = transport._pool
-        assert type(pool._network_backend).__module__ == "greenroom.actors.transports.http_client"
-        assert pool._max_connections > 10_000
-        assert pool._max_keepalive_connections == 32
-
-
 def test_who_made_a_client_is_told_the_headers_that_a_command_gives() -> None:
     asked = {
         "command": "/bin/sh",
@@ -1344,170 +1275,3 @@ def test_certificates_matter_where_the_url_is_of_tls(
     with pytest.raises(ConnectFailed, match=r'Server "s": .*: Permission denied') as caught:
         _made(url=url)
     assert caught.value.server == "s"
-
-
-def test_a_way_to_log_in_is_asked_as_it_wants_and_its_own_requests_pass_whole(backend: str) -> None:
-    class Login(httpx2.Auth):
-        requires_request_body = True
-        requires_response_body = True
-
-        async def async_auth_flow(
-            self, request: httpx2.Request
-        ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-            response = yield request
-            if response.status_code == 401:
-                raise httpx2.ConnectError("refused")
-
-    contained = _contained(Login())
-    assert (contained.requires_request_body, contained.requires_response_body) == (True, True)
-    plain = _contained(httpx2.Auth())
-    assert (plain.requires_request_body, plain.requires_response_body) == (False, False)
-
-    async def main() -> None:
-        flow = contained.async_auth_flow(httpx2.Request("GET", "http://127.0.0.1/"))
-        await anext(flow)
-        with pytest.raises(httpx2.ConnectError, match="refused"):
-            await flow.asend(httpx2.Response(401))
-
-    run(backend, main)
-    headers = SimpleNamespace(items=lambda: [("X-A", "1"), ("Content-Type", "x/y")])
-    foreign = SimpleNamespace(method="POST", url="http://h/token", headers=headers, content=b"a=b")
-    sent = _ours(foreign)
-    assert (sent.method, str(sent.url), sent.content) == ("POST", "http://h/token", b"a=b")
-    assert (sent.headers["x-a"], sent.headers["content-type"]) == ("1", "x/y")
-
-
-# ---- the connection -------------------------------------------------------------------------------------------------
-
-
-class Closes:
-    """A client of which only the end matters."""
-
-    def __init__(self) -> None:
-        self.closed = 0
-
-    async def aclose(self) -> None:
-        await anyio.lowlevel.checkpoint()
-        self.closed += 1
-
-
-@pytest.fixture
-def closes(monkeypatch: pytest.MonkeyPatch) -> tuple[Closes, list[Any]]:
-    client, asked = Closes(), list[Any]()
-
-    def make(*args: Any) -> Any:
-        asked.append(args)
-        return client
-
-    monkeypatch.setattr(http_connection, "make_client", make)
-    return client, asked
-
-
-def _opened(
-    body: Callable[[http_connection.HttpConnection], Awaitable[None]],
-    backend: str,
-    *,
-    settings: Any = None,
-    **more: Any,
-) -> None:
-    async def main() -> None:
-        options = {name: more.pop(name) for name in ("auth", "learn") if name in more}
-        definition = ServerDefinition("a", url="http://127.0.0.1:9/mcp", **more)
-        connector = http_connection.HttpConnector(
-            definition, backend=current_backend(), settings=settings or Settings(), **options
-        )
-        async with connector.open(Recorder()) as connection:
-            await body(connection)
-
-    run(backend, main)
-
-
-def test_a_connection_is_made_of_what_its_server_says(backend: str, closes: tuple[Closes, list[Any]]) -> None:
-    def learn(_: object) -> None:
-        raise NotImplementedError
-
-    login, peers = httpx2.Auth(), list[HttpPeer]()
-
-    async def body(connection: http_connection.HttpConnection) -> None:
-        peers.append(connection.peer)
-        assert connection.peer.max_size == 1234
-        assert not connection.peer.is_silent
-
-    settings = Settings(max_line=1234, connect_timeout=7.0)
-    _opened(body, backend, settings=settings, auth=lambda _: login, learn=learn)
-    client, ((definition, auth, timeout, told),) = closes
-    assert (definition.name, auth, timeout, told) == ("a", login, 7.0, learn)
-    assert client.closed == 1
-    assert peers[0].is_silent, "what comes later is nobody's"
-
-
-@pytest.mark.parametrize(
-    ("wish", "older"),
-    [(None, True), (HttpTransport.STREAMABLE_HTTP, False), (HttpTransport.SSE, None)],
-)
-def test_only_where_nothing_is_wished_may_a_server_be_an_older_one(
-    wish: HttpTransport | None, older: bool | None, closes: tuple[Closes, list[Any]]
-) -> None:
-    async def body(connection: http_connection.HttpConnection) -> None:
-        carrier: Any = connection.peer.carrier
-        assert isinstance(carrier, LegacySse) is (older is None)
-        assert getattr(carrier, "_may_be_older", None) is older
-        if older:
-            assert connection.peer.fall_back is not None
-            further: Any = connection.peer.fall_back(WrongTransport("HTTP 405"))
-            assert isinstance(further, LegacySse)
-            assert further._before == "no Streamable HTTP (HTTP 405), and no older event stream: "
-
-    _opened(body, "asyncio", http_transport=wish)
-
-
-def test_a_stop_takes_no_more_says_goodbye_and_does_not_wait_for_long(
-    backend: str, closes: tuple[Closes, list[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left: list[str] = []
-
-    class Slow:
-        async def leave(self) -> None:
-            left.append("begun")
-            await anyio.sleep(600)
-            left.append("done")
-
-    async def body(connection: http_connection.HttpConnection) -> None:
-        carrier: Any = Slow()
-        connection.peer.carrier = carrier
-        with anyio.fail_after(60):
-            await connection.stop(0.01)
-        assert connection.peer.is_silent
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "getpid", lambda: -1)  # in a forked process
-            await connection.stop(0.01)
-        assert left == ["begun"]
-
-    _opened(body, backend)
-
-
-def test_a_client_is_closed_though_its_owner_is_cancelled_but_not_by_a_forked_process(
-    backend: str, closes: tuple[Closes, list[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client, _ = closes
-
-    async def main() -> None:
-        with anyio.CancelScope() as scope:
-            connector = http_connection.HttpConnector(
-                ServerDefinition("a", url="http://127.0.0.1:9"),
-                backend=current_backend(),
-                settings=Settings(),
-            )
-            async with connector.open(Recorder()):
-                scope.cancel()
-                await anyio.sleep_forever()
-
-    run(backend, main)
-    assert client.closed == 1
-
-    async def forked(connection: http_connection.HttpConnection) -> None:
-        monkeypatch.setattr(os, "getpid", lambda: -1)
-
-    _opened(forked, backend)
-    monkeypatch.undo()
-    assert client.closed == 1

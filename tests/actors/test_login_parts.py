@@ -10,7 +10,6 @@ import json
 import logging
 import stat
 import threading
-import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -36,7 +35,6 @@ from greenroom.actors.login.token_endpoint import (
     post,
     refusal,
     renew,
-    revoke,
     without_credentials,
 )
 from greenroom.config.model import ServerDefinition
@@ -335,37 +333,6 @@ class Device:
 
 
 PENDING = (400, {"error": "authorization_pending"})
-SLOWER = (400, {"error": "slow_down"})
-
-
-def test_a_device_asks_for_what_the_login_is_for_shows_the_code_and_polls(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    complete = {"verification_uri_complete": "https://h/enter?AB"}
-    answers = [(200, {**PAGE, **complete}), PENDING, Unreachable("down"), SLOWER, PENDING, (200, TOKENS)]
-    device = Device(monkeypatch, *answers)
-    login = device.login(backend, attrs.evolve(OURS, client_secret="pw", auth_method="client_secret_post"))
-    assert (login.access_token, login.expires_at, login.scope) == ("new", 1_060.0, "a b")
-    assert device.shown == [("https://h/enter", "AB", "https://h/enter?AB")]
-    assert device.times == [5.0, 10.0, 15.0, 25.0, 35.0]
-    (_, url, form, headers), *polls = device.asked
-    us = {"client_id": "me", "client_secret": "pw"}
-    assert (url, headers) == ("http://127.0.0.1:9/device", {"X-Tenant": "stage"})
-    assert form == {**us, "scope": "a b", "resource": "http://h/mcp"}
-    for _, url, form, headers in polls:
-        assert (url, headers) == (HERE, {"X-Tenant": "stage"})
-        assert form == {
-            **us,
-            "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
-            "device_code": "d1",
-        }
-
-
-def test_what_a_login_has_not_is_not_asked_for(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device(monkeypatch, (200, {**PAGE, "verification_uri_complete": 5}), (200, TOKENS))
-    device.login(backend, attrs.evolve(OURS, scope=None, resource=None))
-    assert device.asked[0][2] == {"client_id": "me"}
-    assert device.shown == [("https://h/enter", "AB", None)]
 
 
 @pytest.mark.parametrize(
@@ -447,50 +414,6 @@ def put(store: LoginStore, login: Login) -> Login:
         return store.save(login, None)
 
 
-def test_a_renewal_is_one_form_with_the_client_and_the_headers_and_is_kept(
-    store: LoginStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    basic = attrs.evolve(OURS, client_secret="pw", auth_method="client_secret_basic")
-    old, endpoint = put(store, basic), Endpoint(monkeypatch, (200, TOKENS))
-    began = time.time()
-    new = renew(store, old, HEADERS)
-    assert new is not None
-    assert store.load("s", "http://h/mcp") == new
-    assert (new.access_token, new.refresh_token, new.made) == ("new", "refresh", old.made)
-    assert new.expires_at == pytest.approx(began + 60, abs=30)
-    ((url, form, headers),) = endpoint.asked
-    assert url == HERE
-    assert form == {
-        "grant_type": "refresh_token",
-        "refresh_token": "refresh",
-        "resource": "http://h/mcp",
-        "client_id": "me",
-    }
-    assert headers == {"X-Tenant": "stage", "Authorization": "Basic bWU6cHc="}
-    assert renew(store, old, HEADERS) == new, "another process has done it"
-    assert len(endpoint.asked) == 1
-
-
-@pytest.mark.parametrize("answer", [(400, {"error": "invalid_grant"}), (401, TOKENS), (201, TOKENS)])
-def test_a_renewal_that_is_refused_leaves_what_is_kept(
-    store: LoginStore, answer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = put(store, OURS)
-    Endpoint(monkeypatch, answer)
-    assert renew(store, old, {}) is None
-    assert store.load("s", "http://h/mcp") == old
-
-
-@pytest.mark.parametrize("lacks", [{"refresh_token": None}, {"token_endpoint": None}])
-def test_what_cannot_be_renewed_asks_nobody(
-    store: LoginStore, lacks: dict[str, None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old, endpoint = put(store, attrs.evolve(OURS, **lacks)), Endpoint(monkeypatch, (200, TOKENS))
-    assert renew(store, old, {}) is None
-    assert renew(store, attrs.evolve(old, server="gone"), {}) is None
-    assert endpoint.asked == []
-
-
 def test_a_renewal_is_made_by_the_only_one_who_may_write(
     store: LoginStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -511,29 +434,6 @@ def test_a_renewal_is_made_by_the_only_one_who_may_write(
     )
     assert renew(watched, old, {}) is not None
     assert held == [True, False]
-
-
-def test_revoking_says_who_asks_and_stops_at_the_first_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    basic = attrs.evolve(OURS, client_secret="pw", auth_method="client_secret_post")
-    endpoint = Endpoint(monkeypatch, (200, {}))
-    assert revoke(basic, HEADERS) is None
-    us = {"client_id": "me", "client_secret": "pw"}
-    where, headers = "http://127.0.0.1:9/revoke", {"X-Tenant": "stage"}
-    assert endpoint.asked == [
-        (where, {"token": "refresh", "token_type_hint": "refresh_token", **us}, headers),
-        (where, {"token": "access", "token_type_hint": "access_token", **us}, headers),
-    ]
-    for answer, why in (
-        ((400, {"error": "invalid_client"}), "the authorization server refused (HTTP 400, invalid_client)"),
-        ((204, {}), "the authorization server refused (HTTP 204)"),
-        (Unreachable("it is down"), "it is down"),
-    ):
-        endpoint = Endpoint(monkeypatch, answer)
-        assert revoke(basic, HEADERS) == why
-        assert len(endpoint.asked) == 1
-    no_way = revoke(attrs.evolve(OURS, revocation_endpoint=None), HEADERS)
-    assert no_way == "the authorization server has no way to revoke a token"
-    assert len(endpoint.asked) == 1
 
 
 # ---- a login on each request ----------------------------------------------------------------------------------------
@@ -560,31 +460,6 @@ class Requests:
         finally:
             await flow.aclose()
         raise AssertionError("it is sent once more")
-
-
-def test_a_request_has_the_token_and_one_more_try_with_another_after_a_401(
-    backend: str, store: LoginStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(store, attrs.evolve(OURS, client_secret="pw"))
-    endpoint = Endpoint(monkeypatch, (200, {**TOKENS, "refresh_token": "second"}))
-
-    async def main() -> None:
-        requests = Requests(store)
-        assert await requests.ask(200) == ["Bearer access"]
-        assert requests.learned == [
-            Hidden("token", token, known=True) for token in ("access", "refresh", "pw")
-        ]
-        assert await requests.ask(403) == ["Bearer access"]
-        assert endpoint.asked == []
-        assert await requests.ask(401, 401) == ["Bearer access", "Bearer new"]
-        assert requests.learned[3:] == [
-            Hidden("token", token, known=True) for token in ("new", "second", "pw")
-        ]
-        ((_, _, headers),) = endpoint.asked
-        assert headers == {"X-Tenant": "stage"}
-        assert await requests.ask(200) == ["Bearer new"]
-
-    run(backend, main)
 
 
 def test_the_login_is_read_once_and_without_one_nothing_is_said(backend: str, store: LoginStore) -> None:
@@ -714,21 +589,6 @@ def test_a_renewal_that_failed_is_tried_again_after_a_pause_or_when_the_token_is
     run_virtual(backend, main)
 
 
-def test_a_renewal_that_takes_its_time_is_waited_for(
-    backend: str, store: LoginStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Endpoint(monkeypatch, (200, {**TOKENS, "expires_in": 1000}))
-
-    async def main() -> None:
-        ending = Ending(store, monkeypatch)
-        assert await ending.ask_at(1.0, 200) == (1.0, ["Bearer access"])
-        ending.takes = 1.9
-        assert await ending.ask_at(80.0, 200) == (81.9, ["Bearer new"])
-        assert await ending.ask_at(82.0, 200) == (82.0, ["Bearer new"])
-
-    run_virtual(backend, main)
-
-
 def test_of_many_requests_that_are_refused_one_renews(
     backend: str, store: LoginStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -829,37 +689,6 @@ def test_only_a_server_that_has_a_login_or_can_get_one_pays_for_it(home: Path) -
     assert logins.auth_for(ServerDefinition("other", url="http://h"), {}, lambda _: None) is None
 
 
-def test_a_client_obtains_its_login_in_place_of_the_one_that_was_refused(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Any] = []
-
-    def obtained(_store: Any, definition: ServerDefinition, oauth: Any, replaces: str | None) -> Login:
-        asked.append((definition.name, oauth, replaces))
-        return Login("s", "http://h", "got")
-
-    monkeypatch.setattr(_sdk, "obtained", obtained)
-    said = {"grantType": "client_credentials", "clientId": "${ID}"}
-    definition = ServerDefinition("s", url="http://h", oauth=said, headers=HEADERS)
-    learned: list[Hidden] = []
-
-    async def main() -> None:
-        auth = logins.auth_for(definition, {"ID": "me"}, learned.extend)
-        flow = auth.async_auth_flow(httpx2.Request("POST", "http://h"))
-        request = await anext(flow)
-        assert request.headers["authorization"] == "Bearer got"
-        await flow.aclose()
-        assert auth._headers == HEADERS
-
-    run("asyncio", main)
-    expanded = {"grantType": "client_credentials", "clientId": "me"}
-    assert asked == [("s", expanded, None)]
-    assert learned == [Hidden("token", "got", known=True)]
-    kept = logins.keep(Login("s", "http://h", "kept"))
-    assert logins.obtain(definition, expanded).access_token == "got"
-    assert asked[1:] == [("s", expanded, kept.id)]
-
-
 def test_logging_out_sends_the_configured_headers_and_forgets_even_what_cannot_be_read(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -930,52 +759,6 @@ def test_who_waits_too_long_for_another_process_is_told(
         store.locked("s", "u"),
     ):
         raise AssertionError("both have it")
-
-
-class Ring:
-    """A keyring in memory that is worth something or nothing."""
-
-    def __init__(self, priority: float = 5) -> None:
-        self.priority = priority
-        self.kept: dict[Any, str] = {}
-
-    def get_password(self, service: str, account: str) -> str | None:
-        return self.kept.get((service, account))
-
-    def set_password(self, service: str, account: str, password: str) -> None:
-        self.kept[service, account] = password
-
-    def delete_password(self, service: str, account: str) -> None:
-        raise RuntimeError("it is not there")
-
-
-@pytest.mark.parametrize(("priority", "used"), [(1, True), (0.5, False)])
-@pytest.mark.parametrize("wanted", [True, False])
-def test_a_keyring_is_used_where_it_is_safe_and_wanted(
-    priority: float, used: bool, wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import keyring
-
-    ring = Ring(priority)
-    monkeypatch.setattr(keyring, "get_keyring", lambda: ring)
-    store = LoginStore(tmp_path, keyring=wanted)
-    login = put(store, attrs.evolve(OURS, client_secret="pw", expires_at=5.0))
-    assert store.load("s", "http://h/mcp") == login
-    values = json.loads(store.path("s", "http://h/mcp").read_text())
-    secret = {"access_token": "access", "refresh_token": "refresh", "client_secret": "pw"}
-    if used and wanted:
-        assert [json.loads(text) for text in ring.kept.values()] == [secret]
-        assert {service for service, _ in ring.kept} == {"greenroom"}
-        assert values["in_keyring"] is True
-        assert not secret.keys() & values.keys()
-    else:
-        assert ring.kept == {}
-        assert values.items() >= secret.items()
-    ring.kept.clear()
-    assert (store.load("s", "http://h/mcp") is None) == (used and wanted), "somebody removed it there"
-    assert store.made("s", "http://h/mcp") == login.made
-    assert store.forget("s", "http://h/mcp"), "whatever the keyring says of it"
-    assert not store.forget("s", "http://h/mcp")
 
 
 # ---- pi's -----------------------------------------------------------------------------------------------------------
@@ -1084,77 +867,6 @@ def test_the_answer_of_a_page_is_passed_on_whole_and_a_refusal_only_by_its_code(
 
 
 @pytest.mark.parametrize(
-    ("oauth", "method", "issuer"),
-    [
-        ({"clientId": "me"}, "none", None),
-        ({"clientId": "me", "clientSecret": "pw"}, "client_secret_basic", None),
-        ({"clientId": "me", "issuer": "https://i"}, "none", "https://i"),
-    ],
-)
-def test_a_client_that_is_given_is_not_registered(oauth: Any, method: str, issuer: str | None) -> None:
-    client = _sdk._given_client(oauth, "http://127.0.0.1:9/callback")
-    assert (client.client_id, client.client_secret) == ("me", oauth.get("clientSecret"))
-    assert [str(uri) for uri in client.redirect_uris] == ["http://127.0.0.1:9/callback"]
-    assert client.token_endpoint_auth_method == method
-    assert getattr(client, "issuer", issuer) == issuer
-    assert _sdk._given_client({}, "http://127.0.0.1:9/callback") is None
-
-
-def test_the_providers_own_requests_have_the_configured_headers_but_its_own_are_stronger() -> None:
-    flow = _sdk._Flow(None, {**HEADERS, "Accept": "text/plain", "user-agent": "mine"}, None)
-    page = httpx2.Request("GET", "http://h/.well-known/x", headers={"Accept": "application/json"})
-    sent = flow._with_headers(page)
-    assert (sent.method, str(sent.url), sent.headers["accept"]) == (
-        *("GET", "http://h/.well-known/x"),
-        "application/json",
-    )
-    assert sent.headers["x-tenant"] == "stage"
-    assert sent.headers["user-agent"].startswith("greenroom/"), "and not two of them"
-    assert "cookie" not in sent.headers
-    form = httpx2.Request("POST", "https://h/token", content=b"a=b", headers={"User-Agent": "sdk"})
-    sent = flow._with_headers(form)
-    assert (sent.content, sent.method) == (b"a=b", "POST")
-    with pytest.raises(LoginFailed, match="not reached over https"):
-        flow._with_headers(httpx2.Request("POST", "http://h/token", content=b"a=b"))
-
-
-@pytest.mark.parametrize(
-    ("status", "said", "endpoint"),
-    [
-        (200, {"issuer": "i", "device_authorization_endpoint": "https://h/d"}, "https://h/d"),
-        (200, {"issuer": "i", "device_authorization_endpoint": "http://h/d"}, None),
-        (200, {"issuer": "i", "device_authorization_endpoint": 5}, None),
-        (200, {"issuer": "i"}, None),
-        (404, {"issuer": "i", "device_authorization_endpoint": "https://h/d"}, None),
-        (200, {"resource": "r", "device_authorization_endpoint": "https://h/d"}, None),
-        (200, [], None),
-        (200, None, None),
-    ],
-)
-def test_the_device_flow_is_found_in_the_servers_own_document(
-    status: int, said: Any, endpoint: str | None
-) -> None:
-    flow = _sdk._Flow(None, {}, None)
-    flow._read(httpx2.Response(status), b"{" if said is None else json.dumps(said).encode())
-    assert flow.device_endpoint == endpoint
-
-
-@pytest.mark.parametrize(
-    ("issuer", "fits"), [("https://i", True), ("https://i/", True), ("https://j", False)]
-)
-@pytest.mark.parametrize("wanted", ["https://i", "https://i/"])
-def test_an_issuer_that_is_configured_is_the_only_one_that_counts(
-    issuer: str, fits: bool, wanted: str
-) -> None:
-    flow = _sdk._Flow(None, {}, wanted)
-    if fits:
-        flow._read(httpx2.Response(200), json.dumps({"issuer": issuer}).encode())
-    else:
-        with pytest.raises(LoginFailed, match=r'another authorization server than "oauth\.issuer"'):
-            flow._read(httpx2.Response(200), json.dumps({"issuer": issuer}).encode())
-
-
-@pytest.mark.parametrize(
     ("error", "words"),
     [
         (ValueError("State parameter mismatch: S != T"), "the answer belongs to another login: start again"),
@@ -1217,76 +929,3 @@ def test_a_login_through_the_sdk_fails_in_words_and_logs_nothing(
                 assert said["mcp-protocol-version"] == json.loads(body)["params"]["protocolVersion"]
 
     run("asyncio", main)
-
-
-def test_a_login_that_the_sdk_made_has_all_that_renewing_it_needs() -> None:
-    tokens = SimpleNamespace(
-        model_dump=lambda **_: {"access_token": "t", "refresh_token": "r", "expires_in": 60}
-    )
-    client = SimpleNamespace(client_id="me", client_secret="pw", token_endpoint_auth_method=None)
-    context = SimpleNamespace(
-        client_info=client,
-        client_metadata=SimpleNamespace(scope="a"),
-        oauth_metadata=SimpleNamespace(issuer="https://i", revocation_endpoint="https://i/revoke"),
-        get_resource_url=lambda: "http://h/mcp",
-        should_include_resource_param=lambda version: version == "2025-11-25",
-    )
-    provider = SimpleNamespace(context=context, _get_token_endpoint=lambda: "https://i/token")
-    definition, kept = ServerDefinition("s", url="http://h/mcp"), _sdk._Kept(None)
-    began = time.time()
-    made = _sdk._as_login(definition, provider, kept, "authorization_code", tokens)
-    assert made.expires_at == pytest.approx(began + 60, abs=30)
-    assert made == Login(
-        "s",
-        "http://h/mcp",
-        "t",
-        issuer="https://i",
-        token_endpoint="https://i/token",
-        revocation_endpoint="https://i/revoke",
-        client_id="me",
-        client_secret="pw",
-        auth_method="client_secret_post",
-        resource="http://h/mcp",
-        scope="a",
-        refresh_token="r",
-        expires_at=made.expires_at,
-        made=made.made,
-        id=made.id,
-    )
-    client.client_secret, context.oauth_metadata = None, None
-    context.should_include_resource_param = lambda _version: False
-    device = _sdk._as_login(definition, provider, kept, "device_code", None)
-    assert (device.auth_method, device.issuer, device.revocation_endpoint, device.resource) == (
-        None,
-        "",
-        None,
-        None,
-    )
-    assert (device.grant, device.access_token) == ("device_code", "-")
-    with pytest.raises(LoginFailed, match="the server asked for no login"):
-        _sdk._as_login(definition, provider, kept, "authorization_code", None)
-
-
-def test_what_another_process_has_obtained_meanwhile_is_taken_and_not_asked_for(
-    store: LoginStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Any] = []
-
-    async def by_credentials(definition: ServerDefinition, oauth: Any) -> Login:
-        asked.append(oauth)
-        return Login("s", "http://h/mcp", f"got-{len(asked)}")
-
-    monkeypatch.setattr(_sdk, "_by_credentials", by_credentials)
-    definition = ServerDefinition("s", url="http://h/mcp")
-
-    def obtained(replaces: str | None) -> Login:
-        return _sdk.obtained(store, definition, {"clientId": "me"}, replaces)
-
-    first = obtained(None)
-    assert store.load("s", "http://h/mcp") == first
-    assert obtained(None) == first, "another one has it already"
-    assert obtained("another") == first
-    second = obtained(first.id)
-    assert (first.access_token, second.access_token) == ("got-1", "got-2")
-    assert store.load("s", "http://h/mcp") == second
-    assert asked == [{"clientId": "me"}] * 2

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import io
 import json
 import os
 import re
 import signal
 import socket
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -30,20 +28,17 @@ from greenroom.actors import call as _call
 from greenroom.actors import values as _values
 from greenroom.actors.backend import AGAIN, PAUSE, current_backend
 from greenroom.actors.exchanges import Notes
-from greenroom.actors.transports import child_process, line_peer, stdio
-from greenroom.actors.transports.child_process import Child, group_lives, signal_name, start_child
+from greenroom.actors.transports import child_process, line_peer
+from greenroom.actors.transports.child_process import group_lives, signal_name, start_child
 from greenroom.actors.transports.line_peer import FloodGuard, LinePeer
 from greenroom.actors.transports.lines import LinesLeft, LineSplitter, LineWriter, WriteRules
 from greenroom.actors.transports.stdio import (
     StderrRing,
-    StdioConnection,
-    StdioConnector,
     child_environment,
     untagged_environment,
 )
-from greenroom.config.model import ServerDefinition, Settings
+from greenroom.config.model import ServerDefinition
 from greenroom.config.secrets import Hidden, Secrets
-from greenroom.protocol.address import Address
 from greenroom.protocol.bounds import ERROR_BYTES, JUNK_LINES, NOTICE_BYTES, QUESTION_BYTES, UNASKED_LINES
 from greenroom.protocol.errors import ConnectFailed, Reach
 from greenroom.protocol.jsonrpc.incoming import decode_line, decode_result
@@ -86,18 +81,6 @@ def test_a_fat_line_is_its_receivers_own_and_not_copied() -> None:
     assert (type(fat), fat, thin) == (bytearray, b"a" * LARGE_MESSAGE + b"b", b"thin")
     (rest,) = splitter.feed(b"t\n")
     assert (type(rest), rest, len(fat)) == (bytes, b"rest", LARGE_MESSAGE + 1)
-
-
-def test_the_values_of_a_line_are_counted_for_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("LONG", 10), ("MESSAGE_VALUES", 30)):
-        monkeypatch.setattr(_values, name, value)
-    told: list[str] = []
-    splitter = LineSplitter(1 << 20, lambda _head, bound: told.append(bound))
-    for values in (25, 25, 40, 25, 25):
-        before = len(told)
-        found = [line for at in range(values) for line in splitter.feed(b"[0" if not at else b",0")]
-        found += splitter.feed(b"]\n")
-        assert (len(found), len(told) - before) == ((1, 0) if values < 30 else (0, 1))
 
 
 _JSON = st.recursive(
@@ -957,23 +940,6 @@ def test_a_secret_is_found_where_a_long_error_was_cut_in_it(backend: str, left: 
     run(backend, main)
 
 
-def test_more_is_read_at_once_while_a_long_line_comes(backend: str) -> None:
-    async def main() -> None:
-        with Line(max_line=4 * LARGE_MESSAGE) as line:
-            read = 0
-            for _ in range(2 * LARGE_MESSAGE // 50_000):
-                read += os.write(line._tell, b"x" * 50_000)
-                assert line.peer.read() is True
-            assert fcntl.fcntl(line._in, fcntl.F_GETPIPE_SZ) > 65_536
-            assert os.write(line._tell, b"x" * 200_000) == 200_000
-            assert line.peer.read() is True
-            held = line.peer._lines.held
-            assert held is not None
-            assert len(held) == read + 200_000, "one read took all of it"
-
-    run(backend, main)
-
-
 # ---- lines, once more -----------------------------------------------------------------------------------------------
 
 
@@ -1013,21 +979,6 @@ def test_what_has_come_of_a_line_is_known_until_it_is_dropped() -> None:
     assert (splitter.unfinished, splitter.held) == (None, bytearray())
     splitter.skip()
     assert splitter.feed(b"of another\nnext\n") == [b"next"]
-
-
-def test_a_hundred_lines_are_taken_in_a_turn_in_their_order() -> None:
-    left, taken = LinesLeft(), list[bytes]()
-    lines: list[Any] = [b"%d" % number for number in range(250)]
-    left.put(lines)
-    turns: list[int] = []
-    while left:
-        turns.append(left.take(taken.append, _no_slices))  # pyright: ignore[reportArgumentType]
-    assert turns == [100, 100, 50]
-    assert taken == lines
-
-
-def _no_slices(line: bytearray) -> Any:
-    raise AssertionError(f"not large: {line!r}")
 
 
 def test_a_large_line_is_one_and_what_was_cleared_in_the_middle_of_it_is_not_gone_on_with() -> None:
@@ -1212,393 +1163,6 @@ class Watched:
             self.leader.ended.set()
 
 
-class Guarded:
-    """A guard that only says what it was told."""
-
-    def __init__(self, log: list[Any]) -> None:
-        self.log = log
-        self.told: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args: self.log.append((name, *args))
-
-    def tell(self, text: str) -> None:
-        self.told.append(text)
-
-    async def sweep(self, tag: str, within: float) -> int:
-        self.log.append(("sweep", tag, within))
-        return 0
-
-
-def _ended_by(
-    backend: str,
-    monkeypatch: pytest.MonkeyPatch,
-    body: Callable[[StdioConnection, Leader, Guarded, Recorder], Awaitable[None]],
-    **more: Any,
-) -> list[Any]:
-    """What was done, in virtual time, while the body did what it did with the connection."""
-    log: list[Any] = []
-    settings = more.pop("settings", Settings())
-    installs = more.pop("installs", False)
-    monkeypatch.setattr(stdio, "departed", lambda pid: [f"left by {pid}"])
-    monkeypatch.setattr(stdio, "tree_signs", lambda pid: f"of the tree of {pid}")
-    monkeypatch.setattr(stdio, "end_departed", lambda found: log.append(("end", *found)))
-
-    async def main() -> None:
-        leader, guard, hooks = Leader(log, **more), Guarded(log), Recorder()
-        monkeypatch.setattr(stdio, "group_lives", lambda pid: leader.group_stays)
-        child: Any = leader
-        stands_in: Any = guard
-        connection = StdioConnection(
-            child,
-            hooks,
-            backend=current_backend(),
-            guard=stands_in,
-            settings=settings,
-            tag="KEY=tag",
-            installs=installs,
-        )
-        assert log == [("add", 4711), ("enclose", 4711)]
-        log.clear()
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(connection._watch_exit)
-                tasks.start_soon(connection._watch_end)
-                await body(connection, leader, guard, hooks)
-                tasks.cancel_scope.cancel()
-        finally:
-            leader.let_go()
-
-    run_virtual(backend, main)
-    return log
-
-
-LEFT = ("end", "left by 4711")
-
-
-def _ladder(term: float | None, kill: float) -> list[Any]:
-    """The steps in their order; `term`: when there was a SIGTERM."""
-    steps: list[Any] = [("stdin", 0.0)]
-    steps += [] if term is None else [("SIGTERM", term)]
-    steps += [LEFT, ("SIGKILL", kill), ("remove", 4711), ("reaped", kill), LEFT, ("gone?", kill)]
-    return [*steps, ("sweep", "KEY=tag", 1.0)]
-
-
-@pytest.mark.parametrize(
-    ("ends_at", "installs", "has_spoken", "steps"),
-    [
-        ("eof", False, False, _ladder(None, 0.0)),
-        ("SIGTERM", False, False, _ladder(4.0, 4.0)),
-        ("", False, False, _ladder(4.0, 8.0)),
-        ("SIGTERM", True, False, _ladder(0.0, 0.0)),
-        ("", True, False, _ladder(0.0, 8.0)),
-        ("eof", True, False, _ladder(0.0, 0.0)),
-        ("eof", True, True, _ladder(None, 0.0)),
-        ("", True, True, _ladder(4.0, 8.0)),
-    ],
-)
-def test_a_stop_goes_down_its_steps_each_in_its_time_and_once(
-    backend: str,
-    ends_at: str,
-    installs: bool,
-    has_spoken: bool,
-    steps: list[Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
-        if has_spoken:
-            await anyio.sleep(0.5)
-            connection.peer.last_heard = anyio.current_time()
-        began = anyio.current_time()
-        async with anyio.create_task_group() as tasks:
-            for _ in range(3):
-                tasks.start_soon(connection.stop, 10.0)
-        await connection.stop(10.0)
-        connection.kill_now()
-        connection.close()
-        assert connection.peer.is_silent
-        assert hooks.reasons == []
-        assert guard.told == []
-        shift.append(began)
-
-    shift: list[float] = []
-    log = _ended_by(backend, monkeypatch, body, ends_at=ends_at, installs=installs)
-    told = [
-        (what, round(more[0] - shift[0], 3))
-        if len(more) == 1 and isinstance(more[0], float)
-        else (what, *more)
-        for what, *more in log
-    ]
-    assert told[:-1] == steps, "and nothing more of the others"
-    assert told[-1][0] == "closed"
-
-
-def test_a_group_that_stays_is_told_of_and_tried_again(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
-        leader.group_stays = True
-        await connection.stop(10.0)
-        assert anyio.current_time() == pytest.approx(2.0)
-        assert len(guard.told) == 1
-        assert "processes of group 4711 still run" in guard.told[0]
-        assert "ps -o pid,user,stat,args -g 4711" in guard.told[0]
-        leader.group_stays = False
-        await connection.stop(10.0)
-        assert len(guard.told) == 1
-        leader.log.append("over")
-        await connection.stop(10.0)
-
-    log = _ended_by(backend, monkeypatch, body, ends_at="eof")
-    assert [what for what, *_ in log[:-1]].count("sweep") == 2
-    assert log[-1] == "over"
-
-
-def test_a_kill_ends_what_had_left_before_the_leader_can_and_waits_for_nothing(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
-        connection.kill_now()
-        assert connection.peer.is_silent
-        connection.kill_now()
-        connection.close()
-        await anyio.sleep(5)
-        assert hooks.reasons == []
-
-    log = _ended_by(backend, monkeypatch, body)
-    assert log == [
-        LEFT,
-        ("stdin", 0.0),
-        ("SIGKILL", 0.0),
-        ("remove", 4711),
-        ("reaped", 0.0),
-        ("sweep_soon", "KEY=tag"),
-        ("SIGKILL", 0.0),
-        ("sweep_soon", "KEY=tag"),
-        ("closed", 0.0),
-    ]
-
-
-def test_whoever_waits_to_write_to_its_stdin_is_told_before_it_is_closed(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[Any] = []
-
-    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
-        stdin = leader.stdin.fileno()
-        with monkeypatch.context() as patch:
-            patch.setattr(anyio, "notify_closing", lambda fd: told.append((fd == stdin, leader.stdin.closed)))
-            connection.kill_now()
-            connection.kill_now()
-
-    _ended_by(backend, monkeypatch, body)
-    assert told == [(True, False)]
-
-
-def test_a_killed_leader_that_is_slow_to_die_is_waited_for_at_the_very_end(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
-        monkeypatch.setattr(leader, "signal_group", lambda number: leader.say("signal"))
-        connection.kill_now()
-        assert not leader.is_reaped
-        connection.close()
-
-    log = _ended_by(backend, monkeypatch, body)
-    assert [what for what, *_ in log] == [
-        *("end", "stdin", "signal", "sweep_soon"),
-        *("blocks 0.5", "remove", "reaped", "closed"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("sign", "exits_after", "code", "text", "told_at"),
-    [
-        ("closed its stdout", None, 0, "closed its stdout", 0.25),
-        ("closed its stdout", 0.2, 0, "exited with code 0", 0.2),
-        ("closed its stdin", 0.2, 3, "exited with code 3", 0.2),
-        ("closed its stdout", 0.2, -9, "was ended by SIGKILL", 0.2),
-        ("closed its stdout", 0.3, 3, "closed its stdout", 0.25),
-        (None, 0.1, -15, "was ended by SIGTERM", 0.1),
-    ],
-)
-def test_the_end_is_told_by_its_first_sign_or_the_code_that_comes_soon_after(
-    backend: str,
-    sign: str | None,
-    exits_after: float | None,
-    code: int,
-    text: str,
-    told_at: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
-        call = Call("ping")
-        connection.peer.request(call)
-        os.write(leader._theirs, RESULT % 1 + b"\n")
-        fcntl.fcntl(leader._their_stderr[1], fcntl.F_SETPIPE_SZ, 1 << 18)
-        os.write(leader._their_stderr[1], b"fatal: it broke\n" + b"x\n" * 100_000)
-        if sign is not None:
-            connection._see_end(sign)
-            connection._see_end("closed its other end")
-        if exits_after is not None:
-            await anyio.sleep(exits_after)
-            leader.ended.set()
-        with anyio.fail_after(60):
-            await hooks.lost.wait()
-        assert anyio.current_time() == pytest.approx(max(told_at, exits_after or 0.0), abs=0.001)
-        (reason,) = hooks.reasons
-        assert reason.text == text
-        assert reason.exit_code == (code if text.startswith(("exited", "was")) else None)
-        assert call.ends == [(b"{}", None)], "what was written before is read"
-        assert connection.peer.is_silent
-        assert connection.signs() == (200_016, "of the tree of 4711")
-        await anyio.sleep(5)
-        assert len(hooks.reasons) == 1
-
-    _ended_by(backend, monkeypatch, body, code=code)
-
-
-def test_a_connection_has_the_bounds_of_its_settings(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body(connection: StdioConnection, leader: Leader, guard: Guarded, hooks: Recorder) -> None:
-        assert connection.pid == 4711
-        assert connection.last_line == ""
-        os.write(leader._their_stderr[1], b"1234567890\nabcdefgh\n")
-        assert connection._read_stderr() is True
-        assert connection._read_stderr() is True, "nothing is there, and it is no end"
-        assert (connection.last_line, connection.stderr_tail()) == ("abcdefgh", ("abcdefgh",))
-        os.write(leader._theirs, b'{"id":1,"result":"' + b"x" * 990 + b"\n")
-        connection.peer.read()
-        assert "over the bound of 1,000 bytes" in hooks.notes[0]
-        os.close(leader._their_stderr[1])
-        assert connection._read_stderr() is False
-        leader._their_stderr = (0, os.dup(0))
-
-    _ended_by(backend, monkeypatch, body, settings=Settings(max_line=1_000, stderr_ring=12))
-
-
-# ---- the connector --------------------------------------------------------------------------------------------------
-
-
-class Played:
-    """A connection of which only the ways it ends matter."""
-
-    def __init__(self, log: list[str], pump: BaseException | None) -> None:
-        self.log, self.fails = log, pump
-
-    def pump(self, tasks: Any) -> None:
-        async def forever() -> None:
-            try:
-                await anyio.sleep_forever()
-            finally:
-                self.log.append("pumps end")
-                if self.fails is not None:
-                    raise self.fails
-
-        tasks.start_soon(forever)
-
-    def kill_now(self) -> None:
-        self.log.append("killed")
-
-    def close(self) -> None:
-        self.log.append("closed")
-
-
-def _connector(**more: Any) -> StdioConnector:
-    guard: Any = more.pop("guard", None)
-    values: dict[str, Any] = {"command": "x", **more}
-    definition = ServerDefinition("s", **values)
-    return StdioConnector(
-        definition,
-        Address("s"),
-        3,
-        backend=current_backend(),
-        guard=guard,
-        settings=Settings(),
-        run_id="run-7",
-    )
-
-
-@pytest.mark.parametrize(
-    ("own", "pump", "raised"),
-    [
-        (None, None, None),
-        (KeyError("own"), None, KeyError),
-        (KeyError("own"), ValueError("of a pump"), ExceptionGroup),
-        (None, ValueError("of a pump"), ValueError),
-    ],
-)
-def test_leaving_kills_what_is_left_ends_the_pumps_and_closes_last(
-    backend: str,
-    own: Exception | None,
-    pump: Exception | None,
-    raised: type[Exception] | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    log: list[str] = []
-
-    async def main() -> None:
-        connector, played = _connector(), Played(log, pump)
-        monkeypatch.setattr(connector, "_start", lambda hooks: played)
-        found: Exception | None = None
-        try:
-            async with connector.open(Recorder()):
-                await anyio.wait_all_tasks_blocked()
-                if own is not None:
-                    raise own
-        except Exception as error:
-            found = error
-        assert raised is type(found) or (raised, found) == (None, None)
-
-    run(backend, main)
-    assert log == ["killed", "pumps end", "closed"]
-
-
-def test_what_is_started_is_started_under_the_guard_with_its_tag(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "environ", {"PATH": "/bin"})
-    started: list[Any] = []
-
-    async def main() -> None:
-        for command, installs in (("npx", True), ("python", False)):
-            log: list[Any] = []
-            leader = Leader(log)
-
-            def start(definition: Any, environment: Any, leader: Leader = leader) -> Any:
-                started.append((definition.command, environment))
-                return leader
-
-            monkeypatch.setattr(stdio, "start_child", start)
-            connection = _connector(guard=Guarded(log), command=command, args=("pkg",))._start(Recorder())
-            assert connection._installs is installs
-            assert connection._tag == "GREENROOM_INCARNATION=run-7:s#3"
-            assert [what for what, *_ in log] == ["start", "add", "enclose"]
-            leader.let_go()
-
-        class NoGuard(Guarded):
-            def start(self) -> None:
-                raise OSError(11, "no processes left")
-
-        with pytest.raises(
-            ConnectFailed, match=r"the guard process cannot run \(.*no processes left\)"
-        ) as caught:
-            _connector(guard=NoGuard([]))._start(Recorder())
-        assert caught.value.server == "s"
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "platform", "win32")
-            with pytest.raises(ConnectFailed, match="need Linux or macOS") as caught:
-                _connector()._start(Recorder())
-        assert caught.value.server == "s"
-        assert len(started) == 2
-
-    run(backend, main)
-    (_, environment), _ = started
-    assert environment == {
-        "PATH": "/bin",
-        "GREENROOM_ROOM": "run-7",
-        "GREENROOM_INCARNATION": "run-7:s#3",
-        "GREENROOM_DEPTH": "1",
-    }
-
-
 # ---- what a child may see -------------------------------------------------------------------------------------------
 
 OURS = {
@@ -1745,25 +1309,6 @@ def test_a_group_lives_as_long_as_one_of_it_is_no_zombie(
     monkeypatch.setattr(os, "listdir", lambda _path: ["self", "gone", *stats])
     monkeypatch.setattr(child_process, "open", opened, raising=False)
     assert group_lives(4711) is alive
-
-
-def test_a_group_is_looked_at_ever_more_rarely_until_it_is_gone(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[float] = []
-
-    def lives(_pid: int) -> bool:
-        looks.append(round(anyio.current_time(), 4))
-        return len(looks) < 9
-
-    monkeypatch.setattr(child_process, "group_lives", lives)
-
-    async def main() -> None:
-        child: Any = SimpleNamespace(pid=4711)
-        await Child.wait_group_gone(child)
-
-    run_virtual(backend, main)
-    assert looks == [0.0, 0.001, 0.003, 0.007, 0.015, 0.031, 0.051, 0.071, 0.091]
 
 
 def test_a_signal_is_named_as_far_as_it_has_a_name() -> None:
