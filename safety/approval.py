@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import Any, Final, cast
@@ -35,6 +37,10 @@ Rule = Approve | tuple[str, ...]
 SHOWN: Final = 2_000  # characters of the arguments
 _LOOKED_AT: Final = 16_000  # characters of them that secrets are looked for in
 _NAME: Final = 128
+# An escape, or two that are the halves of one character: some clients write all letters that are not ASCII like this.
+_ESCAPE: Final = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\."
+)
 ONCE: Final = "once"
 SESSION: Final = "session"
 DENY: Final = "deny"
@@ -99,13 +105,22 @@ def grant(server: str, original: str, raw: bytes) -> bytes:
 
 def question(server: str, tool: str, raw: bytes, hide: Callable[[str], str]) -> str:
     """What a person is shown. `hide` removes the secrets of the server from a text."""
-    head = raw[: 4 * _LOOKED_AT].decode(errors="replace")
-    cut = head[:_LOOKED_AT] + ("…" if len(head) > _LOOKED_AT else "")
+    most = 4 * _LOOKED_AT
+    head = _ESCAPE.sub(_letter, raw[:most].decode(errors="replace"))
+    cut = head[:_LOOKED_AT] + ("…" if len(head) > _LOOKED_AT or len(raw) > most else "")
     said = _seen(hide(cut))
     if len(said) > SHOWN or cut.endswith("…"):
         said = f"{said[:SHOWN]}… (cut: the arguments have {len(raw):,} bytes, and not all of them are shown)"
     where = f'tool "{_short(hide(tool))}" of the server "{_short(server)}"'
     return f"Greenroom asks before it calls the {where}.\nArguments: {said}\nAllow this call?"
+
+
+def _letter(escape: re.Match[str]) -> str:
+    """The letter that an escape of JSON stands for, if a person sees it and it means nothing else in JSON."""
+    if len(escape[0]) == 2:
+        return escape[0]
+    letter: str = json.loads(f'"{escape[0]}"')
+    return letter if letter.isprintable() and letter not in '"\\' else escape[0]
 
 
 def _short(name: str) -> str:

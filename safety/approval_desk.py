@@ -47,7 +47,7 @@ from ..protocol.errors import (
 )
 from ..protocol.events import ApprovalDecision, ApprovalMove, Note, NoteCode
 from ..protocol.jsonrpc.encoding import encode_json
-from ..protocol.jsonrpc.incoming import read_parts, read_value
+from ..protocol.jsonrpc.incoming import NO_MESSAGE, read_parts, read_value
 from ..protocol.jsonrpc.terms import RpcFault, WireFault
 from .approval import (
     ApprovalRequest,
@@ -419,8 +419,14 @@ class Approvals:
 
 
 def _in_json(arguments: object) -> bytes:
-    """The arguments as an allowance is remembered by them: without the spaces between them, which mean nothing."""
-    return json.format(bytes(arguments), indent=-1) if isinstance(arguments, Raw) else encode_json(arguments)
+    """The arguments as an allowance is remembered by them: without the spaces between them, which mean nothing. Those
+    that are nested too deeply to be laid out anew stay as they are."""
+    if not isinstance(arguments, Raw):
+        return encode_json(arguments)
+    try:
+        return json.format(bytes(arguments), indent=-1)
+    except NO_MESSAGE:
+        return bytes(arguments)
 
 
 def _wants_input(result: bytes) -> bool:

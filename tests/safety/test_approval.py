@@ -153,6 +153,17 @@ def test_a_person_is_shown_who_asks_and_what_is_sent_and_no_more() -> None:
     assert "100,009 bytes, and not all of them are shown" in long
 
 
+def test_a_person_reads_the_letters_that_a_client_writes_as_escapes() -> None:
+    """Many clients write all that is not ASCII like this, and anybody can write anything like this."""
+    rest = rb'"b":"\\u0041 \u0022,\u202e\u200b\ud83d\u000a"}'
+    raw = rb'{"run":"\u0072\u006d -rf caf\u00e9 \uD83D\uDE00","key":"\u0068unter22",%b' % rest
+    text = question("s", "t", raw, lambda said: said.replace("hunter22", "***"))
+    said = text.partition("Arguments: ")[2].rpartition("\n")[0]
+    assert said == f'{{"run":"rm -rf café 😀","key":"***",{rest.decode()}'
+    long = question("s", "t", rb'{"a":"%b"}' % (rb"\u0061" * 20_000), lambda _: "{}…")
+    assert "not all of them are shown" in long
+
+
 def test_a_secret_at_the_cut_is_not_shown_in_part() -> None:
     from greenroom.config.secrets import Hidden, Secrets
 
@@ -834,6 +845,10 @@ async def echo(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
     return arguments
 
 
+async def nothing(_asking: Asking, _arguments: Mapping[str, Any]) -> Any:
+    return {}
+
+
 def door_room(server: AskingServer, **settings: Any) -> Greenroom:
     config = {"mcpServers": {"a": {"command": "fake"}}, "settings": {"approve": "all", **settings}}
     connectors = asking_connectors({"a": server})
@@ -902,6 +917,28 @@ def test_the_same_arguments_with_other_spaces_between_them_are_not_asked_about_a
                 ann.session.receive(json.dumps(request, separators=("  ,", " :  ")).encode())
                 assert not (await ann.answer(99))["result"].get("isError")
                 assert len([said for said in ann.said if said.get("method") == "elicitation/create"]) == 1
+
+    run_virtual(backend, body)
+
+
+@OLDER
+def test_arguments_nested_as_deep_as_can_be_are_asked_about_as_others_are(backend: str, expose: str) -> None:
+    async def body() -> None:
+        server = AskingServer({"echo": nothing})
+        async with door_room(server) as room, talking(room, expose) as talk:
+            await teach(room, "a")
+            async with talk("ann", elicitation={}) as ann:
+                ann.answers["elicitation/create"] = SESSION
+                for depth in range(850, 1_000, 5):
+                    deep = b'{"a":%b%b}' % (b"[" * depth, b"]" * depth)
+                    named = b"a_echo", deep
+                    if expose == "proxy":
+                        named = b"mcp", b'{"tool":"a_echo","args":%b}' % deep
+                    params = b'{"name":"%b","arguments":%b}' % named
+                    head = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%b}'
+                    ann.session.receive(head % (depth, params))
+                    answer = await ann.answer(depth)
+                    assert "result" in answer or answer["error"]["code"] != -32603, answer
 
     run_virtual(backend, body)
 
