@@ -4,7 +4,7 @@ It works on the JSON text of a result, before anybody reads, cuts or keeps it. S
 structured content, its `_meta`, and JSON inside its texts, and no way out is forgotten. What is left is JSON again: no
 escape is split, and a number with a secret in it becomes a string. Three things are removed:
 
-* Known secrets (`Secrets.in_json`), in each spelling that JSON allows for them, up to three texts inside one another.
+* Known secrets (`Secrets.in_json`), as JSON writers spell them, up to three texts inside one another.
   One that is common (`is_common`) goes only where it stands alone: not in a longer word, a path or the name of a host.
 * Words in the form of a token: those of GitHub, Slack, AWS and the like, and JSON web tokens.
 * The value of a member with the name of a credential (`"password": "…"`), whatever it looks like, in JSON at any depth.

@@ -368,6 +368,17 @@ def _decoded(text: str) -> str:
         return text
 
 
+def _as_dotnet(text: str) -> str:
+    return _DOTNET.sub(_numbered, json.dumps(text)[1:-1])
+
+
+def _numbered(found: re.Match[str]) -> str:
+    said = found[0]
+    return said if said == "\\\\" else f"\\u{said[2:].upper() or f'{ord(said[-1]):04X}'}"
+
+
+# What .NET writes as `\uXXXX`; and an escaped backslash, which it does not.
+_DOTNET: Final = re.compile(r"\\\\|\\u[0-9a-f]{4}|\\\"|[&'+<>`\x7f]")
 _STYLES: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: json.dumps(text)[1:-1],
     lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
@@ -375,12 +386,13 @@ _STYLES: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: re.sub(
         "[<>&]", lambda each: f"\\u{ord(each[0]):04x}", json.dumps(text, ensure_ascii=False)[1:-1]
     ),
+    _as_dotnet,
 )
 
 
 def _in_json(text: str) -> set[str]:
-    """The text as JSON writers spell it: plain, all ASCII, with slashes escaped (PHP), fit for HTML (Go); and a text in
-    such a text, up to three deep."""
+    """The text as JSON writers spell it: plain, all ASCII, with slashes escaped (PHP), fit for HTML (Go, .NET); and a
+    text in such a text, up to three deep."""
     found: set[str] = set()
     last = {text}
     for _ in range(3):

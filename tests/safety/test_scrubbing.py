@@ -22,7 +22,16 @@ from tests.support.rooms import open_room
 from greenroom import Greenroom
 from greenroom.config.credentials import is_common
 from greenroom.config.model import Scrub
-from greenroom.config.scrubbing import _MARK, _STEP, _TOKEN, scrubbed, scrubbed_text, scrubbing, stands_alone
+from greenroom.config.scrubbing import (
+    _MARK,
+    _STEP,
+    _TOKEN,
+    STARS,
+    scrubbed,
+    scrubbed_text,
+    scrubbing,
+    stands_alone,
+)
 from greenroom.config.secrets import Hidden, Secrets
 from greenroom.gateway.exposures.direct import DirectCalls
 from greenroom.gateway.input_required import StateSigner
@@ -116,6 +125,26 @@ def test_no_planted_credential_comes_out(plant: tuple[Any, str], write: Any) -> 
     found = scrubbed(write(value).encode(errors="surrogatepass"), SECRETS)
     said = json.loads(found.decode(errors="surrogatepass"))
     assert not [text for text in _texts(said) if credential in text and text not in FIELDS]
+
+
+def dotnet(value: Any) -> str:
+    """As .NET writes JSON by itself: all that means something in HTML, and `+`, has a number."""
+    found = re.compile(r'\\\\|\\"|\\u([0-9a-f]{4})|[&\'+<>`]')
+    return found.sub(
+        lambda each: each[0] if each[0] == "\\\\" else f"\\u{(each[1] or f'{ord(each[0][-1]):04x}').upper()}",
+        json.dumps(value),
+    )
+
+
+@pytest.mark.parametrize("secret", [KNOWN, "q8Zt+Lm2<xW9&kP4rT7==", "it's`a\"secret\\u00e9é"])
+@pytest.mark.parametrize("inner", [json.dumps, dotnet])
+@pytest.mark.parametrize("outer", [*WRITERS.values(), dotnet])
+def test_a_known_secret_is_found_as_dotnet_writes_it(secret: str, inner: Any, outer: Any) -> None:
+    known = Secrets([Hidden("TOKEN", secret)])
+    for said in (dotnet({"a": [secret]}), outer({"a": dotnet([secret])}), outer([inner([dotnet(secret)])])):
+        found = known.scrub(said.encode())
+        assert STARS in found
+        assert secret not in _texts(json.loads(found))
 
 
 @given(st.from_regex(_TOKEN), st.sampled_from([*WRITERS.values()]))
