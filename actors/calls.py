@@ -5,7 +5,7 @@ flight). `Load` counts both over all scopes of the server. Its bounds are checke
 after. `lose_all`, `expire_sent` and their like end the calls that get no answer.
 
 Accepting, sending and ending are plain steps in the task that brings the message. The table reads little of its
-actor: its `life`, its `peer` and its `alarm`. It tells the actor that a call waits (`request_start`), that the
+actor: its `life`, its `incarnation` and its `alarm`. It tells the actor that a call waits (`request_start`), that the
 last call is over (`idling.rest`), that a call needs more input, that the server hangs, or that a step of the table
 raised (`steps.find_input`, `steps.declare_hung`, `steps.stop_for_bug`).
 
@@ -238,8 +238,8 @@ def expire_sent(table: CallTable, now: float) -> None:
     if not expired:
         return
     actor = table.actor
-    assert actor.peer is not None
-    heard = actor.peer.last_heard
+    assert actor.incarnation is not None
+    heard = actor.incarnation.peer.last_heard
     silent = any(heard <= call.sent_at for call in expired)
     # The gate first, then the calls: a caller that tries again at once must see the gate as it is now.
     hung = silent and table.supervisor.silent(actor)
@@ -359,10 +359,10 @@ class CallTable:
         self._request(call)
 
     def _request(self, call: Call) -> None:
-        peer = self.actor.peer
-        assert peer is not None
+        incarnation = self.actor.incarnation
+        assert incarnation is not None
         try:
-            peer.request(call)
+            incarnation.peer.request(call)
         except UsageError as error:  # its arguments cannot be written as JSON
             self.give_up(call, BadArguments(str(error), server=self.address.server))
             return
@@ -388,8 +388,9 @@ class CallTable:
 
     def abandon(self, call: Call, reason: str) -> None:
         """Take the call off, and tell its server that nobody wants the answer."""
-        assert self.actor.peer is not None
-        self.actor.peer.abandon(call, reason)
+        incarnation = self.actor.incarnation
+        assert incarnation is not None
+        incarnation.peer.abandon(call, reason)
         self.take_off(call)
 
     def take_off(self, call: Call) -> None:
@@ -408,8 +409,9 @@ class CallTable:
 
     @property
     def protocol_version(self) -> str | None:
-        """What the server speaks now; None while it is not connected."""
-        return self.actor.peer.protocol_version if self.actor.peer is not None else None
+        """What the server speaks now; None while none has been greeted."""
+        peer = self.actor.peer
+        return peer.protocol_version if peer is not None else None
 
     def exchange_sent(self, call: Call) -> None:
         """The first byte was accepted: the call's own clock starts."""
@@ -554,9 +556,9 @@ class CallTable:
 def _introduce(table: CallTable, call: Call) -> None:
     """From 2026-07-28 on each request says what its client can answer: what this one's can, and not another's. A client
     of that time is served in it also where the connection was made for older ones, if it can be."""
-    peer = table.actor.peer
-    assert peer is not None
-    greeting = table.supervisor.greeting(table.actor, call)
+    incarnation = table.actor.incarnation
+    assert incarnation is not None
+    peer, greeting = incarnation.peer, table.supervisor.greeting(table.actor, call)
     call.version = peer.beside if greeting.modern else None
     if call.version is not None or peer.protocol_version in MODERN_VERSIONS:
         call.declares = greeting.capabilities

@@ -109,6 +109,8 @@ Message = Ready | Listed | Failed | Lost | Gone | Stop
 
 
 class Incarnation:
+    peer: Peer  # once its connection is open
+
     def __init__(self, actor: ServerActor, number: int) -> None:
         self.actor = actor
         self.number = number
@@ -125,11 +127,6 @@ class Incarnation:
         self._pulse = Pulse(self)
 
     # ---- what the actor uses ----------------------------------------------------------------------------------------
-
-    @property
-    def peer(self) -> Peer:
-        assert self._connection is not None
-        return self._connection.peer
 
     @property
     def pid(self) -> int | None:
@@ -197,7 +194,7 @@ class Incarnation:
             self._scope = opening
             async with connector.open(Hearing(self)) as connection:
                 opening.deadline = math.inf
-                self._connection = connection
+                self._connection, self.peer = connection, connection.peer
                 self.reached(ConnectStep.STARTED)
                 await self._use(connection)
         if opening.cancelled_caught:

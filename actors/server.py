@@ -196,14 +196,10 @@ class ServerActor:
         "calls",
         "connected_at",
         "context",
-        "failed_at",
-        "failure",
         "idling",
         "incarnation",
         "life",
-        "loss",
         "mailbox",
-        "peer",
         "record",
         "start",
         "steps",
@@ -222,11 +218,7 @@ class ServerActor:
         self.life = Life()  # `steps` moves it
         self.start = Start()  # the supervisor moves it
         self.incarnation: Incarnation | None = None  # from connecting to closed
-        self.peer: Peer | None = None  # the incarnation's, once it is ready
         self.connected_at = -math.inf
-        self.failure: CallError | None = None  # why it last failed, until it connects again
-        self.failed_at = -math.inf
-        self.loss = Reason.DIED  # how its connection was lost, if it was
         self.subscriptions = Subscriptions()
         self.steps = Steps(self)
         # Unbounded here: the bound is the server's, over all its scopes, and is checked in `CallTable.submit`.
@@ -244,6 +236,12 @@ class ServerActor:
     @property
     def definition(self) -> ServerDefinition:
         return self.record.definition
+
+    @property
+    def peer(self) -> Peer | None:
+        """What speaks with its server; None while none has been greeted."""
+        incarnation = self.incarnation
+        return incarnation.peer if incarnation is not None and incarnation.listening is not None else None
 
     @property
     def in_flight(self) -> int:
@@ -470,13 +468,11 @@ class Steps:
         if is_late(actor.life, Trigger.READY):
             return
         assert actor.incarnation is not None
-        peer = actor.peer = actor.incarnation.peer
+        peer = actor.incarnation.peer
         speaks_newer = peer.protocol_version in MODERN_VERSIONS or peer.beside is not None
         actor.calls.introduces = speaks_newer
         actor.calls.logs_by_request = speaks_newer and "logging" in message.handshake.capabilities
         actor.connected_at = actor.context.backend.now()
-        actor.failure = None
-        actor.loss = Reason.DIED
         actor.idling.ask_time()
         actor.supervisor.ready(actor, message.handshake, message.listing, message.revision)
         if is_outdated(actor, actor.context.host.greeting(actor.address)):
@@ -500,23 +496,21 @@ class Steps:
         if actor.life.state is State.CONNECTED:  # the owner task itself broke: treated as a lost connection
             self._on_lost(LostReason(str(message.error)))
             return
-        self._remember(message.error)
-        self.move(Trigger.FAILED, Ending(_cause_of(message.error), _reason_of(message.error)))
+        error = message.error
+        self.move(Trigger.FAILED, Ending(_cause_of(error), _reason_of(error), error=error))
 
     def _on_lost(self, reason: LostReason) -> None:
-        actor, server = self._actor, self._actor.address.server
-        life, actor.loss = actor.life, reason.loss
+        life, server = self._actor.life, self._actor.address.server
         wants_login = reason.loss is Reason.NEEDS_AUTH
         if life.state is State.CONNECTING:
             error = login_needed(server, reason.text) if wants_login else connect_failed(server, reason)
-            self._remember(error)
-            ending = Ending(Cause.CONNECT_FAILED, _reason_of(error))
-            login = Ending(Cause.NEEDS_AUTH, reason.text, reason.loss)
+            ending = Ending(Cause.CONNECT_FAILED, _reason_of(error), error=error)
+            login = Ending(Cause.NEEDS_AUTH, reason.text, reason.loss, error=error)
             self.move(Trigger.FAILED, login if wants_login else ending)
         elif life.state is State.CONNECTED or (life.state is State.DRAINING and not life.stopping):
             cause = Cause.NEEDS_AUTH if wants_login else Cause.LOST
-            self._remember(errors.lost_error(server, reason, Reach.NOT_SENT))
-            self.move(Trigger.LOST, Ending(cause, describe(reason), reason.loss))
+            error = errors.lost_error(server, reason, Reach.NOT_SENT)
+            self.move(Trigger.LOST, Ending(cause, describe(reason), reason.loss, error=error))
         # Otherwise we are stopping it, and this end is expected.
 
     def _on_stop(self, message: Stop) -> None:
@@ -546,12 +540,7 @@ class Steps:
             endings.lose_all(actor.calls, LostReason("the connection is gone"))
         finally:
             actor.incarnation = None
-            actor.peer = None
         self.move(Trigger.GONE)
-
-    def _remember(self, error: CallError) -> None:
-        self._actor.failure = error
-        self._actor.failed_at = self._actor.context.backend.now()
 
     # ---- what others bring about ------------------------------------------------------------------------------------
 
@@ -619,13 +608,11 @@ class Steps:
     def _stop_for(self, bug: Bug) -> None:
         """Release everything that waits here, whatever else is broken, and stop the tree."""
         actor = self._actor
-        self._remember(bug)
-        actor.loss = Reason.DIED
         self._try(partial(actor.supervisor.stopped_for_bug, actor))
         self._try(partial(self.abort, bug))
         if actor.life.state is State.CLOSED:  # what follows its end is broken: once more
             actor.life = Life(incarnation=actor.life.incarnation + 1)
-        self._try(partial(self.move, Trigger.STOP, Ending(Cause.BUG, str(bug))))
+        self._try(partial(self.move, Trigger.STOP, Ending(Cause.BUG, str(bug), error=bug)))
         if actor.life.state is not State.DRAINING:
             return
         if actor.incarnation is not None:  # what raised may have kept it from being told

@@ -28,6 +28,8 @@ from typing import Final
 
 import attrs
 
+from .errors import CallError
+
 
 class State(enum.Enum):
     """The state of an incarnation. Code, logs, metrics and docs all use these words."""
@@ -201,6 +203,7 @@ class Ending:
     words: str = ""
     reason: Reason | None = None
     seconds: float | None = None  # of the reason: how long there was no call
+    error: CallError | None = attrs.field(default=None, eq=False, repr=False)  # what it failed with
 
     @property
     def detail(self) -> str:

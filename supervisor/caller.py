@@ -287,7 +287,8 @@ class Caller:
         box: list[CallError | None] = []
 
         def visited(actor: ServerActor) -> None:
-            box.append(actor.failure)
+            ending = actor.life.ending
+            box.append(ending.error if ending is not None else None)
             over.set()
 
         actor = self.live.root.supervision.look_in(server, self.session, visited)

@@ -304,13 +304,13 @@ class Gatekeeper:
         if actor.is_asked_for_by_name and self.gate.tripped and self.probe is None:
             self._set(self.gate.half_open(), GateMove.BY_NAME)
 
-    def failed(self, ending: Ending, loss: Reason | None) -> None:
+    def failed(self, ending: Ending) -> None:
         """A connect failed, or a connection was lost; both count at once. A hang was counted when its calls
         timed out, and a server that forgot our session has not died."""
         policy, now, draw = self._gates.policy, self._now(), self._gates.chance.random()
         if ending.cause is Cause.CONNECT_FAILED:
             gate = self.gate.connect_failed(policy, now, ending.detail, draw)
-        elif loss in (Reason.UNRESPONSIVE, Reason.EXPIRED):
+        elif ending.reason in (Reason.UNRESPONSIVE, Reason.EXPIRED):
             gate = self.gate.probe_left()
         else:
             gate = self.gate.died(policy, now, ending.detail, draw)

@@ -748,8 +748,9 @@ def tell_roots_changed(runtime: Runtime, session: str | None) -> None:
     if session is not None:
         actors += [one for one in _seen(runtime, session) if able(one.address, "roots/list") == [session]]
     for actor in actors:
-        if actor.is_connected and actor.peer is not None and "roots" in (declared_to(actor) or {}):
-            actor.peer.notify("notifications/roots/list_changed")
+        peer = actor.peer if actor.is_connected else None
+        if peer is not None and "roots" in (declared_to(actor) or {}):
+            peer.notify("notifications/roots/list_changed")
 
 
 # ---- The owner accepts tools whose definitions have changed, in a room that runs ------------------------------------

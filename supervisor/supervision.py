@@ -288,7 +288,7 @@ class Supervision:
         for one in (record, record.server):
             one.note_failure(ending.detail, now, failed_starts)
         self._failing(actor.address.server, LastFailure(time.time(), ending.detail, failed_starts))
-        record.gatekeeper.failed(ending, actor.loss)
+        record.gatekeeper.failed(ending)
 
     def stopped_for_bug(self, actor: ServerActor) -> None:
         self.visiting.tried(actor, is_over=True)
@@ -379,7 +379,7 @@ def what_follows(
     if actor.address.is_call:
         if ending.cause is Cause.NEEDS_AUTH:
             record.available = record.available.unless_defined(needs_login(server, ending.detail))
-        return Decision(Next.GONE, actor.failure or call_is_over(server))
+        return Decision(Next.GONE, ending.error or call_is_over(server))
     if actor.is_asked_for_by_name and ending.cause.has(Means.KEEPS_NAMES):
         return Decision(Next.CONNECT)
     if actor.is_asked_for_by_name and ending.cause.has(Means.NO_START):  # asked for since the attempt failed
@@ -396,8 +396,8 @@ def _down(actor: ServerActor, ending: Ending) -> Availability:
     record, server = record_of(actor), actor.address.server
     if ending.cause is Cause.NEEDS_AUTH:
         return needs_login(server, ending.detail)
-    if ending.cause in (Cause.CONNECT_FAILED, Cause.BUG) and actor.failure is not None:
-        return down_with(actor.failure)
+    if ending.cause in (Cause.CONNECT_FAILED, Cause.BUG) and ending.error is not None:
+        return down_with(ending.error)
     return down_after(server, ending) if record.available.is_usable else record.available
 
 
