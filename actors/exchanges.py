@@ -230,29 +230,14 @@ class ExchangeTable:
             if exchange is None:
                 self._note_unasked(message.id, bytes(message.error))
             else:
-                self._end(exchange, message)
+                result, error = answer_in(message)
+                exchange.owner.exchange_ended(exchange, result, error)
         elif message.id is None:
             self.unasked += 1
             self._take_notification(message.method, message.params)
         else:
             self.unasked += 1
             self._take_request(message.id, message.method, message.params, during)
-
-    def _end(self, exchange: Exchange, message: ServerMessage) -> None:
-        """End a closed exchange with the answer that came for it."""
-        error, result = message.error, bytes(message.result)
-        if error is not ABSENT and memoryview(error).nbytes > ERROR_BYTES:
-            begins = excerpt(
-                bytes(error), _BEGINNING
-            )  # it says where it was cut, so half a secret is found there
-            exchange.end(None, fault(f"its error is too long, and begins with {begins}"))
-        elif error is not ABSENT and bytes(error) != b"null":
-            exchange.end(None, decode_error(bytes(error)))
-        elif result[:1] == b"{":  # `startswith` takes three times as long
-            exchange.end(result, None)
-        else:
-            said = excerpt(result) if result else "nothing"
-            exchange.end(None, fault(f"the answer has no result object ({said})"))
 
     def _take_notification(self, method: str, params: msgspec.Raw) -> None:
         if (size := memoryview(params).nbytes) > NOTICE_BYTES:
@@ -311,7 +296,7 @@ class ExchangeTable:
         exchange = self._requests.answered(answer_id_in(head) or 0)
         if exchange is None:
             return False
-        exchange.end(None, fault(why))
+        exchange.owner.exchange_ended(exchange, None, fault(why))
         return True
 
     def _note_unasked(self, answered_id: object, error: bytes) -> None:
@@ -328,6 +313,21 @@ class ExchangeTable:
             self.notes.add("an answer nobody asked for", lambda: f"id {_short(answered_id)}")
 
 
+def answer_in(message: ServerMessage) -> tuple[bytes | None, RpcError | None]:
+    """The result of an answer, or its error: exactly one of the two is not None."""
+    error, result = message.error, bytes(message.result)
+    if error is not ABSENT and memoryview(error).nbytes > ERROR_BYTES:
+        # It says where it was cut, so half a secret is found there.
+        begins = excerpt(bytes(error), _BEGINNING)
+        return None, fault(f"its error is too long, and begins with {begins}")
+    if error is not ABSENT and bytes(error) != b"null":
+        return None, decode_error(bytes(error))
+    if result[:1] == b"{":  # `startswith` takes three times as long
+        return result, None
+    said = excerpt(result) if result else "nothing"
+    return None, fault(f"the answer has no result object ({said})")
+
+
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
@@ -340,57 +340,42 @@ def _short(value: object) -> str:
 # it counts as guessed.
 
 
-class RequestTable:
-    """Open requests by their ids. `last_id`: the last id given."""
+class RequestTable(dict[int, Exchange]):
+    """Open requests by their ids. `last_id`: the last id given.
 
-    __slots__ = ("_open", "last_id")
+    A request gets its id when its line has been encoded: one that cannot be encoded is not opened.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self.last_id = 0
-        self._open: dict[int, Exchange] = {}
-
-    def __len__(self) -> int:
-        return len(self._open)
 
     def open(self, exchange: Exchange) -> None:
-        """Give the request the next id. Its line is encoded first: a request that cannot be encoded is not opened."""
+        """Give the request the next id."""
         self.last_id = exchange.rpc_id = rpc_id = self.last_id + 1
-        self._open[rpc_id] = exchange
-
-    def find(self, rpc_id: int) -> Exchange | None:
-        return self._open.get(rpc_id)
+        self[rpc_id] = exchange
 
     def answered(self, rpc_id: int) -> Exchange | None:
         """Take off the request that is answered, for the answer to end it. None: it has ended, or was never sent."""
-        exchange = self._open.get(rpc_id)
+        exchange = self.get(rpc_id)
         if exchange is None or exchange.reach is NOT_SENT:
             return None
-        del self._open[rpc_id]
+        del self[rpc_id]
         exchange.reach = ANSWERED
         return exchange
 
     def withdraw(self, exchange: Exchange) -> bool:
         """Take the request off without an answer. False: it is not open, or no longer under this id."""
-        if self._open.get(exchange.rpc_id) is not exchange:
+        if self.get(exchange.rpc_id) is not exchange:
             return False
-        del self._open[exchange.rpc_id]
+        del self[exchange.rpc_id]
         return True
 
     def progress(self, rpc_id: int, params: Mapping[str, Any]) -> None:
         """Tell the request of its progress. Progress for a request that has ended is late, and dropped."""
-        exchange = self._open.get(rpc_id)
+        exchange = self.get(rpc_id)
         if exchange is not None:
-            exchange.progress(params)
-
-    def drop(self, rpc_id: int) -> Exchange | None:
-        """Take off whatever has this id."""
-        return self._open.pop(rpc_id, None)
-
-    def clear(self) -> list[Exchange]:
-        """Take off all requests: the other side is gone."""
-        exchanges = list(self._open.values())
-        self._open.clear()
-        return exchanges
+            exchange.owner.exchange_progressed(exchange, params)
 
 
 def mark_sent(exchange: Exchange) -> None:

@@ -4,8 +4,8 @@ Below this line are bytes, HTTP exchanges and SDK sessions; above it there are o
 functions and callbacks, not coroutines. A call on a connected server is written in its caller's own task and ended
 by the pump that reads the answer, with no task and no queue in between. The rules both sides keep:
 
-* `Peer.request` never raises for a fault of the other side. Each exchange ends in exactly one `Exchange.end(...)`,
-  or its owner `abandon`s it and then it never ends.
+* `Peer.request` never raises for a fault of the other side. The owner of each exchange is told its end exactly
+  once (`exchange_ended`), or `abandon`s it and then it never ends.
 * `Exchange.reach` becomes SENT in the step in which a write accepts its first byte, not before.
 * When the connection is over, `PeerHooks.on_lost` is called exactly once, and *afterwards* nothing else is. The
   peer does not end the exchanges that are still open: it leaves them to the actor, which knows whether they may be
@@ -83,12 +83,6 @@ class Exchange:
         self.params = params
         if wants_progress:
             self.wants_progress = True
-
-    def end(self, result: bytes | None, error: RpcError | None) -> None:
-        self.owner.exchange_ended(self, result, error)
-
-    def progress(self, params: Mapping[str, Any]) -> None:
-        self.owner.exchange_progressed(self, params)
 
 
 class WhenEnded:

@@ -507,16 +507,16 @@ class ClientRequests:
             return
         error = bytes(envelope.error)
         if error and error != b"null":
-            question.end(None, _error_in(envelope.error))
+            question.owner.exchange_ended(question, None, _error_in(envelope.error))
         else:
-            question.end(bytes(envelope.result), None)
+            question.owner.exchange_ended(question, bytes(envelope.result), None)
 
     def broken(self, key: bytes, fault: RpcFault) -> bool:
         """A message with this id came that cannot be read. False: it does not answer any question."""
         question = self._requests.answered(_number(_name(key)))
         if question is None:
             return False
-        question.end(None, _unreadable(fault))
+        question.owner.exchange_ended(question, None, _unreadable(fault))
         return True
 
     def progressed(self, envelope: rpc.ClientMessage) -> None:
@@ -528,8 +528,10 @@ class ClientRequests:
 
     def close(self) -> None:
         """The client is gone."""
-        for question in self._requests.clear():
-            question.end(None, RpcError(rpc.INTERNAL_ERROR, "The client is gone."))
+        questions, gone = list(self._requests.values()), RpcError(rpc.INTERNAL_ERROR, "The client is gone.")
+        self._requests.clear()
+        for question in questions:
+            question.owner.exchange_ended(question, None, gone)
 
 
 def _name(key: bytes) -> str:

@@ -101,8 +101,10 @@ class FakeCall(dict[str, Any]):
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress, if the caller wants it."""
         said = {"progress": progress, "total": total, "message": message}
-        if self._exchange.wants_progress and self._wire.is_waiting(self._exchange):
-            self._exchange.progress({key: value for key, value in said.items() if value is not None})
+        exchange = self._exchange
+        if exchange.wants_progress and self._wire.is_waiting(exchange):
+            told = {key: value for key, value in said.items() if value is not None}
+            exchange.owner.exchange_progressed(exchange, told)
 
     async def elicit(self, message: str, schema: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """Ask the person behind the client: `{"action": "accept", "content": …}`, or another action."""
@@ -469,7 +471,7 @@ class FakeConnection:
         """Report progress on every open call."""
         self._hear()
         for exchange in tuple(self._open):
-            exchange.progress(params)
+            exchange.owner.exchange_progressed(exchange, params)
 
     # ---- what its far end does --------------------------------------------------------------------------------------
 
@@ -489,9 +491,9 @@ class FakeConnection:
         self._open.discard(exchange)
         exchange.reach = Reach.ANSWERED
         if isinstance(answer, RpcError):
-            exchange.end(None, answer)
+            exchange.owner.exchange_ended(exchange, None, answer)
         else:
-            exchange.end(json.dumps(answer).encode(), None)
+            exchange.owner.exchange_ended(exchange, json.dumps(answer).encode(), None)
 
     def break_off(self, exchange: Exchange, raised: Exception) -> None:
         """The handler of the test raised, or returned what cannot be sent: the call ends with that, and has it as its

@@ -41,7 +41,7 @@ from ...protocol.large_message import LARGE_MESSAGE, reading_line, repairing_utf
 from ...protocol.lifecycle import Reason
 from ...protocol.safe_text import repair_utf8
 from ..backend import Backend
-from ..exchanges import ExchangeTable, Notes, mark_sent
+from ..exchanges import ExchangeTable, Notes, answer_in, mark_sent
 from ..peer import Exchange, LostReason, PeerHooks
 from ..room_context import Spawner
 from ..workers import in_turns
@@ -117,7 +117,7 @@ class HttpPeer(ExchangeTable):
             self._hooks.on_gap()
 
     def is_open(self, attempt: Attempt) -> bool:
-        return self._requests.find(attempt.rpc_id) is not None
+        return attempt.rpc_id in self._requests
 
     def sent(self, attempt: Attempt) -> None:
         """The server has received enough of the request to act on it."""
@@ -162,9 +162,11 @@ class HttpPeer(ExchangeTable):
     def answer(self, attempt: Attempt, message: ServerMessage) -> None:
         """End the exchange with its answer, unless it has ended."""
         if self.is_open(attempt) and not self._silent:
-            self._requests.drop(attempt.rpc_id)
-            attempt.exchange.reach = Reach.ANSWERED
-            self._end(attempt.exchange, message)
+            self._requests.pop(attempt.rpc_id, None)
+            exchange = attempt.exchange
+            exchange.reach = Reach.ANSWERED
+            result, error = answer_in(message)
+            exchange.owner.exchange_ended(exchange, result, error)
 
     def lose(self, reason: LostReason) -> None:
         """The connection is over: report it once the exchanges in flight have ended, or their moment is up."""
@@ -172,7 +174,7 @@ class HttpPeer(ExchangeTable):
             return
         self._leaving = True
         for rpc_id, scope in self._scopes.items():
-            exchange = self._requests.find(rpc_id)
+            exchange = self._requests.get(rpc_id)
             if exchange is not None and exchange.method == LISTEN:
                 scope.cancel()  # it never ends by itself
         if not self._scopes:
@@ -223,10 +225,10 @@ class HttpPeer(ExchangeTable):
     def _fail(self, attempt: Attempt, error: RpcError) -> None:
         """End the exchange without an answer."""
         if self.is_open(attempt) and not self._silent:
-            self._requests.drop(attempt.rpc_id)
+            self._requests.pop(attempt.rpc_id, None)
             if not error.broken:
                 attempt.exchange.reach = Reach.ANSWERED
-            attempt.exchange.end(None, error)
+            attempt.exchange.owner.exchange_ended(attempt.exchange, None, error)
 
 
 def _is_for(attempt: Attempt, message: ServerMessage) -> bool:

@@ -208,9 +208,8 @@ class LinePeer(ExchangeTable):
         refused, self._refused = self._refused, []
         for exchange in refused:
             if self._requests.withdraw(exchange) and not self._silent:
-                exchange.end(
-                    None, fault("the server does not read its stdin; what is queued for it is over the bound")
-                )
+                why = "the server does not read its stdin; what is queued for it is over the bound"
+                exchange.owner.exchange_ended(exchange, None, fault(why))
 
     def _broken(self) -> None:
         error = self._writer.fault

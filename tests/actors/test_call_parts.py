@@ -37,7 +37,7 @@ def test_a_refusal_of_the_only_era_stays_what_it_was(backend: str, era: Era, err
 
         def request(self, exchange: Exchange) -> None:
             if error is not None:
-                exchange.end(None, error)
+                exchange.owner.exchange_ended(exchange, None, error)
 
         def abandon(self, exchange: Exchange, reason: str) -> None:
             pass

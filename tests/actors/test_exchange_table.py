@@ -224,19 +224,19 @@ def test_a_request_of_another_connection_takes_off_none_that_has_its_number_here
     here.open(new)
     assert old.rpc_id == new.rpc_id == 1
     assert not here.withdraw(old)
-    assert here.find(1) is new
+    assert here.get(1) is new
     assert here.withdraw(new)
     assert not here.withdraw(new)
-    assert (len(here), here.find(1), here.last_id) == (0, None, 1)
+    assert (len(here), here.get(1), here.last_id) == (0, None, 1)
     here.open(old)
-    assert (old.rpc_id, here.drop(1), here.drop(2), here.drop(2)) == (2, None, old, None)
+    assert (old.rpc_id, here.get(1), here.pop(2, None), here.get(2)) == (2, None, old, None)
 
 
 def test_what_was_not_sent_is_not_answered_and_what_was_is_answered_once() -> None:
     table, call = RequestTable(), Call("tools/call")
     table.open(call)
     assert table.answered(1) is None
-    assert table.find(1) is call, "an answer to it was guessed"
+    assert table.get(1) is call, "an answer to it was guessed"
     mark_sent(call)
     mark_sent(call)
     assert call.sent_at == [Reach.SENT], "it is told once"
@@ -248,8 +248,7 @@ def test_what_was_not_sent_is_not_answered_and_what_was_is_answered_once() -> No
     assert call.seen == [1]
     table.open(Call("a"))
     table.open(Call("b"))
-    assert [each.method for each in table.clear()] == ["a", "b"]
-    assert (len(table), table.clear()) == (0, [])
+    assert [each.method for each in table.values()] == ["a", "b"]
 
 
 # ---- the values of a long message ------------------------------------------------------------------------------------

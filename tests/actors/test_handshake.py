@@ -212,7 +212,7 @@ class Paced:
         if answer is not None:
             await anyio.sleep(answer[0])
             error = answer[1] if isinstance(answer[1], RpcError) else None
-            exchange.end(None if error else json.dumps(answer[1]).encode(), error)
+            exchange.owner.exchange_ended(exchange, None if error else json.dumps(answer[1]).encode(), error)
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
         self.left.append(exchange.method)

@@ -1316,7 +1316,9 @@ def test_what_breaks_while_its_server_drains_is_not_sent_again(backend: str) -> 
                 tasks.start_soon(room.drain, "a")
                 await settle()
                 (exchange,) = server.connections[0]._open
-                exchange.end(None, RpcError(-32000, "its stream broke", broken=True))
+                exchange.owner.exchange_ended(
+                    exchange, None, RpcError(-32000, "its stream broke", broken=True)
+                )
             assert isinstance(call.error, ServerLost)
             assert str(call.error) == (
                 'Server "a" gave no answer: its stream broke; the call was sent and may have run.'

@@ -50,9 +50,13 @@ class Answering:
             seconds, said = cast("tuple[float, Any]", said)
             await anyio.sleep(seconds)
         if isinstance(said, Exception):
-            exchange.end(None, RpcError(-32601 if isinstance(said, LookupError) else -32000, str(said)))
+            exchange.owner.exchange_ended(
+                exchange, None, RpcError(-32601 if isinstance(said, LookupError) else -32000, str(said))
+            )
         else:
-            exchange.end(said if isinstance(said, bytes) else json.dumps(said).encode(), None)
+            exchange.owner.exchange_ended(
+                exchange, said if isinstance(said, bytes) else json.dumps(said).encode(), None
+            )
 
     def abandon(self, exchange: Exchange, reason: str) -> None:
         self.left.append((exchange.method, reason))

@@ -120,7 +120,7 @@ class Asking:
         """Report progress of the call that this is asked in."""
         call = current_call.get()
         if call in self._open:
-            call.progress({"progress": 1, "message": message})
+            call.owner.exchange_progressed(call, {"progress": 1, "message": message})
 
     def _listed(self, name: str) -> dict[str, Any]:
         schema = self.server.schemas.get(name)
@@ -174,9 +174,9 @@ class Asking:
             if self._open.pop(exchange, None) is not None:
                 exchange.reach = Reach.ANSWERED
                 if isinstance(answer, RpcError):
-                    exchange.end(None, answer)
+                    exchange.owner.exchange_ended(exchange, None, answer)
                 else:
-                    exchange.end(json.dumps(answer).encode(), None)
+                    exchange.owner.exchange_ended(exchange, json.dumps(answer).encode(), None)
 
     async def _answer_to(self, exchange: Exchange, params: dict[str, Any]) -> Any:
         server, method = self.server, exchange.method
