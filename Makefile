@@ -61,6 +61,7 @@ check: .venv/.benched
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/pyright
+	$(BIN)/python tools/public_surface.py --check
 	$(BIN)/python tools/arrows.py
 	$(BIN)/python tools/docs.py
 	$(BIN)/mkdocs build

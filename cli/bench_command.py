@@ -91,7 +91,7 @@ def churn_command(
     code is 1 when cycles failed or something was left behind.
     """
 
-    from .. import Greenroom
+    from ..supervisor.room import Greenroom
 
     plan = Plan(cycles, concurrency, tool, _arguments(args_json))
     config = read_config(config_path)

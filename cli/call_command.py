@@ -197,11 +197,11 @@ def _call_in_own_room(config: Config, asked: ToolCall, *, allowed: bool = False)
 async def _call_once(config: Config, asked: ToolCall, allowed: bool) -> Mapping[str, Any]:
     import anyio
 
-    from .. import Greenroom
     from ..gateway.commands import allowing
     from ..gateway.event_log import follow
     from ..gateway.exposures.mcp_tool import McpTool, ask
     from ..gateway.exposures.tool_definition import FOR_PEOPLE
+    from ..supervisor.room import Greenroom
     from ..supervisor.room_port import InSession
 
     result: Mapping[str, Any] = {}

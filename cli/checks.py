@@ -500,7 +500,7 @@ CHECKS: Final = (_broken, _nothing, *_OF_SERVERS, gateways, sockets)
 async def try_servers(setup: Setup, known: Collection[str], tell: Callable[[str], object]) -> list[Finding]:
     """What is wrong with the servers in service that need no session. Each is started once and ended, without those
     that are `known` to fail."""
-    from .. import Greenroom
+    from ..supervisor.room import Greenroom
 
     room = Greenroom.open(setup.config, cache_path=":memory:", bootstrap=False)
     findings: list[Finding] = []

@@ -61,10 +61,10 @@ def _through(gateway: control.Gateway, server: str | None) -> list[dict[str, Any
 async def _in_own_room(config: Config, server: str | None) -> list[dict[str, Any]]:
     import anyio
 
-    from .. import Greenroom
     from ..gateway.commands import begin, look
     from ..gateway.exposures.query_modes import CatalogueReader
     from ..gateway.exposures.tool_definition import FOR_PEOPLE
+    from ..supervisor.room import Greenroom
 
     async with Greenroom.open(config, bootstrap=False) as room:
         reader, asked = CatalogueReader(room, hints=FOR_PEOPLE), begin(room, server)

@@ -156,15 +156,16 @@ def serve_command(
         told = say_whose(config, config_path, told)
         return config
 
-    from .. import Greenroom, __version__
     from ..gateway.serve import Options, serve
+    from ..protocol.version import VERSION
+    from ..supervisor.room import Greenroom
 
     open_room = Greenroom.open if audit is None else partial(Greenroom.open, audit=audit)
     options = Options(
         expose=expose,
         profile=profile,
         events=events,
-        version=__version__,
+        version=VERSION,
         reread=reread,
         commands=Commands(None if config_path is None else os.path.abspath(config_path.expanduser())),
     )

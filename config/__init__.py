@@ -1,5 +1,7 @@
 """The one configuration: its model, how files become it, where secrets come from, and whose file is obeyed.
 
+For programs it is `greenroom.config`: the model, with the names of `_names`.
+
 Other rooms may import:
 
 * `arguments`: what a program gives at the public door, checked where it gives it
@@ -22,3 +24,14 @@ Other rooms may import:
 * `self_reference`: a gateway must not start itself
 * `trust`: whose file is obeyed: what it could do, what its owner agreed to
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import names_of
+
+if TYPE_CHECKING:
+    from ._names import *  # noqa: F403
+else:
+    __getattr__, __dir__ = names_of(__name__, "._names")

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from greenroom.testing import RoomMachine
+from greenroom.testing.room_machine import RoomMachine
 
 
 class MyServers(RoomMachine):

@@ -145,7 +145,7 @@ def check_ground(path: str, root: Path) -> Iterator[Finding]:
         return
     for item in imports(path, parsed(file.read_text(encoding="utf-8"))):
         if item.target == UNKNOWN and path.endswith("/_lazy.py"):
-            continue  # the tables it is called with are judged where they stand
+            continue  # what it is called with is judged where that stands
         if item.target.split(".", 1)[0] not in sys.stdlib_module_names:
             yield Finding(
                 path, item.line, f"the ground imports the standard library alone, not `{item.target}`"
@@ -338,8 +338,8 @@ def imports(path: str, tree: ast.AST) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(package, node.module or "", node.level)
             yield from (Import(f"{base}.{alias.name}", node.lineno, node.level > 0) for alias in node.names)
-        elif isinstance(node, ast.Call) and _named(node.func) in {"import_module", "first_use"}:
-            yield from _dynamic(package, node, tree)
+        elif isinstance(node, ast.Call) and _named(node.func) in {"import_module", "names_of"}:
+            yield from _dynamic(package, node)
 
 
 def _absolute(package: list[str], module: str, level: int) -> str:
@@ -347,25 +347,15 @@ def _absolute(package: list[str], module: str, level: int) -> str:
     return ".".join([*parents, *([module] if module else [])])
 
 
-def _dynamic(package: list[str], call: ast.Call, tree: ast.AST) -> Iterator[Import]:
-    """`import_module("..x")` is judged as an import, and so is each module in the `_HOMES` of a front door. What cannot
-    be read is judged as the front door."""
-    name = call.args[0] if call.args else None
-    names = [name.value] if isinstance(name, ast.Constant) else list(_homes(tree))
-    for said in names:
-        if isinstance(said, str):
+def _dynamic(package: list[str], call: ast.Call) -> Iterator[Import]:
+    """`import_module("..x")` and `names_of(__name__, "._x")` are judged as imports. What cannot be read is judged as
+    the front door."""
+    match call.args[-1:] if _named(call.func) == "names_of" else call.args[:1]:
+        case [ast.Constant(value=str(said))]:
             level = len(said) - len(said.lstrip("."))
             yield Import(_absolute(package, said[level:], level), call.lineno, level > 0)
-    if not names:
-        yield Import(UNKNOWN, call.lineno, True)
-
-
-def _homes(tree: ast.AST) -> Iterator[str]:
-    """The modules that a front door's table names: `_HOMES = {".module": names}`."""
-    for node in walked(tree):
-        if isinstance(node, ast.Assign) and {_named(target) for target in node.targets} == {"_HOMES"}:
-            table = ast.literal_eval(node.value)
-            yield from table
+        case _:
+            yield Import(UNKNOWN, call.lineno, True)
 
 
 def impure(tree: ast.AST) -> Iterator[tuple[int, str]]:

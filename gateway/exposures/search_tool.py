@@ -7,8 +7,6 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.result import ToolResult
-from ...supervisor.room_port import InSession
-from .mcp_tool import McpTool, ask
 from .tool_definition import DEFINITION, NAME
 
 if TYPE_CHECKING:
@@ -25,6 +23,9 @@ class SearchTool:
     name = NAME
 
     def __init__(self, room: Greenroom, *, session: Session | None = None) -> None:
+        from ...supervisor.room_port import InSession
+        from .mcp_tool import McpTool
+
         self._tool = McpTool(room if session is None else InSession(room, session))
 
     def to_openai(self) -> dict[str, Any]:
@@ -37,6 +38,8 @@ class SearchTool:
 
     async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Do what a model asks of the tool. What goes wrong is told in the result."""
+        from .mcp_tool import ask
+
         return ToolResult(dict(await ask(self._tool, arguments)))
 
     @property

@@ -1,28 +1,37 @@
-"""Front doors whose names are imported when first used.
+"""Front doors whose names are imported when one of them is first used.
 
-A front door has a table `_HOMES`, each module with the names it gives, and `__getattr__ = first_use(__name__, _HOMES)`.
-A name is looked up once: from then on it stands in the front door itself. For type checkers the same names are imported
-under `TYPE_CHECKING`, and `tools/arrows.py` reads the table as imports.
+A front door has its names in a module beside it, which imports them and does nothing else. Type checkers import them
+from there; at run time the front door does, when it is first asked for one. So each name is written once.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 
-def first_use(module: str, homes: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of `module`. `homes`: relative module names, each with what the front door takes from it."""
-    home_of = {name: home for home, names in homes.items() for name in names}
+def names_of(door: str, names: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of the module `door`, whose names are those of the module `names` beside it."""
 
-    def from_its_home(name: str) -> Any:
-        home = home_of.get(name)
-        if home is None:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        value = getattr(import_module(home, module), name)
-        setattr(sys.modules[module], name, value)
-        return value
+    def found() -> dict[str, Any]:
+        module = import_module(names, door)
+        public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        return {**public, "__all__": sorted(public)}
 
-    return from_its_home
+    def get(name: str) -> Any:
+        from importlib.util import find_spec
+
+        # `from door import module` asks for a module before it is imported: that is no use of a name.
+        is_name = name == "__all__" or not (name.startswith("_") or find_spec(f"{door}.{name}"))
+        known = found() if is_name else {}
+        if name not in known:
+            raise AttributeError(f"module {door!r} has no attribute {name!r}")
+        vars(sys.modules[door]).update(known)
+        return known[name]
+
+    def names_in_order() -> list[str]:
+        return list(get("__all__"))
+
+    return get, names_in_order

@@ -10,12 +10,12 @@ import attrs
 import pytest
 from tests.support import run, run_virtual
 
-from greenroom import Kind
 from greenroom.actors.backend import current_backend
 from greenroom.actors.catalogue_writer import CatalogueWriter, Flush, Save
 from greenroom.actors.event_stream import EventStream
 from greenroom.actors.mailbox import Reply
 from greenroom.catalogue.entries import Failures, ServerEntry
+from greenroom.events import Kind
 
 
 @attrs.define

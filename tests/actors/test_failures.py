@@ -18,12 +18,13 @@ from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import HELLO, PATIENCE, faulty, logged_when_all, serve
 from tests.support.rooms import open_room
 
-from greenroom import ConnectFailed, Greenroom
+from greenroom import Greenroom
 from greenroom.actors.backend import current_backend
 from greenroom.actors.catalogue_writer import CatalogueWriter, Flush, SaveFailure
 from greenroom.actors.event_stream import EventStream
 from greenroom.catalogue.entries import Failures, LastFailure, ServerEntry
 from greenroom.catalogue.store import CatalogueFile
+from greenroom.errors import ConnectFailed
 from greenroom.protocol import bounds
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
 

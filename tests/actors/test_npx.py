@@ -17,7 +17,7 @@ from tests.support.gateway import FAULTY, children
 from tests.support.real_servers import real_server
 from tools.real_servers import NODE_SERVERS, executable
 
-from greenroom import ConnectFailed, Greenroom
+from greenroom import Greenroom
 from greenroom.actors.transports import npx
 from greenroom.actors.transports.npx import (
     FRESH,
@@ -30,6 +30,7 @@ from greenroom.actors.transports.npx import (
     wanted,
 )
 from greenroom.config.model import ServerDefinition
+from greenroom.errors import ConnectFailed
 
 DAY = FRESH
 NODE = b"#!/usr/bin/env node\n"

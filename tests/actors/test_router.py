@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.support import run_virtual
 from tests.support.rooms import open_room
 
-from greenroom import Kind
 from greenroom.actors.backend import current_backend
 from greenroom.actors.event_stream import EventStream
 from greenroom.actors.mailbox import Reply
 from greenroom.actors.router import Define, Learn, Router, Sync
 from greenroom.catalogue.entries import Pinned, ServerEntry
 from greenroom.config.model import PrefixMode, ServerDefinition, Settings
+from greenroom.events import Kind
 from greenroom.protocol.events import NoteCode
 from greenroom.testing.fake_servers import FakeServer, tool
 

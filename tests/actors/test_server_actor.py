@@ -15,28 +15,15 @@ import pytest
 from tests.support import run_virtual
 from tests.support.rooms import Outcomes, learn, open_room, record_events, retire, settle, teach
 
-from greenroom import (
-    Busy,
-    CallTimeout,
-    ConnectFailed,
-    Drained,
-    Event,
-    Greenroom,
-    InputRefused,
-    Kind,
-    Reach,
-    RemoteError,
-    ServerDown,
-    ServerLost,
-    Unavailable,
-    UsageError,
-)
+from greenroom import CallTimeout, Greenroom, Reach, ServerLost, Unavailable, UsageError
 from greenroom.actors.call import Call
 from greenroom.actors.calls import answer_inputs
 from greenroom.actors.incarnation import ACTING
 from greenroom.actors.peer import Exchange, LostReason
 from greenroom.actors.server import Waits
 from greenroom.config.model import Settings
+from greenroom.errors import Busy, ConnectFailed, Drained, InputRefused, RemoteError, ServerDown
+from greenroom.events import Event, Kind
 from greenroom.protocol.errors import BadArguments, CallError, ProtocolFault, RpcRefusal
 from greenroom.protocol.events import CallEnded, CallEvent, Note, NoteCode
 from greenroom.protocol.jsonrpc.terms import RpcError

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
 
-from greenroom import ConnectFailed, Greenroom
+from greenroom import Greenroom
 from greenroom.actors.peer import LostReason, connect_failed, describe
 from greenroom.actors.transports.stdio import StderrRing, telling
+from greenroom.errors import ConnectFailed
 
 # In the manner of these programs, paths and registries shortened; two are also run for real below.
 SAID: dict[str, tuple[str, tuple[str, ...]]] = {

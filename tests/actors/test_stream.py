@@ -8,9 +8,9 @@ from typing import Any
 import anyio
 from tests.support import run_virtual
 
-from greenroom import Event, Kind, Lagged
 from greenroom.actors.backend import current_backend
 from greenroom.actors.event_stream import EventStream, Subscription
+from greenroom.events import Event, Kind, Lagged
 from greenroom.protocol.address import Address
 from greenroom.protocol.events import CallAccepted, CallSent, Note, NoteCode
 

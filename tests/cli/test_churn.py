@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 from tests.support import run, run_virtual
 
-from greenroom import Greenroom, UnknownServer, UnknownTool
+from greenroom import Greenroom, UnknownTool
 from greenroom.cli import bench_command as churning
 from greenroom.cli.bench_command import (
     CYCLE,
@@ -35,6 +35,7 @@ from greenroom.cli.bench_command import (
 )
 from greenroom.cli.main import cli
 from greenroom.config.model import Config, Isolation, Lifecycle, ServerDefinition, Settings
+from greenroom.errors import UnknownServer
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Problem
 from greenroom.protocol.events import Lagged, Note, NoteCode, Transition

@@ -18,8 +18,9 @@ from tests.support import run
 from tests.support.forked import GREENROOM, popen_forked, run_forked
 from tests.support.gateway import PATIENCE, faulty, serve
 
-from greenroom import Greenroom, Kind
+from greenroom import Greenroom
 from greenroom.actors.transports.stderr_log import StderrLogs, older_log, stderr_log_path
+from greenroom.events import Kind
 from greenroom.protocol import bounds
 from greenroom.protocol.address import Address
 

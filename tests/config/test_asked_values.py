@@ -16,7 +16,7 @@ from tests.support import run
 from tests.support.raw_http import raw_http
 from tests.support.teller import room_of, teller
 
-from greenroom import ConnectFailed, Greenroom
+from greenroom import Greenroom
 from greenroom.config.files import load_config
 from greenroom.config.masking import redacted
 from greenroom.config.model import ServerDefinition
@@ -24,6 +24,7 @@ from greenroom.config.parse import Layer, merge, parse_config
 from greenroom.config.references import asked_of, command_in, is_asked, keyring_in, with_answer, without_asked
 from greenroom.config.secret_sources import LARGEST_ENV_FILE as LARGEST
 from greenroom.config.secret_sources import Entry, kept, variables_in
+from greenroom.errors import ConnectFailed
 
 
 def load(folder: Path, **servers: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.support import run
 
-from greenroom import ConnectFailed
 from greenroom.config.secret_sources import Entry, kept, variables_in
+from greenroom.errors import ConnectFailed
 
 
 class Ring:

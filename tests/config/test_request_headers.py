@@ -16,11 +16,12 @@ from tests.support.raw_http import raw_http
 from tests.support.stdio import until
 from tests.support.teller import room_of
 
-from greenroom import CallError, ConnectFailed
+from greenroom import CallError
 from greenroom.actors.transports.http_client import OURS, Broken, signing
 from greenroom.config.masking import redacted
 from greenroom.config.parse import Layer, merge, parse_config
 from greenroom.config.secrets import Hidden
+from greenroom.errors import ConnectFailed
 from greenroom.protocol.errors import Reach
 
 

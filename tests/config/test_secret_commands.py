@@ -14,7 +14,6 @@ from tests.support.gateway import PATIENCE, alive, gone_within
 from tests.support.raw_http import raw_http
 from tests.support.teller import room_of, teller
 
-from greenroom import ConnectFailed
 from greenroom.actors.transports._guard_program import children_of
 from greenroom.actors.transports.orphans import strays
 from greenroom.config.masking import redacted
@@ -23,6 +22,7 @@ from greenroom.config.references import command_in, expand_definition, without_a
 from greenroom.config.secret_sources import LARGEST_OUTPUT as LARGEST
 from greenroom.config.secret_sources import Asked, Failure, Job, answers, failure_of
 from greenroom.config.secrets import Hidden, KnownSecrets
+from greenroom.errors import ConnectFailed
 
 
 def test_a_command_gives_the_value_at_each_start_and_nobody_else_sees_it(

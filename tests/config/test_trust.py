@@ -15,7 +15,6 @@ import pytest
 from tests.support.forked import GREENROOM
 from tests.support.gateway import FAULTY, started
 
-from greenroom import ConnectFailed
 from greenroom.cli import common, trust_command
 from greenroom.cli.main import run
 from greenroom.cli.trust_command import _decide
@@ -24,6 +23,7 @@ from greenroom.config import trust
 from greenroom.config.files import load_config, project_asks
 from greenroom.config.secret_sources import variables_in
 from greenroom.config.trust import Agreements, ProjectFile, digest, trust_file, what_matters
+from greenroom.errors import ConnectFailed
 
 PROJECT_FILES = {  # where a repository may have its own file: the section of servers, and who must import it
     ".mcp.json": ("mcpServers", None),

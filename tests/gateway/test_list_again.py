@@ -10,7 +10,8 @@ import pytest
 from tests.support import run_virtual
 from tests.support.rooms import open_room
 
-from greenroom import ConnectFailed, Greenroom
+from greenroom import Greenroom
+from greenroom.errors import ConnectFailed
 from greenroom.gateway.commands import begin, look
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.gateway.exposures.query_modes import CatalogueReader

@@ -19,7 +19,8 @@ from tests.support.http_rooms import room_at
 from tests.support.raw_http import MODERN, Handler, Seen, raw_http
 from tests.support.real_servers import real_server
 
-from greenroom import Greenroom, RemoteError
+from greenroom import Greenroom
+from greenroom.errors import RemoteError
 from greenroom.protocol.jsonrpc import encoding
 from greenroom.protocol.jsonrpc.incoming import decode_line, decode_result
 from greenroom.protocol.safe_text import mend_escapes, whole, whole_value

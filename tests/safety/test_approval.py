@@ -18,26 +18,14 @@ from tests.support.asking import Asking, AskingServer, asking_connectors
 from tests.support.rooms import Outcomes, record_events, settle, teach
 from tests.support.whole import direct_door, whole
 
-from greenroom import (
-    ApprovalDecision,
-    ApprovalDenied,
-    ApprovalMove,
-    ApprovalNeeded,
-    ApprovalRequest,
-    Call,
-    CallError,
-    Greenroom,
-    Note,
-    NoteCode,
-    RoomClosed,
-    Session,
-    UsageError,
-    Verdict,
-)
+from greenroom import ApprovalRequest, CallError, Greenroom, Session, UsageError, Verdict
+from greenroom.actors.call import Call
 from greenroom.catalogue.namespace import Kind, Target
 from greenroom.cli.main import run as command_line
 from greenroom.config.model import Approve
 from greenroom.config.parse import parse_config
+from greenroom.errors import ApprovalDenied, ApprovalNeeded, RoomClosed
+from greenroom.events import ApprovalDecision, ApprovalMove, Note, NoteCode
 from greenroom.protocol.bounds import APPROVALS_REMEMBERED, APPROVALS_WAITING
 from greenroom.protocol.errors import BadArguments
 from greenroom.safety.approval import Rule, asks_about, form, grant, question, verdict_of

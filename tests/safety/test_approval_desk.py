@@ -24,22 +24,9 @@ from tests.support import run_virtual
 from tests.support.asking import AskingServer
 from tests.support.rooms import Outcomes, record_events, settle, teach
 
-from greenroom import (
-    ApprovalDecision,
-    ApprovalDenied,
-    ApprovalMove,
-    ApprovalNeeded,
-    ApprovalRequest,
-    Bug,
-    CallError,
-    Greenroom,
-    Note,
-    NoteCode,
-    Reach,
-    RoomClosed,
-    UsageError,
-    Verdict,
-)
+from greenroom import ApprovalRequest, CallError, Greenroom, Reach, UsageError, Verdict
+from greenroom.errors import ApprovalDenied, ApprovalNeeded, Bug, RoomClosed
+from greenroom.events import ApprovalDecision, ApprovalMove, Note, NoteCode
 from greenroom.gateway.commands import allowing, approval_methods, commands
 from greenroom.protocol.bounds import APPROVALS_ENDED, APPROVALS_LISTED, APPROVALS_WAITING
 from greenroom.safety.approval_desk import LONGEST_LOOK, Desk, Question

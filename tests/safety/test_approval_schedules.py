@@ -11,15 +11,8 @@ from tests.safety.test_approval import open_room
 from tests.support import run_virtual
 from tests.support.rooms import Outcomes, record_events, settle, teach
 
-from greenroom import (
-    ApprovalDecision,
-    ApprovalMove,
-    ApprovalRequest,
-    Greenroom,
-    Session,
-    UsageError,
-    Verdict,
-)
+from greenroom import ApprovalRequest, Greenroom, Session, UsageError, Verdict
+from greenroom.events import ApprovalDecision, ApprovalMove
 from greenroom.testing.fake_servers import FakeServer
 
 MOVES = {

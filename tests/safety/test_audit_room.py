@@ -21,18 +21,10 @@ from tests.gateway.test_conversations import Person, begin, call, talking
 from tests.support import run, run_virtual
 from tests.support.rooms import Outcomes, Running, settle, teach
 
-from greenroom import (
-    ApprovalRequest,
-    CallError,
-    Greenroom,
-    Note,
-    NoteCode,
-    RoomClosed,
-    UnknownTool,
-    UsageError,
-    Verdict,
-)
+from greenroom import ApprovalRequest, CallError, Greenroom, UnknownTool, UsageError, Verdict
 from greenroom.actors.call import Call
+from greenroom.errors import RoomClosed
+from greenroom.events import Note, NoteCode
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.safety import audit
 from greenroom.safety.audit_file import AuditFile

@@ -26,7 +26,7 @@ from tests.support.lister import lister, tool
 from tests.support.rooms import Outcomes, record_events
 from tests.support.rooms import learn as learn_of
 
-from greenroom import AmbiguousTool, CallError, Greenroom, Note, NoteCode, UnknownTool
+from greenroom import CallError, Greenroom, UnknownTool
 from greenroom.actors.lists import printing
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.fingerprints import PinKey, changes, command, fingerprint
@@ -43,6 +43,8 @@ from greenroom.cli.main import run as run_command
 from greenroom.config.identity import pin_key
 from greenroom.config.model import Pinning, PrefixMode, ServerDefinition, Settings
 from greenroom.config.parse import parse_config
+from greenroom.errors import AmbiguousTool
+from greenroom.events import Note, NoteCode
 from greenroom.protocol import bounds
 from greenroom.protocol.cooperative import finish
 from greenroom.safety.pinning import Pins

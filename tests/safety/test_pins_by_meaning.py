@@ -21,9 +21,10 @@ from tests.support.gateway import serve, started
 from tests.support.lister import lister, tool
 from tests.support.rooms import record_events
 
-from greenroom import CallError, Greenroom, Note, NoteCode
+from greenroom import CallError, Greenroom
 from greenroom.catalogue.fingerprints import PinKey, agree, changes, fingerprint, meant
 from greenroom.config.identity import pin_key
+from greenroom.events import Note, NoteCode
 from greenroom.safety.pins_file import PinsFile, ServerPins
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
 

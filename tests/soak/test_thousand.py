@@ -14,8 +14,9 @@ import attrs
 from tests.support import run
 from tests.support.gateway import faulty, named_after
 
-from greenroom import Event, Greenroom
+from greenroom import Greenroom
 from greenroom.actors.peer import Connector
+from greenroom.events import Event
 from greenroom.protocol.address import Address
 from greenroom.protocol.events import Kind, Transition
 from greenroom.protocol.lifecycle import State

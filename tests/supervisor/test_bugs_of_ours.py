@@ -19,12 +19,13 @@ from tests.support import run, run_virtual
 from tests.support.gateway import Gateway, serve
 from tests.support.rooms import open_room, record_events
 
-from greenroom import CallError, Event, Greenroom, Note, NoteCode, State, Transition
+from greenroom import CallError, Greenroom, State
 from greenroom.actors import calls as _call_endings
 from greenroom.actors import calls as _call_errors
 from greenroom.actors.calls import CallTable, WaitingCalls
 from greenroom.actors.server import Idling, Steps
 from greenroom.actors.timers import Alarm
+from greenroom.events import Event, Note, NoteCode, Transition
 from greenroom.supervisor.supervision import Supervision
 from greenroom.testing import FakeServer, assert_one_outcome_each, explore, exploring, tool
 from greenroom.testing.fake_servers import FakeConnection

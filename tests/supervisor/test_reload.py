@@ -13,18 +13,11 @@ from tests.support import run, run_virtual
 from tests.support.gateway import alive, faulty, logged_pids
 from tests.support.rooms import Outcomes, record_events, settle
 
-from greenroom import (
-    ApprovalRequest,
-    ConfigError,
-    Greenroom,
-    Note,
-    NoteCode,
-    ServerDown,
-    UnknownServer,
-    Verdict,
-)
+from greenroom import ApprovalRequest, ConfigError, Greenroom, Verdict
 from greenroom.config.files import open_config
 from greenroom.config.parse import parse_config
+from greenroom.errors import ServerDown, UnknownServer
+from greenroom.events import Note, NoteCode
 from greenroom.gateway.exposures.direct import Direct
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.protocol.cooperative import finish

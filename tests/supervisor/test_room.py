@@ -14,23 +14,13 @@ import pytest
 from tests.support import run_virtual
 from tests.support.rooms import Outcomes, learn, open_room, record_events, retire, settle, teach
 
-from greenroom import (
-    CallError,
-    Cause,
-    ConnectFailed,
-    Greenroom,
-    NeedsAuth,
-    Reach,
-    ServerDown,
-    State,
-    Unavailable,
-    UnknownServer,
-    UnknownTool,
-)
+from greenroom import CallError, Greenroom, Reach, State, Unavailable, UnknownTool
 from greenroom.actors.host import Greeting, NoHost
 from greenroom.actors.router import Learn
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.namespace import Missing
+from greenroom.errors import ConnectFailed, NeedsAuth, ServerDown, UnknownServer
+from greenroom.events import Cause
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Bug
 from greenroom.protocol.events import GateDecision, Place, Transition

@@ -18,25 +18,15 @@ import trio
 from tests.support import run, run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events, settle
 
-from greenroom import (
-    AmbiguousTool,
-    Event,
-    Greenroom,
-    Reach,
-    RoomClosed,
-    State,
-    UnknownPrompt,
-    UnknownResource,
-    UnknownServer,
-    UnknownTool,
-    UsageError,
-)
+from greenroom import Greenroom, Reach, State, UnknownTool, UsageError
 from greenroom.actors.exchanges import mark_sent
 from greenroom.actors.host import Greeting, ServerRequest
 from greenroom.actors.router import Learn
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys
 from greenroom.config.files import open_config
+from greenroom.errors import AmbiguousTool, RoomClosed, UnknownPrompt, UnknownResource, UnknownServer
+from greenroom.events import Event
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import CallError, CallTimeout, Drained, ProtocolFault, RemoteError, RpcRefusal
 from greenroom.protocol.events import Note

@@ -9,7 +9,8 @@ import pytest
 from tests.support import run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events, settle, teach
 
-from greenroom import CallTimeout, ConnectFailed, Session, State
+from greenroom import CallTimeout, Session, State
+from greenroom.errors import ConnectFailed
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.events import Transition
 from greenroom.protocol.jsonrpc.terms import RpcError

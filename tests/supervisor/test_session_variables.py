@@ -15,11 +15,12 @@ from tests.support.gateway import serve
 from tests.support.raw_http import raw_http
 from tests.support.rooms import open_room
 
-from greenroom import CallError, CredentialNeeded, Greenroom, SessionNeeded, UsageError
+from greenroom import CallError, Greenroom, UsageError
 from greenroom.catalogue.search import search
 from greenroom.config.identity import definition_hash
 from greenroom.config.masking import redacted
 from greenroom.config.parse import parse_config
+from greenroom.errors import CredentialNeeded, SessionNeeded
 from greenroom.protocol.address import Address
 from greenroom.supervisor.room import Session
 from greenroom.testing import servers

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import anyio
 import attrs
 
-from greenroom import CallError, Event, Greenroom, Session
+from greenroom import CallError, Greenroom, Session
 from greenroom.actors.router import Learn, Sync
 from greenroom.catalogue.entries import ServerEntry
+from greenroom.events import Event
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 

@@ -9,7 +9,8 @@ import anyio
 import pytest
 from tests.support import run_virtual
 
-from greenroom import CallError, RemoteError, RpcRefusal, ServerRequest
+from greenroom import CallError, RpcRefusal, ServerRequest
+from greenroom.errors import RemoteError
 from greenroom.testing import HANG, FakeCall, FakeServer, fake_room, tool
 
 

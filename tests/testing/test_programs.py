@@ -18,16 +18,8 @@ from tests.support import run, run_virtual
 from tests.support.rooms import open_room
 from tests.support.whole import whole
 
-from greenroom import (
-    ConfigError,
-    Greenroom,
-    GreenroomError,
-    SearchTool,
-    ToolFailed,
-    ToolResult,
-    UnknownTool,
-    UsageError,
-)
+from greenroom import ConfigError, Greenroom, GreenroomError, SearchTool, ToolResult, UnknownTool, UsageError
+from greenroom.errors import ToolFailed
 from greenroom.protocol import errors
 from greenroom.protocol.status import ServerStatus, json_of, status_from
 from greenroom.testing import HANG, FakeServer, tool

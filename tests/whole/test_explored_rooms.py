@@ -28,7 +28,8 @@ from tests.support.profiles import IS_DEEP
 from tests.support.rooms import open_room, record_events, retire
 from trio.testing import MockClock
 
-from greenroom import CallError, Event, Greenroom
+from greenroom import CallError, Greenroom
+from greenroom.events import Event
 from greenroom.testing import HANG, FakeServer, assert_one_outcome_each, explore, exploring, seed_schedule
 
 Scenario = Callable[[], Coroutine[Any, Any, None]]

@@ -21,10 +21,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.profiles import examples
 
-from greenroom import Event, Reach
+from greenroom import Reach
 from greenroom.actors.call import Call
 from greenroom.config.model import Lifecycle, Settings
 from greenroom.config.parse import parse_config
+from greenroom.events import Event
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import (
     Busy,
@@ -55,9 +56,10 @@ from greenroom.protocol.events import (
     Transition,
 )
 from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
-from greenroom.testing import RoomMachine, World, laws
+from greenroom.testing import World, laws
 from greenroom.testing.fake_servers import HANG
 from greenroom.testing.laws import outcomes_have_reasons
+from greenroom.testing.room_machine import RoomMachine
 from greenroom.testing.trace_checker import GateModel, Leave, Life, Seats, Span, TraceChecker
 from greenroom.testing.world import OneCall, Versions, teach, tools_of
 

@@ -1,4 +1,5 @@
-"""What an embedder can name: all that the public methods take, give and raise comes from `greenroom` itself."""
+"""What an embedder can name: all that the public methods take, give and raise comes from `greenroom` and the public
+modules beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import importlib
 import inspect
 import json
 import re
+import subprocess
 import sys
 import types
 import typing
@@ -18,6 +20,7 @@ from typing import Any
 import pytest
 from tests.support import run_virtual
 from tests.support.rooms import open_room, teach
+from tools.public_surface import FILE, MODULES, public_names, surface
 
 import greenroom
 from greenroom import CallError, ConfigError, Reach, Target, ToolResult, UsageError
@@ -25,15 +28,22 @@ from greenroom.catalogue.index import Index
 from greenroom.protocol import errors
 from greenroom.testing.fake_servers import FakeServer, tool
 
-# What a door of somebody's own is given: named here, but how it is driven is the machinery's affair.
-FOR_DOORS = {"Call", "Host", "ConnectorFactory"}
+PUBLIC = {id(value): value for module in MODULES for value in public_names(module).values()}
+IN_TESTS = public_names("greenroom.testing").values()
 # Inside of what is public: no caller is given one to keep, or only a door of ours is.
-INNER = {"Connector", "Desk", "Document", "PinKey", "Ranking", "SearchForms"}
-CLASSES = [
-    found
-    for name in greenroom.__all__
-    if name not in FOR_DOORS and isinstance(found := getattr(greenroom, name), type)
-]
+INNER = {
+    "Call",
+    "Connector",
+    "Desk",
+    "Document",
+    "Host",
+    "Index",
+    "PinKey",
+    "ProfileView",
+    "Ranking",
+    "SearchForms",
+}
+CLASSES = [value for value in PUBLIC.values() if isinstance(value, type) and value not in IN_TESTS]
 ODD = [None, [], "nonsense", {}, {"type": "string"}, {"properties": []}, {"type": ["object", "null"]}]
 
 
@@ -93,8 +103,7 @@ def test_whatever_a_public_method_takes_and_gives_can_be_imported(cls: type) -> 
             text = re.sub(r"^Generator\[(.*), None\]$", r"Generator[\1, None, None]", text)
             hint = eval(text, names)
             for found in _ours(hint):
-                home = getattr(greenroom, found.__name__, None)
-                assert home is found or found.__name__ in INNER, f"{where} ({key}) has {found.__name__}"
+                assert id(found) in PUBLIC or found.__name__ in INNER, f"{where} ({key}) has {found.__name__}"
 
 
 def test_whatever_is_raised_can_be_imported_and_a_call_raises_one_kind() -> None:
@@ -111,7 +120,7 @@ def test_whatever_is_raised_can_be_imported_and_a_call_raises_one_kind() -> None
     all_errors = {
         name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)
     }
-    assert named <= all_errors <= {*greenroom.__all__}
+    assert named <= all_errors <= {*public_names("greenroom.errors")}
     for name in all_errors - {"GreenroomError", "ConfigError", "RpcRefusal"}:
         assert issubclass(getattr(errors, name), CallError), name
 
@@ -271,17 +280,38 @@ def test_meta_goes_along_with_a_call(backend: str) -> None:
     run_virtual(backend, main)
 
 
-def test_each_name_of_the_front_door_is_in_its_list_its_table_and_its_types() -> None:
-    tabled = [name for names in greenroom._HOMES.values() for name in names]
-    body = ast.parse(inspect.getsource(greenroom)).body
-    (checked,) = [node.body for node in body if isinstance(node, ast.If)]
-    typed = [one.name for line in checked if isinstance(line, ast.ImportFrom) for one in line.names]
-    assert sorted(tabled) == sorted({*greenroom.__all__} - {"__version__"}) == sorted(typed)
-    assert dir(greenroom) == greenroom.__all__ == sorted(greenroom.__all__)
-    for home, names in greenroom._HOMES.items():
-        module = importlib.import_module(home, "greenroom")
-        for name in names:
-            assert getattr(greenroom, name) is getattr(module, name)
+def test_the_front_door_has_forty_names_at_most_and_the_surface_is_what_is_recorded() -> None:
+    names = public_names("greenroom")
+    assert len(names) <= 40
+    assert dir(greenroom) == [*names]
+    assert FILE.read_text(encoding="utf-8").splitlines() == "\n".join(surface()).splitlines(), (
+        "run tools/public_surface.py"
+    )
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_star_imports_all_public_names_and_nothing_else(module: str) -> None:
+    found: dict[str, Any] = {}
+    exec(f"from {module} import *", found)
+    assert {name for name in found if not name.startswith("__")} == set(public_names(module))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_is_no_name_is_refused_and_loads_nothing(module: str) -> None:
+    code = f"""
+import sys, {module}
+loaded = len([name for name in sys.modules if name.startswith("greenroom")])
+from greenroom import _lazy
+for name in ("__wrapped__", "_private"):
+    assert not hasattr({module}, name)
+assert len([name for name in sys.modules if name.startswith("greenroom")]) <= loaded + 1
+try:
+    {module}.Nothing
+except AttributeError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said == f"module '{module}' has no attribute 'Nothing'\n"
 
 
 def test_a_name_is_looked_up_once_and_one_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

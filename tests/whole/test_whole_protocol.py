@@ -18,24 +18,13 @@ from tests.support import run
 from tests.support.stdio import until
 from tests.support.whole import LISTS, raw_server, whole
 
-from greenroom import (
-    AmbiguousTool,
-    Greenroom,
-    InputRefused,
-    Kind,
-    Note,
-    NoteCode,
-    RemoteError,
-    RpcRefusal,
-    ServerRequest,
-    UnknownPrompt,
-    UnknownResource,
-    UsageError,
-)
+from greenroom import Greenroom, RpcRefusal, ServerRequest, UsageError
 from greenroom.actors.call import Call
 from greenroom.actors.incarnation import MOST_OPEN, Listening, Questions, Subscriptions
 from greenroom.actors.peer import Exchange, Handshake
 from greenroom.actors.server import declared_to
+from greenroom.errors import AmbiguousTool, InputRefused, RemoteError, UnknownPrompt, UnknownResource
+from greenroom.events import Kind, Note, NoteCode
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import ProtocolFault
 from greenroom.protocol.jsonrpc.terms import OVERLOADED, RpcError

@@ -1,0 +1,38 @@
+"""The names of `greenroom`: what one opens, gets and catches. Imported when one of them is first used."""
+
+# One name twice makes it public for type checkers.
+# ruff: noqa: I001
+
+from .actors.event_stream import Subscription as Subscription
+from .actors.host import ServerRequest as ServerRequest
+from .catalogue.entries import ServerEntry as ServerEntry
+from .catalogue.namespace import Place as Place, Target as Target
+from .catalogue.search import Match as Match, SearchPage as SearchPage
+from .gateway.exposures.search_tool import SearchTool as SearchTool
+from .protocol.address import Address as Address
+from .protocol.errors import (
+    CallError as CallError,
+    CallTimeout as CallTimeout,
+    ConfigError as ConfigError,
+    GreenroomError as GreenroomError,
+    Reach as Reach,
+    RpcRefusal as RpcRefusal,
+    ServerLost as ServerLost,
+    Unavailable as Unavailable,
+    UnknownTool as UnknownTool,
+    UsageError as UsageError,
+)
+from .protocol.lifecycle import State as State
+from .protocol.result import (
+    Completion as Completion,
+    PromptMessages as PromptMessages,
+    ResourceContents as ResourceContents,
+    ToolResult as ToolResult,
+)
+from .protocol.status import ServerStatus as ServerStatus
+from .safety.approval import ApprovalRequest as ApprovalRequest, Verdict as Verdict
+from .supervisor.call_stream import CallStream as CallStream
+from .supervisor.caller import Updates as Updates
+from .supervisor.reload import ReloadPlan as ReloadPlan
+from .supervisor.room import Greenroom as Greenroom, OwnTool as OwnTool, Session as Session
+from .supervisor.runtime import DrainReport as DrainReport

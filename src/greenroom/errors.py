@@ -1,0 +1,40 @@
+"""Every error of a room, for `except`, and what an error says."""
+
+# One name twice makes it public for type checkers.
+# ruff: noqa: I001
+
+from .protocol.errors import (
+    AmbiguousTool as AmbiguousTool,
+    ApprovalDenied as ApprovalDenied,
+    ApprovalNeeded as ApprovalNeeded,
+    BadArguments as BadArguments,
+    Bug as Bug,
+    Busy as Busy,
+    CallError as CallError,
+    CallTimeout as CallTimeout,
+    ConfigError as ConfigError,
+    ConnectFailed as ConnectFailed,
+    CredentialNeeded as CredentialNeeded,
+    Drained as Drained,
+    GreenroomError as GreenroomError,
+    InputRefused as InputRefused,
+    NeedsAuth as NeedsAuth,
+    Problem as Problem,
+    ProtocolFault as ProtocolFault,
+    Reach as Reach,
+    RemoteError as RemoteError,
+    RoomClosed as RoomClosed,
+    RpcRefusal as RpcRefusal,
+    ServerDown as ServerDown,
+    ServerLost as ServerLost,
+    SessionNeeded as SessionNeeded,
+    TaskNeeded as TaskNeeded,
+    ToolChanged as ToolChanged,
+    ToolFailed as ToolFailed,
+    Unavailable as Unavailable,
+    UnknownPrompt as UnknownPrompt,
+    UnknownResource as UnknownResource,
+    UnknownServer as UnknownServer,
+    UnknownTool as UnknownTool,
+    UsageError as UsageError,
+)
