@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import attrs
@@ -32,9 +32,11 @@ from ..protocol.errors import CallError, GreenroomError, UnknownServer, UnknownT
 from ..protocol.events import CallAccepted, CallEnded, Event, Kind, Lagged, Step, Transition
 from ..protocol.lifecycle import State
 from ..protocol.safe_text import counted
-from ..supervisor.room_port import Room
 from .common import check_usable, config_option, read_config, run_to_end
 from .completion import complete_servers
+
+if TYPE_CHECKING:
+    from ..supervisor.room import Greenroom
 
 # --------------------------------------------------------------------------------------------------------------
 #
@@ -245,13 +247,7 @@ PHASES: Final = ("spawn", "handshake", "list", "call", "close")
 CYCLE: Final = "cycle"  # all of a cycle's phases together
 PERCENTILES: Final = (50, 90, 99)
 _KINDS: Final = (Kind.TRANSITION, Kind.STEP, Kind.CALL)
-OpenRoom = Callable[[Config], Any]  # a room that keeps nothing on disk and starts nothing by itself
-
-
-class ChurnRoom(Room, Protocol):
-    """A room whose servers can also be taken down."""
-
-    async def drain(self, server: str) -> None: ...
+OpenRoom = Callable[[Config], "Greenroom"]  # a room that keeps nothing on disk and starts nothing by itself
 
 
 @attrs.frozen
@@ -379,7 +375,7 @@ async def churn(
 # ---- the workers ----------------------------------------------------------------------------------------------------
 @attrs.define(eq=False)
 class _Run:
-    room: ChurnRoom
+    room: Greenroom
     plan: Plan
     tool: str | None
     watch: _Watch
@@ -428,7 +424,7 @@ class _Run:
             await self.room.drain(clone)
 
 
-async def _choose_tool(room: ChurnRoom, clone: str, plan: Plan) -> str | None:
+async def _choose_tool(room: Greenroom, clone: str, plan: Plan) -> str | None:
     await room.connect(clone)
     chosen = (
         _tool_of(room, clone, plan.tool).original if plan.tool is not None else _harmless_tool(room, clone)
@@ -437,8 +433,8 @@ async def _choose_tool(room: ChurnRoom, clone: str, plan: Plan) -> str | None:
     return chosen
 
 
-def _tool_of(room: ChurnRoom, clone: str, original: str) -> Target:
-    tools = [target for target in room.index.tools(clone) if target.kind == "tool"]
+def _tool_of(room: Greenroom, clone: str, original: str) -> Target:
+    tools = [target for target in room.tools(clone) if target.kind == "tool"]
     found = next((target for target in tools if target.original == original), None)
     if found is None:
         names = ", ".join(target.original for target in tools)
@@ -448,8 +444,8 @@ def _tool_of(room: ChurnRoom, clone: str, original: str) -> Target:
     return found
 
 
-def _harmless_tool(room: ChurnRoom, clone: str) -> str | None:
-    return next((target.original for target in room.index.tools(clone) if _is_harmless(target)), None)
+def _harmless_tool(room: Greenroom, clone: str) -> str | None:
+    return next((target.original for target in room.tools(clone) if _is_harmless(target)), None)
 
 
 def _is_harmless(target: Target) -> bool:

@@ -201,8 +201,7 @@ async def _call_once(config: Config, asked: ToolCall, allowed: bool) -> Mapping[
     from ..gateway.event_log import follow
     from ..gateway.exposures.mcp_tool import McpTool, ask
     from ..gateway.exposures.tool_definition import FOR_PEOPLE
-    from ..supervisor.room import Greenroom
-    from ..supervisor.room_port import InSession
+    from ..supervisor.room import Greenroom, port_of
 
     result: Mapping[str, Any] = {}
     async with (
@@ -211,7 +210,7 @@ async def _call_once(config: Config, asked: ToolCall, allowed: bool) -> Mapping[
         anyio.create_task_group() as telling,
     ):
         await telling.start(partial(follow, room, [_tell_progress], kinds=[Kind.NOTE]))
-        tool = McpTool(InSession(room, session), hints=FOR_PEOPLE)
+        tool = McpTool(port_of(session), hints=FOR_PEOPLE)
         result = await ask(tool, asked.request())
         telling.cancel_scope.cancel()
     return result

@@ -64,13 +64,14 @@ async def _in_own_room(config: Config, server: str | None) -> list[dict[str, Any
     from ..gateway.commands import begin, look
     from ..gateway.exposures.query_modes import CatalogueReader
     from ..gateway.exposures.tool_definition import FOR_PEOPLE
-    from ..supervisor.room import Greenroom
+    from ..supervisor.room import Greenroom, port_of
 
     async with Greenroom.open(config, bootstrap=False) as room:
-        reader, asked = CatalogueReader(room, hints=FOR_PEOPLE), begin(room, server)
+        port = port_of(room)
+        reader, asked = CatalogueReader(port, hints=FOR_PEOPLE), begin(room, server)
         progress = Progress()
         while True:
-            rows = finish(look(room, reader, asked))
+            rows = finish(look(port, reader, asked))
             if progress.tell(rows):
                 return rows
             await anyio.sleep(LOOK_EVERY)

@@ -27,7 +27,7 @@ from .attribution import question_of, without_ours
 from .input_required import SuspendedCalls
 
 if TYPE_CHECKING:
-    from ..supervisor.room_port import HostedRoom
+    from ..supervisor.room_port import RoomPort
     from .exposures.exposure import Client
 
 
@@ -54,7 +54,7 @@ class ClientHost:
 
     def __init__(
         self,
-        room: HostedRoom,
+        room: RoomPort,
         on_update: OnUpdate = _nobody_watches,
         *,
         door: Scrub = Scrub.MCP,

@@ -26,7 +26,7 @@ from ..actors.workers import in_turns
 from ..config.model import EXPOSURES
 from ..protocol.errors import UsageError
 from ..protocol.events import CatalogueChanged, Kind
-from ..supervisor.room_port import InSession
+from ..supervisor.room import port_of
 from .arrivals import Arrivals
 from .endpoint import ClientSession, Endpoint, Outlet
 from .exposures.exposure import Exposure
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from ..catalogue.namespace import Target
     from ..protocol.cooperative import Slices
     from ..supervisor.profiles import ProfileView
-    from ..supervisor.room import Greenroom, Session
+    from ..supervisor.room import Greenroom
+    from ..supervisor.room_port import RoomPort
     from .exposures.code_execution import Runs
     from .exposures.direct import Common
 
@@ -64,6 +65,7 @@ class Conversations:
         commands: Commands = PLAIN,
     ) -> None:
         self._room = room
+        self._port = port_of(room)
         self._expose = _checked(expose)
         self._version = version
         self._note = note
@@ -105,20 +107,22 @@ class Conversations:
         unknown profile or exposure.
         """
         session = self._room.session(name, variables=variables, profile=profile)
-        said = session.view.profile.expose if session.view is not None else None
+        port = port_of(session)
+        view = port.view
+        said = view.profile.expose if view is not None else None
         expose = _checked(expose or said or self._expose)
-        session.came_by(door, subject)
+        port.came_by(door, subject)
         async with session:
-            exposure = self._exposure(expose, InSession(self._room, session), session.view)
+            exposure = self._exposure(expose, port, view)
             endpoint = Endpoint(
                 exposure, self._version, note=self._note, arrivals=self.arrivals, commands=self._commands
             )
             client = endpoint.open(outlet, spawn)
-            client.on_introduced = partial(_introduced, session, spawn)
-            client.on_refused = partial(tell_unbegun, session, expose == "direct")
+            client.on_introduced = partial(_introduced, port, spawn)
+            client.on_refused = partial(tell_unbegun, port, expose == "direct")
             self._clients[client] = exposure
             if expose != "direct":
-                self._prepare_search(spawn, session.view)
+                self._prepare_search(spawn, view)
             if self._refuses:
                 client.refuse_new()
             try:
@@ -133,7 +137,7 @@ class Conversations:
         found = self._common.get(profile)
         if found is None or not isinstance(name, str):
             return None
-        return (found[0] or self._room).index.get(name)
+        return (found[0] or self._port).index.get(name)
 
     def refuse_new(self) -> None:
         """Refuse every client's new requests from now on, also of clients that come later. Those in flight are
@@ -153,7 +157,7 @@ class Conversations:
                     continue
                 besides = [(view, each) for view, each in self._beside.values() if each.may_change]
                 if self._common or besides:
-                    await self._room.settled()
+                    await self._port.settled()
                     for view, shown in (*self._common.values(), *besides):
                         if view is not None:
                             await in_turns(view.preparing())
@@ -176,7 +180,7 @@ class Conversations:
             await anyio.sleep(_GREETED_BY_THEN)
             if view is not None:
                 await in_turns(view.preparing())
-            seen = self._room if view is None else view
+            seen = self._port if view is None else view
             await in_turns(_preparing(seen.index, seen.config.servers))
         except Exception:  # also a profile that a reload has removed: a search meets the same, and says so
             self._searchable.discard(profile)
@@ -184,13 +188,13 @@ class Conversations:
             self._searchable.discard(profile)
             raise
 
-    def _exposure(self, expose: str, room: InSession, view: ProfileView | None) -> Exposure:
+    def _exposure(self, expose: str, room: RoomPort, view: ProfileView | None) -> Exposure:
         if expose == "direct":
             from .exposures.direct import Common, Direct
 
             profile = None if view is None else view.name
             if profile not in self._common:
-                self._common[profile] = view, Common(self._room if view is None else view, self._commands)
+                self._common[profile] = view, Common(self._port if view is None else view, self._commands)
             return Direct(room, self._common[profile][1])
         if expose == "meta":
             from .exposures.code_execution import Runs
@@ -200,15 +204,15 @@ class Conversations:
             return Meta(room, self._runs, self._commands)
         profile = None if view is None else view.name
         if profile not in self._beside:
-            self._beside[profile] = view, Beside(self._room if view is None else view, self._commands)
+            self._beside[profile] = view, Beside(self._port if view is None else view, self._commands)
         return Proxy(room, self._beside[profile][1])
 
 
-def _introduced(session: Session, spawn: Spawn, client: object) -> None:
+def _introduced(room: RoomPort, spawn: Spawn, client: object) -> None:
     """The client has said who it is, and what it can be asked: its own servers list what they have."""
-    session.introduced(client)
-    if session.unlisted():
-        spawn(session.list_own)
+    room.introduced(client)
+    if room.unlisted():
+        spawn(room.list_own)
 
 
 def _preparing(index: Index, servers: Iterable[str]) -> Slices[None]:

@@ -27,7 +27,7 @@ from ..actors.workers import in_turns
 from ..protocol.cooperative import Slices
 from ..protocol.errors import UsageError
 from ..safety.approval import Verdict
-from ..supervisor.room_port import InSession
+from ..supervisor.room import port_of
 from .doors import control_server as control
 from .doors.control_protocol import number_in, object_in, text_in, texts_in, whole_in
 from .exposures.mcp_tool import McpTool, ask
@@ -40,7 +40,7 @@ from .views import status_view, tools_view
 if TYPE_CHECKING:
     from ..protocol.status import ServerStatus
     from ..supervisor.room import Greenroom
-    from ..supervisor.room_port import RefreshedRoom, Room
+    from ..supervisor.room_port import RoomPort
     from .doors.control_server import Handler
 
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _VERDICTS: Final[Mapping[Any, Verdict]] = {verdict.value: verdict for verdict in Verdict}
 
 
-def approval_methods(room: Greenroom) -> Mapping[str, Handler]:
+def approval_methods(room: RoomPort) -> Mapping[str, Handler]:
     """The methods of the control socket about calls that wait."""
 
     async def approvals(params: Mapping[str, Any]) -> Any:
@@ -73,7 +73,7 @@ def approval_methods(room: Greenroom) -> Mapping[str, Handler]:
     return {"approvals": approvals, "approve": approve}
 
 
-def _view(room: Greenroom, params: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _view(room: RoomPort, params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The calls that wait, or the one that was asked for by its number, if it does. Seconds to one decimal."""
     desk = room.approvals
     if params.get("watching") is not None:
@@ -109,7 +109,7 @@ def _view(room: Greenroom, params: Mapping[str, Any]) -> list[dict[str, Any]]:
 # and in a room of the command's own.
 
 
-def begin(room: RefreshedRoom, server: str | None) -> dict[str, Any]:
+def begin(room: Greenroom, server: str | None) -> dict[str, Any]:
     """Begin to ask the servers. Returns their `names`, and `since`, the time by the wall clock.
 
     Raises `UnknownServer`, `ServerDown` (the server is out of service)."""
@@ -117,7 +117,7 @@ def begin(room: RefreshedRoom, server: str | None) -> dict[str, Any]:
     return {"names": room.refresh(server), "since": since}
 
 
-def look(room: Room, reader: CatalogueReader, asked: Mapping[str, Any]) -> Slices[list[dict[str, Any]]]:
+def look(room: RoomPort, reader: CatalogueReader, asked: Mapping[str, Any]) -> Slices[list[dict[str, Any]]]:
     """How each server that was asked is doing: `state` is `known`, `failed` or `waiting`."""
     names: Sequence[str] = asked["names"]
     rows = {row.server: row for row in (yield from reader.rows())}
@@ -126,7 +126,7 @@ def look(room: Room, reader: CatalogueReader, asked: Mapping[str, Any]) -> Slice
     ]
 
 
-def _doing(room: Room, name: str, row: ServerStatus | None, since: float) -> dict[str, Any]:
+def _doing(room: RoomPort, name: str, row: ServerStatus | None, since: float) -> dict[str, Any]:
     entry = room.entry(name) if row is not None else None
     if row is None:
         return {"state": "failed", "failure": "it is not configured any more"}
@@ -138,10 +138,11 @@ def _doing(room: Room, name: str, row: ServerStatus | None, since: float) -> dic
     return {"state": "waiting", "waitsFor": waits(row), "lastLine": row.last_line}
 
 
-def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
+def commands(room: Greenroom, version: str) -> Mapping[str, control.Handler]:
     """The methods of the control socket. The answers are those of the `mcp` tool, in words for people.
     `vitals` is for leak checks: it tells what the process holds that cannot be seen from outside."""
-    reader = CatalogueReader(room, hints=FOR_PEOPLE)
+    port = port_of(room)
+    reader = CatalogueReader(port, hints=FOR_PEOPLE)
     numbers = itertools.count(1)
 
     async def hello(_params: Mapping[str, Any]) -> Any:
@@ -150,22 +151,22 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         return {"pid": os.getpid(), "version": version, "folder": os.fspath(working_directory("/"))}
 
     async def status(_params: Mapping[str, Any]) -> Any:
-        said = await in_turns(status_view(reader, room))
-        return {**said, "waitingForApproval": len(room.approvals), **_audit_view(room)}
+        said = await in_turns(status_view(reader, port))
+        return {**said, "waitingForApproval": len(port.approvals), **_audit_view(port)}
 
     async def explain(params: Mapping[str, Any]) -> Any:
         from .explain import explained
 
-        view = await in_turns(status_view(reader, room))
+        view = await in_turns(status_view(reader, port))
         pid = None if params.get("pid") is None else whole_in(params, "pid")
         typed = Commands(text_in(params, "config"), pid)
         return explained(view, room.config, text_in(params, "server") or "", typed, runs=True)
 
     async def keys(_params: Mapping[str, Any]) -> Any:
-        return {name: [one.key, one.origin] for name, one in room.pin_keys.items()}
+        return {name: [one.key, one.origin] for name, one in port.pin_keys.items()}
 
     async def tools(params: Mapping[str, Any]) -> Any:
-        return await in_turns(tools_view(reader, room, text_in(params, "server")))
+        return await in_turns(tools_view(reader, port, text_in(params, "server")))
 
     async def mcp(params: Mapping[str, Any]) -> Any:
         # A command has a session of its own, and its children per session end with it. Whoever may use the control
@@ -173,11 +174,10 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         allow = allowing if params.get("allowed") is True else None
         name = f"command-{next(numbers)}"
         async with room.session(name, on_approval=allow) as session:
-            session.came_by("command line")
-            with room.approvals.asked_elsewhere(name):
-                return await ask(
-                    McpTool(InSession(room, session), hints=FOR_PEOPLE), object_in(params, "arguments")
-                )
+            own = port_of(session)
+            own.came_by("command line")
+            with port.approvals.asked_elsewhere(name):
+                return await ask(McpTool(own, hints=FOR_PEOPLE), object_in(params, "arguments"))
 
     async def reconnect(params: Mapping[str, Any]) -> Any:
         ended = await room.reconnect(text_in(params, "server"))
@@ -193,7 +193,7 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
 
     async def refreshed(params: Mapping[str, Any]) -> Any:
         asked = {"names": texts_in(params, "names"), "since": number_in(params, "since")}
-        return await in_turns(look(room, reader, asked))
+        return await in_turns(look(port, reader, asked))
 
     async def vitals(_params: Mapping[str, Any]) -> Any:
         return {
@@ -212,12 +212,12 @@ def commands(room: Any, version: str) -> Mapping[str, control.Handler]:
         "reconnect": reconnect,
         "refresh": refresh,
         "refreshed": refreshed,
-        **approval_methods(room),
+        **approval_methods(port),
         "vitals": vitals,
     }
 
 
-def _audit_view(room: Any) -> dict[str, Any]:
+def _audit_view(room: RoomPort) -> dict[str, Any]:
     """The audit file, if there is one."""
     file = room.audit
     if file is None:

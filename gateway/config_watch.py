@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -27,12 +27,15 @@ from ..protocol.errors import ConfigError, GreenroomError
 from .event_log import Log
 from .process_tuning import uncollected
 
+if TYPE_CHECKING:
+    from ..supervisor.room import Greenroom
+
 _DEBOUNCE: Final = 0.3  # seconds in which several writes count as one change
 Look = Mapping[Path, object]  # a stamp per place, equal while nothing has changed there
 
 
 async def watch_configuration(
-    room: Any,
+    room: Greenroom,
     reread: Callable[[], Config],
     log: Log,
     reloaded: Callable[[], object] = lambda: None,
@@ -59,7 +62,7 @@ async def watch_configuration(
             await bell.rung()
 
 
-async def reload(room: Any, reread: Callable[[], Config], log: Log) -> bool:
+async def reload(room: Greenroom, reread: Callable[[], Config], log: Log) -> bool:
     """Read the configuration again, and reload the room if it has changed. After any problem the old one
     stays in use. True: the room was reloaded."""
     try:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics import MetricWrapperBase
     from prometheus_client.metrics_core import Metric
 
-    from ..supervisor.room import Greenroom
+    from ..supervisor.room_port import RoomPort
 
 
 HEARD: Final = frozenset({Kind.TRANSITION, Kind.DECISION, Kind.CALL})
@@ -164,7 +164,7 @@ class Metrics:
             case _:
                 return
 
-    async def text(self, room: Greenroom, sessions: int, accept: str) -> tuple[bytes, str]:
+    async def text(self, room: RoomPort, sessions: int, accept: str) -> tuple[bytes, str]:
         """The numbers as text, in the format that `accept` asks for, and its media type."""
         from prometheus_client.exposition import choose_encoder
 
@@ -191,7 +191,7 @@ class _Scrape:
         return self.metrics
 
 
-def _snapshot(room: Greenroom, rows: Iterable[ServerStatus], sessions: int) -> Iterator[Metric]:
+def _snapshot(room: RoomPort, rows: Iterable[ServerStatus], sessions: int) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     def gauge(named: Named) -> GaugeMetricFamily:

@@ -24,12 +24,12 @@ from ..protocol.errors import Busy, RoomClosed, UsageError
 from ..protocol.jsonrpc.incoming import ABSENT, PlainCall
 from ..protocol.jsonrpc.terms import INVALID_PARAMS, RpcFault
 from ..safety.audit import AUDITED, Asked
-from ..supervisor.room_port import CallLike
 from .attribution import ESCAPE, NAMED, result_without_ours, without_ours
 from .next_steps import Commands
 
 if TYPE_CHECKING:
-    from ..supervisor.room import Session
+    from ..actors.call import Call
+    from ..supervisor.room_port import RoomPort
 
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -73,7 +73,7 @@ class Job:
     on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
     is_large: bool = False  # `raw` is megabytes, and nobody may decode it in one go
     _ended: bool = False
-    _call: CallLike | None = None
+    _call: Call | None = None
     _tasks: int = 0  # how many it was given to run
     _scope: anyio.CancelScope | None = None  # of the task that runs
 
@@ -158,7 +158,7 @@ class Job:
         except Exception as error:
             self.broke(error)
 
-    def follow(self, call: CallLike) -> None:
+    def follow(self, call: Call) -> None:
         """From now on, cancelling the job cancels `call`. The call may have ended already."""
         if not self._ended:
             self._call = call
@@ -351,7 +351,7 @@ def asked_in(job: Job) -> Asked:
     return Asked(job.method, name if isinstance(name, str) else "", None, job.params.get("arguments"))
 
 
-def tell_unbegun(session: Session, is_direct: bool, job: Job, *, closing: bool, doubled: bool) -> None:
+def tell_unbegun(room: RoomPort, is_direct: bool, job: Job, *, closing: bool, doubled: bool) -> None:
     """A request is refused whatever it asks for: the gateway is ending, or too many are open (or one with its id)."""
     if job.method in AUDITED:
         asked = asked_in(job)
@@ -359,7 +359,7 @@ def tell_unbegun(session: Session, is_direct: bool, job: Job, *, closing: bool, 
         asked = _inside(job) if is_ours else asked
         if asked is not None:
             code = RoomClosed.code if closing else UsageError.code if doubled else Busy.code
-            session.turned_away(asked, code)
+            room.turned_away(asked, code)
 
 
 def _inside(job: Job) -> Asked | None:

@@ -33,7 +33,7 @@ from ..actors.workers import Part
 from ..catalogue.store import default_cache_path
 from ..config.model import Config
 from ..safety.pins_file import pins_file
-from ..supervisor.room_port import Room
+from ..supervisor.room import port_of
 from .clients import Conversations
 from .commands import commands
 from .config_watch import watch_configuration
@@ -62,7 +62,7 @@ _LAST_ANSWERS: Final = 1.0  # seconds the client has to read the answers written
 _CLIENT_WITHIN: Final = 1.0  # seconds in which a client that has started us greets us
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _LAST_RESORT: Final = 1.2  # seconds from ending at once to the alarm; an orderly end takes no longer
-OpenRoom = Callable[[Config], Any]  # Greenroom.open: returns a `Room` that has `start` and `aclose` too
+OpenRoom = Callable[[Config], "Greenroom"]
 
 
 @attrs.frozen
@@ -94,7 +94,7 @@ class Exit:
         self._hurry()
 
 
-def close_at_once(room: Any, group: anyio.abc.TaskGroup) -> None:
+def close_at_once(room: Greenroom, group: anyio.abc.TaskGroup) -> None:
     """Close the room without waiting, in `group`, and end this process soon, whatever holds it up."""
     set_alarm(_LAST_RESORT)
     group.start_soon(room.aclose, 0)
@@ -138,7 +138,7 @@ async def _serve_room(
     log: Log,
 ) -> None:
     room = open_room(config)
-    room.await_client(_CLIENT_WITHIN)
+    port_of(room).await_client(_CLIENT_WITHIN)
     leaving = Exit(partial(close_at_once, room, outer))
     outer.start_soon(door.write)
     await outer.start(heed_signals, leaving)
@@ -230,7 +230,7 @@ async def heed_signals(
             leaving.politely()
 
 
-def _follow(place: control.Place, room: Room, part: Part) -> None:
+def _follow(place: control.Place, room: Greenroom, part: Part) -> None:
     """Rename the socket after a reload. The configuration may consist of other files now, and commands find
     the socket by their names."""
     try:
@@ -239,7 +239,7 @@ def _follow(place: control.Place, room: Room, part: Part) -> None:
         part.failed(error)
 
 
-def _socket_of(room: Room) -> Path:
+def _socket_of(room: Greenroom) -> Path:
     return socket_path(identity(room.config.files), os.getpid())
 
 
@@ -323,7 +323,7 @@ class _Serving:
         from .doors.http_streams import Feed
 
         room = open_room(self.config)
-        room.expect_clients()
+        port_of(room).expect_clients()
         outer, log = self.outer, self.log
         leaving = Exit(partial(close_at_once, room, outer))
         await outer.start(heed_signals, leaving)
@@ -436,7 +436,7 @@ async def serve_background(
         hearers = [to_log(log), *events_file(options.events, stack, log.line)]
         async with anyio.create_task_group() as outer:
             room = open_room(config)
-            room.expect_clients()
+            port_of(room).expect_clients()
 
             def hurry() -> None:
                 set_alarm(_LAST_RESORT_IN_BACKGROUND)

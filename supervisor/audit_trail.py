@@ -1,7 +1,7 @@
-"""The caller of requests in a room that keeps an audit file: it tells each request that was asked for, once.
+"""The port of a room that keeps an audit file: it tells each request that was asked for, once.
 
-A room without an audit file has a plain `Caller`, so a call there takes no step more. With one, room and sessions have
-this class in its place. It stands where every request to a server passes, before the gates and the approvals, and
+A room without an audit file has a plain `RoomPort`, so a call there takes no step more. With one, room and sessions
+have this class in its place. It stands where every request to a server passes, before the gates and the approvals, and
 hears of the end by the call's own `on_end`, which is called exactly once. A refusal is told where it is raised.
 
 A refusal may happen before there is a call: a name that no server has, arguments that do not fit. Calls of the
@@ -35,8 +35,8 @@ from ..protocol.jsonrpc.terms import RpcFault, WireFault
 from ..safety import audit
 from ..safety.audit import AUDITED, Asked
 from ..safety.audit_file import AuditFile
-from .caller import Caller
 from .profiles import ProfileView
+from .room_port import RoomPort
 from .runtime import Runtime
 
 LOOKED_INTO: Final = 1 << 20  # bytes of a result that is looked into for whether the tool calls it an error
@@ -56,8 +56,8 @@ class _Entry:
     on_end: Callable[[Call], None] | None = None
 
 
-class AuditedCaller(Caller):
-    """A `Caller` whose requests are told to an audit file."""
+class AuditedPort(RoomPort):
+    """A `RoomPort` whose requests are told to an audit file."""
 
     def __init__(
         self, file: AuditFile, runtime: Runtime, session: str | None = None, view: ProfileView | None = None
@@ -229,12 +229,12 @@ def audit_file(place: str | os.PathLike[str] | None) -> AuditFile | None:
     return AuditFile(path_of(place, "audit"))
 
 
-def caller_of(runtime: Runtime, session: str | None = None, view: ProfileView | None = None) -> Caller:
-    """The caller of a room or of a session."""
+def make_port(runtime: Runtime, session: str | None = None, view: ProfileView | None = None) -> RoomPort:
+    """The port of a room or of a session."""
     if runtime.audit is None:
-        return Caller(runtime, session, view)
+        return RoomPort(runtime, session, view)
 
-    return AuditedCaller(runtime.audit, runtime, session, view)
+    return AuditedPort(runtime.audit, runtime, session, view)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 A room and each of its sessions hold one `Caller`. It finds the actor of a request, hands calls to that actor,
 counts calls that are refused before they reach an actor, and waits for a server to be connected. It decides
-nothing. It knows neither the names of tools (`Names`) nor what a request is about (`room`).
+nothing. What doors and exposures do beside, and what a request is about, is in `room_port`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ _OFF, _MCP, _ALL = Scrub.OFF, Scrub.MCP, Scrub.ALL  # as in `actors.peer`: each 
 
 
 class Caller:
-    """`session` is None for the room itself. `view`: what it sees of the room; None: everything.
+    """Makes requests in one scope. `session` is None for the room itself. `view`: what it sees of the room; None:
+    everything.
 
     For an audit (`audit_trail`), a door says how requests come here (`door`), for whom (`subject`), and what the client
     says about itself."""
@@ -306,43 +307,22 @@ class Caller:
             return _nothing
         return self.actor(server).idling.lease()
 
+    # ---- from names to servers --------------------------------------------------------------------------------------
+    #
+    # A name is looked up in the router's published index. If an unknown name has a server's prefix, that server is
+    # connected (if its gate lets it) and the name is looked up again. The server is leased until the call is made, so
+    # that it is not evicted in between.
+    #
+    # A URI that the index does not know goes to the only server that may have it. If there are several, the request is
+    # refused with these candidates, so that no server gets a request that was not meant for it.
 
-def _not_ready(actor: ServerActor, waited: float) -> CallTimeout:
-    server = actor.address.server
-    text = f'Server "{server}" was not ready within {waited:.3g}s ({actor.doing}); nothing was sent.'
-    return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
-
-
-def _nothing() -> None:
-    pass
-
-
-# ---- From names to servers, for one `Caller` ------------------------------------------------------------------------
-#
-# A name is looked up in the router's published index. If an unknown name has a server's prefix, that server is
-# connected (if its gate lets it) and the name is looked up again. The server is leased until the call is made, so that
-# it is not evicted in between.
-#
-# A URI that the index does not know goes to the only server that may have it. If there are several, the request is
-# refused with these candidates, so that no server gets a request that was not meant for it.
-
-
-class Names:
-    """Nothing is kept here: each look-up reads the index of the moment."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
-
-    # ---- tools ------------------------------------------------------------------------------------------------------
-
-    async def find(self, name: str, server: str | None, leases: ExitStack, wait_by: float) -> Target:
+    async def find_leased(self, name: str, server: str | None, leases: ExitStack, wait_by: float) -> Target:
         """The tool of this name. A server that was connected for it is kept connected until `leases` is closed.
 
         Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
         """
-        caller = self._caller
         name_of(name, "a tool")
-        await in_turns(caller.index.preparing_names())
+        await in_turns(self.index.preparing_names())
         found = self.resolve(name, server)
         if not isinstance(found, Missing):
             return found
@@ -352,14 +332,14 @@ class Names:
         for candidate in found.servers or ((server,) if server is not None else ()):
             # One at a time: do not hold the slot of one server while waiting for the slot of the next.
             with ExitStack() as lease:
-                lease.callback(caller.lease(candidate))
+                lease.callback(self.lease(candidate))
                 try:
-                    if await caller.connect(candidate, wait_by=wait_by):
+                    if await self.connect(candidate, wait_by=wait_by):
                         connected.append(candidate)
                 except CallError as error:
                     refused = refused or error
                     continue
-                index = await caller.live.router.ref.ask(Sync)
+                index = await self.live.router.ref.ask(Sync)
                 if index.get(name) is None:
                     await in_turns(index.preparing_names())
                 again = self.resolve(name, server)
@@ -368,46 +348,53 @@ class Names:
                     return again
         if refused is not None:
             raise refused
-        await in_turns(caller.index.preparing())
-        raise self.unknown(name, found.servers, connected)
+        await in_turns(self.index.preparing())
+        raise self.unknown_tool(name, found.servers, connected)
+
+    async def find(self, name: str, server: str | None = None) -> Target:
+        """The tool of this name. If it is unknown, connect the server it may belong to and look again.
+
+        Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and the error that kept the server from connecting.
+        """
+        with ExitStack() as leases:
+            return await self.find_leased(name, server, leases, self.wait_by())
 
     def resolve(self, name: str, server: str | None) -> Target | Missing:
         """Look a tool's name up in the index. Raises `AmbiguousTool`, `UnknownServer`."""
-        self._caller.check_server(server)
-        found = self._caller.index.resolve(name_of(name, "a tool"), server)
+        self.check_server(server)
+        found = self.index.resolve(name_of(name, "a tool"), server)
         if isinstance(found, Ambiguous):
             raise AmbiguousTool(name, found.candidates)
         return found
 
-    def unknown(self, name: str, servers: Sequence[str] = (), connected: Sequence[str] = ()) -> UnknownTool:
+    def unknown_tool(
+        self, name: str, servers: Sequence[str] = (), connected: Sequence[str] = ()
+    ) -> UnknownTool:
         """The error for a name that no server has, with similar names. `connected`: who was connected to look."""
-        index = self._caller.index
+        index = self.index
         names = [target.name for server in servers[:1] for target in index.tools(server)]
         message = f'Tool "{name}" not found.'
         message += f' Server "{servers[0]}" has: {some_of(names)}.' if names else ""
         return UnknownTool(name, message=message, suggestions=index.suggest(name), connected=connected)
 
-    # ---- prompts and resources --------------------------------------------------------------------------------------
-
-    async def find_prompt(self, name: str, server: str | None) -> Target:
+    async def find_prompt(self, name: str, server: str | None = None) -> Target:
         """The prompt of this name. Raises `UnknownPrompt`, `AmbiguousTool`, `UnknownServer`, and what kept the server
         from connecting."""
-        caller = self._caller
-        caller.check_server(server)
+        self.check_server(server)
         found = self._resolve_prompt(name, server)
-        wait_by = caller.wait_by()
+        wait_by = self.wait_by()
         for candidate in found.servers if isinstance(found, Missing) else ():
-            await caller.connect(candidate, wait_by=wait_by)
-            await caller.live.router.ref.ask(Sync)
+            await self.connect(candidate, wait_by=wait_by)
+            await self.live.router.ref.ask(Sync)
             again = self._resolve_prompt(name, server)
             if isinstance(again, Target):
                 return again
         if isinstance(found, Missing):
-            raise UnknownPrompt(name, [target.name for target in caller.index.prompts(server)])
+            raise UnknownPrompt(name, [target.name for target in self.index.prompts(server)])
         return found
 
     async def find_reference(
-        self, ref: Mapping[str, Any], server: str | None
+        self, ref: Mapping[str, Any], server: str | None = None
     ) -> tuple[str, Mapping[str, Any]]:
         """(server, the ref in that server's own names) for a completion. Raises as `Calls.complete` does."""
         match ref:
@@ -415,24 +402,34 @@ class Names:
                 target = await self.find_prompt(name, server)
                 return target.server, {**ref, "name": target.original}
             case {"type": "ref/resource", "uri": str(uri)}:
-                self._caller.check_server(server)
-                place = _placed(uri, server, self._caller.index.resolve_template(uri))
+                self.check_server(server)
+                place = _placed(uri, server, self.index.resolve_template(uri))
                 return place.server, {**ref, "uri": place.original}
             case _:
                 raise UsageError(
                     'A completion is for {"type": "ref/prompt", "name": …} or {"type": "ref/resource", "uri": …}.'
                 )
 
-    def locate(self, uri: str, server: str | None) -> Place:
+    def locate(self, uri: str, server: str | None = None) -> Place:
         """Where a resource is read. Raises `UnknownResource`, `AmbiguousTool`, `UnknownServer`."""
-        self._caller.check_server(server)
-        return _placed(uri, server, self._caller.index.resolve_uri(text(uri, "A URI")))
+        self.check_server(server)
+        return _placed(uri, server, self.index.resolve_uri(text(uri, "A URI")))
 
     def _resolve_prompt(self, name: str, server: str | None) -> Target | Missing:
-        found = self._caller.index.resolve_prompt(name_of(name, "a prompt"), server)
+        found = self.index.resolve_prompt(name_of(name, "a prompt"), server)
         if isinstance(found, Ambiguous):
             raise AmbiguousTool(name, found.candidates, what="Prompt")
         return found
+
+
+def _not_ready(actor: ServerActor, waited: float) -> CallTimeout:
+    server = actor.address.server
+    text = f'Server "{server}" was not ready within {waited:.3g}s ({actor.doing}); nothing was sent.'
+    return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _placed(uri: str, server: str | None, found: Place | Ambiguous | Missing) -> Place:

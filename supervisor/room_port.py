@@ -1,76 +1,76 @@
-"""The parts of a room that the doors use.
+"""What doors and exposures use of a room: the port, which is private.
 
-The doors are written against these protocols and not against `Greenroom` itself, for two reasons. A catalogue
-from the cache alone (no actors, no loop) can stand behind the same `mcp` tool. And the list below is
-everything that a door can do with a room: a door never reaches further in.
+A port sees a room in one scope: that of the whole room, or that of one session. Each client of a door has a session. A
+server that is isolated per session has a child of its own for each session, and a profile shows a session a part of the
+room. So what a client asks for goes through the port of its session.
+
+`Greenroom` and `Session` have the methods for programs, and make their own requests through the same port. `port_of`
+gives it to a door. A door never reaches further in.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+import anyio
 import attrs
+import msgspec
 
-from ..protocol.cooperative import Slices, finish
+from ..actors.call import Call
+from ..actors.router import Sync
+from ..actors.server import is_unused
+from ..config.arguments import function, named_values, seconds
+from ..config.model import Config, Isolation, Scrub
+from ..protocol.address import Address
+from ..protocol.cooperative import Pace, Slices, finish
+from ..protocol.errors import CallError, UsageError
+from ..protocol.jsonrpc.incoming import read_value
+from ..protocol.jsonrpc.terms import MODERN_VERSIONS
+from ..protocol.large_json import LARGE
+from ..protocol.result import ToolResult
+from ..protocol.status import ServerStatus
+from ..safety.audit import Asked
+from .caller import (
+    Caller,
+    is_modern,
+    scrubbed_in_turns,
+    subscribe,
+    tool_result,
+    tool_result_in_turns,
+    unsubscribe,
+)
+from .discovery import VISIT_IDLE
+from .records import addresses, status_row
+from .runtime import restart_outdated, tell_roots_changed
+from .server_messages import LOG_LEVELS
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from msgspec import Raw
-
     from ..actors.host import Host
     from ..actors.peer import Connector
     from ..catalogue.entries import ServerEntry
+    from ..catalogue.fingerprints import PinKey
     from ..catalogue.index import Index
     from ..catalogue.namespace import Place, Target
-    from ..config.model import Config, Scrub
-    from ..protocol.errors import CallError, GreenroomError
-    from ..protocol.result import ToolResult
-    from ..protocol.status import ServerStatus
-    from ..safety.audit import Asked
-    from .room import Greenroom, Session
+    from ..safety.approval_desk import Desk
+    from ..safety.audit_file import AuditFile
 
-
-class Scrubber(Protocol):
-    def scrub(self, raw: bytes) -> bytes: ...
-
-    def scrubbing(self, raw: bytes) -> Slices[bytes]: ...
-
-
-OnProgress = Callable[[Mapping[str, Any]], None]
-
-
-class CallLike(Protocol):
-    """A call that was accepted. It ends exactly once, by callback."""
-
-    @property
-    def result(self) -> bytes | None:
-        """The raw JSON of the result, if the call ended with one."""
-        ...
-
-    @property
-    def error(self) -> CallError | None: ...
-
-    @property
-    def met_a_start(self) -> bool:
-        """Whether its server was connected only after it was accepted. Only valid inside the callback that ends it."""
-        ...
-
-    def cancel(self) -> object: ...
-
-
-class WholeCall(CallLike, Protocol):
-    """A call whose result is passed on as it is."""
-
-    @property
-    def protocol_version(self) -> str | None:
-        """The protocol version of its server. Only valid inside the callback that ends the call."""
-        ...
+# Nearly always; whether it is another `Mapping` takes longer to find out.
+_PLAIN: Final = (dict, type(None), msgspec.Raw)
+SET_LEVEL: Final = "logging/setLevel"
+CHANGES: Final = frozenset({SET_LEVEL, "resources/unsubscribe", "initialize"})  # the server, for everybody
+ONLY_LOOK: Final = frozenset(
+    {"resources/read", "prompts/get", "completion/complete", "resources/subscribe", "resources/unsubscribe"}
+)
+_A_PIECE: Final = 4  # rows of the status that are made in a tenth of a millisecond
+Progress = Callable[[Mapping[str, Any]], None]
 
 
 class Catalogue(Protocol):
-    """What is known without asking a server: enough for status, list, search, describe and instructions."""
+    """What is known without asking a server: enough for status, list, search, describe and instructions. A port is
+    one; so is what a command reads from the cache, without a room."""
 
     @property
     def config(self) -> Config: ...
@@ -85,215 +85,209 @@ class Catalogue(Protocol):
     def entry(self, server: str) -> ServerEntry | None: ...
 
 
-class Room(Catalogue, Protocol):
-    """A catalogue whose servers can be called and connected."""
+class RoomPort(Caller):
+    """A room in one scope, for doors and exposures."""
 
-    async def call(
-        self,
-        tool: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        server: str | None = None,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> ToolResult: ...
+    # ---- calls and other requests -----------------------------------------------------------------------------------
 
     def start_call(
         self,
         target: Target,
-        arguments: Mapping[str, Any] | Raw | None,
-        on_end: Callable[[Any], None],
+        arguments: Mapping[str, Any] | msgspec.Raw | None,
+        on_end: Callable[[Call], None] | None,
         *,
         timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> CallLike: ...
+        on_progress: Progress | None = None,
+        wait_by: float = math.inf,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Call:
+        """Start a call without waiting for it. It ends with `on_end(call)`, exactly once, possibly before
+        this returns.
 
-    def noting(self, asked: Asked) -> AbstractContextManager[None]:
-        """What a door puts around its own search for the server of a request, for an audit."""
-        ...
-
-    def turned_away(self, asked: Asked, why: GreenroomError | str) -> None:
-        """The door answers a request by itself, with this error or code. For an audit."""
-        ...
-
-    def scrubber(self, server: str, door: Scrub, /) -> Scrubber | None:
-        """What removes credentials from the server's results at this door."""
-        ...
-
-    async def connect(self, server: str) -> None: ...
-
-    @property
-    def is_learning(self) -> bool: ...
-
-    async def catalogued(self) -> None: ...
-
-
-class RefreshedRoom(Room, Protocol):
-    """A room whose servers can be visited to learn what they have; a session has no such command."""
-
-    def refresh(self, server: str | None = None) -> list[str]: ...
-
-
-class HostedRoom(Room, Protocol):
-    """A room in which a door answers the servers' requests and hears their notifications."""
-
-    def set_log_level(self, level: str, server: str | None = None) -> None: ...
-
-    def roots_changed(self) -> None: ...
-
-    def answer_with(self, host: Host | None) -> None: ...
-
-    def restart_outdated(self) -> None: ...
-
-
-class AwaitedCall(CallLike, Protocol):
-    """A call for whose end a task waits."""
-
-    async def wait(self) -> bytes: ...
-
-
-class SandboxRoom(HostedRoom, Protocol):
-    """A room whose doors may start children of their own, and whose calls may be waited for."""
-
-    def helper(self, name: str, command: Sequence[str], *, max_line: int) -> Connector: ...
-
-    async def find(self, name: str, server: str | None = None) -> Target: ...
-
-    def start_call(
-        self,
-        target: Target,
-        arguments: Mapping[str, Any] | Raw | None,
-        on_end: Callable[[Any], None] | None,
-        *,
-        timeout: float | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> AwaitedCall: ...
-
-
-class DirectRoom(HostedRoom, Protocol):
-    """A room with the rest of the protocol, for the `direct` door."""
+        `arguments` of a door may be `Raw`, the JSON of an object on one line: then nobody decodes them who need not.
+        `wait_by`: the time of the room's clock by which it must be sent, if that is before its queue timeout.
+        `meta`: the request's `_meta`. Raises the `CallError` with which it is refused. For doors, which have
+        no task per call.
+        """
+        if type(arguments) not in _PLAIN:
+            with self.counting_refusals(Asked.of(target, arguments)):
+                named_values(arguments, f"The arguments of {target.name}", target.server)
+        if not target.may_be_called:
+            raise self.refused(target.refusal(), Asked.of(target, arguments))
+        if target.kind == "resource":
+            call = Call("resources/read", {"uri": target.original}, replayable=True)
+        else:
+            if target.override is not None:
+                with self.counting_refusals(Asked.of(target, arguments)):
+                    given_ones = read_value(arguments) if isinstance(arguments, msgspec.Raw) else arguments
+                    arguments = target.override.own(given_ones, target.server)
+            params = {"name": target.original, "arguments": arguments or {}}
+            call = Call("tools/call", params, replayable=target.is_harmless)
+        if named_values(meta, "meta", target.server) is not None:
+            call.params = {**(call.params or {}), "_meta": dict(meta or {})}
+        call.tool = target.name
+        if timeout is not None or on_progress is not None:
+            check_options(timeout, on_progress)
+        call.timeout = timeout
+        call.on_end = on_end
+        call.on_progress = on_progress
+        call.wants_progress = on_progress is not None
+        if wait_by < math.inf:
+            call.wait_by = wait_by
+        self.submit(target.server, call)
+        return call
 
     def start_request(
         self,
         server: str,
         method: str,
         params: Mapping[str, Any] | None,
-        on_end: Callable[[Any], None],
+        on_end: Callable[[Call], None] | None,
         *,
         tool: str | None = None,
         timeout: float | None = None,
-        on_progress: OnProgress | None = None,
+        on_progress: Progress | None = None,
         replayable: bool = False,
         takes_inputs: bool = False,
-    ) -> WholeCall: ...
+    ) -> Call:
+        """Start a request without waiting for it. It ends with `on_end(call)`, exactly once, possibly before
+        this returns.
 
-    async def find(self, name: str, server: str | None = None) -> Target: ...
+        `takes_inputs`: `on_end` handles a result that asks for more input. Raises the `CallError` with which
+        it is refused, `UnknownServer`, and in a session `UsageError` for a request that would change a shared
+        server for others. For doors, which have no task per request.
+        """
+        if type(params) not in _PLAIN:
+            with self.counting_refusals():
+                named_values(params, f"The params of {method}", server)
+        if method in CHANGES:
+            self.check_own(server, method)
+        call = Call(
+            method,
+            params,
+            tool=tool,
+            timeout=timeout,
+            replayable=replayable or method in ONLY_LOOK,
+            on_end=on_end,
+            on_progress=on_progress,
+        )
+        if takes_inputs:
+            call.takes_inputs = True
+        self.submit(server, call)
+        return call
 
-    async def find_prompt(self, name: str, server: str | None = None) -> Target: ...
+    def check_own(self, server: str, method: str) -> None:
+        """Raises `UsageError` when this session shares the server with others."""
+        self.check_server(server)
+        if self.session is not None and self.live.root.isolation(server) is Isolation.PERSISTENT:
+            use = {SET_LEVEL: "set_log_level(...)"}.get(method, "subscribe(...)")
+            text = f'Server "{server}" is shared with others, and {method} would change it for them. Use `{use}`.'
+            raise self.refused(UsageError(text, server=server))
 
-    async def find_reference(
-        self, ref: Mapping[str, Any], server: str | None = None
-    ) -> tuple[str, Mapping[str, Any]]: ...
+    async def start_by_name(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None,
+        on_end: Callable[[Call], None] | None,
+        *,
+        server: str | None = None,
+        **options: Any,
+    ) -> tuple[Target, Call]:
+        """Find a tool by its name, connecting its server when needed, and start its call. `options`: those of
+        `start_call`."""
+        wait_by = self.wait_by()
+        with ExitStack() as leases:
+            with (
+                self.counting_refusals(Asked("tools/call", tool, server, arguments)),
+                self.holding(arguments, server),
+            ):
+                target = await self.find_leased(tool, server, leases, wait_by)
+            return target, self.start_call(target, arguments, on_end, wait_by=wait_by, **options)
 
-    def locate(self, uri: str, server: str | None = None) -> Place: ...
+    async def read_result(self, target: Target, answer: bytes, door: Scrub) -> ToolResult:
+        """The result of a call of this tool, as it is shown at a door."""
+        scrubber = self.scrubber(target.server, door)
+        if scrubber is not None:
+            answer = await scrubbed_in_turns(scrubber.scrubbing(answer))
+        large = len(answer) >= LARGE
+        raw = await tool_result_in_turns(answer, target) if large else tool_result(answer, target)
+        return ToolResult(raw, target)
 
-    async def watch_resource(self, place: Place) -> None: ...
-
-    def unwatch_resource(self, place: Place) -> None: ...
-
-    def is_stateless(self, server: str) -> bool: ...
-
-    async def settled(self) -> Index: ...
-
-
-# --------------------------------------------------------------------------------------------------------------
-#
-#
-# A room as one session sees it. Doors make their calls through it.
-#
-# Each client of a door has a session. A server that is isolated per session has a child of its own for each
-# session, which ends with the session. So requests to servers go through the session, which finds the child.
-# Everything else goes to the room.
-
-
-class InSession:
-    """A `DirectRoom` made of the methods of an open session and of its room.
-
-    The bound methods are taken once. So a call through here is a call of the session's method and costs
-    nothing more.
-    """
-
-    def __init__(self, room: Greenroom, session: Session) -> None:
-        self._room = room
-        self._session = session
-        self._view = session.view
-        self._scope = f"session:{session.name}"
-        # Requests to servers.
-        self.call = session.call
-        self.connect = session.connect
-        self.find = session.find
-        self.find_prompt = session.find_prompt
-        self.find_reference = session.find_reference
-        self.helper = session.helper
-        self.is_stateless = session.is_stateless
-        self.locate = session.locate
-        self.noting = session.noting
-        self.scrubber = session.scrubber
-        self.start_call = session.start_call
-        self.start_request = session.start_request
-        self.turned_away = session.turned_away
-        self.unwatch_resource = session.unwatch_resource
-        self.watch_resource = session.watch_resource
-        # What the client can answer and wants to hear.
-        self.answer_with = session.answer_with
-        self.restart_outdated = session.restart_outdated
-        self.roots_changed = session.roots_changed
-        self.set_log_level = session.set_log_level
-        # Everything else.
-        self.settled = room.settled
+    # ---- what is known ----------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> Config:
-        return self._room.config if self._view is None else self._view.config
-
-    @property
-    def index(self) -> Index:
-        return self._session.index
+        return self.runtime.config if self.view is None else self.view.config
 
     def entry(self, server: str) -> ServerEntry | None:
-        entry = self._session.own_entry(server)
-        if self._view is None:
-            return entry or self._room.entry(server)
-        self._view.check(server)
-        return self._view.entry(entry or self._room.entry(server))
+        """What is known of a server, or None. Raises `UnknownServer`."""
+        live, view = self.live, self.view
+        if view is not None:
+            view.check(server)
+        live.root.record(server)
+        entry = self.own_entry(server) or live.router.entry(server)
+        return entry if view is None else view.entry(entry)
+
+    def own_entry(self, server: str) -> ServerEntry | None:
+        """What this session's own child has listed; None: it has listed nothing, or there is none."""
+        return None if self.session is None else self.runtime.own_lists.entry(self.session, server)
 
     @property
     def is_learning(self) -> bool:
-        """Whether something is not known yet that this session would see: of the room, or of its own servers."""
-        return self._room.is_learning or bool(self._session.unlisted())
+        """Whether there are servers of which nothing is known and which are still to be visited for the first time, or
+        to be asked by this session."""
+        return self.live.is_learning or bool(self.unlisted())
 
     async def catalogued(self) -> None:
-        """Wait until all of that was asked once, and the answers are in the index."""
-        await self._session.list_own()
-        await self._room.catalogued()
+        """Wait until all of those were asked once, and the answers are in the index."""
+        await self.list_own()
+        await self.live.catalogued()
+
+    async def settled(self) -> Index:
+        """Wait until everything that servers have listed so far is in the index. Returns the room's index."""
+        return await self.live.router.ref.ask(Sync)
 
     def status(self) -> list[ServerStatus]:
-        """The room's rows. Where this session has a child of its own, that child's row stands in place of the
-        server's."""
+        """A row for each server, and one for each further live address."""
         return finish(self.surveying())
 
     def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
-        """The same in slices, for all servers or for one."""
-        rows = yield from self._room.surveying(server)
-        view = self._view
+        """The same in slices, because there may be thousands of rows. `server`: only its rows. Where this session has
+        a child of its own, that child's row stands in place of the server's."""
+        rows = yield from self._rows(server)
+        if self.session is None:
+            return rows
+        view, scope = self.view, f"session:{self.session}"
         if view is not None:
             rows = [view.row(row) for row in rows if view.shows(row.server)]
-        own = {row.server for row in rows if row.scope == self._scope}
-        return [self._as_seen(row) for row in rows if row.scope == self._scope or row.server not in own]
+        own = {row.server for row in rows if row.scope == scope}
+        return [self._as_seen(row) for row in rows if row.scope == scope or row.server not in own]
+
+    def _rows(self, server: str | None) -> Slices[list[ServerStatus]]:
+        """The rows of the whole room."""
+        root, pace, rows = self.live.root, Pace(), list[ServerStatus]()
+        now = self.live.context.backend.now
+        for number, address in enumerate(addresses(root, server)):
+            if number % _A_PIECE == 0 and pace.due():
+                yield
+            if address.server in root.records:  # it may be gone by now
+                index = self.live.router.index
+                counts = index.counts(address.server)
+                row = status_row(root, address, now(), counts)
+                rows.append(self._with_catalogue(row, index))
+        return rows
+
+    def _with_catalogue(self, row: ServerStatus, index: Index) -> ServerStatus:
+        """The row with the faults and problems that the catalogue has for the server, if any."""
+        entry = self.live.router.entry(row.server)
+        if entry is None:
+            return row
+        faults, problems = index.faults(row.server), entry.problems
+        return attrs.evolve(row, faults=faults, problems=problems) if faults or problems else row
 
     def _as_seen(self, row: ServerStatus) -> ServerStatus:
         """The row with what this session's own child has listed."""
-        if self._session.own_entry(row.server) is None:
+        if self.own_entry(row.server) is None:
             return row
         counts, faults = self.index.counts(row.server), self.index.faults(row.server)
         if counts is None:
@@ -301,3 +295,146 @@ class InSession:
         return attrs.evolve(
             row, tool_count=counts.callable, changed=counts.changed, hidden=counts.hidden, faults=faults
         )
+
+    # ---- subscriptions, and who answers servers ---------------------------------------------------------------------
+
+    async def watch_resource(self, place: Place) -> None:
+        """Ask a server to report changes of a resource. Counted: it ends after as many calls of
+        `unwatch_resource`. For doors, which hear of updates through their host."""
+        await subscribe(self, place)
+
+    def unwatch_resource(self, place: Place) -> None:
+        """The opposite of `watch_resource`. With the last one the server is told; nobody waits for that."""
+        unsubscribe(self, place)
+
+    def is_stateless(self, server: str) -> bool:
+        """Whether the server speaks 2026-07-28, as far as is known. Raises `UnknownServer`, `SessionNeeded`."""
+        actor = self.actor(server)
+        return is_modern(actor) if actor.peer is not None else actor.record.era_hint in MODERN_VERSIONS
+
+    def answer_with(self, host: Host | None) -> None:
+        """Let `host` answer the requests of servers and receive their notifications, instead of the callbacks. In a
+        session: what belongs to this session. Servers that were told other capabilities than it has are connected
+        again, if nobody has used them yet; the others are told when they start the next time."""
+        self.live.sessions.answer_with(host, self.session)
+        self._restart_outdated()
+
+    def restart_outdated(self) -> None:
+        """Restart the unused servers that were not told what the host can answer now. In a session: its children, and
+        the shared servers that were not told all of it. A server that is being installed, or only visited, finishes
+        first; it is checked again when it is ready. Servers that have waited for a client are started."""
+        self.live.begin()
+        self._restart_outdated()
+
+    def _restart_outdated(self) -> None:
+        live, session = self.live, self.session
+        if session is not None:
+            greeting = live.sessions.greeting(session, Address.of_session("", session))
+            live.own_lists.meet(session, greeting.capabilities)
+        restart_outdated(live, session)
+
+    def set_log_level(self, level: str, server: str | None = None) -> None:
+        """See `Greenroom.set_log_level`."""
+        if level not in LOG_LEVELS:
+            raise UsageError(f'"{level}" is no log level. Use one of: {", ".join(LOG_LEVELS)}.')
+        self.check_server(server)
+        live, session = self.live, self.session
+        root, is_heard = live.root, session is None or session in live.sessions.with_hosts
+        if not is_heard and server is not None and root.isolation(server) is not Isolation.PER_SESSION:
+            text = f'Server "{server}" is shared with others: set its level with `room.set_log_level(...)`.'
+            raise UsageError(text)
+        root.log_levels.set(level, server, session)
+
+    def roots_changed(self) -> None:
+        """See `Greenroom.roots_changed`."""
+        tell_roots_changed(self.live, self.session)
+
+    # ---- the client of a door ---------------------------------------------------------------------------------------
+
+    def came_by(self, door: str, subject: str | None = None) -> None:
+        """A door says for an audit that it is the door of this session, and who is behind it, if it knows."""
+        self.door, self.subject = door, subject
+
+    def introduced(self, client: object) -> None:
+        """What the client of this session says about itself, for an audit."""
+        self.client_said = client
+
+    def unlisted(self) -> list[str]:
+        """The servers whose lists belong to this session, because they are started with values that it gives, and that
+        have not been asked yet."""
+        if self.is_over or self.session is None:
+            return []
+        live = self.live
+        return [
+            name
+            for name in live.of_sessions()
+            if self.own_entry(name) is None
+            and (self.view is None or self.view.shows(name))
+            and live.root.records[name].available.is_usable
+            and live.root.records[name].definition.bootstrap
+            and not live.sessions.missing(live.root.records[name].definition, self.session)
+        ]
+
+    async def list_own(self) -> None:
+        """Connect those, so that they list what they have. Who cannot be connected is left out."""
+
+        async def connect(server: str) -> None:
+            with suppress(CallError, UsageError):  # the latter: the session is over by now
+                await self.connect(server)
+                actor = self.actor(server)
+                if actor.is_connected and is_unused(actor):  # nobody has called it, and perhaps nobody will
+                    actor.idling.shorten(VISIT_IDLE)
+                    actor.idling.rest(actor.connected_at)
+
+        if self.is_over:
+            return
+        async with anyio.create_task_group() as tasks:
+            for server in self.unlisted():
+                tasks.start_soon(connect, server)
+
+    def helper(self, name: str, command: Sequence[str], *, max_line: int) -> Connector:
+        """What starts a child of ours that is no server, for a door. See `Connectors.helper`."""
+        return self.live.connectors.helper(name, command, max_line)
+
+    # ---- the whole room ---------------------------------------------------------------------------------------------
+
+    def expect_clients(self) -> None:
+        """Clients will come and go, in sessions, which can answer different things: servers that they share are told
+        from the start that everything can be asked, and who cannot answer is answered for. For a door, before the room
+        is opened."""
+        self.runtime.sessions.for_many = True
+
+    def await_client(self, seconds: float) -> None:
+        """One client comes soon and says what it can answer. Servers that need no call to be started are started then,
+        or after `seconds`, and not twice because they were told too little. For a door, before the room is opened."""
+        self.runtime.client_within = seconds
+
+    @property
+    def audit(self) -> AuditFile | None:
+        """The file that `audit` names; None: there is none."""
+        return self.runtime.audit
+
+    @property
+    def refusals(self) -> Mapping[str, int]:
+        """How many calls were not accepted so far, by error code."""
+        return dict(self.live.context.tally.refusals)
+
+    @property
+    def slots_held(self) -> int:
+        """How many slots of the pool are held, of `maxConnections`."""
+        return self.live.root.admission.starts.slots_held
+
+    @property
+    def approvals(self) -> Desk:
+        """The calls that wait for a person's yes, for whoever shows them at a terminal."""
+        return self.live.root.approvals.desk
+
+    @property
+    def pin_keys(self) -> Mapping[str, PinKey]:
+        """Under which keys the catalogue and the pins have the configured servers."""
+        return self.live.pins.keys
+
+
+def check_options(timeout: object, on_progress: object) -> None:
+    seconds(timeout, "timeout")
+    function(cast("Callable[..., Any] | None", on_progress), "on_progress")

@@ -27,7 +27,7 @@ from ..protocol.address import Address
 from ..protocol.errors import GreenroomError
 from ..protocol.events import CatalogueChanged, Event, Place
 from ..protocol.lifecycle import Reason, State
-from ..supervisor.room import Greenroom, Session
+from ..supervisor.room import Greenroom, Session, port_of
 from .fake_servers import HANG, FakeServer, fake_connectors, tool
 from .trace_checker import EPS, Seats, TraceChecker
 from .virtual_time import VirtualRun, seed_schedule
@@ -348,7 +348,7 @@ class World:
             try:
                 with anyio.move_on_after(patience):
                     if what == "find":
-                        await self.room.find(f"{server}_nothing")
+                        await port_of(self.room).find(f"{server}_nothing")
                     else:
                         await getattr(self.room, what)(server)
             finally:

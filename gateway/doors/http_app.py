@@ -24,6 +24,7 @@ from ...catalogue.hidden_characters import unhidden_value
 from ...protocol import jsonrpc as rpc
 from ...protocol.cooperative import Pace, Slices
 from ...protocol.jsonrpc.terms import RpcFault
+from ...supervisor.room import port_of
 from ..arrivals import Arriving
 from ..exposures.query_modes import CatalogueReader
 from ..exposures.tool_definition import FOR_PEOPLE
@@ -90,8 +91,8 @@ class Operations:
         commands: Commands = PLAIN,
     ) -> None:
         self.door: HttpDoor | None = None
-        self._room = room
-        self._reader = CatalogueReader(room, hints=FOR_PEOPLE)
+        self._room = port_of(room)
+        self._reader = CatalogueReader(self._room, hints=FOR_PEOPLE)
         self._version = version
         self._feed = feed
         self._metrics = metrics

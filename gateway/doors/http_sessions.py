@@ -63,6 +63,7 @@ from .http_request import (
 from .http_streams import Reply, Stream, reply_time
 
 if TYPE_CHECKING:
+    from ...supervisor.room import Greenroom
     from ..clients import Conversations
     from ..endpoint import ClientSession
     from ..requests import Spawn
@@ -600,7 +601,7 @@ class Silent(Protocol):
 class GivingWay:
     """`room` is looked at only while something waits for a slot."""
 
-    def __init__(self, room: Any, patience: float, look_every: float) -> None:
+    def __init__(self, room: Greenroom, patience: float, look_every: float) -> None:
         self._room = room
         self._patience = patience
         self._look_every = look_every
@@ -624,7 +625,7 @@ class GivingWay:
 
     def _make_room(self, sessions: Silent) -> bool:
         """End what may end now. Whether anything waits."""
-        rows: list[ServerStatus] = self._room.status()
+        rows = self._room.status()
         if not any(row.waiting_for == _SLOT for row in rows):
             return False
         silent = dict(sessions.silent(anyio.current_time() - self._patience))

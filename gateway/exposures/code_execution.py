@@ -51,7 +51,7 @@ from .tool_definition import Mode, Request
 
 if TYPE_CHECKING:
     from ...actors.peer import Connection, LostReason
-    from ...supervisor.room_port import SandboxRoom
+    from ...supervisor.room_port import RoomPort
     from ..requests import Job
 
 
@@ -64,7 +64,7 @@ _MAIN: Final = Path(__file__).with_name("_sandbox_program.py")
 class Execution:
     """One run of some code. It is a call to its client, and ends exactly once."""
 
-    def __init__(self, room: SandboxRoom, tool: McpTool, runs: Runs, code: str) -> None:
+    def __init__(self, room: RoomPort, tool: McpTool, runs: Runs, code: str) -> None:
         self._room = room
         self._tool = tool
         self._runs = runs

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import attrs
 import msgspec
 
 from ...actors.host import lacking
@@ -27,7 +26,6 @@ from ...protocol.large_message import LARGE_MESSAGE
 from ...protocol.safe_text import unhidden
 from ...safety.audit import AUDITED
 from ...safety.scrubber import scrubbed_progress, scrubbed_question
-from ...supervisor.room_port import DirectRoom, Scrubber, WholeCall
 from ..attribution import question_of, without_ours
 from ..client_host import ClientHost, extensions_of_all
 from ..input_required import StateSigner, SuspendableCall, SuspendedCalls
@@ -38,6 +36,11 @@ from .direct_client import LINK, DirectClient, DirectClients, outline_of
 from .direct_lists import Indexed, Shown
 from .direct_results import CONTENT, LIST, readable, readable_tool
 from .exposure import Client, left_out
+
+if TYPE_CHECKING:
+    from ...actors.call import Call
+    from ...config.secrets import Secrets
+    from ...supervisor.room_port import RoomPort
 
 # --------------------------------------------------------------------------------------------------------------
 #
@@ -70,7 +73,7 @@ class Common:
 class Direct:
     """Everything the servers have, for one client. `room` is open. Clients of one gateway share `common`."""
 
-    def __init__(self, room: DirectRoom, common: Common | None = None) -> None:
+    def __init__(self, room: RoomPort, common: Common | None = None) -> None:
         common = common or Common(room)
         self._room = room
         self._common = common
@@ -263,7 +266,7 @@ class Direct:
         job.answer({})
 
 
-def _refuse(room: DirectRoom, job: Job, error: GreenroomError) -> None:
+def _refuse(room: RoomPort, job: Job, error: GreenroomError) -> None:
     if job.method in AUDITED:
         room.turned_away(asked_in(job), error)
     answers.refuse(job, error)
@@ -281,11 +284,9 @@ class DirectCalls:
     """Sends the requests of one client."""
 
     def __init__(
-        self, room: DirectRoom, clients: DirectClients, suspended: SuspendedCalls, signer: StateSigner
+        self, room: RoomPort, clients: DirectClients, suspended: SuspendedCalls, signer: StateSigner
     ) -> None:
         self._room = room
-        self._start_request = room.start_request
-        self._scrubber = room.scrubber
         self._clients = clients
         self._suspended = suspended
         self._signer = signer
@@ -303,7 +304,7 @@ class DirectCalls:
         if plain is None:
             self.start(job, target.server, "name", target.original, target)
             return
-        call = self._start_request(
+        call = self._room.start_request(
             target.server,
             "tools/call",
             plain.renamed(target.original),
@@ -338,7 +339,7 @@ class DirectCalls:
         if job.modern:
             self._start_modern(job, server, params, target)
             return
-        call = self._start_request(
+        call = self._room.start_request(
             server,
             job.method,
             params,
@@ -349,7 +350,7 @@ class DirectCalls:
         )
         job.follow(call)
 
-    def _tool_ended(self, job: Job, server: str, call: WholeCall) -> None:
+    def _tool_ended(self, job: Job, server: str, call: Call | answers.Scrubbed) -> None:
         """The end of a plain call, in as few steps as possible: the bytes of a result show whether it needs
         more. (`find` and not `in`, which raises and catches an error first: that costs ten times as much as
         the search.)"""
@@ -358,8 +359,8 @@ class DirectCalls:
             if result is None:
                 answers.end(job, call)
                 return
-            scrubber = self._scrubber(server, _ALL)
-            if scrubber is not None and type(call) is not Scrubbed:
+            scrubber = self._room.scrubber(server, _ALL)
+            if scrubber is not None and not isinstance(call, answers.Scrubbed):
                 job.run(scrubbing(scrubber, call, self._tool_ended, job, server))
                 return
             if len(result) >= LARGE_MESSAGE:
@@ -376,11 +377,11 @@ class DirectCalls:
         except Exception as error:
             job.broke(error)
 
-    def _ended(self, job: Job, server: str, target: Target | None, call: WholeCall) -> None:
+    def _ended(self, job: Job, server: str, target: Target | None, call: Call | answers.Scrubbed) -> None:
         """The end of any other call. A prompt's messages and the contents of a resource point to resources,
         too."""
         result = call.result
-        scrubber = None if type(call) is Scrubbed else self._scrubber(server, _ALL)
+        scrubber = None if isinstance(call, answers.Scrubbed) else self._room.scrubber(server, _ALL)
         if result is not None and scrubber is not None:
             job.run(scrubbing(scrubber, call, self._ended, job, server, target))
             return
@@ -391,7 +392,7 @@ class DirectCalls:
             self._clients.learn_links(job.client, server, result)
         answers.end(job, call, target)
 
-    def _begin_large_end(self, job: Job, server: str, call: WholeCall, result: bytes) -> None:
+    def _begin_large_end(self, job: Job, server: str, call: Call | answers.Scrubbed, result: bytes) -> None:
         """The end of either with a large result, in slices. The version is read now: during the slices the server
         may go, or come back with another."""
         modern = call.protocol_version in rpc.MODERN_VERSIONS
@@ -433,7 +434,7 @@ class DirectCalls:
             params[_STATE] = self._signer.verify(state, *what)
         suspendable = SuspendableCall(self._suspended, job, server, partial(self._modern_ended, what, target))
         try:
-            call = self._start_request(
+            call = self._room.start_request(
                 server,
                 job.method,
                 params,
@@ -448,7 +449,9 @@ class DirectCalls:
             raise
         suspendable.follow(call)
 
-    def _modern_ended(self, what: tuple[str, ...], target: Target | None, job: Job, call: WholeCall) -> None:
+    def _modern_ended(
+        self, what: tuple[str, ...], target: Target | None, job: Job, call: Call | answers.Scrubbed
+    ) -> None:
         result = call.result
         if result is not None and b"input_required" in result:
             parts = rpc.read_parts(msgspec.Raw(result))
@@ -493,7 +496,7 @@ def _undeclared(request: object, capabilities: Mapping[str, Any]) -> str | None:
     return lacking(capabilities, str(asked.get("method")), said)
 
 
-def _asked_by(room: DirectRoom, server: str, requests: Mapping[str, Any]) -> dict[str, Any]:
+def _asked_by(room: RoomPort, server: str, requests: Mapping[str, Any]) -> dict[str, Any]:
     """The questions in a result of a server of 2026-07-28. Each gets the server's name."""
     named: dict[str, Any] = {}
     for key, request in requests.items():
@@ -513,25 +516,14 @@ def _asked_by(room: DirectRoom, server: str, requests: Mapping[str, Any]) -> dic
 # The end of such a call is told twice: as it came, and then, by a task, with the scrubbed result (`Scrubbed`).
 
 
-@attrs.frozen
-class Scrubbed:
-    """The end of a call with a result that has been scrubbed."""
-
-    result: bytes
-    protocol_version: str | None
-    error: None = None
-    met_a_start: bool = False
-
-    def cancel(self) -> None:
-        pass
-
-
-def scrubbing(scrubber: Scrubber, call: WholeCall, then: Callable[..., None], *what: Any) -> Work:
+def scrubbing(
+    scrubber: Secrets, call: Call | answers.Scrubbed, then: Callable[..., None], *what: Any
+) -> Work:
     """Work that scrubs the result of `call` in slices, and then calls `then(*what, …)` with its end."""
     return partial(_scrub, scrubber, call.result or b"", call.protocol_version, partial(then, *what))
 
 
 async def _scrub(
-    scrubber: Scrubber, raw: bytes, version: str | None, then: Callable[[WholeCall], None]
+    scrubber: Secrets, raw: bytes, version: str | None, then: Callable[[answers.Scrubbed], None]
 ) -> None:
-    then(Scrubbed(await in_turns(scrubber.scrubbing(raw)), version))
+    then(answers.Scrubbed(await in_turns(scrubber.scrubbing(raw)), version))

@@ -32,7 +32,7 @@ from ..requests import Job
 from . import direct_results as answers
 
 if TYPE_CHECKING:
-    from ...supervisor.room_port import DirectRoom
+    from ...supervisor.room_port import RoomPort
     from .exposure import Client
 
 
@@ -129,7 +129,7 @@ class _Stream:
 
 
 class DirectClient:
-    def __init__(self, room: DirectRoom, client: Client) -> None:
+    def __init__(self, room: RoomPort, client: Client) -> None:
         self._room = room
         self._client = client
         self._watched: dict[str, Place] = {}  # by the URI the client used
@@ -270,7 +270,7 @@ class DirectClient:
 class DirectClients(dict["Client", DirectClient]):
     """All clients of the door."""
 
-    def of(self, client: Client, room: DirectRoom) -> DirectClient:
+    def of(self, client: Client, room: RoomPort) -> DirectClient:
         """The client's own object, which sees `room`. It is made here for a client whose first request is not
         the greeting."""
         if client not in self:

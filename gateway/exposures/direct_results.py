@@ -13,8 +13,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import attrs
 import msgspec
 
 from ...catalogue.namespace import Target
@@ -23,13 +24,24 @@ from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import COMPLETIONS
 from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownResource, UsageError
 from ...protocol.jsonrpc.terms import RpcFault
-from ...supervisor.room_port import WholeCall
 from ..attribution import error_data_of
 from ..requests import Job
 from ..result_meta import ERROR
 
+if TYPE_CHECKING:
+    from ...actors.call import Call
 
-def end(job: Job, call: WholeCall, target: Target | None = None) -> None:
+
+@attrs.frozen
+class Scrubbed:
+    """The end of a call with a result that has been scrubbed."""
+
+    result: bytes
+    protocol_version: str | None
+    error: None = None
+
+
+def end(job: Job, call: Call | Scrubbed, target: Target | None = None) -> None:
     """End `job` as its call ended. A cancelled call has nobody to tell. `target`: the tool that was called; if its
     names are others here, errors are told in these."""
     if target is not None and target.override is not None:
@@ -41,7 +53,7 @@ def end(job: Job, call: WholeCall, target: Target | None = None) -> None:
         fail(job, call.error)
 
 
-def _end_overridden(job: Job, call: WholeCall, target: Target, override: ToolOverride) -> None:
+def _end_overridden(job: Job, call: Call | Scrubbed, target: Target, override: ToolOverride) -> None:
     if call.result is not None:
         raw = readable(job.method, job.params, call.result)
         result = rpc.decode_result(raw)

@@ -3,7 +3,7 @@
 `CatalogueReader` handles the modes that only look (status, list, search, describe, instructions). It works in
 slices. A request that needs only one slice is answered in the step that read it. With thousands of tools a
 task does the rest, and everybody else gets a turn between two slices. A search that finds nothing good waits a while
-for the servers that are being asked what they have. Calling and connecting need a `Room`. A
+for the servers that are being asked what they have. Calling and connecting need a `RoomPort`. A
 name that the index knows goes straight to `start_call`, without a task. A task is needed only for a name that
 the index does not know, if a server may still turn out to have it.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 import msgspec
@@ -38,7 +38,6 @@ from ...protocol.jsonrpc.incoming import decode_result, read_value
 from ...protocol.jsonrpc.terms import RpcFault
 from ...safety.audit import Asked
 from ...safety.scrubber import scrubbed_params, scrubbed_progress
-from ...supervisor.room_port import CallLike, Room
 from ..input_required import SuspendableCall, SuspendedCalls
 from ..requests import Job
 from . import tool_texts as refusals
@@ -46,6 +45,10 @@ from .output_files import Spill
 from .query_modes import CatalogueReader
 from .result_texts import Answers
 from .tool_definition import FOR_MODELS, Answer, Hints, Mode, Request, parse_request
+
+if TYPE_CHECKING:
+    from ...actors.call import Call
+    from ...supervisor.room_port import RoomPort
 
 _LOOK_EVERY: Final = 0.25  # seconds between two looks of a search that waits
 
@@ -71,7 +74,7 @@ class McpTool:
 
     def __init__(
         self,
-        room: Room,
+        room: RoomPort,
         *,
         hints: Hints = FOR_MODELS,
         spill: Spill | None = None,
@@ -188,7 +191,7 @@ class McpTool:
 
     async def _connect_and_list(self, server: str, job: Job) -> None:
         try:
-            await self._room.connect(server)
+            await self._room.connect_by_name(server)
         except UsageError as error:
             answer = refusals.refused_request("connect", error)
         except CallError as error:
@@ -270,7 +273,7 @@ class McpTool:
         else:
             suspendable.follow(call)
 
-    def _ended(self, target: Target, request: Request, job: Job, call: CallLike) -> None:
+    def _ended(self, target: Target, request: Request, job: Job, call: Call) -> None:
         try:
             if call.error is not None:
                 failed = self._failed(call.error, target, request, met_a_start=call.met_a_start)
@@ -304,9 +307,10 @@ class McpTool:
         again."""
         on_progress = partial(self._progressed, request, job) if job.wants_progress else None
         try:
-            result = await self._room.call(
-                request.subject, request.arguments, server=request.server, on_progress=on_progress
+            target, call = await self._room.start_by_name(
+                request.subject, request.arguments, None, server=request.server, on_progress=on_progress
             )
+            result = await self._room.read_result(target, await call.wait(), Scrub.ALL)
         except GreenroomError as error:
             self._answers.reply(await in_turns(self.refused(error, request)), job)
             return

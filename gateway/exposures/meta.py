@@ -34,7 +34,7 @@ from .proxy import Beside, Proxy
 from .tool_definition import FOR_META, Mode, Request, kind_of, parse_request, refuse_unknown
 
 if TYPE_CHECKING:
-    from ...supervisor.room_port import SandboxRoom
+    from ...supervisor.room_port import RoomPort
     from .code_execution import Runs
 
 
@@ -200,7 +200,7 @@ class Meta(Proxy):
 
     _plain_name = None
 
-    def __init__(self, room: SandboxRoom, runs: Runs, commands: Commands = PLAIN) -> None:
+    def __init__(self, room: RoomPort, runs: Runs, commands: Commands = PLAIN) -> None:
         super().__init__(room, Beside(room, commands), hints=FOR_META)
         self._sandbox_room = room
         self._runs = runs

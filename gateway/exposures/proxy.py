@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...catalogue.index import Index
     from ...catalogue.namespace import Target
     from ...config.model import Config
-    from ...supervisor.room_port import HostedRoom
+    from ...supervisor.room_port import RoomPort
     from .direct_lists import Shown
 
 
@@ -42,7 +42,7 @@ class Proxy:
         NAME  # a tool of ours whose requests are read in the short way, if they are plain
     )
 
-    def __init__(self, room: HostedRoom, beside: Beside | None = None, *, hints: Hints = FOR_MODELS) -> None:
+    def __init__(self, room: RoomPort, beside: Beside | None = None, *, hints: Hints = FOR_MODELS) -> None:
         self._room = room
         self._client_host = ClientHost(room)
         self.suspended = self._client_host.suspended

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...catalogue.names import has_prefix
 from ...catalogue.namespace import Ambiguous, Missing
@@ -17,11 +17,13 @@ from ...catalogue.search import SearchPage, fits_well, search, searching_matchin
 from ...protocol.cooperative import Pace, Slices, finish
 from ...protocol.errors import UNTRUSTED, UsageError
 from ...protocol.status import ServerStatus
-from ...supervisor.room_port import Catalogue
 from . import tool_texts as refusals
 from . import tool_texts as texts
 from .tool_definition import FOR_MODELS, MAX_REGEX, MOST_LINES, Answer, Hints, Mode, Request
 from .tool_texts import Bounds, is_unknown
+
+if TYPE_CHECKING:
+    from ...supervisor.room_port import Catalogue
 
 _A_PIECE: Final = 20  # names that are compared in a tenth of a millisecond
 _SEEN: Final = 200  # rows that are read in the same time

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio.lowlevel
 import anyio.to_thread
@@ -41,7 +41,6 @@ from ...protocol.jsonrpc.incoming import NO_MESSAGE
 from ...protocol.jsonrpc.incoming import decode_result as decoded
 from ...protocol.jsonrpc.terms import WireFault
 from ...protocol.large_json import LARGE, decoding_result
-from ...supervisor.room_port import Room, Scrubber
 from ..requests import Job
 from ..result_meta import DETAILS
 from . import tool_texts as refusals
@@ -49,6 +48,10 @@ from . import tool_texts as texts
 from .output_files import Spill, id_of
 from .tool_definition import FOR_MODELS, Answer, Hints, Request, size_of
 from .tool_texts import subject_of
+
+if TYPE_CHECKING:
+    from ...config.secrets import Secrets
+    from ...supervisor.room_port import RoomPort
 
 # ---- Ends jobs: turns results and answers of ours into what the model gets, within the bounds -----------------------
 #
@@ -64,7 +67,7 @@ _FOR_A_NOTICE: Final = 300  # bytes that the notice below a page takes at most
 class Answers:
     """Answers the jobs of one `mcp` tool."""
 
-    def __init__(self, room: Room, spill: Spill, hints: Hints) -> None:
+    def __init__(self, room: RoomPort, spill: Spill, hints: Hints) -> None:
         self._room = room
         self._spill = spill
         self._hints = hints
@@ -92,7 +95,7 @@ class Answers:
         else:
             self._end(outcome_of(target.server, target, result, **self._bounds), job)
 
-    async def _conclude_large(self, target: Target, raw: bytes, scrubber: Scrubber | None, job: Job) -> None:
+    async def _conclude_large(self, target: Target, raw: bytes, scrubber: Secrets | None, job: Job) -> None:
         """End `job` with a result that takes long to decode."""
         if scrubber is not None:
             raw = await in_turns(scrubber.scrubbing(raw))

@@ -23,10 +23,10 @@ class SearchTool:
     name = NAME
 
     def __init__(self, room: Greenroom, *, session: Session | None = None) -> None:
-        from ...supervisor.room_port import InSession
+        from ...supervisor.room import port_of
         from .mcp_tool import McpTool
 
-        self._tool = McpTool(room if session is None else InSession(room, session))
+        self._tool = McpTool(port_of(session or room))
 
     def to_openai(self) -> dict[str, Any]:
         """As OpenAI's chat completions take a tool."""

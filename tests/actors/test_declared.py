@@ -14,6 +14,7 @@ from tests.support.http_servers import asker_entry
 
 from greenroom import Greenroom
 from greenroom.actors.host import in_common
+from greenroom.supervisor.room import port_of
 
 ANN, BOB = {"name": "ann", "version": "1"}, {"name": "bob", "version": "1"}
 INFO, CAPABILITIES = "io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities"
@@ -35,7 +36,7 @@ def test_a_client_keeps_its_own_child_whatever_it_declares() -> None:
         with asker_entry("stdio") as entry:
             config: Any = {"mcpServers": {"a": {**entry, "isolation": "per_session"}}}
             room = Greenroom.open(config, bootstrap=False, cache_path=":memory:")
-            room.expect_clients()
+            port_of(room).expect_clients()
             async with room, http_door(room) as door:
 
                 async def process(who: Any, **capabilities: Any) -> str:
@@ -62,7 +63,7 @@ def test_while_a_call_is_open_that_cannot_be_asked_no_question_reaches_its_clien
 
     async def main() -> None:
         room = Greenroom.open({"mcpServers": {"s": capable(isolation="per_session")}}, cache_path=":memory:")
-        room.expect_clients()
+        port_of(room).expect_clients()
         async with room, http_door(room) as door, anyio.create_task_group() as tasks:
             assert text({"result": await call(door, ANN, "s_count", sampling={})}) == "1"
             asked = await call(door, ANN, "s_ask_sampling", sampling={})

@@ -29,6 +29,7 @@ from greenroom.config.installers import is_installer
 from greenroom.protocol.address import Address
 from greenroom.protocol.events import Note
 from greenroom.supervisor.discovery import VISIT_IDLE
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer
 
 IMPATIENT = 1.5  # seconds: the connect timeout, much less than any of these installs takes
@@ -97,7 +98,7 @@ def test_t47_two_are_installed_at_a_time_and_what_is_called_at_once(backend: str
             release(tmp_path)
             await room.catalogued()
             await until(lambda: one.outcome == "now")
-            assert len(room.index.servers) == 4
+            assert len(port_of(room).index.servers) == 4
             assert len(logged(tmp_path, "start")) == 4, "each was started once"
 
     run(backend, body)
@@ -230,7 +231,7 @@ def test_t47_a_client_that_comes_meanwhile_ends_no_first_start(backend: str) -> 
     async def body() -> None:
         async with open_room({"a": server}, bootstrap=True) as room, Outcomes() as calls:
             await anyio.sleep(1.0)
-            room.answer_with(ElicitingHost())
+            port_of(room).answer_with(ElicitingHost())
             one = calls.start(room, "a_echo", {"n": 1})
             await anyio.sleep(4.5)
             assert [target.name for target in room.tools()] == ["a_echo"]

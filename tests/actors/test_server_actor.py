@@ -28,6 +28,7 @@ from greenroom.protocol.errors import BadArguments, CallError, ProtocolFault, Rp
 from greenroom.protocol.events import CallEnded, CallEvent, Note, NoteCode
 from greenroom.protocol.jsonrpc.terms import RpcError
 from greenroom.protocol.lifecycle import Cause, Ending, Life, Reason, State
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import HANG, FakeConnection, FakeServer, fake_connectors, tool
 
 READ_ONLY = {"readOnlyHint": True}
@@ -90,7 +91,7 @@ def test_queued_calls_are_sent_in_the_order_they_came(backend: str) -> None:
             await learn(room, "a")
             target, ended = room.describe("a_echo"), list[int]()
             for n in range(20):
-                room.start_call(target, {"n": n}, lambda _, n=n: ended.append(n))
+                port_of(room).start_call(target, {"n": n}, lambda _, n=n: ended.append(n))
             await anyio.sleep(2.0)
             assert [arguments["n"] for arguments in calls_of(server)] == list(range(20))
             assert sorted(ended) == list(range(20))
@@ -473,7 +474,7 @@ def test_a_thousand_queued_calls_with_unsendable_arguments_end_one_by_one(backen
             server.strict_json = True
             target, ended = room.describe("a_echo"), list[Any]()
             for _ in range(1000):
-                room.start_call(target, {"x": object()}, lambda call: ended.append(call.error))
+                port_of(room).start_call(target, {"x": object()}, lambda call: ended.append(call.error))
             await anyio.sleep(2.0)
             assert len(ended) == 1000
             assert {type(error) for error in ended} == {BadArguments}
@@ -534,11 +535,11 @@ def test_a_callback_may_call_again_and_again(backend: str) -> None:
             def again(_: Any) -> None:
                 left[0] -= 1
                 if left[0]:
-                    room.start_call(target, {"left": left[0]}, again)
+                    port_of(room).start_call(target, {"left": left[0]}, again)
                 else:
                     done.set()
 
-            room.start_call(target, None, again)
+            port_of(room).start_call(target, None, again)
             await done.wait()
             assert len(server.calls) == 100
 
@@ -562,11 +563,11 @@ def test_a_callback_may_re_enter_the_room_from_any_ending(backend: str, ending: 
                 for sibling in siblings:
                     sibling.cancel()
                 try:
-                    room.start_call(target, {"again": 1}, lambda call: again.append(call.outcome))
+                    port_of(room).start_call(target, {"again": 1}, lambda call: again.append(call.outcome))
                 except CallError as error:
                     again.append(error.code)
 
-            siblings += [room.start_call(target, {}, on_end) for _ in range(5)]
+            siblings += [port_of(room).start_call(target, {}, on_end) for _ in range(5)]
             await anyio.sleep(1.0)
             if ending == "crash":
                 server.crash()
@@ -599,7 +600,7 @@ def test_a_callback_that_raises_costs_a_note_and_nothing_else(backend: str, kind
             target = room.describe("a_echo")
             if kind == "a reader of events":
                 room._runtime.context.events.listen(bad)
-            room.start_call(
+            port_of(room).start_call(
                 target,
                 {},
                 bad if kind == "on_end" else lambda _: None,
@@ -627,9 +628,9 @@ def test_on_asyncio_news_may_come_from_a_loop_callback_where_there_is_no_task() 
             a, b, ended = room.describe("a_echo"), room.describe("b_echo"), list[str]()
 
             def then_start_b(_: Any) -> None:
-                room.start_call(b, {}, lambda call: ended.append(call.outcome))
+                port_of(room).start_call(b, {}, lambda call: ended.append(call.outcome))
 
-            room.start_call(a, {}, then_start_b)
+            port_of(room).start_call(a, {}, then_start_b)
             await anyio.sleep(1.0)
             loop.call_soon(server.crash)
             await anyio.sleep(1.0)
@@ -638,7 +639,7 @@ def test_on_asyncio_news_may_come_from_a_loop_callback_where_there_is_no_task() 
             server.call_latency = 0.0
             await room.connect("a")
             loop.call_soon(server.announce_tools)
-            loop.call_soon(room.start_call, a, {}, lambda call: ended.append(call.outcome))
+            loop.call_soon(port_of(room).start_call, a, {}, lambda call: ended.append(call.outcome))
             await anyio.sleep(1.0)
             assert ended == ["result", "result"]
 
@@ -1402,11 +1403,11 @@ def test_who_calls_from_a_callback_stands_behind_those_who_waited(backend: str) 
             target = room.describe("a_echo")
 
             def call_again(_: Call) -> None:
-                room.start_call(target, {"n": "late"}, lambda _: None)
+                port_of(room).start_call(target, {"n": "late"}, lambda _: None)
 
-            room.start_call(target, {"n": {1}}, call_again)
+            port_of(room).start_call(target, {"n": {1}}, call_again)
             for n in range(3):
-                room.start_call(target, {"n": n}, lambda _: None)
+                port_of(room).start_call(target, {"n": n}, lambda _: None)
             await anyio.sleep(2.0)
             assert [arguments["n"] for arguments in calls_of(server)] == [0, 1, 2, "late"]
 

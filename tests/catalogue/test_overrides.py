@@ -19,6 +19,7 @@ from greenroom.gateway.exposures.direct_results import end, fail
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.gateway.requests import Job
 from greenroom.protocol.errors import ProtocolFault, Reach, RemoteError, ServerLost, UnknownTool, UsageError
+from greenroom.supervisor.room import port_of
 
 ISSUE = {
     "type": "object",
@@ -87,13 +88,13 @@ def test_a_tool_is_shown_and_called_by_what_the_configuration_says(backend: str)
             for name in ("github_delete", "github_create"):
                 with pytest.raises(UnknownTool):
                     await room.call(name, {})
-            refused = await ask(McpTool(room), {"tool": "github_new_issue", "args": {"repo": "y"}})
+            refused = await ask(McpTool(port_of(room)), {"tool": "github_new_issue", "args": {"repo": "y"}})
             said = refused["content"][0]["text"]
             assert refused["isError"] is True
             assert said.startswith(
                 'Unknown parameter "repo".\n\nExpected parameters:\nsummary (string) *required*'
             )
-            failed = await ask(McpTool(room), {"tool": "github_new_issue", "args": {"summary": ""}})
+            failed = await ask(McpTool(port_of(room)), {"tool": "github_new_issue", "args": {"summary": ""}})
             assert failed["content"][0]["text"].startswith('Error: new_issue: "summary" must not be empty')
 
     run_virtual(backend, body)
@@ -134,8 +135,8 @@ def test_a_profile_shows_it_otherwise_still(backend: str) -> None:
             await room.connect("github")
             await room.settled()
             async with room.session("ann", profile="work") as ann:
-                assert [tool.name for tool in ann.index.tools()] == ["github_report"]
-                schema = ann.index.tools()[0].schema()
+                assert [tool.name for tool in port_of(ann).index.tools()] == ["github_report"]
+                schema = port_of(ann).index.tools()[0].schema()
                 assert (list(schema["properties"]), schema["required"]) == (["summary"], ["summary"])
                 assert (await ann.call("github_report", {"summary": "x"})).text == SENT
             assert [tool.name for tool in room.tools()] == ["github_list", "github_new_issue"]
@@ -160,7 +161,7 @@ def test_an_override_that_does_not_fit_leaves_the_tool_out_and_the_status_says_w
             await room.connect("github")
             await room.settled()
             assert [tool.name for tool in room.tools()] == ["github_delete", "github_list"]
-            (said,) = room.index.faults("github")
+            (said,) = port_of(room).index.faults("github")
             assert said == f'toolOverrides of "create": {what} (left out until that is mended)'
 
     run_virtual(backend, body)
@@ -206,7 +207,7 @@ def test_tools_that_would_share_a_name_after_renaming_are_never_mistaken(backend
             names = [tool.name for tool in room.tools()]
             assert len(names) == 3
             assert "github_list" not in names
-            assert any('"list"' in said for said in room.index.faults("github"))
+            assert any('"list"' in said for said in port_of(room).index.faults("github"))
 
     run_virtual(backend, body)
 

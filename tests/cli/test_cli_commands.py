@@ -945,10 +945,12 @@ def test_refresh_without_a_gateway_asks_for_what_was_named_in_a_room_that_asks_n
     opened: list[Any] = []
     rows = [{"name": "s", "state": "failed", "failure": "it said \x1b[2J\nmore"}]
 
+    room = SimpleNamespace(_port="its port")
+
     @asynccontextmanager
-    async def opens(_config: Config, **more: Any) -> AsyncGenerator[str]:
+    async def opens(_config: Config, **more: Any) -> AsyncGenerator[Any]:
         opened.append(more)
-        yield "room"
+        yield room
 
     def begins(room: Any, server: str | None) -> Any:
         opened.append((room, server))
@@ -963,7 +965,7 @@ def test_refresh_without_a_gateway_asks_for_what_was_named_in_a_room_that_asks_n
     monkeypatch.setattr("greenroom.gateway.commands.begin", begins)
     monkeypatch.setattr("greenroom.gateway.commands.look", looks)
     assert run(["refresh", "s"]) == 1
-    assert opened == [{"bootstrap": False}, ("room", "s"), {"names": ["s"]}]
+    assert opened == [{"bootstrap": False}, (room, "s"), {"names": ["s"]}]
     assert capsys.readouterr().out == "✗ s: it said more\n"
     assert run(["refresh", "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == {"servers": rows, "source": "room"}
@@ -1345,7 +1347,7 @@ def test_a_call_without_a_gateway_has_a_patient_room_and_a_session_of_its_own(
     monkeypatch.setattr(Greenroom, "open", opens)
     for place, fake in {
         "gateway.event_log.follow": follows,
-        "supervisor.room_port.InSession": lambda _room, of: of,
+        "supervisor.room.port_of": lambda of: of,
         "gateway.exposures.mcp_tool.McpTool": lambda of, *, hints: (of, hints is FOR_PEOPLE),
         "gateway.exposures.mcp_tool.ask": asks,
     }.items():

@@ -9,7 +9,7 @@ import select
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import pytest
@@ -38,15 +38,6 @@ from greenroom.protocol.events import (
     Transition,
 )
 from greenroom.protocol.lifecycle import Cause, Reason, State
-
-if TYPE_CHECKING:
-    from greenroom import Greenroom
-    from greenroom.supervisor.room_port import Room
-
-    def a_greenroom_is_a_room(room: Greenroom) -> Room:
-        """For the type checker: the doors are written against `Room`."""
-        return room
-
 
 CLOCK = Address("clock")
 IDLED = Transition(

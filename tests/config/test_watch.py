@@ -394,7 +394,10 @@ def test_a_look_sees_another_file_with_the_same_size_and_time(tmp_path: Path) ->
     assert all(one != other for at, one in enumerate(looks) for other in looks[:at])
 
 
-class Reloading:
+_AnyRoom: Any = object  # for type checkers
+
+
+class Reloading(_AnyRoom):
     """A room that is only reloaded. `refuse`: with this."""
 
     def __init__(self, config: Config, refuse: Exception | None = None) -> None:

@@ -969,7 +969,7 @@ def test_a_background_room_takes_clients_until_it_ends_and_ends_in_order(
     )
     place = RoomPlace("x", tmp_path, tmp_path / "socket", tmp_path / "lock", tmp_path / "log")
     room: Any = SimpleNamespace(
-        expect_clients=lambda: None,
+        _port=SimpleNamespace(expect_clients=lambda: None),
         start=starts,
         aclose=closes,
         config=SimpleNamespace(settings=settings),

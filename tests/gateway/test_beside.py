@@ -19,6 +19,7 @@ from greenroom.actors.router import Learn
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.gateway.exposures.proxy import BesideClient
 from greenroom.protocol.bounds import PROMOTED
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
 CHANGED = "notifications/tools/list_changed"
@@ -401,7 +402,7 @@ def test_a_tool_with_the_name_of_ours_is_not_promoted(backend: str) -> None:
         async with open_room({"a": FakeServer()}, toolPrefix="none") as room, talking(room, "proxy") as talk:
             await teach(room, "a", [tool("mcp"), tool("other")])
             async with talk("ann") as ann:
-                shown = {target.original: target for target in room.index.tools("a")}
+                shown = {target.original: target for target in port_of(room).index.tools("a")}
                 (one,) = (
                     each for _, beside in talk.conversations._beside.values() for each in beside.clients
                 )

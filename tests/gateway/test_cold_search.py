@@ -12,6 +12,7 @@ from tests.support.rooms import open_room
 
 from greenroom import Greenroom
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, tool
 
 WEATHER = tool("get_forecast", "The weather of the next days")
@@ -40,10 +41,10 @@ def test_a_cold_search_waits_for_the_server_that_has_it_and_no_longer(backend: s
     async def main() -> None:
         async with cold(servers) as room:
             await anyio.sleep(0.5)
-            found, took = await search(McpTool(room), "weather forecast")
+            found, took = await search(McpTool(port_of(room)), "weather forecast")
             assert found[0] == "weather_get_forecast"
             assert 1.0 < took < 2.5
-            found, took = await search(McpTool(room), "send mail")
+            found, took = await search(McpTool(port_of(room)), "send mail")
             assert (found[0], took) == ("mail_send_mail", 0.0), "what fits well is not kept back"
 
     run_virtual(backend, main)
@@ -56,7 +57,7 @@ def test_a_search_that_finds_nothing_waits_as_long_as_a_first_list_does(backend:
     async def main() -> None:
         async with cold(servers, firstListTimeoutMs=timeout) as room:
             await anyio.sleep(0.5)
-            mcp = McpTool(room)
+            mcp = McpTool(port_of(room))
             found, took = await search(mcp, "weather forecast")
             assert (found, took) == ([], pytest.approx(timeout / 1000, abs=0.01))
             again: tuple[dict[str, Any], ...] = ({"query": "weather"}, {"query": "^x", "regex": True})
@@ -81,10 +82,10 @@ def test_nobody_waits_for_servers_that_a_search_is_not_about_or_that_are_known(b
             )
             for given in unconcerned:
                 assert (await search_or_refusal(room, **given)) == 0.0, given
-            _, took = await search(McpTool(room), "", server="dead")
+            _, took = await search(McpTool(port_of(room)), "", server="dead")
             assert took == pytest.approx(10.0, abs=0.01)
         async with open_room({"mail": servers["mail"]}, bootstrap=False) as room:
-            _, took = await search(McpTool(room), "weather")
+            _, took = await search(McpTool(port_of(room)), "weather")
             assert took == 0.0, "nobody is being asked"
 
     run_virtual(backend, main)
@@ -92,7 +93,7 @@ def test_nobody_waits_for_servers_that_a_search_is_not_about_or_that_are_known(b
 
 async def search_or_refusal(room: Greenroom, query: str, **more: Any) -> float:
     began = anyio.current_time()
-    await ask(McpTool(room), {"search": query, **more})
+    await ask(McpTool(port_of(room)), {"search": query, **more})
     return anyio.current_time() - began
 
 
@@ -108,7 +109,7 @@ def test_a_search_of_many_words_fits_well_when_it_has_most_of_them(backend: str)
                 ("send zebra", True),
                 ("mail", False),
             ):
-                _, took = await search(McpTool(room), query)
+                _, took = await search(McpTool(port_of(room)), query)
                 assert (took > 1.0) is waits, query
 
     run_virtual(backend, main)

@@ -224,7 +224,10 @@ class NamedSession(str):
         self.doors.append(door)
 
 
-class Asked:
+_AnyRoom: Any = object  # for type checkers
+
+
+class Asked(_AnyRoom):
     """A room that notes what commands ask of it."""
 
     audit: Any = None
@@ -273,7 +276,7 @@ def test_each_method_asks_the_room_for_what_the_command_wants(
     fakes: dict[str, Any] = {
         "CatalogueReader": reader,
         "McpTool": lambda session, *, hints: (session, hints.learn),
-        "InSession": lambda _room, session: session,
+        "port_of": lambda room: room,
         "approval_methods": lambda _room: {},
         "status_view": view,
         "tools_view": view,

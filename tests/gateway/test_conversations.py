@@ -22,6 +22,7 @@ from greenroom.catalogue.index import Index
 from greenroom.gateway.clients import Conversations
 from greenroom.gateway.endpoint import ClientSession
 from greenroom.protocol.errors import UsageError
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
 HELLO: Mapping[str, Any] = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "t", "version": "1"}}
@@ -456,7 +457,7 @@ def test_t20_a_session_cannot_change_a_shared_server_for_others_by_a_plain_reque
                 with pytest.raises(UsageError, match="shared with others"):
                     await ann.request("s", method, {"uri": "x:/"})
             with pytest.raises(UsageError, match="set_log_level"):
-                ann.start_request("s", "logging/setLevel", {"level": "debug"}, None)
+                port_of(ann).start_request("s", "logging/setLevel", {"level": "debug"}, None)
             assert await room.request("s", "logging/setLevel", {"level": "error"}) == {}
             await settle()
             assert [params for method, params in server.requests if method == "logging/setLevel"] == [
@@ -790,7 +791,7 @@ def test_a_large_catalogue_is_made_searchable_before_anybody_searches(
             await room.connect("s")
             await room.settled()
             async with talk("ann", profile=profile), talk("ben", profile=profile) as ben:
-                seen = room if profile is None else talk.conversations._beside[profile][0]
+                seen = port_of(room) if profile is None else talk.conversations._beside[profile][0]
                 assert seen.index._finder._ranking is None, "the client gets its first lists before"
                 await anyio.sleep(1.0)
                 is_prepared = seen.index._finder._ranking is not None
@@ -816,7 +817,7 @@ def test_a_client_that_leaves_at_once_leaves_the_next_one_to_prepare_the_search(
                     async with conversations.open(Person(), tasks.start_soon, name="ann"):
                         await anyio.sleep(1.0 if is_patient else 0.1)
                     tasks.cancel_scope.cancel()
-                assert (room.index._finder._ranking is not None) is is_patient
+                assert (port_of(room).index._finder._ranking is not None) is is_patient
 
     run_virtual(backend, body)
 

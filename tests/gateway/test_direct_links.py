@@ -219,7 +219,7 @@ def test_the_short_way_of_a_plain_call_finds_the_results_that_clients_refuse(
     job: Any = SimpleNamespace(answer_raw=lambda result, modern: told.append(result), broke=told.append)
     call: Any = SimpleNamespace(result=result, error=None, protocol_version="2025-11-25")
     # It is asked for nothing else by a result without links.
-    door: Any = SimpleNamespace(_scrubber=lambda *_: None)
+    door: Any = SimpleNamespace(_room=SimpleNamespace(scrubber=lambda *_: None))
     DirectCalls._tool_ended(door, job, "a", call)
     assert (told == [result]) is passes
     assert isinstance(json.loads(told[0])["content"], list) or passes

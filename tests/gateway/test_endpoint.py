@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import json
 import sys
 import weakref
@@ -15,7 +14,6 @@ from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
-import attrs
 import msgspec
 import pytest
 from hypothesis import given
@@ -45,11 +43,10 @@ from greenroom.gateway.requests import Answers, Job, open_jobs
 from greenroom.gateway.result_meta import OURS
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.address import Address
-from greenroom.protocol.cooperative import Slices, finish
+from greenroom.protocol.cooperative import finish
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.protocol.jsonrpc.terms import RpcFault
-from greenroom.protocol.status import ServerStatus
-from greenroom.supervisor.room_port import DirectRoom, InSession
+from greenroom.supervisor.room import port_of
 from greenroom.testing import FakeServer
 from greenroom.testing.servers import echo
 
@@ -443,7 +440,7 @@ def test_an_answered_call_leaves_nothing_to_the_garbage_collector(backend: str, 
         ) as room:
             await room.connect("a")
             direct = name == "direct"
-            client = Client(Direct(room) if direct else Proxy(room))
+            client = Client(Direct(port_of(room)) if direct else Proxy(port_of(room)))
             client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
             params = {"name": "a_echo"} if direct else {"name": "mcp", "arguments": {"tool": "a_echo"}}
             gc.collect()
@@ -619,7 +616,8 @@ def test_a_job_that_has_ended_says_nothing_more() -> None:
     first.answer({"content": []})
     first.fail(-1, "late")
     first.cancel()
-    call = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType]
+    target: Any = None
+    call: Any = FakeCall(target, {}, lambda _: None, None)
     first.follow(call)
     first.cancel()
     assert not call.cancelled
@@ -810,7 +808,7 @@ def test_an_older_client_is_told_plainly_once_it_has_greeted() -> None:
 def test_a_client_of_the_direct_door_that_leaves_is_forgotten(backend: str) -> None:
     async def body() -> None:
         async with open_room({"a": FakeServer()}) as room:
-            direct = Direct(room)
+            direct = Direct(port_of(room))
             client, left = Client(direct), list[str]()
             client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
             direct_client: Any = direct._direct_clients[client.talk]
@@ -851,7 +849,7 @@ def test_what_a_client_says_of_itself_and_its_token_stay_here(backend: str) -> N
     async def body() -> None:
         async with open_room({"a": server}) as room:
             await room.connect("a")
-            client = Client(Direct(room))
+            client = Client(Direct(port_of(room)))
             meta = {"progressToken": "mine", "x-trace": 7, "io.modelcontextprotocol/logLevel": "info"}
             client.say(
                 {
@@ -874,7 +872,7 @@ def test_what_a_client_says_of_itself_and_its_token_stay_here(backend: str) -> N
 def test_what_servers_say_of_themselves_is_said_under_their_names_or_nothing_is(backend: str) -> None:
     async def body() -> None:
         async with open_room({"a": FakeServer(), "b": FakeServer()}) as room:
-            direct = Direct(room)
+            direct = Direct(port_of(room))
             assert direct.instructions() is None
             for server in ("a", "b"):
                 room._runtime.router.ref.tell(Learn(ServerEntry(server, "", instructions=f"Use {server}.")))
@@ -888,7 +886,7 @@ def test_a_first_list_waits_only_while_servers_are_visited(backend: str) -> None
     async def body() -> None:
         server = FakeServer(greet_latency=3.0)
         async with open_room({"a": server}, bootstrap=True, firstListTimeoutMs=7_000) as room:
-            direct = Direct(room)
+            direct = Direct(port_of(room))
             await anyio.sleep(1.0)
             assert direct.settling_time == 7.0
             await direct.settle()
@@ -905,7 +903,7 @@ def test_what_is_refused_at_once_carries_no_question_and_what_is_harmless_is_sen
     async def body() -> None:
         async with open_room({"a": server}) as room:
             await room.connect("a")
-            direct = Direct(room)
+            direct = Direct(port_of(room))
             client = Client(direct)
             client.ask("server/discover", {"_meta": ENVELOPE})
             for number, params in enumerate(({}, {"_meta": ENVELOPE}), 1):
@@ -998,7 +996,7 @@ def test_whatever_points_to_a_resource_is_remembered_for_who_was_given_it(
 ) -> None:
     async def body() -> None:
         async with open_room({"a": FakeServer()}) as room:
-            direct = Direct(room)
+            direct = Direct(port_of(room))
             client = Client(direct)
             client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
             call: Any = FakeCall(None, {}, lambda _: None, None)  # pyright: ignore[reportArgumentType]
@@ -1095,7 +1093,7 @@ def test_a_name_of_several_is_told_with_whose_it_may_be(backend: str) -> None:
         async with open_room({"a": FakeServer(), "b": FakeServer()}, toolPrefix="none") as room:
             for server in "ab":
                 await room.connect(server)
-            client = Client(Direct(room))
+            client = Client(Direct(port_of(room)))
             answer = client.ask("tools/call", {"name": "echo"})
             assert answer["isError"]
             assert answer["_meta"]["greenroom/error"] == {"error": "ambiguous_tool"}
@@ -1118,7 +1116,7 @@ def test_only_who_asked_for_progress_has_a_server_report_it(backend: str) -> Non
                 request(exchange)
 
             connection.request = note
-            client = Client(Direct(room))
+            client = Client(Direct(port_of(room)))
             for number, meta in enumerate(({}, {"x": 1}, ENVELOPE), 1):
                 for said in (meta, {**meta, "progressToken": 0}):
                     params = {"name": "a_echo", "_meta": said}
@@ -1155,7 +1153,7 @@ def test_a_change_is_announced_when_it_can_be_seen(backend: str) -> None:
 
     async def body() -> None:
         conversations: Any = Conversations.__new__(Conversations)
-        conversations._room = Changing()
+        conversations._room = conversations._port = Changing()
         conversations._common = {None: (None, SimpleNamespace(announce=looked))}
         conversations._beside = {}
         async with anyio.create_task_group() as group:
@@ -1399,53 +1397,6 @@ def test_a_list_that_waits_is_a_request_in_flight(backend: str) -> None:
         assert len(client.lines) == 2, "nobody is there to be answered"
 
     run_virtual(backend, body)
-
-
-def test_a_command_is_shown_its_own_child_where_it_has_one() -> None:
-    def row(server: str, scope: str) -> ServerStatus:
-        return ServerStatus(server, scope=scope)
-
-    rows = [
-        row("a", "shared"),
-        row("a", "session:x"),
-        row("b", "shared"),
-        row("b", "session:y"),
-        row("c", "shared"),
-    ]
-
-    def surveying(_server: str | None) -> Slices[list[ServerStatus]]:
-        yield
-        return rows
-
-    class Named:
-        def __init__(self, who: str) -> None:
-            self.name = who
-
-        def __getattr__(self, name: str) -> str:
-            return f"the {self.name}'s {name}"
-
-    room, session = cast("Any", Named("room")), cast("Any", Named("x"))
-    room.surveying, session.view = surveying, None
-    session.own_entry = lambda _server: None
-    seen = InSession(room, session)
-    assert [(row.server, row.scope) for row in seen.status()] == [
-        ("a", "session:x"), ("b", "shared"), ("b", "session:y"), ("c", "shared"),
-    ]  # fmt: skip
-    assert seen.config == "the room's config"
-    assert (seen.index, seen.is_learning) == ("the x's index", "the room's is_learning")
-    everything = {
-        name for each in inspect.getmro(DirectRoom) for name in vars(each) if not name.startswith("_")
-    }
-    assert not [name for name in everything if not hasattr(seen, name)], "all that a door uses"
-    asked = (
-        "call",
-        "connect",
-        "find",
-        "watch_resource",
-        "unwatch_resource",
-        "start_request",
-    )
-    assert [getattr(seen, name) for name in asked] == [f"the x's {name}" for name in asked]
 
 
 class Fake(SimpleNamespace):
@@ -2056,56 +2007,6 @@ def test_a_bug_at_the_beginning_of_a_request_is_its_own_affair() -> None:
 
 
 # ---- what a session of a profile sees --------------------------------------------------------------------------------
-
-
-def test_a_session_of_a_profile_sees_its_part_of_the_room() -> None:
-    asked: list[Any] = []
-    rows = [ServerStatus("a"), ServerStatus("b"), ServerStatus("b", scope="session:x")]
-
-    def surveying(server: str | None) -> Slices[list[ServerStatus]]:
-        yield
-        asked.append(server)
-        return [row for row in rows if server in (None, row.server)]
-
-    class Part:
-        config, name = "the part's config", "work"
-
-        def check(self, server: str) -> None:
-            if server == "a":
-                raise UnknownResource("a")
-
-        def entry(self, entry: Any) -> Any:
-            return "the part of", entry
-
-        def shows(self, server: str) -> bool:
-            return server == "b"
-
-        def row(self, row: ServerStatus) -> ServerStatus:
-            return attrs.evolve(row, tool_count=7)
-
-    named: Any = Fake(**dict.fromkeys(_USED, None))
-    room: Any = Fake(**vars(named), surveying=surveying, entry=lambda server: f"all of {server}")
-    session: Any = Fake(
-        **vars(named), name="x", view=Part(), index="the session's index", own_entry=lambda _: None
-    )
-    seen = InSession(room, session)
-    assert (seen.config, seen.index) == ("the part's config", "the session's index")
-    assert [(row.server, row.scope, row.tool_count) for row in seen.status()] == [("b", "session:x", 7)]
-    assert finish(seen.surveying("a")) == []
-    assert asked == [None, "a"]
-    assert seen.entry("b") == ("the part of", "all of b")
-    with pytest.raises(UnknownResource):
-        seen.entry("a")
-    session.view = None
-    assert InSession(room, session).entry("a") == "all of a"
-
-
-_USED = (
-    *("call", "connect", "find", "find_prompt", "find_reference", "helper", "is_stateless", "locate"),
-    *("noting", "scrubber", "start_call", "start_request", "turned_away", "unwatch_resource"),
-    *("watch_resource", "answer_with"),
-    *("restart_outdated", "roots_changed", "set_log_level", "catalogued", "settled"),
-)
 
 
 # ---- questions of servers --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.gateway.exposures.query_modes import CatalogueReader
 from greenroom.gateway.exposures.tool_definition import FOR_PEOPLE
 from greenroom.protocol.cooperative import finish
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, tool
 
 
@@ -25,15 +26,15 @@ def names(room: Greenroom) -> list[str]:
 
 
 async def asked(room: Greenroom, **arguments: Any) -> tuple[str, dict[str, Any]]:
-    result = await ask(McpTool(room), arguments)
+    result = await ask(McpTool(port_of(room)), arguments)
     return result["content"][0]["text"], result["_meta"]["greenroom/details"]
 
 
 async def refreshed(room: Greenroom, server: str) -> list[dict[str, Any]]:
     """What `greenroom refresh SERVER` comes to."""
-    reader, begun = CatalogueReader(room, hints=FOR_PEOPLE), begin(room, server)
+    reader, begun = CatalogueReader(port_of(room), hints=FOR_PEOPLE), begin(room, server)
     for _ in range(1_000):
-        rows = finish(look(room, reader, begun))
+        rows = finish(look(port_of(room), reader, begun))
         if all(row["state"] != "waiting" for row in rows):
             return rows
         await anyio.sleep(0.3)

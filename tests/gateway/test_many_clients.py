@@ -20,6 +20,7 @@ from tests.support.http_servers import asker_entry
 from tests.support.whole import RawClient, raw_client, whole
 
 from greenroom import Greenroom
+from greenroom.supervisor.room import port_of
 
 CAPABLE = Path(__file__).parents[1] / "support" / "capable.py"
 ELICITS: Mapping[str, Any] = {"elicitation": {"form": {}}}
@@ -131,7 +132,7 @@ def test_each_client_is_introduced_as_itself_and_in_its_own_era(transport: str) 
         with asker_entry(transport) as entry:
             config = {"mcpServers": {"a": {**entry}}}
             room = Greenroom.open(config, bootstrap=False, cache_path=":memory:")
-            room.expect_clients()
+            port_of(room).expect_clients()
             async with room, http_door(room) as door:
                 if transport == "http":
                     older = await door.session(capabilities={"elicitation": {}})
@@ -230,7 +231,7 @@ def test_t63_what_a_server_lists_for_one_user_is_never_shown_to_another(expose: 
 def test_a_server_that_no_clients_share_is_first_asked_what_it_has_for_anybody() -> None:
     async def main() -> None:
         room = Greenroom.open({"mcpServers": {"s": capable(isolation="per_session")}}, cache_path=":memory:")
-        room.expect_clients()
+        port_of(room).expect_clients()
         async with room, http_door(room) as door:
             await room.catalogued()
             assert await names(await door.session()) == {"s_count", "s_named", "s_slow"}

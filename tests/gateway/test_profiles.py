@@ -27,6 +27,7 @@ from greenroom.protocol.errors import UnknownServer, UnknownTool, UsageError
 from greenroom.protocol.events import Note, NoteCode
 from greenroom.protocol.status import ServerStatus
 from greenroom.supervisor.profiles import Profiles, ProfileView
+from greenroom.supervisor.room import port_of
 
 PLANTED = "zebra"  # in everything that the profile does not show
 SECRET = f"{PLANTED}-vault"
@@ -193,15 +194,15 @@ def test_embedded_a_session_with_a_profile_finds_nothing_else(backend: str) -> N
         async with room_with({SECRET: _hidden(), "notes": _shown()}) as room:
             await learn_all(room, SECRET, "notes")
             async with room.session("ann", profile="work") as ann, room.session("ben", profile="all") as ben:
-                assert [target.name for target in ann.index.tools()] == [
+                assert [target.name for target in port_of(ann).index.tools()] == [
                     "notes_echo",
                     "notes_get_note",
                     "notes_write",
                 ]
-                assert len(ben.index.tools()) == len(room.tools())
+                assert len(port_of(ben).index.tools()) == len(room.tools())
                 assert (await ann.call("notes_echo", {"a": 1})).text == '{"a": 1}'
                 hidden = f"{SECRET}_{PLANTED}_tool"
-                assert room.index.get(hidden), "it is there"
+                assert port_of(room).index.get(hidden), "it is there"
                 with pytest.raises(UnknownTool) as unknown:
                     await ann.call(hidden)
                 assert SECRET not in unknown.value.suggestions
@@ -217,11 +218,11 @@ def test_embedded_a_session_with_a_profile_finds_nothing_else(backend: str) -> N
                     with pytest.raises(UnknownServer) as caught:
                         await wrong
                     assert caught.value.known == ("notes",)
-                for refused in (ann.resources, ann.templates, ann.prompts, ann.is_stateless):
+                for refused in (ann.resources, ann.templates, ann.prompts, port_of(ann).is_stateless):
                     with pytest.raises(UnknownServer):
                         refused(SECRET)
                 with pytest.raises(UnknownServer):
-                    ann.start_request(SECRET, "tools/list", {}, None)
+                    port_of(ann).start_request(SECRET, "tools/list", {}, None)
                 with pytest.raises(UnknownServer):
                     ann.set_log_level("info", SECRET)
             with pytest.raises(UsageError, match="There are: work, all"):
@@ -237,12 +238,12 @@ def test_a_profile_that_a_reload_takes_away_shows_nothing_and_one_that_it_change
         servers = {SECRET: _hidden(), "notes": _shown()}
         async with room_with(servers) as room, room.session("ann", profile="work") as ann:
             await learn_all(room, "notes")
-            assert len(ann.index.tools()) == 3
+            assert len(port_of(ann).index.tools()) == 3
             config = {"mcpServers": {name: {"command": "x"} for name in servers}}
             await room.reload({**config, "profiles": {"work": {"servers": ["notes"], "tools": ["write"]}}})
-            assert [target.name for target in ann.index.tools()] == ["notes_write"]
+            assert [target.name for target in port_of(ann).index.tools()] == ["notes_write"]
             await room.reload(config)
-            assert not ann.index.tools()
+            assert not port_of(ann).index.tools()
             with pytest.raises(UnknownTool):
                 await ann.call("notes_write")
 

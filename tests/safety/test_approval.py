@@ -29,6 +29,7 @@ from greenroom.events import ApprovalDecision, ApprovalMove, Note, NoteCode
 from greenroom.protocol.bounds import APPROVALS_REMEMBERED, APPROVALS_WAITING
 from greenroom.protocol.errors import BadArguments
 from greenroom.safety.approval import Rule, asks_about, form, grant, question, verdict_of
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
 OLDER = pytest.mark.parametrize("expose", ["proxy", "direct"])
@@ -296,7 +297,7 @@ def test_whatever_is_not_a_yes_refuses_the_call_and_it_was_never_sent(backend: s
             assert (refused.value.code, refused.value.reach) == ("approval_denied", "not_sent")
             assert refused.value.tool == "a_echo"
             assert len(asked) == 1
-            assert room.refusals == {"approval_denied": 1}
+            assert port_of(room).refusals == {"approval_denied": 1}
         assert (server.starts, server.calls) == (0, [])
         assert room.drain_report is not None
         assert room.drain_report.accepted == 0
@@ -480,7 +481,7 @@ def test_a_caller_that_leaves_withdraws_the_question(backend: str) -> None:
                 assert (one.outcome, left) == ("cancelled", ["withdrawn"])
                 assert moves(events) == [ApprovalMove.ASKED, ApprovalMove.LEFT, ApprovalMove.ASKED]
                 behind.cancel()
-            assert room.refusals == {"cancelled": 2}
+            assert port_of(room).refusals == {"cancelled": 2}
         assert server.starts == 0
 
     run_virtual(backend, body)
@@ -685,7 +686,7 @@ def test_also_a_call_that_is_refused_at_once_is_told_of_and_counted(backend: str
                 (ApprovalMove.UNANSWERED, "a_echo", "ann", "a")
             ]
             assert not events[0].at_terminal
-            assert room.refusals == {"approval_required": 1}
+            assert port_of(room).refusals == {"approval_required": 1}
             room._runtime.context.queued_bytes = 0
 
     run_virtual(backend, body)
@@ -741,11 +742,11 @@ def test_the_time_of_a_question_counts_from_its_call_also_for_who_waited_behind_
                 await anyio.sleep(4.0)
                 behind = calls.start(room, "a_echo", {"x": 1})
                 await settle()
-                (question,) = room.approvals.waiting()
+                (question,) = port_of(room).approvals.waiting()
                 assert (question.since, question.until) == (0.0, 10.0)
                 first.cancel()
                 await anyio.sleep(1.0)
-                (question,) = room.approvals.waiting()
+                (question,) = port_of(room).approvals.waiting()
                 assert (question.since, question.until) == (4.0, 14.0)
             assert isinstance(behind.error, ApprovalNeeded)
             assert (behind.error.reason, behind.at) == ("expired", 14.0)
@@ -789,7 +790,7 @@ def test_an_owner_that_fails_when_its_call_is_refused_is_told_and_the_others_are
             await teach(room, "a")
             notes = record_events(room, Note)
             for number in range(3):
-                room.start_call(room.describe("a_echo"), {"n": number}, raising)
+                port_of(room).start_call(room.describe("a_echo"), {"n": number}, raising)
             await settle()
             await room.aclose()
             assert [note.code for note in notes if "planted" in note.words] == [NoteCode.CALLBACK] * 3

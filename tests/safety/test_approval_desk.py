@@ -30,6 +30,7 @@ from greenroom.events import ApprovalDecision, ApprovalMove, Note, NoteCode
 from greenroom.gateway.commands import allowing, approval_methods, commands
 from greenroom.protocol.bounds import APPROVALS_ENDED, APPROVALS_LISTED, APPROVALS_WAITING
 from greenroom.safety.approval_desk import LONGEST_LOOK, Desk, Question
+from greenroom.supervisor.room import port_of
 from greenroom.supervisor.root import Root
 from greenroom.testing.fake_servers import FakeServer
 
@@ -132,7 +133,7 @@ def test_a_look_counts_for_its_time_and_the_longest_counts() -> None:
 
 
 def only(room: Greenroom) -> Question:
-    (question,) = room.approvals.waiting()
+    (question,) = port_of(room).approvals.waiting()
     return question
 
 
@@ -145,17 +146,17 @@ def test_a_call_that_nobody_else_can_be_asked_about_waits_for_a_terminal(
         async with open_room(server) as room:
             await teach(room, "a")
             events = record_events(room, ApprovalDecision)
-            room.approvals.watch(60)
+            port_of(room).approvals.watch(60)
             async with Outcomes() as calls:
                 one = calls.start(room, "a_echo", {"x": 1})
                 await settle()
                 assert '{"x":1}' in only(room).request.text
                 assert server.starts == 0
                 number = only(room).number
-                room.approvals.answer(number, verdict)
-                assert not room.approvals.waiting(), "an answer takes effect at once"
+                port_of(room).approvals.answer(number, verdict)
+                assert not port_of(room).approvals.waiting(), "an answer takes effect at once"
                 with pytest.raises(UsageError, match="already"):
-                    room.approvals.answer(number, Verdict.ONCE)
+                    port_of(room).approvals.answer(number, Verdict.ONCE)
             if verdict is Verdict.DENY:
                 assert isinstance(one.outcome, ApprovalDenied)
             else:
@@ -163,7 +164,7 @@ def test_a_call_that_nobody_else_can_be_asked_about_waits_for_a_terminal(
             async with Outcomes() as calls:
                 again = calls.start(room, "a_echo", {"x": 1})
                 await settle()
-                assert len(room.approvals) == (verdict is not Verdict.SESSION)
+                assert len(port_of(room).approvals) == (verdict is not Verdict.SESSION)
                 again.cancel()
             assert [event.at_terminal for event in events[:2]] == [False, True]
             assert ("at a terminal" in events[1].detail) is True
@@ -177,7 +178,7 @@ def test_with_nobody_watching_it_is_refused_at_once_and_told_of_the_terminal(bac
     async def body() -> None:
         async with open_room(FakeServer()) as room:
             await teach(room, "a")
-            room.approvals.watch(1)
+            port_of(room).approvals.watch(1)
             await anyio.sleep(1)
             with pytest.raises(ApprovalNeeded, match="`greenroom top`") as refused:
                 await room.call("a_echo")
@@ -197,16 +198,16 @@ def test_when_the_terminal_is_gone_the_call_is_refused_when_its_look_is_over(
         server = FakeServer()
         async with open_room(server, approvalTimeoutMs=10_000) as room:
             await teach(room, "a")
-            room.approvals.watch(5)
+            port_of(room).approvals.watch(5)
             async with Outcomes() as calls:
                 one = calls.start(room, "a_echo")
                 for _ in range(looks):
                     if one.outcome is None:
-                        room.approvals.watch(5)
+                        port_of(room).approvals.watch(5)
                         await anyio.sleep(2)
             assert isinstance(one.error, ApprovalNeeded)
             assert (one.error.reason, one.at) == (reason, ends)
-            assert not room.approvals.waiting()
+            assert not port_of(room).approvals.waiting()
             assert room._runtime.context.queued_bytes == 0
         assert server.starts == 0
 
@@ -220,11 +221,11 @@ def test_a_hook_that_leaves_it_to_the_next_leaves_it_to_the_terminal(backend: st
     async def body() -> None:
         async with open_room(FakeServer(), on_approval=nobody) as room:
             await teach(room, "a")
-            room.approvals.watch(5)
+            port_of(room).approvals.watch(5)
             async with Outcomes() as calls:
                 one = calls.start(room, "a_echo")
                 await settle()
-                room.approvals.answer(only(room).number, Verdict.ONCE)
+                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
             assert one.outcome == "{}"
             await anyio.sleep(5)
             with pytest.raises(ApprovalNeeded):
@@ -253,12 +254,12 @@ def test_the_first_answer_counts_and_the_other_question_is_withdrawn(backend: st
                 await settle()
                 number = only(room).number
                 if first == "terminal":
-                    room.approvals.answer(number, Verdict.ONCE)
+                    port_of(room).approvals.answer(number, Verdict.ONCE)
                 else:
                     event.set()
                     await settle()
                     with pytest.raises(UsageError, match="refused already"):
-                        room.approvals.answer(number, Verdict.ONCE)
+                        port_of(room).approvals.answer(number, Verdict.ONCE)
             if first == "terminal":
                 assert (one.outcome, withdrawn) == ("{}", ["withdrawn"])
             else:
@@ -279,7 +280,7 @@ def test_both_answer_in_one_turn_and_what_the_terminal_was_told_is_true(backend:
                 one = calls.start(room, "a_echo")
                 await settle()
                 event.set()  # whoever is asked has not been heard yet
-                room.approvals.answer(only(room).number, Verdict.ONCE if is_yes else Verdict.DENY)
+                port_of(room).approvals.answer(only(room).number, Verdict.ONCE if is_yes else Verdict.DENY)
             assert one.outcome == "{}" if is_yes else isinstance(one.outcome, ApprovalDenied)
             assert moves(events) == [ASKED, ALLOWED if is_yes else DENIED]
             async with Outcomes() as calls:
@@ -296,16 +297,16 @@ def test_an_answer_counts_for_those_with_the_same_question(backend: str, verdict
         server = FakeServer()
         async with open_room(server) as room:
             await teach(room, "a")
-            room.approvals.watch(60)
+            port_of(room).approvals.watch(60)
             async with Outcomes() as calls:
                 both = [calls.start(room, "a_echo", {"x": 1}) for _ in range(2)]
                 await settle()
                 number = only(room).number
-                room.approvals.answer(number, verdict)
+                port_of(room).approvals.answer(number, verdict)
                 await settle()
                 if verdict is Verdict.ONCE:
                     assert only(room).number == number + 1
-                    room.approvals.answer(number + 1, verdict)
+                    port_of(room).approvals.answer(number + 1, verdict)
             assert len({str(one.outcome) for one in both}) == 1
             assert len(server.calls) == (0 if verdict is Verdict.DENY else 2)
 
@@ -318,7 +319,7 @@ def test_whoever_goes_while_a_call_waits_takes_its_question_off_the_desk(backend
         server = FakeServer()
         async with open_room(server) as room:
             await teach(room, "a")
-            desk = room.approvals
+            desk = port_of(room).approvals
             desk.watch(60)
             async with room.session("ann") as session, Outcomes() as calls:
                 one = calls.start(session, "a_echo")
@@ -353,11 +354,11 @@ def test_whoever_goes_right_after_the_answer_finds_the_call_sent_or_refused_once
         async with open_room(server) as room:
             await teach(room, "a")
             events = record_events(room, ApprovalDecision)
-            room.approvals.watch(60)
+            port_of(room).approvals.watch(60)
             async with Outcomes() as calls:
                 one = calls.start(room, "a_echo")
                 await settle()
-                room.approvals.answer(only(room).number, Verdict.ONCE)
+                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
                 if what == "caller":
                     one.cancel()
                 elif what == "room":
@@ -379,21 +380,21 @@ def test_a_call_that_leaves_just_when_its_turn_comes_is_not_asked_about(backend:
         async with open_room(FakeServer()) as room:
             await teach(room, "a")
             events = record_events(room, ApprovalDecision)
-            room.approvals.watch(60)
+            port_of(room).approvals.watch(60)
             target = room.describe("a_echo")
             for ticks in range(12):
-                ahead = room.start_call(target, {"n": ticks}, None)
+                ahead = port_of(room).start_call(target, {"n": ticks}, None)
                 await settle()
-                behind = room.start_call(target, {"n": ticks}, None)
+                behind = port_of(room).start_call(target, {"n": ticks}, None)
                 await settle()
-                room.approvals.answer(only(room).number, Verdict.ONCE)
+                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
                 for _ in range(ticks):
                     await anyio.lowlevel.checkpoint()
                 behind.cancel()
                 asked = moves(events).count(ASKED)
                 await settle()
                 assert moves(events).count(ASKED) == asked, f"after {ticks} ticks"
-                assert not room.approvals.waiting()
+                assert not port_of(room).approvals.waiting()
                 assert ahead.error is None
 
     run_virtual(backend, body)
@@ -404,12 +405,12 @@ def test_an_answer_for_a_server_that_was_taken_down_meanwhile_starts_nothing(bac
         server = FakeServer()
         async with open_room(server) as room:
             await teach(room, "a")
-            room.approvals.watch(60)
+            port_of(room).approvals.watch(60)
             async with Outcomes() as calls:
                 one = calls.start(room, "a_echo")
                 await settle()
                 await room.drain("a")
-                room.approvals.answer(only(room).number, Verdict.ONCE)
+                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
             assert isinstance(one.outcome, CallError)
             assert "drained" in str(one.outcome)
         assert server.starts == 0
@@ -424,7 +425,7 @@ def test_a_call_whose_handing_over_fails_because_of_us_has_an_outcome_too(
         async with open_room(FakeServer()) as room:
             await teach(room, "a")
             notes = record_events(room, Note)
-            room.approvals.watch(60)
+            port_of(room).approvals.watch(60)
             async with Outcomes() as calls:
                 one = calls.start(room, "a_echo", {"x": 1})
                 await settle()
@@ -434,7 +435,7 @@ def test_a_call_whose_handing_over_fails_because_of_us_has_an_outcome_too(
 
                 with monkeypatch.context() as patch:
                     patch.setattr(Root, "actor_for", fails)
-                    room.approvals.answer(only(room).number, Verdict.ONCE)
+                    port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
                 await settle()
                 assert isinstance(one.outcome, Bug)
                 assert "failed in Greenroom itself: KeyError: 'lost'" in str(one.outcome)
@@ -442,13 +443,13 @@ def test_a_call_whose_handing_over_fails_because_of_us_has_an_outcome_too(
                 assert one.outcome.server == "a"
                 again = calls.start(room, "a_echo", {"x": 2})
                 await settle()
-                room.approvals.answer(only(room).number, Verdict.ONCE)
+                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
             assert json.loads(str(again.outcome)) == {"x": 2}
             assert [note.code for note in notes] == [NoteCode.BUG]
             assert "KeyError: 'lost'" in notes[0].words
         assert room.drain_report is not None
         assert room.drain_report.adds_up
-        assert (room.drain_report.refused, room.refusals) == (1, {"bug": 1})
+        assert (room.drain_report.refused, port_of(room).refusals) == (1, {"bug": 1})
 
     run_virtual(backend, body)
 
@@ -458,7 +459,7 @@ def test_a_thousand_calls_wait_and_each_is_answered_for_itself(backend: str) -> 
         server, sessions = FakeServer(), 1_000 // APPROVALS_WAITING
         async with open_room(server) as room, anyio.create_task_group() as open_sessions:
             await teach(room, "a")
-            room.approvals.watch(90)
+            port_of(room).approvals.watch(90)
             async with Outcomes() as calls:
                 for name in range(sessions):
                     session = room.session(f"s{name}")
@@ -468,13 +469,15 @@ def test_a_thousand_calls_wait_and_each_is_answered_for_itself(backend: str) -> 
                     await settle()
                     with pytest.raises(ApprovalNeeded, match="wait already"):
                         await session.call("a_echo", {"n": -1})
-                questions = room.approvals.waiting(2_000)
-                assert len(questions) == len(room.approvals) == sessions * APPROVALS_WAITING
-                status = await approval_methods(room)["approvals"]({})
+                questions = port_of(room).approvals.waiting(2_000)
+                assert len(questions) == len(port_of(room).approvals) == sessions * APPROVALS_WAITING
+                status = await approval_methods(port_of(room))["approvals"]({})
                 assert len(status["approvals"]) == APPROVALS_LISTED
                 assert status["waitingForApproval"] == len(questions)
                 for place, question in enumerate(reversed(questions)):
-                    room.approvals.answer(question.number, Verdict.DENY if place % 2 else Verdict.ONCE)
+                    port_of(room).approvals.answer(
+                        question.number, Verdict.DENY if place % 2 else Verdict.ONCE
+                    )
             denied = [one for one in calls.all if isinstance(one.outcome, ApprovalDenied)]
             assert len(denied) == len(server.calls) == len(questions) // 2
             assert room._runtime.context.queued_bytes == 0
@@ -492,12 +495,12 @@ def test_a_client_that_cannot_be_asked_waits_for_the_terminal(backend: str, expo
         server = AskingServer({"echo": echo})
         async with door_room(server) as room, talking(room, expose) as talk:
             await teach(room, "a")
-            room.approvals.watch(60)
+            port_of(room).approvals.watch(60)
             async with talk("ann") as ann:
                 number = begin(ann, expose, "a_echo", x=1)
                 await settle()
                 assert only(room).request.session == "ann"
-                room.approvals.answer(only(room).number, Verdict.ONCE)
+                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
                 assert not (await ann.answer(number))["result"].get("isError")
 
     run_virtual(backend, body)
@@ -512,7 +515,7 @@ def test_a_question_at_a_client_is_withdrawn_when_the_terminal_answers(backend: 
             async with talk("ann", elicitation={}) as ann:
                 number = begin(ann, expose, "a_echo", x=1)
                 await ann.heard(lambda said: said.get("method") == "elicitation/create")
-                room.approvals.answer(only(room).number, Verdict.DENY)
+                port_of(room).approvals.answer(only(room).number, Verdict.DENY)
                 assert details(await ann.answer(number))["error"] == "approval_denied"
                 await ann.heard(lambda said: said.get("method") == "notifications/cancelled")
                 ann.reply(ONCE)  # too late
@@ -535,7 +538,7 @@ def test_a_client_of_2026_comes_back_for_what_the_terminal_decided(
             await teach(room, "a")
             async with talk("ann") as ann:
                 asked = (await ann.answer(begin_modern(ann, expose, "a_echo", {"x": 1})))["result"]
-                room.approvals.answer(only(room).number, verdict)
+                port_of(room).approvals.answer(only(room).number, verdict)
                 await settle()
                 said: Mapping[str, Any] = {"action": "decline"} if verdict is Verdict.ONCE else ONCE
                 more = {"inputResponses": dict.fromkeys(asked["inputRequests"], said)}
@@ -555,14 +558,14 @@ def test_a_client_whose_question_fails_waits_for_the_terminal_alone(backend: str
             async with talk("ann", elicitation={}) as ann:
                 for watching in (True, False):
                     if watching:
-                        room.approvals.watch(30)
+                        port_of(room).approvals.watch(30)
                     number = begin(ann, "direct", "a_echo", x=watching)
                     await settle()
                     question = [said for said in ann.said if said.get("method") == "elicitation/create"][-1]
                     ann.write({"id": question["id"], "error": {"code": -32601, "message": "no"}})
                     await settle()
                     if watching:
-                        room.approvals.answer(only(room).number, Verdict.ONCE)
+                        port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
                         assert not (await ann.answer(number))["result"].get("isError")
                         await anyio.sleep(30)
                     else:
@@ -578,11 +581,11 @@ def test_a_command_is_never_held_for_a_terminal(backend: str) -> None:
         async with open_room(FakeServer()) as room:
             await teach(room, "a")
             methods = commands(room, "0")
-            room.approvals.watch(60)
+            port_of(room).approvals.watch(60)
             refused = await methods["mcp"]({"arguments": {"tool": "a_echo", "args": {}}})
             assert refused["isError"] is True
             assert anyio.current_time() == 0.0
-            assert not room.approvals.waiting()
+            assert not port_of(room).approvals.waiting()
 
     run_virtual(backend, body)
 
@@ -594,7 +597,7 @@ def test_the_methods_of_the_control_socket(backend: str) -> None:
             methods = commands(room, "0")
             assert (await methods["status"]({}))["waitingForApproval"] == 0
             await methods["approvals"]({})
-            assert not room.approvals.is_watched(None), "a look without a wish is no watching"
+            assert not port_of(room).approvals.is_watched(None), "a look without a wish is no watching"
             assert (await methods["approvals"]({"watching": 9}))["approvals"] == []
             async with Outcomes() as calls:
                 one = calls.start(room, "a_echo", {"x": "\x1b[2J\u202e" + "y" * 100_000})
@@ -621,7 +624,7 @@ def test_the_methods_of_the_control_socket(backend: str) -> None:
                 done = await methods["approve"]({"number": number, "verdict": "deny"})
                 assert done == {"server": "a", "tool": "a_echo", "session": None}
             assert isinstance(one.outcome, ApprovalDenied)
-            assert set(approval_methods(room)) == {"approvals", "approve"}
+            assert set(approval_methods(port_of(room))) == {"approvals", "approve"}
 
     run_virtual(backend, body)
 

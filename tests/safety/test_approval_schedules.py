@@ -13,6 +13,7 @@ from tests.support.rooms import Outcomes, record_events, settle, teach
 
 from greenroom import ApprovalRequest, Greenroom, Session, UsageError, Verdict
 from greenroom.events import ApprovalDecision, ApprovalMove
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer
 
 MOVES = {
@@ -48,16 +49,16 @@ class Play:
         )
 
     async def look(self, _: int) -> None:
-        self.room.approvals.watch(5 * self.chance.random())
+        port_of(self.room).approvals.watch(5 * self.chance.random())
 
     async def answer(self, _: int) -> None:
-        waiting = self.room.approvals.waiting()
+        waiting = port_of(self.room).approvals.waiting()
         if waiting:
             number, verdict = self.chance.choice(waiting).number, self.chance.choice(list(Verdict))
-            self.room.approvals.answer(number, verdict)
+            port_of(self.room).approvals.answer(number, verdict)
             self.answered.append(MOVES[verdict])
             with pytest.raises(UsageError, match="already"):
-                self.room.approvals.answer(number, Verdict.ONCE)
+                port_of(self.room).approvals.answer(number, Verdict.ONCE)
 
     async def cancel(self, _: int) -> None:
         if self.calls.all:

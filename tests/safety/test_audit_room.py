@@ -28,7 +28,8 @@ from greenroom.events import Note, NoteCode
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.safety import audit
 from greenroom.safety.audit_file import AuditFile
-from greenroom.supervisor.caller import Caller
+from greenroom.supervisor.room import port_of
+from greenroom.supervisor.room_port import RoomPort
 from greenroom.testing.fake_servers import HANG, FakeServer, fake_connectors, tool
 
 NO_ARGUMENTS = audit.digest_of(b"{}")[0]
@@ -281,8 +282,8 @@ def test_the_longest_line_is_one_that_can_be_read(backend: str, audited: Audited
     async def body() -> None:
         long = "\U0001f600" * 9999
         async with audited.room({"a": FakeServer()}) as room, room.session(long) as session:
-            session.came_by("http", long)
-            session.introduced({"name": long, "version": '"' * 9999})
+            port_of(session).came_by("http", long)
+            port_of(session).introduced({"name": long, "version": '"' * 9999})
             for ask in (
                 lambda: session.call(long, server=long),
                 lambda: session.request("a", "tools/call", {"name": long, "arguments": {}}),
@@ -483,14 +484,15 @@ def test_a_file_that_cannot_be_written_is_told_in_the_log_and_no_call_ends(
         async with audited.room({"a": FakeServer()}) as room, room.events([Note.kind]) as events:
             await teach(room, "a")
             await room.call("a_echo")
-            assert room.audit is not None
-            assert not room.audit.failing
-            fd, write = room.audit._fd, os.write
+            audit_file = port_of(room).audit
+            assert audit_file is not None
+            assert not audit_file.failing
+            fd, write = audit_file._fd, os.write
             with monkeypatch.context() as patched:
                 patched.setattr(os, "write", lambda to, data: 0 if to == fd else write(to, data))
                 for _ in range(3):
                     assert (await room.call("a_echo")).text == "{}"
-                assert room.audit.failing
+                assert audit_file.failing
             notes = [note for note in [await events.__anext__()] if isinstance(note, Note)]
             assert [note.code for note in notes] == [NoteCode.AUDIT]
             assert "No space left on device. Calls go on without it." in notes[0].words
@@ -536,7 +538,7 @@ def test_a_room_that_is_torn_down_still_tells_its_calls(audited: Audited) -> Non
 def test_a_search_that_is_thrown_away_unended_is_silent(backend: str, audited: Audited) -> None:
     async def body() -> None:
         async with audited.room({"a": FakeServer()}) as room:
-            looking = room._caller.noting(audit.Asked("tools/call", "a_echo"))
+            looking = port_of(room).noting(audit.Asked("tools/call", "a_echo"))
             looking.__enter__()
             del looking  # as after the end of a loop: then there is no clock either
             gc.collect()
@@ -552,15 +554,15 @@ def test_without_an_audit_file_a_call_passes_no_step_of_it(backend: str) -> None
         async with Greenroom.open(config, cache_path=":memory:", connectors=connectors) as room:
             await teach(room, "a")
             async with room.session("ann") as ann:
-                assert {type(room._caller), type(ann._caller)} == {Caller}
+                assert {type(port_of(room)), type(port_of(ann))} == {RoomPort}
                 started: list[Call] = []
                 ended: list[Call] = []
                 target = room.describe("a_echo")
-                started.append(room.start_call(target, {}, ended.append))
+                started.append(port_of(room).start_call(target, {}, ended.append))
                 assert started[0].on_end == ended.append, "nothing stands between a call and its owner"
                 with pytest.raises(UnknownTool):
                     await ann.call("nothing")
                 await anyio.sleep(1)
-            assert (room.audit, ended) == (None, started)
+            assert (port_of(room).audit, ended) == (None, started)
 
     run_virtual(backend, body)

@@ -21,6 +21,7 @@ from greenroom.actors.peer import LostReason
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import CallTimeout, Drained, ServerDown, ServerLost, SessionNeeded, Unavailable
 from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import HANG, FakeServer
 
 PER_SESSION = {"a": {"isolation": "per_session"}}
@@ -48,7 +49,7 @@ def test_each_session_has_a_child_of_its_own_reused_for_all_its_calls(backend: s
 def test_without_a_session_such_a_server_refuses_and_says_what_to_do(backend: str) -> None:
     async def main() -> None:
         async with open_room({"a": FakeServer()}, entries=PER_SESSION) as room:
-            await room.find("a_echo")
+            await port_of(room).find("a_echo")
             with pytest.raises(SessionNeeded, match=r"room\.session"):
                 await room.call("a_echo")
 
@@ -104,7 +105,7 @@ def test_a_calls_child_is_gone_when_the_call_ends_however_it_ends(backend: str, 
     async def main() -> None:
         server = FakeServer(call_latency=0.0 if how == "answer" else HANG)
         async with open_room({"a": server}, entries=PER_CALL) as room:
-            await room.find("a_echo")
+            await port_of(room).find("a_echo")
             with anyio.move_on_after(5.0 if how == "cancel" else 1000.0):
                 async with anyio.create_task_group() as tasks:
                     if how == "crash":
@@ -143,7 +144,7 @@ def test_a_call_that_waits_too_long_for_a_slot_leaves_no_address_behind(backend:
         servers = {"a": FakeServer(), "b": FakeServer(call_latency=50)}
         settings: dict[str, Any] = {"maxConnections": 1, bound: 2000}
         async with open_room(servers, entries=PER_CALL, **settings) as room, Outcomes() as calls:
-            await room.find("a_echo")
+            await port_of(room).find("a_echo")
             calls.start(room, "b_echo")
             await anyio.sleep(1)
             with pytest.raises(CallTimeout, match="not sent"):
@@ -159,7 +160,7 @@ def test_a_calls_child_that_dies_before_it_reads_the_call_says_how(backend: str)
 
     async def main() -> None:
         async with open_room({"a": server}, entries=PER_CALL) as room:
-            await room.find("a_echo")
+            await port_of(room).find("a_echo")
             async with Outcomes() as calls:
                 call = calls.start(room, "a_echo")
                 await anyio.sleep(0.5)
@@ -183,12 +184,12 @@ def test_a_calls_child_is_not_met_anew_for_a_client_that_comes_meanwhile(backend
 
     async def main() -> None:
         async with open_room({"a": server}, entries=PER_CALL) as room:
-            await room.find("a_echo")
+            await port_of(room).find("a_echo")
             server.starts = 0
             async with Outcomes() as calls:
                 call = calls.start(room, "a_echo", {"n": 1})
                 await anyio.sleep(1.0)
-                room.answer_with(Sampling())
+                port_of(room).answer_with(Sampling())
             assert (call.outcome, server.starts) == ('{"n": 1}', 1)
 
     run_virtual(backend, main)
@@ -224,7 +225,7 @@ def test_two_calls_at_once_have_two_children(backend: str) -> None:
     async def main() -> None:
         server = FakeServer(call_latency=1.0)
         async with open_room({"a": server}, entries=PER_CALL) as room:
-            await room.find("a_echo")
+            await port_of(room).find("a_echo")
             async with anyio.create_task_group() as tasks:
                 for _ in range(3):
                     tasks.start_soon(room.call, "a_echo")
@@ -239,7 +240,7 @@ def test_sessions_and_calls_of_one_server_hold_at_most_half_the_slots(backend: s
     async def main() -> None:
         servers = {"a": FakeServer(call_latency=1.0), "b": FakeServer()}
         async with open_room(servers, entries=PER_CALL, maxConnections=4) as room:
-            await room.find("a_echo")
+            await port_of(room).find("a_echo")
             async with anyio.create_task_group() as tasks:
                 for _ in range(6):
                     tasks.start_soon(room.call, "a_echo")
@@ -254,7 +255,7 @@ def test_a_call_waiting_when_its_session_ends_fails_not_sent(backend: str) -> No
     async def main() -> None:
         server = FakeServer()
         async with open_room({"a": server}, entries=PER_SESSION) as room:
-            await room.find("a_echo")
+            await port_of(room).find("a_echo")
             server.start_latency = 10.0
             outcome: list[Any] = []
 
@@ -491,7 +492,7 @@ def test_a_place_that_one_session_frees_goes_to_the_next_sessions_queue(backend:
             room.session("alice") as alice,
             room.session("bob") as bob,
         ):
-            await room.find("a_echo")
+            await port_of(room).find("a_echo")
             ends: list[str] = []
 
             async def call(session: Any, name: str) -> None:
@@ -537,7 +538,7 @@ def test_the_places_of_a_server_go_round_among_its_sessions(backend: str) -> Non
             room.session("ann") as ann,
             room.session("bob") as bob,
         ):
-            await room.find("a_echo")
+            await port_of(room).find("a_echo")
             for session in (ann, bob):
                 await session.call("a_echo")
             ends: list[str] = []
@@ -634,46 +635,14 @@ def test_a_session_changes_nothing_of_the_room(backend: str) -> None:
 
 
 def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room(backend: str) -> None:
-    requests = {
-        *(
-            "call",
-            "find",
-            "find_prompt",
-            "find_reference",
-            "locate",
-            "request",
-            "run_tool_calls",
-            "start_call",
-            "start_request",
-            "stream_call",
-        ),
-        *("complete", "get_prompt", "index", "prompts", "read_resource", "resources", "templates"),
-    }
-    its_own = {
-        "aclose",
-        "answer_with",
-        "came_by",
-        "connect",
-        "helper",
-        "introduced",
-        "list_own",
-        "name",
-        "noting",
-        "own_entry",
-        "restart_outdated",
-        "roots_changed",
-        "scrubber",
-        "set_log_level",
-        "turned_away",
-        "unlisted",
-        "view",
-    }
-    what_it_subscribes_to = {"is_stateless", "subscribe", "unwatch_resource", "watch_resource"}
+    requests = {"call", "request", "run_tool_calls", "stream_call", "subscribe"}
+    requests |= {"complete", "get_prompt", "prompts", "read_resource", "resources", "templates"}
+    its_own = {"aclose", "connect", "name", "roots_changed", "set_log_level"}
 
     async def main() -> None:
         async with open_room({"a": FakeServer()}) as room, room.session("alice") as alice:
             public = {name for name in dir(alice) if not name.startswith("_")}
-            assert public == requests | its_own | what_it_subscribes_to
+            assert public == requests | its_own
 
     run_virtual(backend, main)
 
@@ -743,14 +712,16 @@ def test_a_session_sets_levels_where_it_hears_them_and_changes_nothing_that_othe
                     await caller.request("a", "logging/setLevel", {"level": "loud"})
             assert await room.request("a", "logging/setLevel", {"level": "alert"}) == {}
             assert levels.wanted(None, "a") == "alert"
-            before = dict(room.refusals)
+            before = dict(port_of(room).refusals)
             for method in ("initialize", "resources/unsubscribe", "logging/setLevel"):
                 for ask in (
-                    lambda method=method: x.start_request("a", method, {"level": "info"}, lambda _: None),
-                    lambda method=method: x._check_own("a", method),
+                    lambda method=method: port_of(x).start_request(
+                        "a", method, {"level": "info"}, lambda _: None
+                    ),
+                    lambda method=method: port_of(x).check_own("a", method),
                 ):
                     if isolation != "persistent":
-                        x._check_own("a", method)
+                        port_of(x).check_own("a", method)
                         continue
                     with pytest.raises(UsageError, match="is shared with others, and") as refused:
                         ask()
@@ -758,8 +729,11 @@ def test_a_session_sets_levels_where_it_hears_them_and_changes_nothing_that_othe
                     wanted = "set_log_level" if method == "logging/setLevel" else "subscribe"
                     assert f"Use `{wanted}(...)`" in str(refused.value)
             if isolation == "persistent":
-                assert room.refusals == {**before, "invalid_request": before.get("invalid_request", 0) + 6}
-            room._check_own("a", "initialize")
+                assert port_of(room).refusals == {
+                    **before,
+                    "invalid_request": before.get("invalid_request", 0) + 6,
+                }
+            port_of(room).check_own("a", "initialize")
 
     run_virtual(backend, main)
 

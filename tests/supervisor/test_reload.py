@@ -23,6 +23,7 @@ from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.protocol.cooperative import finish
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
+from greenroom.supervisor.room import port_of
 from greenroom.supervisor.root import Root
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
@@ -174,10 +175,10 @@ def test_a_call_between_the_removal_of_a_server_and_that_of_its_names_is_told_so
             await anyio.sleep(10)
             assert room.status()[0].state is State.IDLE
             plan = await room.reload(_config(b={}), dry_run=True)
-            room.config = open_config(_config(b={}))
-            finish(room._runtime.applying(room.config, plan, room._runtime.recall(room.config)))
-            assert room.index.get("a_echo") is not None
-            answer = await ask(McpTool(room), {"tool": "a_echo"})
+            config = open_config(_config(b={}))
+            finish(room._runtime.applying(config, plan, room._runtime.recall(config)))
+            assert port_of(room).index.get("a_echo") is not None
+            answer = await ask(McpTool(port_of(room)), {"tool": "a_echo"})
             assert answer["_meta"]["greenroom/details"]["error"] == "server_not_found"
 
     run_virtual(backend, main)
@@ -495,7 +496,7 @@ def test_what_a_door_lists_during_a_reload_is_what_one_configuration_has(backend
 
             async def look() -> None:
                 while True:
-                    door = Direct(room)  # without what it found before
+                    door = Direct(port_of(room))  # without what it found before
                     listing = door.listing("tools/list")
                     assert listing is not None
                     found = {tool["name"] for tool in listing["tools"]}

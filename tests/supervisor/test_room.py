@@ -27,6 +27,7 @@ from greenroom.protocol.events import GateDecision, Place, Transition
 from greenroom.protocol.lifecycle import TABLE, Ending
 from greenroom.supervisor.circuit_breaker import keeper_of
 from greenroom.supervisor.discovery import VISIT_IDLE
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import HANG, FakeServer, tool
 
 LIFECYCLES = ["lazy", "eager", "keep-alive"]
@@ -332,7 +333,7 @@ def test_of_several_that_may_have_a_tool_the_first_says_why_it_cannot_be_asked(b
             with pytest.raises(ConnectFailed) as caught:
                 await room.call("x_y_z")
             assert [server.starts for server in servers.values()] == [1, 1], "both were asked"
-            found = room.index.resolve("x_y_z")
+            found = port_of(room).index.resolve("x_y_z")
             assert isinstance(found, Missing)
             assert caught.value.server == found.servers[0]
 
@@ -371,16 +372,16 @@ def test_a_client_that_can_do_more_has_only_unused_servers_met_anew(backend: str
             await room.connect("a")
             running = calls.start(room, "a_echo", {"n": 1})
             await anyio.sleep(1.0)
-            room.answer_with(Sampling())
+            port_of(room).answer_with(Sampling())
             await anyio.sleep(10.0)
             assert (running.outcome, server.starts, server.live) == ('{"n": 1}', 1, 1)
             await room.restart("a")
-            room.answer_with(Sampling())  # nothing new to it
+            port_of(room).answer_with(Sampling())  # nothing new to it
             await anyio.sleep(10.0)
             assert (server.starts, server.live) == (2, 1)
-            room.answer_with(None)
+            port_of(room).answer_with(None)
             await anyio.sleep(10.0)
-            room.answer_with(Sampling())
+            port_of(room).answer_with(Sampling())
             await anyio.sleep(10.0)
             assert (server.starts, server.live) == (2, 1), "it was told of more, which does no harm"
 
@@ -494,7 +495,7 @@ def test_drained_stays_down_until_it_is_asked_for_by_name(backend: str, lifecycl
             await anyio.sleep(1_000.0)
             assert await code_of(room.call("a_echo")) == "server_not_connected"
             with pytest.raises(ServerDown, match=r"was drained\. Connect or restart it"):
-                await room.find("a_unknown")
+                await port_of(room).find("a_unknown")
             assert server.starts == 1
             await getattr(room, back)("a")
             assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
@@ -560,7 +561,7 @@ def test_disabled_and_broken_servers_say_so_and_start_nothing(backend: str) -> N
     async def body() -> None:
         entries = {"off": {"disabled": True}, "broken": {"command": 7}}
         async with open_room({"off": server, "broken": server}, entries=entries) as room:
-            for ask in (room.connect, room.restart, lambda name: room.find("x", name)):
+            for ask in (room.connect, room.restart, lambda name: port_of(room).find("x", name)):
                 assert await code_of(ask("off")) == "server_disabled"
                 assert await code_of(ask("broken")) == "config_error"
             assert await room.reconnect() == []
@@ -709,7 +710,7 @@ def test_one_call_leaving_does_not_take_the_connection_from_a_find(backend: str)
             found = list[str]()
 
             async def find() -> None:
-                found.append((await room.find("a_echo")).name)
+                found.append((await port_of(room).find("a_echo")).name)
 
             tasks.start_soon(find)
             await settle()
@@ -765,7 +766,7 @@ def test_a_refusal_is_immediate_and_says_how_long_ago_and_when_again(backend: st
             assert no.value.failed_ago == pytest.approx(7.0, abs=0.01)
             assert str(no.value).count("Retry in") == 1
             with pytest.raises(Unavailable):
-                await room.find("a_unknown")
+                await port_of(room).find("a_unknown")
             assert server.starts == 1
 
     limited(backend, body)
@@ -829,7 +830,7 @@ def test_t29_a_probe_that_never_leaves_the_house_gives_its_turn_back(backend: st
                 tasks.start_soon(room.connect, name)
             await settle()
             with anyio.move_on_after(1.0):
-                await room.find("a_unknown")
+                await port_of(room).find("a_unknown")
             assert not room._runtime.root.records["a"].gatekeeper.gate.probing
             await anyio.sleep(30.0)
             server.strict_json = True
@@ -933,7 +934,7 @@ def test_the_gate_is_shut_while_the_crashed_tree_is_still_being_stopped(backend:
                         await room.call("a_echo")
                 case "find":
                     with pytest.raises(Unavailable):
-                        await room.find("a_other")
+                        await port_of(room).find("a_other")
                 case _:
                     await room.connect("a")
 

@@ -33,6 +33,7 @@ from greenroom.protocol.events import Note
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.supervisor.caller import Updates, _is_about
 from greenroom.supervisor.owner import Owner
+from greenroom.supervisor.room import port_of
 from greenroom.supervisor.runtime import CoreActorFailed
 from greenroom.supervisor.server_messages import Callbacks, RoomHost, Routing, as_root
 from greenroom.supervisor.sessions import Sessions
@@ -210,7 +211,7 @@ def test_a_host_cancelled_by_a_scope_still_gets_an_ordered_end(backend: str) -> 
                 await room.connect("a")
                 target = room.describe("a_echo")
                 await anyio.sleep(4.0)
-                room.start_call(target, {}, lambda call: outcomes.append(call.outcome))
+                port_of(room).start_call(target, {}, lambda call: outcomes.append(call.outcome))
                 await anyio.sleep_forever()
         assert scope.cancelled_caught
         assert outcomes == ["result"], "a call in flight was not given its time"
@@ -265,7 +266,7 @@ def test_the_end_is_bounded_whatever_the_servers_do(backend: str) -> None:
         async with open_room(servers) as room:
             for name in servers:
                 await room.connect(name)
-                room.start_call(room.describe(f"{name}_echo"), {}, lambda _: None)
+                port_of(room).start_call(room.describe(f"{name}_echo"), {}, lambda _: None)
             await settle()
             start = anyio.current_time()
             await room.aclose()
@@ -484,7 +485,7 @@ def test_when_asyncio_run_ends_with_the_room_open_nothing_is_left(latency: float
         await room.start()
         await room.connect("a")
         target, outcomes = room.describe("a_echo"), list[str]()
-        room.start_call(target, {}, lambda call: outcomes.append(call.outcome))
+        port_of(room).start_call(target, {}, lambda call: outcomes.append(call.outcome))
         waiting = [asyncio.create_task(room.call("a_echo", {"n": n})) for n in range(3)]
         queued = asyncio.create_task(room.call("b_echo"))
         await asyncio.sleep(0.01)
@@ -576,7 +577,7 @@ def test_a_bug_in_any_decision_leaves_no_call_without_an_outcome(
                 results = list[Any]()
                 for _ in range(3):
                     try:
-                        room.start_call(room.describe("a_echo"), {}, results.append)
+                        port_of(room).start_call(room.describe("a_echo"), {}, results.append)
                     except (CallError, ZeroDivisionError) as error:
                         results.append(error)
                 await anyio.sleep(0.5)
@@ -620,7 +621,9 @@ def test_a_core_actor_that_keeps_failing_takes_the_room_down_loudly(
         async def body_of_it() -> None:
             async with room:
                 await room.connect("a")
-                room.start_call(room.describe("a_echo"), {}, lambda call: outcomes.append(call.outcome))
+                port_of(room).start_call(
+                    room.describe("a_echo"), {}, lambda call: outcomes.append(call.outcome)
+                )
                 router: Any = room._runtime.router
                 monkeypatch.setattr(router, "after_batch", lambda: 1 / 0)
                 router.ref.tell(object())
@@ -668,7 +671,7 @@ def test_a_session_that_is_ended_by_a_cancelled_caller_ends_all_the_same(backend
         async with open_room({"a": server}, entries={"a": {"isolation": "per_session"}}) as room:
             session = room.session("ann")
             await session.__aenter__()
-            await room.find("a_echo")
+            await port_of(room).find("a_echo")
             await session.call("a_echo")
             assert server.live == 1
             began = anyio.current_time()
@@ -754,7 +757,7 @@ def test_which_era_a_server_spoke_last_time_is_known_before_it_is_met(backend: s
         async with Greenroom.open(
             config, cache_path=cache, connectors=fake_connectors({}), bootstrap=False
         ) as room:
-            assert (room.is_stateless("a"), room.is_stateless("b")) == (True, False)
+            assert (port_of(room).is_stateless("a"), port_of(room).is_stateless("b")) == (True, False)
 
     run(backend, body)
 
@@ -929,8 +932,11 @@ def test_who_names_a_server_means_that_one(backend: str) -> None:
             learned = ServerEntry("a", "", tools=(), resources=({"uri": "x:/1", "name": "x"},), revision=99)
             room._runtime.router.ref.tell(Learn(learned))
             await room.settled()
-            assert room.locate("x:/1").server == "a"
-            assert (room.locate("x:/1", "b").server, room.locate("x:/1", "b").original) == ("b", "x:/1")
+            assert port_of(room).locate("x:/1").server == "a"
+            assert (port_of(room).locate("x:/1", "b").server, port_of(room).locate("x:/1", "b").original) == (
+                "b",
+                "x:/1",
+            )
 
     run_virtual(backend, body)
 
@@ -1123,7 +1129,7 @@ def test_methods_that_only_look_may_be_sent_again_and_others_may_not(backend: st
                 ("tools/call", False),
                 ("x/own", False),
             ):
-                call = room.start_request("a", method, {}, lambda _: None)
+                call = port_of(room).start_request("a", method, {}, lambda _: None)
                 assert call.replayable is harmless, method
 
     run_virtual(backend, body)
@@ -1386,12 +1392,12 @@ def test_what_a_caller_does_to_the_numbers_it_was_given_changes_nothing(backend:
         async with open_room({"a": FakeServer()}) as room:
             with pytest.raises(UnknownTool):
                 await room.call("nothing")
-            before: Any = room.refusals
+            before: Any = port_of(room).refusals
             with pytest.raises(UnknownTool):
                 await room.call("nothing")
-            assert (before, room.refusals) == ({"tool_not_found": 1}, {"tool_not_found": 2})
+            assert (before, port_of(room).refusals) == ({"tool_not_found": 1}, {"tool_not_found": 2})
             before.clear()
-            assert room.refusals == {"tool_not_found": 2}
+            assert port_of(room).refusals == {"tool_not_found": 2}
 
     run_virtual(backend, body)
 
@@ -1426,7 +1432,7 @@ def test_each_request_that_is_refused_is_counted_once_by_its_code_and_gives_othe
             with pytest.raises(CallError) as refused:
                 await ask(room)
             assert refused.value.code == code
-            assert room.refusals == {code: 1}
+            assert port_of(room).refusals == {code: 1}
             turns: list[int] = []
 
             async def insist() -> None:
@@ -1438,7 +1444,7 @@ def test_each_request_that_is_refused_is_counted_once_by_its_code_and_gives_othe
             async with anyio.create_task_group() as tasks:
                 for _ in range(2):
                     tasks.start_soon(insist)
-            assert room.refusals == {code: 7}
+            assert port_of(room).refusals == {code: 7}
         assert room.drain_report is not None
         assert (room.drain_report.refused, room.drain_report.refusals) == (7, {code: 7})
 
@@ -1629,7 +1635,7 @@ def test_what_is_asked_of_a_room_that_is_over_is_refused_and_nobody_waits(backen
                 with pytest.raises(RoomClosed):
                     await ask()
             await room.ready()
-            assert not room.is_learning
+            assert not port_of(room).is_learning
         for ask in (lambda: room.call("a_echo"), lambda: room.request("a", "ping")):
             with pytest.raises(RoomClosed) as refused:
                 await ask()
@@ -1659,7 +1665,7 @@ def test_each_option_of_a_request_reaches_its_call(backend: str) -> None:
                 calls.append((server, call))
                 raise UsageError("noted")
 
-            room._caller.submit = submit
+            port_of(room).submit = submit
             options: Any = {"timeout": 3.0, "on_progress": heard}
             ref = {"type": "ref/prompt", "name": "a_p"}
             for ask in (
@@ -1678,11 +1684,11 @@ def test_each_option_of_a_request_reaches_its_call(backend: str) -> None:
                     await ask
             for method in ("x/own", "resources/read"):
                 with pytest.raises(UsageError, match="noted"):
-                    room.start_request(
+                    port_of(room).start_request(
                         "b", method, {}, heard, tool="t", **options, replayable=False, takes_inputs=True
                     )
             with pytest.raises(UsageError, match="noted"):
-                room.start_request("b", "x/own", None, None, replayable=True)
+                port_of(room).start_request("b", "x/own", None, None, replayable=True)
             last = calls.pop()[1]
             assert (last.replayable, last.takes_inputs, last.timeout, last.tool) == (True, False, None, None)
             assert {call.timeout for _, call in calls} == {3.0}
@@ -1748,9 +1754,12 @@ def test_a_name_that_several_have_or_nobody_is_told_with_where_it_could_be(backe
             with pytest.raises(UnknownServer):
                 await room.complete({"type": "ref/resource", "uri": "x:/1"}, {}, server="nobody")
             with pytest.raises(UnknownServer):
-                room.locate("x:/1", "nobody")
-            assert room.locate("x:/1", "c").server == "c", "who names a server means that one"
-            assert (room.locate("x:/1", "b").server, room.locate("x:/1", "b").original) == ("b", "x:/1")
+                port_of(room).locate("x:/1", "nobody")
+            assert port_of(room).locate("x:/1", "c").server == "c", "who names a server means that one"
+            assert (port_of(room).locate("x:/1", "b").server, port_of(room).locate("x:/1", "b").original) == (
+                "b",
+                "x:/1",
+            )
 
     run_virtual(backend, body)
 

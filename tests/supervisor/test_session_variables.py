@@ -22,7 +22,7 @@ from greenroom.config.masking import redacted
 from greenroom.config.parse import parse_config
 from greenroom.errors import CredentialNeeded, SessionNeeded
 from greenroom.protocol.address import Address
-from greenroom.supervisor.room import Session
+from greenroom.supervisor.room import Session, port_of
 from greenroom.testing import servers
 from greenroom.testing.fake_servers import FakeServer
 
@@ -120,7 +120,7 @@ def test_what_a_session_does_not_give_is_named_and_nothing_is_started(isolation:
         entry = {"isolation": isolation, "args": ["${session.TOKEN}", "${session.ORG}"]}
         async with open_room({"a": server}, entries={"a": entry}) as room:
             async with room.session("alice", variables={"TOKEN": "of-alice"}) as alice:
-                for asked in (alice.call("a_echo"), alice.connect("a"), alice.find("a_echo")):
+                for asked in (alice.call("a_echo"), alice.connect("a"), port_of(alice).find("a_echo")):
                     with pytest.raises(
                         CredentialNeeded, match=r"needs \$\{session\.ORG\}, and this session"
                     ) as said:
@@ -185,11 +185,11 @@ def test_a_server_is_first_asked_by_the_session_that_can_and_is_known_to_that_al
             assert room.tools() == ()
             async with room.session("alice", variables={"TOKEN": "of-alice"}) as alice:
                 await alice.call("t_tell")
-                assert [target.name for target in alice.index.tools()] == ["t_die", "t_tell"]
+                assert [target.name for target in port_of(alice).index.tools()] == ["t_die", "t_tell"]
                 async with room.session("bob", variables={"TOKEN": "of-bob"}) as bob:
-                    assert bob.index.tools() == ()
+                    assert port_of(bob).index.tools() == ()
                     await bob.connect("t")
-                    assert len(bob.index.tools()) == 2
+                    assert len(port_of(bob).index.tools()) == 2
             assert room.tools() == ()
 
     run(backend, main)
@@ -205,7 +205,7 @@ def test_a_credential_is_in_no_error_event_status_or_cache(backend: str, tmp_pat
         async with Greenroom.open(config, cache_path=cache) as room, room.events() as events:
             async with room.session("alice", variables={"TOKEN": secret}) as alice:
                 await alice.call("t_tell")
-                assert search(alice.index, "tell").total
+                assert search(port_of(alice).index, "tell").total
                 assert not room.search("tell").total
                 with pytest.raises(CallError) as lost:
                     await alice.call("t_die")

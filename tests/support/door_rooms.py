@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -68,10 +69,18 @@ class FakeCall:
         self.cancelled = True
 
 
-class FakeRoom:
+_AnyRoom: Any = object  # for type checkers: it stands where a room or its port does
+
+
+class FakeRoom(_AnyRoom):
     """Servers `github` (known, issues and a resource), `clock` (known), `fresh` (unknown), `off`, `bad`."""
 
     audit = None
+
+    @property
+    def _port(self) -> FakeRoom:
+        """It is its own port."""
+        return self
 
     def __init__(self, **settings: Any) -> None:
         self.turned: list[tuple[Any, str]] = []
@@ -147,19 +156,25 @@ class FakeRoom:
         return call
 
     async def call(
-        self,
-        tool: str,
-        arguments: Any = None,
-        *,
-        server: str | None = None,
-        timeout: float | None = None,
-        on_progress: Any = None,
+        self, tool: str, arguments: Any, *, server: str | None = None, on_progress: Any = None
     ) -> ToolResult:
         await self.connect(server or "fresh")
-        found = self.index.resolve(tool, server)
-        if not isinstance(found, Target):
+        if not isinstance(self.index.resolve(tool, server), Target):
             raise UnknownTool(tool, connected=[server or "fresh"])
         return ToolResult({"content": [{"type": "text", "text": f"{tool} ran"}]})
+
+    async def start_by_name(
+        self, tool: str, arguments: Any, on_end: Any, *, server: str | None = None, on_progress: Any = None
+    ) -> tuple[Any, Any]:
+        result = await self.call(tool, arguments, server=server, on_progress=on_progress)
+
+        async def wait() -> bytes:
+            return json.dumps(result.raw).encode()
+
+        return self.index.get(tool), SimpleNamespace(wait=wait)
+
+    async def read_result(self, target: Target, answer: bytes, door: Scrub) -> ToolResult:
+        return ToolResult(json.loads(answer))
 
     async def connect(self, server: str, *, force: bool = False) -> None:
         await anyio.lowlevel.checkpoint()
@@ -167,6 +182,9 @@ class FakeRoom:
             raise self.refuse
         self.connected.append(server)
         self.on_connect(server)
+
+    async def connect_by_name(self, server: str) -> None:
+        await self.connect(server)
 
     def refresh(self, server: str | None = None) -> list[str]:
         return [server or "fresh"]

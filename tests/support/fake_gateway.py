@@ -89,6 +89,10 @@ class Session:
 
     async def __aexit__(self, *_error: object) -> None: ...
 
+    @property
+    def _port(self) -> Session:
+        return self
+
     def unlisted(self) -> list[str]:
         return []
 
@@ -99,7 +103,7 @@ class Session:
         return getattr(self._room, name, None)
 
 
-def open_room(config: Config) -> Room:
+def open_room(config: Config) -> Any:
     room = Room()
     room.config = attrs.evolve(room.config, files=config.files)
     return room

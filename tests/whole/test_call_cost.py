@@ -21,7 +21,7 @@ from greenroom import Greenroom
 from greenroom.gateway.endpoint import Endpoint
 from greenroom.gateway.exposures.direct import Direct
 from greenroom.gateway.exposures.proxy import Proxy
-from greenroom.supervisor.room_port import InSession
+from greenroom.supervisor.room import port_of
 
 ECHO = {"command": sys.executable, "args": ["-S", "testing/servers/echo.py"]}
 OURS = str(Path(greenroom.__file__).parent)
@@ -100,7 +100,7 @@ def test_a_call_at_a_door_is_few_calls_of_ours(
         outlet, count = Outlet(), Count()
         async with opened() as room, room.session("door") as session, anyio.create_task_group() as tasks:
             await room.connect("e")
-            seen: Any = InSession(room, session)
+            seen = port_of(session)
             client = Endpoint(door(seen), "1").open(outlet, tasks.start_soon)
             lines = [ask(number) for number in range(CALLS + 1)]
 

@@ -1206,7 +1206,7 @@ def _at_permit(world: World) -> Any:
 
 
 def _permits(world: World, count: int) -> None:
-    world.room.config = attrs.evolve(
+    world.runtime.config = attrs.evolve(
         world.config, settings=attrs.evolve(world.config.settings, start_permits=count)
     )
     world.runtime.context.settings = world.config.settings

@@ -409,7 +409,8 @@ def test_t24_a_change_is_learned_once_in_both_eras(era: str, either_backend: str
                 await call(room, "same")
                 await call(room, "grow")
                 await anext(events)
-                assert len((await room.settled()).tools()) == before + 1
+                await room.settled()
+                assert len(room.tools()) == before + 1
                 await call(room, "same")
                 await anyio.sleep(0.4)  # longer than a burst of announcements is waited for
                 events.close()
