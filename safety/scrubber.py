@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from ..config.model import Scrub
+from ..config.secrets import Secrets
 from ..protocol.jsonrpc.encoding import encode_json
 from ..protocol.jsonrpc.incoming import decode_result
 
@@ -21,14 +22,10 @@ _USUAL: Final = frozenset({"notifications/message", "notifications/elicitation/c
 _WORDS: Final = ("message", "data", "logger")
 
 
-class Scrubber(Protocol):
-    def scrub(self, raw: bytes, /) -> bytes: ...
-
-
 class Scrubbing(Protocol):
     """A room, or a session of it."""
 
-    def scrubber(self, server: str, door: Scrub, /) -> Scrubber | None:
+    def scrubber(self, server: str, door: Scrub, /) -> Secrets | None:
         """What scrubs a server's results at a door; None: nothing does."""
         ...
 

@@ -103,20 +103,21 @@ class Calls:
         `CallError`, which says how far the call got; `UnknownTool`, `AmbiguousTool` and `UnknownServer` are
         among them. Cancelling this cancels the call.
         """
+        port = self._port
         if type(tool) is not str:
             name_of(tool, "a tool")
-        target = self._port.index.get(tool) if server is None else None
+        target = port.index.get(tool) if server is None else None
         wait_by, leases = math.inf, None
         try:
             if target is None:
-                wait_by, leases = self._port.wait_by(), ExitStack()
+                wait_by, leases = port.wait_by(), ExitStack()
                 with (
-                    self._port.counting_refusals(Asked("tools/call", tool, server, arguments)),
-                    self._port.holding(arguments, server),
+                    port.counting_refusals(Asked("tools/call", tool, server, arguments)),
+                    port.holding(arguments, server),
                 ):
-                    target = await self._port.find_leased(tool, server, leases, wait_by)
+                    target = await port.find_leased(tool, server, leases, wait_by)
             try:
-                call = self._port.start_call(
+                call = port.start_call(
                     target,
                     arguments,
                     None,
@@ -133,8 +134,8 @@ class Calls:
             if leases is not None:
                 leases.close()
         answer = await call.wait()
-        if len(answer) >= LARGE or self._port.scrubber(target.server, Scrub.ALL) is not None:
-            return await self._port.read_result(target, answer, Scrub.ALL)
+        if len(answer) >= LARGE or port.scrubber(target.server, Scrub.ALL) is not None:
+            return await port.read_result(target, answer, Scrub.ALL)
         return ToolResult(tool_result(answer, target), target)
 
     @asynccontextmanager

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
@@ -148,12 +148,8 @@ def after(cause: Cause, definition: ServerDefinition, general: RestartPolicy | N
     return AFTERMATH[cause][definition.lifecycle]
 
 
-class Learner(Protocol):
-    """Takes the lists that a server has given."""
-
-    def __call__(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None: ...
-
-
+# Takes the lists that a server has given, with their revision.
+Learner = Callable[[ServerActor, Handshake, Listing, int], None]
 # Called when a server has failed, and when it works (None).
 Failing = Callable[[str, LastFailure | None], None]
 

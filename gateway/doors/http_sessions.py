@@ -22,7 +22,7 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
@@ -590,14 +590,6 @@ _SLOT: Final = Place.SLOT.value
 _SESSION: Final = "session:"
 
 
-class Silent(Protocol):
-    """The sessions of the door."""
-
-    def silent(self, since: float) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Name in the room, and what ends it, of those that have been silent since then; the longest first."""
-        ...
-
-
 class GivingWay:
     """`room` is looked at only while something waits for a slot."""
 
@@ -611,7 +603,7 @@ class GivingWay:
         if isinstance(event, Lagged) or (isinstance(event, StartMoved) and event.place is Place.SLOT):
             self._wanted.set()
 
-    async def run(self, sessions: Silent) -> None:
+    async def run(self, sessions: Sessions) -> None:
         """Runs until cancelled."""
         while True:
             await self._wanted.wait()
@@ -623,7 +615,7 @@ class GivingWay:
                     await self._wanted.wait()
                 self._wanted.set()
 
-    def _make_room(self, sessions: Silent) -> bool:
+    def _make_room(self, sessions: Sessions) -> bool:
         """End what may end now. Whether anything waits."""
         rows = self._room.status()
         if not any(row.waiting_for == _SLOT for row in rows):

@@ -33,13 +33,14 @@ from ..next_steps import PLAIN, Commands
 from ..requests import Job, Work, asked_in
 from . import direct_results as answers
 from .direct_client import LINK, DirectClient, DirectClients, outline_of
-from .direct_lists import Indexed, Shown
+from .direct_lists import Shown
 from .direct_results import CONTENT, LIST, readable, readable_tool
 from .exposure import Client, left_out
 
 if TYPE_CHECKING:
     from ...actors.call import Call
     from ...config.secrets import Secrets
+    from ...supervisor.profiles import ProfileView
     from ...supervisor.room_port import RoomPort
 
 # --------------------------------------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 class Common:
     """What the clients of the direct door have in common: the lists, whom to tell of changes, one key."""
 
-    def __init__(self, room: Indexed, commands: Commands = PLAIN) -> None:
+    def __init__(self, room: RoomPort | ProfileView, commands: Commands = PLAIN) -> None:
         self.room = room
         self.commands = commands
         self.shown = Shown(room, commands)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
@@ -27,6 +27,10 @@ from ...protocol import jsonrpc as rpc
 from ...protocol.cooperative import Pace, Slices, finish
 from ..attribution import without_ours
 from ..next_steps import PLAIN, Commands
+
+if TYPE_CHECKING:
+    from ...supervisor.profiles import ProfileView
+    from ...supervisor.room_port import RoomPort
 
 LISTS: Final = {
     "tools/list": "tools",
@@ -45,13 +49,6 @@ CHANGES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-class Indexed(Protocol):
-    """A room, or what a profile shows of one."""
-
-    @property
-    def index(self) -> Index: ...
-
-
 @attrs.frozen(eq=False)
 class _Made:
     """What one index looks like at the door."""
@@ -68,7 +65,7 @@ class Shown:
 
     def __init__(
         self,
-        room: Indexed,
+        room: RoomPort | ProfileView,
         commands: Commands = PLAIN,
         *,
         beside: bool = False,

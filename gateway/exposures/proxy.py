@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import msgspec
@@ -27,9 +27,9 @@ from .mcp_tool import McpTool
 from .tool_definition import DEFINITION, FOR_MODELS, NAME, Hints, read_plain_request
 
 if TYPE_CHECKING:
-    from ...catalogue.index import Index
     from ...catalogue.namespace import Target
     from ...config.model import Config
+    from ...supervisor.profiles import ProfileView
     from ...supervisor.room_port import RoomPort
     from .direct_lists import Shown
 
@@ -178,20 +178,10 @@ _FLAG: Final = "toolsListChanged"
 _ID: Final = f"{rpc.META}subscriptionId"
 
 
-class Configured(Protocol):
-    """A room, or what a profile shows of one."""
-
-    @property
-    def config(self) -> Config: ...
-
-    @property
-    def index(self) -> Index: ...
-
-
 class Beside:
     """The chosen tools of a room, for all clients that see the same of it."""
 
-    def __init__(self, room: Configured, commands: Commands = PLAIN) -> None:
+    def __init__(self, room: RoomPort | ProfileView, commands: Commands = PLAIN) -> None:
         self.room = room
         self.commands = commands
         self.clients: dict[BesideClient, None] = {}
@@ -240,7 +230,7 @@ class Beside:
 class BesideClient:
     """What one client is shown, besides what all are."""
 
-    def __init__(self, beside: Beside, room: Configured | None = None) -> None:
+    def __init__(self, beside: Beside, room: RoomPort | ProfileView | None = None) -> None:
         """`room`: as this client sees it, if it may see something else than the others."""
         self._beside = beside
         self._room = room or beside.room

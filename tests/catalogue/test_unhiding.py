@@ -96,7 +96,7 @@ def test_no_planted_character_comes_out_anywhere(data: st.DataObject) -> None:
         instructions=data.draw(TEXTS),
     )
     config = Config(servers={"bank": ServerDefinition("bank", command="x")})
-    catalogue = OfflineCatalogue(config, {"bank": entry})
+    catalogue: Any = OfflineCatalogue(config, {"bank": entry})
     index, reader = catalogue.index, CatalogueReader(catalogue, hints=FOR_MODELS)
     said: list[Any] = [
         finish(status_view(reader, catalogue)),
