@@ -11,6 +11,9 @@ meanwhile stay unsent, and the actor sends them over another connection.
 
 Notifications and replies to the server go out by `Deliveries`.
 
+A result may be laid out on several lines. It is put on one, because it passes as the bytes that came, and clients read
+lines.
+
 Abandoning a request closes its stream. Since 2026-07-28 that alone cancels it. Before, a stream could break for any
 reason, so a notification cancels it.
 """
@@ -23,6 +26,7 @@ from typing import Any, Protocol
 import anyio
 import anyio.abc
 import attrs
+from msgspec import Raw
 
 from ...protocol.cooperative import Slices
 from ...protocol.errors import Reach
@@ -48,6 +52,8 @@ from ..workers import in_turns
 from .http_client import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")  # in JSON they are white space
+_PIECE = 1 << 16  # bytes
 
 
 class HttpPeer(ExchangeTable):
@@ -154,10 +160,19 @@ class HttpPeer(ExchangeTable):
                 raise BadAnswer(f"the answer is to another request (id {said!r}, not {asked})")
 
     def _reading(self, data: bytes | bytearray) -> Slices[list[ServerMessage]]:
-        text = yield from repairing_utf8(data)
+        text = yield from repairing_utf8((yield from _joining_lines(data)))
         messages = yield from reading_line(text, self.protocol_version)
         yield
         return messages
+
+    def taking_line(self, line: bytes | bytearray) -> Slices[None]:
+        yield from super().taking_line((yield from _joining_lines(line)))
+
+    def _end(self, exchange: Exchange, message: ServerMessage) -> None:
+        result = bytes(message.result)
+        if len(result) < LARGE_MESSAGE and (b"\n" in result or b"\r" in result):
+            message.result = Raw(result.translate(_ONE_LINE))
+        super()._end(exchange, message)
 
     def answer(self, attempt: Attempt, message: ServerMessage) -> None:
         """End the exchange with its answer, unless it has ended."""
@@ -415,3 +430,14 @@ class Carrier(Protocol):
     async def leave(self) -> None:
         """Tell the server that the session is over."""
         ...
+
+
+def _joining_lines(data: bytes | bytearray) -> Slices[bytes | bytearray]:
+    """A large message on one line, in slices; the same object if it is."""
+    if b"\n" not in data and b"\r" not in data:
+        return data
+    joined = bytearray()
+    for at in range(0, len(data), _PIECE):
+        joined += data[at : at + _PIECE].translate(_ONE_LINE)
+        yield
+    return joined

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run
+from tests.support.gateway import serve
 from tests.support.hostile_http import packed
 from tests.support.http_rooms import room_at
 from tests.support.raw_http import Handler, Seen, raw_http, text
@@ -41,6 +43,7 @@ from greenroom.protocol.bounds import (
     MESSAGE_VALUES,
 )
 from greenroom.protocol.errors import ConnectFailed
+from greenroom.protocol.large_message import LARGE_MESSAGE
 
 
 class Raw(httpx2.AsyncByteStream):
@@ -473,3 +476,40 @@ def test_what_is_asked_of_the_network_is_asked_of_it_with_its_times(backend: str
                 await each.read(1 << 20)
 
     run(backend, main)
+
+
+# ---- results that are laid out on several lines --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expose", "newline", "by_events"),
+    [("direct", "\n", False), ("direct", "\r\n", True), ("proxy", "\r\n", False)],
+)
+def test_a_result_on_several_lines_reaches_a_client_that_reads_lines(
+    tmp_path: Path, expose: str, newline: str, by_events: bool
+) -> None:
+    def spread(handler: Handler, seen: Seen) -> bool:
+        if seen.method != "tools/call":
+            return False
+        words = "a\nb" if seen.message["params"]["name"] == "ok" else "a\nb" * (LARGE_MESSAGE // 4)
+        answer = {"jsonrpc": "2.0", "id": seen.message["id"], "result": text(words)}
+        said = json.dumps(answer, indent=1).replace("\n", newline)
+        if by_events:
+            handler.begin_events()
+            for line in said.splitlines():
+                handler.wfile.write(f"data: {line}{newline}".encode())
+            handler.wfile.write(newline.encode())
+        else:
+            handler.say(200, said.encode(), "application/json")
+        return True
+
+    with raw_http("2025-11-25") as server:
+        server.hook = spread
+        with serve(tmp_path, {"s": {"url": server.url}}, "--expose", expose) as gateway:
+            gateway.greet()
+            for tool in ("ok", "slow"):
+                params = {"name": f"s_{tool}", "arguments": {}}
+                if expose == "proxy":
+                    params = {"name": "mcp", "arguments": {"tool": f"s_{tool}", "args": {}}}
+                answer = gateway.answer(gateway.send("tools/call", params))
+                assert answer["result"]["content"][0]["text"].startswith("a\nb")
