@@ -29,7 +29,7 @@ from typing import Final, Protocol, TypeVar
 import attrs
 import msgspec
 
-from ..config.arguments import path_of
+from ..config.arguments import file_of
 from ..config.identity import definition_hash, pin_key
 from ..config.model import Config, Settings
 from ..config.private_files import LOCK_TIMEOUT, Broken, LockedFile, make_folder
@@ -52,7 +52,7 @@ def open_store(place: str | os.PathLike[str] | None, settings: Settings) -> Cata
     (`:memory:`)."""
     if place == MEMORY:
         return MemoryStore()
-    file = default_cache_path() if place is None else Path(path_of(place, "cache_path"))
+    file = default_cache_path() if place is None else file_of(place, "cache_path")
     return FileStore(CatalogueFile(file, max_age=settings.cache_max_age))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ..protocol.errors import ConnectFailed, GreenroomError, UsageError
@@ -72,6 +73,14 @@ def path_of(value: object, what: str) -> str | os.PathLike[str]:
     return place
 
 
+def file_of(value: object, what: str) -> Path:
+    """The path of a file: one with a name."""
+    place = Path(path_of(value, what))
+    if not place.name:
+        raise UsageError(f'{what} must be the path of a file, got "{place}".', code="invalid_args")
+    return place
+
+
 def function(value: F, what: str) -> F:
     """A function, or None."""
     if value is not None and not callable(value):
@@ -115,7 +124,8 @@ def kinds_of(value: object) -> list[Kind] | None:
     """Kinds of events, or None."""
     if value is None:
         return None
-    given = [*cast("Iterable[object]", value)] if hasattr(value, "__iter__") else [value]
+    is_one = isinstance(value, str) or not hasattr(value, "__iter__")
+    given = [value] if is_one else [*cast("Iterable[object]", value)]
     found = [kind for kind in given if isinstance(kind, Kind)]
     if len(found) < len(given):
         odd = next(each for each in given if not isinstance(each, Kind))

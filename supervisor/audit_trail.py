@@ -25,7 +25,7 @@ import attrs
 import msgspec
 
 from ..actors.call import Call
-from ..config.arguments import path_of
+from ..config.arguments import file_of
 from ..protocol.address import Address
 from ..protocol.errors import CallError, GreenroomError, Reach, UsageError
 from ..protocol.events import Note, NoteCode
@@ -226,7 +226,7 @@ def audit_file(place: str | os.PathLike[str] | None) -> AuditFile | None:
         return None
     from ..safety.audit_file import AuditFile
 
-    return AuditFile(path_of(place, "audit"))
+    return AuditFile(file_of(place, "audit"))
 
 
 def make_port(runtime: Runtime, session: str | None = None, view: ProfileView | None = None) -> RoomPort:

@@ -22,7 +22,7 @@ from ..actors.server import ServerActor
 from ..actors.workers import in_turns
 from ..catalogue.index import Index
 from ..catalogue.namespace import Ambiguous, Missing, Place, Target
-from ..config.arguments import name_of, text
+from ..config.arguments import name_of, named_values, text
 from ..config.model import Scrub
 from ..config.secrets import Secrets
 from ..protocol.cooperative import Slices
@@ -176,7 +176,8 @@ class Caller:
     @contextmanager
     def holding(self, arguments: object, server: str | None) -> Generator[None]:
         """Put this around the search for the server of a call: its arguments count among those that wait. Raises
-        `Busy`."""
+        `Busy`, and `UsageError` for arguments that are none: no server is started for such a call."""
+        named_values(arguments, "The arguments", server or "")
         context = self.live.context
         size, most = weigh(arguments), context.settings.max_queued_bytes
         if context.queued_bytes + size > most:

@@ -15,6 +15,7 @@ from tests.support.http_door import http_door
 from tests.support.rooms import Outcomes, open_room
 
 from greenroom import Greenroom
+from greenroom.config.arguments import kinds_of
 from greenroom.config.parse import parse_config
 from greenroom.protocol.errors import (
     UNTRUSTED,
@@ -146,6 +147,23 @@ def test_a_mistake_of_a_program_is_told_to_it_and_costs_nobody_else(mistake: str
     run_virtual(backend, main)
 
 
+def test_arguments_that_are_none_start_no_server(backend: str) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with open_room({"a": server}) as room:
+            for start in (room.call, lambda *given: entered(room.stream_call(*given))):
+                with pytest.raises(UsageError, match="must be an object of named values, got list"):
+                    await start("a_echo", cast("Any", ["hi"]))
+            assert server.starts == 0
+
+    run_virtual(backend, main)
+
+
+def test_a_kind_of_events_in_words_is_named_whole() -> None:
+    with pytest.raises(UsageError, match="'call' is no kind"):
+        kinds_of("call")
+
+
 NO_JSON: list[Callable[[Any], Any]] = [
     lambda room: room.call("a_echo", {"text": ODD}),
     lambda room: room.call("a_echo", HI, meta={"x": ODD}),
@@ -184,7 +202,9 @@ def test_what_cannot_be_sent_is_the_callers_mistake_and_the_server_goes_on(backe
         {"in_process": {"p": None}},
         {"cache_path": 5},
         {"cache_path": "\ud800"},
+        {"cache_path": ""},
         {"audit": 5},
+        {"audit": "/"},
     ],
     ids=lambda given: next(iter(given)),
 )
