@@ -61,7 +61,7 @@ def attach_command(expose: str | None, profile: str | None, config_path: Path | 
         room=os.environ.get("GREENROOM_ROOM"),
         variables={name: os.environ[name] for name in session_names(config) if name in os.environ},
     )
-    attach(starting(config, config_path), hello, say)
+    attach(starting(config, config_path), hello, config.settings.max_line, say)
 
 
 @click.command("stop")

@@ -45,7 +45,6 @@ from .requests import (
     METHODS,
     Answers,
     Job,
-    OpenJobs,
     Spawn,
     no_method,
     open_jobs,
@@ -142,11 +141,6 @@ class ClientSession:
     def in_flight(self) -> int:
         """Requests that have no answer yet, and calls that wait until the client comes back with an answer."""
         return len(self._open) + len(self._exposure.suspended)
-
-    def keep_in(self, jobs: OpenJobs) -> None:
-        """Keep the open requests in `jobs`, which is empty. Call it before the first line."""
-        jobs.closing = self._open.closing
-        self._open = self._answers.jobs = jobs
 
     def greet_again(self, initialize: bytes, *, greeted: bool, gateways: int) -> None:
         """Take in how the client introduced itself to a gateway that is gone; it knows the answer already. `greeted`:

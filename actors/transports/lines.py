@@ -53,18 +53,9 @@ class LineSplitter:
         self._dropping = False
 
     @property
-    def unfinished(self) -> bytes | None:
-        """The head of a line whose end has not come; empty if that line was reported already. None: there is none."""
-        return bytes(self._held[:HEAD]) if self._held or self._dropping else None
-
-    @property
     def held(self) -> bytearray | None:
         """What has come of the line whose end has not; None: that line is dropped. Not to be changed."""
         return None if self._dropping else self._held
-
-    def skip(self) -> None:
-        """Drop everything up to the next newline."""
-        self._dropping = True
 
     def feed(self, chunk: bytes) -> list[bytes | bytearray]:
         """The lines that end in `chunk`; a large one as a `bytearray`."""

@@ -1,48 +1,37 @@
-"""`greenroom attach`: joins its client to the background room, and waits.
+"""`greenroom attach`: joins its client to the background room.
 
-It passes its own standard input and output to the room (SCM_RIGHTS), and the room reads and writes the client's pipes
-itself. So nothing of what the client says passes through here, and an attached call costs no forwarder at all. The
-other way, to copy bytes between the client and a socket, was rejected: it adds a process and two wake-ups to each
-call, and a bridge that does not parse cannot know what is in flight either.
+It makes two pipes, passes their far ends to the room (SCM_RIGHTS), and copies lines between them and its client
+(`attach_bridge`). When the room is killed, the client notices nothing but errors for what may have run: a new room is
+started, or found, and gets pipes of its own. How the client introduced itself is said to it again. This is done once
+per loss; a room that is lost within a few seconds is not replaced again, because the next would be lost as well.
 
-This process keeps the descriptors, too, and its client's ledger (`attach_ledger`). So when the room is killed, the
-client notices nothing of it: a new room is started, or found, and gets the same descriptors. What the client wrote and
-nobody read is still in its pipe, and is read there. What was read and not handled is in the ledger, and is handled.
-What was begun and not answered is answered with an error that says so. How the client introduced itself is said again.
-This is done once per loss; a room that is lost within a few seconds is not replaced again, because the next would be
-lost as well.
-
-Descriptors that do not block are a property of the pipe and not of a process. The room sets it and resets it. A killed
-room cannot, so this process does at the end.
-
-When the client closes its end, the room sees it, ends the session and says so here. A client that is gone is noticed
-here as well, in case that the room is stuck.
+The other way, to pass the client's own descriptors to the room, was given up. It saves two wake-ups a call. But then
+only the room knows what it has read and answered, and that has to be in memory that survives it.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import socket
+import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import attrs
 
 from ...config.private_files import NotOurs
 from ...protocol.errors import GreenroomError
-from .attach_ledger import new_memory
+from .attach_bridge import GIVEN_UP, Bridge, Pipes
 from .attach_protocol import OF_CLIENT, STOPPED, Hello, Words, send_hello
 from .background import NoRoom, RoomPlace, start_room
 
 _TRIES: Final = 10  # rooms that may be leaving while we come
 _ANSWER_WITHIN: Final = 60.0  # seconds for the room's answer to a hello
 _LEAVES_WITHIN: Final = 60.0  # seconds for an older room to end
-_STUCK: Final = 1.2  # seconds after the client's end, until we no longer wait for the room
 _SOON: Final = 5.0  # seconds; a room that is lost sooner after another is not replaced
 _LOSSES: Final = 1
-_GIVEN_UP: Final = "given up"
 
 
 class RoomLost(GreenroomError):
@@ -78,35 +67,48 @@ class Starting:
         return line is not None
 
 
-def attach(starting: Starting, hello: Hello, note: Callable[[str], object]) -> None:
+def attach(starting: Starting, hello: Hello, max_line: int, note: Callable[[str], object]) -> None:
     """Join our standard input and output to the room until the client ends or the room is stopped. Blocking. Raises
     `NoRoom`, `Refused`, `RoomLost`, or `OSError`."""
-    memory = new_memory()
     lost = 0  # rooms, one soon after the other
-    blocking = {fd: os.get_blocking(fd) for fd in (0, 1)}
+    bridge = Bridge(0, 1, max_line)
+    with _without_blocking(1):
+        try:
+            while True:
+                with closing(Pipes()) as pipes:
+                    line, words = join(starting, hello, pipes.theirs)
+                    os.close(pipes.theirs.pop())  # only the room writes answers
+                    since = time.monotonic()
+                    with line:
+                        end = bridge.run(line, words, pipes)
+                    if end == STOPPED:
+                        note("the background room was stopped. Start this client again to start another.")
+                    if end in (GIVEN_UP, OF_CLIENT, STOPPED):
+                        return
+                    bridge.lose(pipes)
+                lost = lost + 1 if not end and time.monotonic() - since < _SOON else 1
+                if lost > _LOSSES:
+                    raise RoomLost(f"The background room ended again at once. Its log: {starting.place.log}")
+                note("the background room has ended; going on with another.")
+                hello = attrs.evolve(
+                    hello, rooms=hello.rooms + 1, initialize=bridge.initialize, greeted=bridge.greeted
+                )
+        finally:
+            bridge.finish()
+
+
+@contextmanager
+def _without_blocking(fd: int) -> Generator[None]:
+    """Whether a descriptor blocks is a property of the pipe, which others may have as well. So it is reset."""
+    mode = os.fstat(fd).st_mode
+    is_changed = os.get_blocking(fd) and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+    if is_changed:
+        os.set_blocking(fd, False)
     try:
-        while True:
-            line, words = join(starting, hello, [0, 1, memory])
-            since = time.monotonic()
-            with line:
-                hello, end = _wait(line, words, hello)
-            if end == _GIVEN_UP:
-                blocking = {}  # the room still reads and writes
-                return
-            if end == OF_CLIENT:
-                return
-            if end == STOPPED:
-                note("the background room was stopped. Start this client again to start another.")
-                return
-            lost = lost + 1 if not end and time.monotonic() - since < _SOON else 1
-            if lost > _LOSSES:
-                raise RoomLost(f"The background room ended again at once. Its log: {starting.place.log}")
-            note("the background room has ended; going on with another.")
-            hello = attrs.evolve(hello, rooms=hello.rooms + 1)
+        yield
     finally:
-        os.close(memory)
-        for fd, was in blocking.items():
-            os.set_blocking(fd, was)
+        if is_changed:
+            os.set_blocking(fd, True)
 
 
 def join(starting: Starting, hello: Hello, descriptors: Sequence[int]) -> tuple[socket.socket, Words]:
@@ -169,31 +171,3 @@ def _until_gone(line: socket.socket, words: Words) -> None:
             pass
     except OSError:
         raise NoRoom("An older background room does not end. Stop it: greenroom stop.") from None
-
-
-def _wait(line: socket.socket, words: Words, hello: Hello) -> tuple[Hello, str]:
-    """Wait for the end of the client or of the room. Returns why it ended, empty for a room that was killed; and the
-    hello with what the room has told of the client."""
-    poll = select.poll()
-    poll.register(line, select.POLLIN)
-    poll.register(0, 0)  # tells when the client has closed its end
-    until: float | None = None
-    while True:
-        if not words.has_more:
-            left = None if until is None else max(0.0, until - time.monotonic()) * 1000
-            found = dict(poll.poll(left))
-            if 0 in found:
-                poll.unregister(0)
-                until = time.monotonic() + _STUCK
-            if not found:
-                return hello, _GIVEN_UP
-            if line.fileno() not in found:
-                continue
-        word = words.next()
-        if word is None:
-            return hello, ""
-        if "end" in word:
-            return hello, str(word["end"])
-        if "initialize" in word:
-            greeted = bool(word.get("greeted"))
-            hello = attrs.evolve(hello, initialize=word["initialize"], greeted=greeted)

@@ -1,12 +1,11 @@
 """What an attaching process and the background room say to each other, on the room's socket.
 
-Lines of JSON. First the hello of the one that attaches, with the descriptors of its client. Then the room's answer:
-`pid` and `version`, or `leaving` (it is older than the client, has no other clients and makes room for a newer one),
-or `error`. Afterwards only the room speaks, and rarely: it passes on how the client introduced itself (`initialize`),
-so that this can be said again to the next room, and at the end it says why it ends (`end`). The end of the stream
-without such a word means that the room was killed.
+Lines of JSON. First the hello of the one that attaches, with the ends of two pipes. Then the room's answer: `pid` and
+`version`, or `leaving` (it is older than the client, has no other clients and makes room for a newer one), or `error`.
+Afterwards the room says once why it ends (`end`). The end of the stream without such a word means that the room was
+killed.
 
-No message of the client is among these. The room reads them from the client's own pipe.
+The client's own messages come and go through the two pipes.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Hello:
     `variables` are the values of its session. `room` is the run id of the room that started this process, if any.
 
     `rooms` counts the rooms that the client has had before. `initialize` is the line by which it introduced itself to
-    them, `greeted` whether it has said that it is ready. What it had in flight is in its ledger.
+    them, `greeted` whether it has said that it is ready.
     """
 
     version: str

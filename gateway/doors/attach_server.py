@@ -1,9 +1,9 @@
 """Takes the clients that attach to the background room, and serves each until it ends.
 
-A client comes as a hello with three descriptors: its standard input, its standard output, and the memory of its ledger.
-From then on it is a client like any other, with a session of its own (`Conversations`). Its connection to us stays open
-and tells that the process that attached still lives. When that process is gone, whatever ended it, the client is gone
-too. Whatever fails for one client ends that client only.
+A client comes as a hello with two descriptors: the pipe with its requests, and the one for its answers. From then on it
+is a client like any other on a pair of descriptors, with a session of its own (`Conversations`). Its connection to us
+stays open and tells that the process that attached still lives. When that process is gone, whatever ended it, the
+client is gone too. Whatever fails for one client ends that client only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import errno
 import itertools
 import os
 import socket
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,16 +21,10 @@ import anyio
 import anyio.abc
 import attrs
 
-from ...actors.backend import Backend, More, current_backend
+from ...actors.backend import current_backend
 from ...config.private_files import NotOurs, bind_own, check_peer, make_own_folder
 from ...config.secrets import in_words
-from ...protocol import jsonrpc as rpc
-from ...protocol.cooperative import Slices
 from ...protocol.errors import GreenroomError, UsageError
-from ...protocol.jsonrpc.incoming import read_head_id
-from ...protocol.jsonrpc.terms import RpcFault
-from ..requests import REFUSALS, Job, OpenJobs
-from .attach_ledger import Ledger, Left
 from .attach_protocol import (
     LONGEST,
     OF_CLIENT,
@@ -43,7 +37,7 @@ from .attach_protocol import (
     receive_some,
     say,
 )
-from .stdio_door import CHUNK, Receiving, StdioDoor
+from .stdio_door import StdioDoor
 
 if TYPE_CHECKING:
     from ...supervisor.room import Greenroom
@@ -55,8 +49,7 @@ _HELLO_WITHIN: Final = 10.0  # seconds
 _LAST_ANSWERS: Final = 1.0  # seconds a client has to read the answers written while the room closed
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _PAUSE: Final = 0.2  # seconds until more clients are taken, when no descriptor is left for them
-_MOST_OPEN: Final = 1024  # requests of one client in flight, as at the other doors
-_DESCRIPTORS: Final = 3
+_DESCRIPTORS: Final = 2
 
 
 @attrs.define(eq=False)
@@ -211,61 +204,25 @@ class Doorway:
             )
             raise UsageError(text)
         if len(descriptors) != _DESCRIPTORS:
-            raise BadHello("This hello of greenroom attach came without its descriptors.")
-        with self._ledger(descriptors.pop()) as ledger:
-            await self._serve(hello, line, descriptors[0], descriptors[1], ledger)
-
-    @contextmanager
-    def _ledger(self, descriptor: int) -> Generator[Ledger]:
-        try:
-            ledger = Ledger(descriptor)
-        except (OSError, ValueError):
-            text = "This hello of greenroom attach came without sealed memory for its ledger. Start its client again."
-            raise BadHello(text) from None
-        try:
-            yield ledger
-        finally:
-            ledger.close()
+            text = "This hello of greenroom attach came without its two pipes: it is of another version."
+            raise BadHello(f"{text} Start its client again.")
+        await self._serve(hello, line, *descriptors)
 
     # ---- being here ------------------------------------------------------------------------------------------
 
-    async def _serve(
-        self, hello: Hello, line: socket.socket, stdin: int, stdout: int, ledger: Ledger
-    ) -> None:
+    async def _serve(self, hello: Hello, line: socket.socket, requests: int, answers: int) -> None:
         name = f"attached-{next(self._numbers)}"
         client = self.clients[name] = Attached(name, hello, line, anyio.current_time())
         self._tell()
+        door = StdioDoor(current_backend(), requests, answers, max_line=self.max_line)
+        try:
+            with door.opened():
+                await self._converse(client, door)
+        finally:
+            del self.clients[name]
+            self._tell()
 
-        def introduced(initialize: bytes, greeted: bool) -> None:
-            say(line, initialize=initialize.decode("utf-8", "surrogateescape"), greeted=greeted)
-
-        door = AttachedDoor(
-            current_backend(),
-            stdin,
-            stdout,
-            ledger,
-            introduced,
-            max_line=self.max_line,
-            initialize=(hello.initialize or "").encode("utf-8", "surrogateescape"),
-        )
-        with ExitStack() as stack:
-            stack.enter_context(door.opened())
-
-            def end(why: str) -> None:
-                """The client's descriptors are given back, before whoever waits for it is told."""
-                door.shut()
-                stack.close()
-                say(line, end=why)
-
-            try:
-                await self._converse(client, door, ledger, end)
-            finally:
-                del self.clients[name]
-                self._tell()
-
-    async def _converse(
-        self, client: Attached, door: AttachedDoor, ledger: Ledger, end: Callable[[str], None]
-    ) -> None:
+    async def _converse(self, client: Attached, door: StdioDoor) -> None:
         """Serve the client until it ends or the room does."""
         hello, over = client.hello, anyio.Event()
 
@@ -293,12 +250,9 @@ class Doorway:
             )
             async with opening as talk:
                 client.in_flight = lambda: talk.in_flight
-                jobs = RecordedJobs(_MOST_OPEN, REFUSALS)
-                jobs.ledger = ledger
-                talk.keep_in(jobs)
-                talk.greet_again(door.initialize, greeted=hello.greeted, gateways=hello.rooms)
+                initialize = (hello.initialize or "").encode("utf-8", "surrogateescape")
+                talk.greet_again(initialize, greeted=hello.greeted, gateways=hello.rooms)
                 say(client.line, pid=os.getpid(), version=self.version)
-                door.answer_what_was_lost()
                 tasks.start_soon(door.write)
                 async with anyio.create_task_group() as parts:
                     parts.start_soon(read, talk)
@@ -308,11 +262,13 @@ class Doorway:
                     parts.cancel_scope.cancel()
                 if self._closed.is_set():
                     await door.flush(_LAST_ANSWERS)
-                    end(self.why)
+                    say(client.line, end=self.why)
                 else:
                     talk.close()
                     await door.flush(_LAST_WORDS)
-                    end(OF_CLIENT)  # before its session ends: a child may take its time to stop
+                    say(
+                        client.line, end=OF_CLIENT
+                    )  # before its session ends: a child may take its time to stop
             tasks.cancel_scope.cancel()
 
 
@@ -346,177 +302,6 @@ async def _ended(line: socket.socket) -> None:
             continue
         except OSError:
             return
-
-
-# --------------------------------------------------------------------------------------------------------------
-#
-#
-# The door of one attached client: its own standard input and output, which it has passed to the room.
-#
-# The room reads and writes the client's pipes itself, so an attached call costs what a call costs at the stdio door,
-# and the process that attached only waits. What must survive the room's death is noted in the client's ledger, and the
-# door of the next room begins with it.
-
-_LONGEST_KEPT: Final = (
-    1 << 15
-)  # bytes of an introduction that is said again to the next room: a socket takes it whole
-_INITIALIZE: Final = b'"initialize"'
-_INITIALIZED: Final = b'"notifications/initialized"'
-_LOST: Final = "The background room ended before it answered. The request was sent to it and may have run."
-_LOST_DATA: Final = {"error": "room_lost", "reach": "sent"}
-_FEW: Final = 1 << 12  # an introduction is searched in lines up to this length, and in the heads of others
-
-
-class RecordedJobs(OpenJobs):
-    """A client's table of open requests that keeps a ledger."""
-
-    ledger: Ledger
-
-    def __setitem__(self, key: bytes, job: Job) -> None:
-        self.ledger.began(key)
-        super().__setitem__(key, job)
-
-    def pop(self, key: bytes, default: Job | None = None) -> Job | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        self.ledger.ended(key)
-        return super().pop(key, default)
-
-
-class AttachedDoor(StdioDoor):
-    """A stdio door that keeps a ledger. `on_introduction(initialize, greeted)` is called when the client introduces
-    itself, and again when it says that it is ready. `initialize` is how it did that to the room before."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        stdin: int,
-        stdout: int,
-        ledger: Ledger,
-        on_introduction: Callable[[bytes, bool], None],
-        *,
-        max_line: int,
-        initialize: bytes = b"",
-    ) -> None:
-        super().__init__(backend, stdin, stdout, max_line=max_line)
-        self._ledger = ledger
-        self._on_introduction = on_introduction
-        self.initialize = initialize
-        self._behind = anyio.Event()  # something waits to be written
-        self._put = self._writer.send
-        self.send = self._send_recorded
-        self._take_over(ledger.left)
-
-    def _take_over(self, left: Left) -> None:
-        """Begin with what the room before had read and not handled."""
-        if left.head is not None and not left.has_end:
-            self._splitter.skip()
-        again = b"".join(line + b"\n" for line in left.lines if _id_of(line) not in left.keys) + left.fragment
-        if again:
-            self._ledger.took(again, b"")
-            self._rest.put(self._splitter.feed(again))
-
-    def answer_what_was_lost(self) -> None:
-        """Answer the requests that the room before had begun. Call it before anything is read."""
-        left = self._ledger.left
-        if left.cut_out:
-            self.send(b"\n")
-        for key in (*left.keys, read_head_id(left.head or b"")):
-            if key:
-                self._ledger.began(key)
-                self._ledger.ended(key)
-                self.send(rpc.error_line(key, RpcFault(rpc.INTERNAL_ERROR, _LOST, _LOST_DATA)))
-
-    async def write(self) -> None:
-        async with anyio.create_task_group() as both:
-            both.start_soon(self._note_written)
-            await super().write()
-            both.cancel_scope.cancel()
-
-    async def read(
-        self,
-        receive: Callable[[bytes], None],
-        refuse: Callable[[bytes, str], None] | None = None,
-        receiving: Receiving | None = None,
-    ) -> None:
-        """As `StdioDoor.read`, but the ledger counts what is handled."""
-        handled, say_refused = self._ledger.handled, refuse or self._refuse
-
-        def take(line: bytes) -> None:
-            receive(line)
-            handled()
-
-        def look_first(line: bytes) -> None:
-            if self._introduces(line):
-                self._receive = take
-            take(line)
-
-        def count_refused(head: bytes, text: str) -> None:
-            say_refused(head, text)
-            handled()
-
-        def taking(line: bytearray) -> Slices[None]:
-            assert receiving is not None
-            yield from receiving(line)
-            self._ledger.handled_large()
-
-        await super().read(look_first, count_refused, taking if receiving is not None else None)
-
-    def shut(self) -> None:
-        """Send nothing more: what is not written yet is dropped."""
-        self._writer.close()
-
-    def _introduces(self, line: bytes) -> bool:
-        """Whether the introduction of a client ends with this line."""
-        head = line[:_FEW]
-        if _INITIALIZE in head and len(line) <= _LONGEST_KEPT:
-            self.initialize = line
-            self._on_introduction(line, False)
-        elif self.initialize and _INITIALIZED in head:
-            self._on_introduction(self.initialize, True)
-            return True
-        return False
-
-    def _send_recorded(self, line: bytes) -> bool:
-        taken = self._put(line)
-        if not self._writer.waiting:
-            self._ledger.written()
-        elif not self._behind.is_set():
-            self._ledger.cut_out(True)
-            self._behind.set()
-        return taken
-
-    async def _note_written(self) -> None:
-        while True:
-            await self._behind.wait()
-            await self._writer.flushed()
-            self._behind = anyio.Event()
-            self._ledger.cut_out(False)
-            self._ledger.written()
-
-    def _read(self) -> bytes:
-        return self._ledger.read(self._stdin, CHUNK, self._splitter.held)
-
-    def _on_readable(self) -> More:
-        more = super()._on_readable()
-        if self._ledger.is_over:
-            self._keep_rest()
-        return more
-
-    def _keep_rest(self) -> None:
-        """What was read did not fit into the inbox: note what of it is still to be handled."""
-        rest = self._rest
-        if rest and type(rest[-1]) is bytearray:  # its end has come, and it is read in slices
-            behind = b"".join(line + b"\n" for line in rest[-2::-1]) + (self._splitter.held or b"")
-            self._ledger.took_large(rest[-1], behind)
-        else:
-            self._ledger.cut_in(self._splitter.unfinished)
-
-
-def _id_of(line: bytes | bytearray) -> bytes:
-    try:
-        envelope = rpc.read_client_line(bytes(line))
-        return rpc.read_id(envelope) if envelope.method is not None else b""
-    except RpcFault:
-        return b""
 
 
 # ---- The socket of the background room, while the room takes clients ------------------------------------------------

@@ -153,7 +153,7 @@ class StdioDoor:
         if self._rest:
             return self._take_rest()
         try:
-            data = self._read()
+            data = os.read(self._stdin, CHUNK)
         except BlockingIOError:
             return True
         except OSError as error:
@@ -174,10 +174,6 @@ class StdioDoor:
                 self._receive(bytes(line))  # copies nothing: it is `bytes` already
         # False: nothing more is read from the client until it reads its answers.
         return not (writer.is_over or (writer.waiting and writer.congested))
-
-    def _read(self) -> bytes:
-        """What the client has written. The attach door counts it first."""
-        return os.read(self._stdin, CHUNK)
 
     def _take_rest(self) -> More:
         """Take the remaining lines of one turn, or one slice of a large line."""

@@ -1537,7 +1537,7 @@ def test_attach_says_in_which_room_it_was_started_and_needs_an_input(
     monkeypatch.delenv("GREENROOM_ROOM", raising=False)
     if room is not None:
         monkeypatch.setenv("GREENROOM_ROOM", room)
-    monkeypatch.setattr(attach_command, "attach", lambda _starting, hello, _note: hellos.append(hello))  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(attach_command, "attach", lambda _starting, hello, _most, _note: hellos.append(hello))  # pyright: ignore[reportUnknownLambdaType]
     assert run(["attach", "--config", profiled(home)]) == 0
     assert [hello.room for hello in hellos] == [room]
     monkeypatch.setenv("GREENROOM_DEPTH", "5")

@@ -7,10 +7,9 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import sys
 import termios
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import pytest
 from tests.support.attached import Background, background, until
 from tests.support.gateway import HELLO, PATIENCE, Gateway, alive, faulty, gone_within, logged_pids
 
-from greenroom.gateway.doors.attach_ledger import SIZE, new_memory
 from greenroom.gateway.doors.attach_protocol import Hello, Words, send_hello
 
 
@@ -105,7 +103,6 @@ def test_one_room_is_started_even_if_the_first_to_start_it_is_killed(tmp_path: P
 def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: Path) -> None:
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
         client, other = stack.enter_context(room.attach()), greeted(stack, room)
-        client.may_be_torn = other.may_be_torn = True
         client.answer(client.send("initialize", {**HELLO, "capabilities": {"roots": {}}}))
         client.notify("notifications/initialized")
         old = asked_for_roots(client)
@@ -116,7 +113,7 @@ def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: 
         other.process.stdin.write(half)
         other.process.stdin.flush()
         until(lambda: not unread(other), "reading half a line")
-        client.mcp()  # the room has had another turn since, so it has noted what it had read
+        client.mcp()
         until(lambda: any(each["inFlight"] for each in room.status()["clients"]), "the call in flight")
         first = room.pid()
         os.kill(first, signal.SIGSTOP)
@@ -138,7 +135,7 @@ def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: 
         assert server_pid(other) == server_pid(client), "still one room, and its other client is there"
         answers: Any = other.answers
         assert "f (10 tools)" in text(answers["half"]["result"]), (
-            "the second room has the half that the first read"
+            "the half that came while there was another room is not lost"
         )
         assert not gone_within({int(before)}), "the guard has ended the servers of the killed room"
         assert client.end() == 0
@@ -278,50 +275,31 @@ def test_nobody_is_hurt_by_what_is_no_hello(tmp_path: Path) -> None:
             assert server_pid(client)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is sealed on Linux")
-def test_t60_a_client_cannot_end_the_room_by_shrinking_the_memory_that_they_share(tmp_path: Path) -> None:
-    """It brings memory that it could make smaller, no memory, or sealed memory, which it then tries to shrink."""
+@pytest.mark.skipif(sys.platform != "linux", reason="it needs a file in memory")
+def test_t60_no_memory_is_shared_that_a_client_could_shrink(tmp_path: Path) -> None:
+    """A client brings files in memory as its pipes, or beside them, and empties them under the room's hands."""
     with background(tmp_path, {"one": faulty(tmp_path, "one")}) as room, room.attach() as bystander:
         bystander.greet()
         running = bystander.start_mcp(tool="one_sleep", args={"seconds": 3})
         pid = room.pid()
-
-        def join(memory: int) -> tuple[dict[str, Any], list[int], socket.socket]:
+        said = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping", "junk": "x" * 5_000}).encode() + b"\n"
+        for count in (2, 3):
+            memories = [os.memfd_create("m", os.MFD_ALLOW_SEALING) for _ in range(count)]
+            os.write(memories[0], said * 100)
+            os.lseek(memories[0], 0, os.SEEK_SET)
             line = room.place.dial()
             assert line is not None
-            line.settimeout(PATIENCE)
-            ends = [*os.pipe(), *os.pipe()]
-            send_hello(line, Hello(version="0", pid=os.getpid()), [ends[0], ends[3], memory])
-            word = Words(line).next()
-            assert word is not None
-            return word, ends, line
-
-        def talk(ends: list[int]) -> None:
-            for number in range(3):
-                said = {"jsonrpc": "2.0", "id": number, "method": "ping", "junk": "x" * 5_000}
-                with suppress(OSError):
-                    os.write(ends[1], json.dumps(said).encode() + b"\n")
-
-        memories = {
-            "not sealed": os.memfd_create("a", os.MFD_ALLOW_SEALING),
-            "cannot be sealed": os.memfd_create("b"),
-            "a file": os.open(tmp_path / "memory", os.O_RDWR | os.O_CREAT),
-            "too small": os.memfd_create("c", os.MFD_ALLOW_SEALING),
-            "sealed": new_memory(),
-        }
-        for what, memory in memories.items():
-            if what != "sealed":
-                os.ftruncate(memory, SIZE if what != "too small" else SIZE - 1)
-            if what == "too small":
-                fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-            word, ends, line = join(memory)
             with line:
-                assert ("error" in word) is (what != "sealed"), (what, word)
-                with suppress(OSError):
+                line.settimeout(PATIENCE)
+                send_hello(line, Hello(version="0", pid=os.getpid()), memories)
+                for memory in memories:
                     os.ftruncate(memory, 0)
-                talk(ends)
-            for descriptor in (*ends, memory):
-                os.close(descriptor)
+                word = Words(line).next()
+                assert word is not None
+                assert "error" not in word
+            for memory in memories:
+                os.close(memory)
         assert "result" in bystander.answer(running)
         assert room.pid() == pid
+        assert "memfd" not in Path(f"/proc/{pid}/maps").read_text()
         assert bystander.end() == 0

@@ -1744,25 +1744,6 @@ class Keeping:
         self.met.append("left")
 
 
-def test_open_requests_are_kept_where_somebody_else_looks_after_them() -> None:
-    exposure = Keeping()
-    client, jobs = Client(exposure), open_jobs(2)
-    client.talk.keep_in(jobs)
-    client.call({}, id=1)
-    client.call({}, id=2)
-    assert (list(jobs), client.talk.in_flight) == ([b"1", b"2"], 2)
-    (refused,) = client.call({}, id=3)
-    assert refused["error"]["code"] == -32000
-    exposure.jobs[0].answer({"content": []})
-    assert (list(jobs), client.talk.in_flight) == ([b"2"], 1)
-    client.talk.close()
-    assert not jobs
-    late = Client(Keeping())
-    late.talk.refuse_new()
-    late.talk.keep_in(open_jobs(2))
-    assert late.call({}, id=1)[0]["error"]["code"] == -32000, "it still takes no more"
-
-
 @pytest.mark.parametrize("greeted", [False, True])
 def test_what_a_client_said_to_a_gateway_that_is_gone_counts_here(greeted: bool, backend: str) -> None:
     hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}}

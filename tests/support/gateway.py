@@ -99,9 +99,6 @@ class Gateway:
         self.answers: dict[int, dict[str, Any]] = {}
         self.notifications: list[dict[str, Any]] = []
         self.left: set[int] = set()  # its children when it was killed: its guard ends them, and then itself
-        self.may_be_torn = (
-            False  # a killed room may have written a part of a line; whoever follows it ends that line
-        )
         self._held = False
         self._number = 0
         self._rest = b""
@@ -128,8 +125,6 @@ class Gateway:
             assert chunk, "the gateway closed its output"
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             for line in lines:
-                if self.may_be_torn and _is_torn(line):
-                    continue
                 message = _read(line)
                 if "id" in message and "method" not in message:
                     self.answers[message["id"]] = message
@@ -179,14 +174,6 @@ class Gateway:
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         if not self._held:
             self.process.stdin.flush()
-
-
-def _is_torn(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return True
-    return False
 
 
 def _read(line: bytes) -> dict[str, Any]:

@@ -1,0 +1,392 @@
+"""Passes an attached client's lines to its room and back, and knows which of its requests are open.
+
+The process that attached outlives its room, so what must be known when a room is killed is kept here, in plain
+variables. Two pipes lead to the room. Only whole lines are passed on. Of each only the envelope is read, which tells
+what is open, and that in its own time: after every 64 KiB, and when the room is gone. Then:
+
+* what the room has answered is still in the pipe from it, and is passed on;
+* what the room has not read is still in the pipe to it. A room acts on whole lines only, so a line of which it has
+  not read all has not run, and is passed to the next room;
+* the other open requests may have run. Each is answered with an error that says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import socket
+import sys
+import termios
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from ...protocol.jsonrpc.incoming import HEAD, read_cancel, read_client_line, read_head_id, read_id
+from ...protocol.jsonrpc.outgoing import error_line
+from ...protocol.jsonrpc.terms import INTERNAL_ERROR, INVALID_REQUEST, RpcFault
+from .attach_protocol import OF_CLIENT, Words
+
+GIVEN_UP: Final = "given up"  # why it ends: the client has ended, and the room does not notice
+_CHUNK: Final = 1 << 16  # what a pipe holds
+_UNREAD: Final = 1 << 16  # bytes of lines that were passed on, until their envelopes are read
+_LONGEST_GREETING: Final = 1 << 15  # bytes of an `initialize` that is said again to the next room
+_STUCK: Final = 1.2  # seconds after the client's end, until the room is no longer waited for
+_LAST_ANSWERS: Final = 1.0  # seconds a client has to read what is left at the end
+_GONE: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is; EIO: its terminal was closed
+_MARK: Final = b"\xef\xbb\xbf"  # the byte order mark, with which some programs begin UTF-8
+_LOST: Final = RpcFault(
+    INTERNAL_ERROR,
+    "The background room ended before it answered. The request was sent to it and may have run.",
+    {"error": "room_lost", "reach": "sent"},
+)
+
+
+class Lines:
+    """Gives whole lines and holds the rest. A line over `most` bytes is dropped; `on_overlong` is given its head."""
+
+    def __init__(self, most: int, on_overlong: Callable[[bytes], object]) -> None:
+        self._most = most
+        self._on_overlong = on_overlong
+        self._held = bytearray()
+        self._drops = False
+
+    def feed(self, data: bytes) -> bytes:
+        """The lines that end in `data`, each with its newline."""
+        if data[-1:] == b"\n" and not self._held and not self._drops:
+            return data
+        if self._drops:
+            _, newline, data = data.partition(b"\n")
+            self._drops = not newline
+        cut = data.rfind(b"\n") + 1
+        whole = data[:cut]
+        if cut and self._held:
+            self._held += whole
+            whole = bytes(self._held)
+            self._held.clear()
+        if cut < len(data):
+            self._held += data[cut:]
+            if len(self._held) > self._most:
+                head = bytes(self._held[:HEAD])
+                self._held, self._drops = bytearray(), True
+                self._on_overlong(head)
+        return whole
+
+
+class Pipes:
+    """The two pipes between this process and one room. `theirs` are the ends that are passed to it."""
+
+    def __init__(self) -> None:
+        reads, self.requests = os.pipe()
+        self.answers, writes = os.pipe()
+        self.theirs = [reads, writes]
+        os.set_blocking(self.requests, False)
+        os.set_blocking(self.answers, False)
+        self.size = fcntl.fcntl(reads, fcntl.F_GETPIPE_SZ) if sys.platform == "linux" else _CHUNK
+
+    def unread(self) -> int:
+        """How many bytes of requests the room has not read. They stay in the pipe, of which we keep an end."""
+        return int.from_bytes(fcntl.ioctl(self.theirs[0], termios.FIONREAD, bytes(4)), sys.byteorder)
+
+    def close_requests(self) -> None:
+        """The client has closed its end, and has had all its lines passed on."""
+        os.close(self.requests)
+        self.requests = -1
+
+    def close(self) -> None:
+        for descriptor in (self.requests, self.answers, *self.theirs):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+class Bridge:
+    """A client on a pair of descriptors, with one room after another. If `stdout` is a pipe, it must not block."""
+
+    def __init__(self, stdin: int, stdout: int, max_line: int) -> None:
+        self._stdin = stdin
+        self._stdout = stdout
+        self._max_line = max_line
+        self._requests = Lines(max_line, self._refuse)
+        self._answers = Lines(sys.maxsize, lambda _head: None)
+        # Ids of the requests that have no answer, in their order, and the lines of the client that the room may not
+        # have read. Both are without the news: what was passed on last, and whether it came from the client.
+        self._open: dict[bytes, None] = {}
+        self._requested: deque[bytes] = deque()
+        self._news: list[tuple[bytes, bool]] = []
+        self._news_size = 0
+        self._to_room: bytes | memoryview = b""  # waits until the room reads
+        self._to_client: bytes | memoryview = b""  # waits until the client reads
+        self._again = b""  # lines that the next room is passed first
+        self._initialize: tuple[bytes, bytes] | None = None  # the client's request: its id, and its line
+        self._is_ready = False
+        self._has_ended = False
+        self._until: float | None = None  # how long a room is waited for, once the client has ended
+        self._poll = select.poll()
+
+    # ---- between two rooms -----------------------------------------------------------------------------------
+
+    @property
+    def initialize(self) -> str | None:
+        """How the client introduced itself, if a room has answered that."""
+        if self._initialize is None or self._initialize[0] in self._open:
+            return None
+        return self._initialize[1].decode("utf-8", "surrogateescape")
+
+    @property
+    def greeted(self) -> bool:
+        """Whether it has said that it is ready."""
+        return self._is_ready
+
+    def lose(self, pipes: Pipes) -> None:
+        """The room is gone: answer what may have run, and keep for the next room what has not. Call it before the next
+        `Hello` is made."""
+        self._take_last_answers(pipes)
+        self._answers = Lines(sys.maxsize, lambda _head: None)  # of half an answer the client gets nothing
+        self._catch_up(pipes)
+        again = self._not_read(pipes)
+        for line in again.split(b"\n"):
+            self._take_back(line)
+        if self._initialize is not None and self._initialize[0] in self._open:
+            again = self._initialize[1] + b"\n" + again  # it changes nothing in any server
+            del self._open[self._initialize[0]]
+            self._initialize = None
+        lost = (error_line(key, _LOST) for key in self._open)
+        self._to_client = b"".join((self._to_client, *lost))
+        self._open.clear()
+        self._requested.clear()
+        self._to_room, self._again = b"", again
+
+    def _not_read(self, pipes: Pipes) -> bytes:
+        """The lines of which the room has not read all."""
+        count = pipes.unread() + len(self._to_room)
+        found: list[bytes] = []
+        while count > 0:
+            text = self._requested.pop()
+            read = max(0, len(text) - count)
+            found.append(text[text.rfind(b"\n", 0, read) + 1 :])
+            count -= len(text)
+        return b"".join(reversed(found))
+
+    def _take_back(self, line: bytes) -> None:
+        key, method, _ = _read(line)
+        self._open.pop(key, None)
+        if method == "initialize":
+            self._initialize = None
+        elif method == "notifications/initialized":
+            self._is_ready = False
+
+    def finish(self) -> None:
+        """Give the client some time to read what is left. Never raises."""
+        deadline = time.monotonic() + _LAST_ANSWERS
+        poll = select.poll()
+        poll.register(self._stdout, select.POLLOUT)
+        with suppress(OSError):
+            while self._to_client and (left := deadline - time.monotonic()) > 0:
+                if poll.poll(left * 1000):
+                    self._write()
+
+    # ---- with a room -----------------------------------------------------------------------------------------
+
+    def run(self, line: socket.socket, words: Words, pipes: Pipes) -> str:
+        """Pass on what comes, until one side has ended. Returns why it has: what the room said or what was found, or
+        an empty text for a room that was killed."""
+        self._poll = poll = select.poll()
+        poll.register(line, select.POLLIN)
+        poll.register(self._stdin, select.POLLIN)
+        poll.register(pipes.answers, select.POLLIN)
+        control = line.fileno()
+        self._until = None
+        try:
+            self._send(b"", pipes)
+            self._pass(self._again, pipes)
+            self._again = b""
+            if self._has_ended:
+                self._end_requests(pipes)
+            while True:
+                if not words.has_more:
+                    until = self._until
+                    left = None if until is None else max(0.0, until - time.monotonic()) * 1000
+                    found = poll.poll(left)
+                    if not found:
+                        return GIVEN_UP
+                    is_told = False
+                    for descriptor, events in found:
+                        if descriptor == pipes.answers:
+                            self._take_answers(pipes)
+                        elif descriptor == self._stdin:
+                            self._take_requests(events, pipes)
+                        elif descriptor == control:
+                            is_told = True
+                        elif descriptor == pipes.requests:
+                            self._resume(pipes)
+                        else:
+                            self._send(b"", pipes)
+                    if not is_told:
+                        continue
+                word = words.next()
+                if word is None:
+                    return ""
+                if "end" in word:
+                    self._take_last_answers(pipes)
+                    return str(word["end"])
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+            return OF_CLIENT
+
+    def _take_requests(self, events: int, pipes: Pipes) -> None:
+        if events & ~select.POLLIN and self._until is None:
+            self._until = time.monotonic() + _STUCK
+        if self._to_room:  # we only want to know whether the client has ended
+            self._poll.unregister(self._stdin)
+            return
+        data = os.read(self._stdin, _CHUNK)
+        if data:
+            self._pass(self._requests.feed(data), pipes)
+        else:
+            self._has_ended = True
+            self._end_requests(pipes)
+
+    def _pass(self, text: bytes, pipes: Pipes) -> None:
+        """Pass lines to the room."""
+        if not text:
+            return
+        try:
+            count = os.write(pipes.requests, text)
+        except BlockingIOError:
+            count = 0
+        if count < len(text):
+            self._to_room = memoryview(text)[count:]
+            self._poll.register(pipes.requests, select.POLLOUT)
+            self._poll.register(self._stdin, 0)
+        self._remember(text, True, pipes)
+
+    def _resume(self, pipes: Pipes) -> None:
+        """The room reads again."""
+        with suppress(BlockingIOError):
+            self._to_room = self._to_room[os.write(pipes.requests, self._to_room) :]
+        if not self._to_room:
+            self._poll.unregister(pipes.requests)
+            if self._has_ended:
+                self._end_requests(pipes)
+            else:
+                self._poll.register(self._stdin, select.POLLIN)
+
+    def _end_requests(self, pipes: Pipes) -> None:
+        """The client has closed its end."""
+        self._until = time.monotonic() + _STUCK
+        with suppress(KeyError):
+            self._poll.unregister(self._stdin)
+        if not self._to_room:
+            pipes.close_requests()
+
+    def _take_answers(self, pipes: Pipes) -> None:
+        data = os.read(pipes.answers, _CHUNK)
+        if not data:
+            self._poll.unregister(pipes.answers)  # the room says why
+            return
+        text = self._answers.feed(data)
+        if not text:
+            return
+        self._send(text, pipes)
+        self._remember(text, False, pipes)
+
+    def _take_last_answers(self, pipes: Pipes) -> None:
+        """Take all that the room has written. It writes nothing more."""
+        found: list[bytes | memoryview] = [self._to_client]
+        with suppress(BlockingIOError):
+            while data := os.read(pipes.answers, _CHUNK):
+                text = self._answers.feed(data)
+                self._remember(text, False, pipes)
+                found.append(text)
+        self._to_client = b"".join(found)
+
+    def _send(self, text: bytes, pipes: Pipes) -> None:
+        """Write to the client. While it does not read, nothing is read from the room."""
+        had = bool(self._to_client)
+        self._to_client = b"".join((self._to_client, text)) if had else text
+        self._write()
+        if self._to_client:
+            self._poll.register(self._stdout, select.POLLOUT)
+            with suppress(KeyError):
+                self._poll.unregister(pipes.answers)
+        elif had:
+            with suppress(KeyError):
+                self._poll.unregister(self._stdout)
+            self._poll.register(pipes.answers, select.POLLIN)
+
+    def _write(self) -> None:
+        text = self._to_client
+        if text:
+            try:
+                count = os.write(self._stdout, text)
+            except BlockingIOError:
+                return
+            self._to_client = memoryview(text)[count:] if count < len(text) else b""
+
+    def _refuse(self, head: bytes) -> None:
+        """A line of the client is too long."""
+        text = f"A message over {self._max_line:,} bytes a line was dropped unread."
+        line = error_line(read_head_id(head.removeprefix(_MARK)), RpcFault(INVALID_REQUEST, text))
+        self._to_client = b"".join((self._to_client, line))
+        self._poll.register(self._stdout, select.POLLOUT)
+
+    # ---- what is open ----------------------------------------------------------------------------------------
+
+    def _remember(self, text: bytes, is_request: bool, pipes: Pipes) -> None:
+        """These lines were passed on."""
+        self._news.append((text, is_request))
+        self._news_size += len(text)
+        if self._news_size >= _UNREAD:
+            self._catch_up(pipes)
+
+    def _catch_up(self, pipes: Pipes) -> None:
+        """Read the envelopes of the lines that were passed on since this was called last."""
+        for text, is_request in self._news:
+            if is_request:
+                self._requested.append(text)
+                for line in text.split(b"\n"):
+                    self._note_request(line)
+            else:
+                self._note_answers(text)
+        self._news.clear()
+        self._news_size = 0
+        size, requested = sum(map(len, self._requested)), self._requested
+        while requested and size - len(requested[0]) >= pipes.size + len(self._to_room):
+            size -= len(requested.popleft())
+
+    def _note_request(self, line: bytes) -> None:
+        key, method, cancelled = _read(line)
+        if key:
+            self._open[key] = None
+            if method == "initialize" and len(line) <= _LONGEST_GREETING:
+                self._initialize = key, line
+        elif cancelled:
+            self._open.pop(cancelled, None)  # it gets no answer
+        elif method == "notifications/initialized":
+            self._is_ready = True
+
+    def _note_answers(self, text: bytes) -> None:
+        for line in text.split(b"\n"):
+            if self._open and line:
+                message = read_client_line(line)
+                if message.method is None:
+                    self._open.pop(bytes(message.id), None)
+
+
+def _read(line: bytes) -> tuple[bytes, str, bytes]:
+    """What a line of the client is: the id of the request, its method, and the id of the request that it cancels. Each
+    is empty where there is none."""
+    if not line or line.isspace():
+        return b"", "", b""
+    try:
+        message = read_client_line(line.removeprefix(_MARK))
+        if message.method is None:
+            return b"", "", b""
+        cancels = message.method == "notifications/cancelled"
+        return read_id(message), message.method, read_cancel(message.params) if cancels else b""
+    except RpcFault:
+        return b"", "", b""
