@@ -22,9 +22,46 @@ pytest_plugins = (
 )
 
 
-@pytest.fixture(params=["trio", "asyncio"])
+LOOPS = ("trio", "asyncio")
+
+# Their tests start processes or speak HTTP, and what they show does not depend on the loop: each runs on one of the
+# two, by the name of the test. What does depend on it is shown on both by tests in virtual time, and with real
+# processes and real HTTP by `test_stdio_connection`, `test_stdio_parts`, `test_guard` and `test_http_session`.
+ON_ONE_LOOP = frozenset(
+    {
+        *("test_cgroups", "test_departed", "test_eras", "test_http_bodies", "test_http_faults"),
+        *(
+            "test_http_hostile",
+            "test_http_login",
+            "test_http_servers",
+            "test_installs",
+            "test_login",
+            "test_npx",
+        ),
+        *("test_sse_legacy", "test_stderr_tail", "test_unix_socket"),
+        *("test_catalogue_file", "test_clients_refuse", "test_kept_search", "test_known_everywhere"),
+        *("test_unhiding", "test_churn", "test_cli_events", "test_logs"),
+        *("test_asked_values", "test_env_file", "test_request_headers", "test_secret_commands"),
+        *("test_mcp_tool_modes", "test_meta_registry", "test_outputs", "test_direct_requests"),
+        *("test_programs", "test_call_cost", "test_company_machine", "test_other_users", "test_sdk_contract"),
+    }
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test that asks for a `backend` runs once on trio and once on asyncio, or on one of them."""
+    if "backend" not in metafunc.fixturenames:
+        return
+    if any("backend" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")):
+        return  # it says itself which
+    name = metafunc.function.__name__
+    alone = metafunc.definition.path.stem in ON_ONE_LOOP
+    metafunc.parametrize("backend", [_one_of(name)] if alone else LOOPS, indirect=True)
+
+
+@pytest.fixture
 def backend(request: pytest.FixtureRequest) -> str:
-    """Each test that asks for it runs once on trio and once on asyncio."""
+    """The loop of a test, by `pytest_generate_tests`."""
     return request.param
 
 
@@ -32,4 +69,8 @@ def backend(request: pytest.FixtureRequest) -> str:
 def either_backend(request: pytest.FixtureRequest) -> str:
     """For tests whose servers are processes that take long to start, where the loop is shown by cheaper tests
     (`test_stdio_connection`, `test_server_actor`, `test_handshake`): one of the two, by the name of the test."""
-    return ("trio", "asyncio")[zlib.crc32(request.node.name.encode()) % 2]
+    return _one_of(request.node.name)
+
+
+def _one_of(name: str) -> str:
+    return LOOPS[zlib.crc32(name.encode()) % 2]

@@ -19,6 +19,10 @@ The rules:
 * `protocol` is pure: it uses the standard library without clocks and I/O, attrs, cattrs and msgspec, and no `async`,
   `await`, `open` or `print`.
 
+* Tests in `tests/<room>/` import that room, what the heads of the others name, pure modules of the rooms below, the
+  command line's own door and `testing`; tests elsewhere what the heads name. So a wall inside a room can move, and only
+  the tests of that room notice. `TESTS_INSIDE` lists the files that look into another room, and why.
+
 And nothing raises `NotImplementedError`: what differs is handed in, and an interface is a `Protocol`. Lines and methods
 are not counted: a file ends where its subject ends.
 
@@ -69,6 +73,66 @@ TYPE_CYCLES: Mapping[frozenset[str], str] = {
         "an actor, its calls and its incarnation name each other's types; at run time the actor imports the other two"
     ),
 }
+_COMMAND = ("cli", "main")  # the door of the command line
+TESTS_INSIDE: Mapping[str, str] = {
+    **dict.fromkeys(
+        ["tests/models/gate.py", "tests/models/pool.py", "tests/catalogue/test_search_findings.py"],
+        "a model decides with the values of the policy that it is the model of",
+    ),
+    **dict.fromkeys(
+        [
+            "tests/soak/fuzz/_targets.py",
+            "tests/protocol/test_fuzz_wire.py",
+            "tests/torture/test_torture_floods.py",
+        ],
+        "each reader of foreign bytes is fed alone, or its answers could not be told from those around it",
+    ),
+    **dict.fromkeys(
+        ["tests/support/http_door.py", "tests/support/stdio.py", "tests/support/shapes.py"],
+        "it opens one door, one connection or one table for the tests of their room",
+    ),
+    **dict.fromkeys(
+        ["tests/actors/test_login.py", "tests/config/test_trust.py", "tests/safety/test_pinning.py"],
+        "a login, a trust or a pin is given by a command, and the command's own parts are tested with it",
+    ),
+    **dict.fromkeys(
+        ["tests/gateway/test_attach_joining.py", "tests/gateway/test_attach_parts.py"],
+        "what attaches is a command, and its door is the gateway",
+    ),
+    **dict.fromkeys(
+        [
+            "tests/catalogue/test_overrides.py",
+            "tests/catalogue/test_unhiding.py",
+            "tests/protocol/test_large.py",
+        ],
+        "what an upper room makes of the same bytes is compared with what is made of them here",
+    ),
+    **dict.fromkeys(
+        [
+            "tests/safety/test_approval_desk.py",
+            *("tests/safety/test_scrubbing.py", "tests/supervisor/test_bugs_of_ours.py"),
+            *("tests/torture/test_torture_forged.py", "tests/gateway/test_meta_execute.py"),
+        ],
+        "a fault, or a moment, is planted where no user can bring it about",
+    ),
+    **dict.fromkeys(
+        [
+            "tests/supervisor/test_reload.py",
+            "tests/whole/test_company_machine.py",
+            "tests/whole/test_call_cost.py",
+        ],
+        "it counts what one change or one call costs inside",
+    ),
+    **dict.fromkeys(
+        [
+            *("tests/actors/test_http_large.py", "tests/actors/test_installs.py"),
+            *("tests/config/test_secret_commands.py", "tests/gateway/test_http_streams.py"),
+            *("tests/gateway/test_outputs.py", "tests/supervisor/test_optional_parts.py"),
+            *("tests/supervisor/test_start_up.py", "tests/whole/test_other_users.py"),
+        ],
+        "one bound or one place that two rooms share is named, and read from the room that has it",
+    ),
+}
 
 
 class Finding(NamedTuple):
@@ -113,8 +177,9 @@ def check_tree(
     root: Path,
     exceptions: Mapping[tuple[str, str], str] = EXCEPTIONS,
     type_cycles: Mapping[frozenset[str], str] = TYPE_CYCLES,
+    tests_inside: Mapping[str, str] | None = None,
 ) -> list[Finding]:
-    """All findings of the rooms below `root`, unused exceptions included."""
+    """All findings of the rooms below `root` and of their tests, unused exceptions included."""
     used: set[tuple[str, str]] = set()
     findings: list[Finding] = []
     for room in ROOMS:
@@ -128,6 +193,7 @@ def check_tree(
                     findings.append(finding)
     findings += check_cycles(root, type_cycles)
     findings += check_heads(root)
+    findings += check_tests(root, tests_inside)
     for name in sorted(GROUND):
         findings += check_ground(f"src/greenroom/{name}.py", root)
     findings += [
@@ -220,6 +286,44 @@ def check_heads(root: Path) -> Iterator[Finding]:
         for module in sorted(named[room]):
             if (room, module) not in used:
                 yield Finding(f"{room}/__init__.py", 0, f"no other room imports `{module}`")
+
+
+def check_tests(root: Path, inside: Mapping[str, str] | None = None) -> Iterator[Finding]:
+    """What tests import of another room's own affairs. `inside`: the files that may, each with its reason."""
+    inside, named, files = TESTS_INSIDE if inside is None else inside, opened(root), _files(root)
+    for file in sorted((root / "tests").rglob("*.py")):
+        path = file.relative_to(root).as_posix()
+        room, looks_inside = path.split("/")[1], False
+        for item in imports(path, parsed(file.read_text(encoding="utf-8"))):
+            other, _, module = _file_of(item.target, files).partition(".")
+            if (
+                not module
+                or other in (room, "testing")
+                or module in named[other]
+                or (other, module) == _COMMAND
+            ):
+                continue
+            source = files[f"{other}.{module}"].read_text(encoding="utf-8")
+            if RANK[other] < RANK.get(room, 0) and _is_pure(source, f"{other}/x.py"):
+                continue
+            looks_inside = True
+            if path not in inside:
+                yield Finding(
+                    path, item.line, f"`{other}.{module}` is not for tests of `{room}`: come in by a door"
+                )
+        if path in inside and not looks_inside:
+            yield Finding(path, 0, "it need not be in `TESTS_INSIDE`")
+    for path in inside:
+        if (root / "tests").exists() and not (root / path).exists():
+            yield Finding(path, 0, "it is in `TESTS_INSIDE` and not there")
+
+
+@cache
+def _is_pure(source: str, path: str) -> bool:
+    """Whether it may be tested as a function of its arguments: no clock, no I/O, nothing that waits."""
+    tree = parsed(source)
+    others = (item.target for item in imports(path, tree) if not item.relative)
+    return not any(impure(tree)) and not any(map(_judge_pure, others))
 
 
 def check_cycles(root: Path, type_cycles: Mapping[frozenset[str], str]) -> Iterator[Finding]:

@@ -16,10 +16,12 @@ import pytest
 from tests.support import run
 from tests.support.stdio import SERVERS, definition_of, gone_within, linked, lives, logged, until
 
+from greenroom import Greenroom
 from greenroom.actors.backend import current_backend
 from greenroom.actors.transports import _guard_program
 from greenroom.actors.transports import guard as _guard
 from greenroom.actors.transports.guard import Guard, guard_command
+from greenroom.errors import ConnectFailed
 
 OURS = f"a{os.getpid()}"
 ROOT = SERVERS.parents[1]
@@ -204,6 +206,17 @@ def test_a_guard_that_cannot_run_is_said_so(backend: str, monkeypatch: pytest.Mo
         guard.close()
 
     run(backend, body)
+
+
+def test_a_server_is_not_started_without_a_guard_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        config = {"mcpServers": {"s": {"command": sys.executable, "args": ["-c", ""]}}}
+        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+            monkeypatch.setattr(sys, "executable", "/no/such/python")
+            with pytest.raises(ConnectFailed, match="guard process cannot run"):
+                await room.connect("s")
+
+    run("trio", body)
 
 
 def test_a_restarted_guard_is_not_told_of_what_was_removed(backend: str) -> None:

@@ -35,6 +35,7 @@ from greenroom.actors.login.token_endpoint import (
     post,
     refusal,
     renew,
+    revoke,
     without_credentials,
 )
 from greenroom.config.model import ServerDefinition
@@ -436,6 +437,29 @@ def test_a_renewal_is_made_by_the_only_one_who_may_write(
     assert held == [True, False]
 
 
+def test_revoking_says_who_asks_and_stops_at_the_first_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    basic = attrs.evolve(OURS, client_secret="pw", auth_method="client_secret_post")
+    endpoint = Endpoint(monkeypatch, (200, {}))
+    assert revoke(basic, HEADERS) is None
+    us = {"client_id": "me", "client_secret": "pw"}
+    where, headers = "http://127.0.0.1:9/revoke", {"X-Tenant": "stage"}
+    assert endpoint.asked == [
+        (where, {"token": "refresh", "token_type_hint": "refresh_token", **us}, headers),
+        (where, {"token": "access", "token_type_hint": "access_token", **us}, headers),
+    ]
+    for answer, why in (
+        ((400, {"error": "invalid_client"}), "the authorization server refused (HTTP 400, invalid_client)"),
+        ((204, {}), "the authorization server refused (HTTP 204)"),
+        (Unreachable("it is down"), "it is down"),
+    ):
+        endpoint = Endpoint(monkeypatch, answer)
+        assert revoke(basic, HEADERS) == why
+        assert len(endpoint.asked) == 1
+    no_way = revoke(attrs.evolve(OURS, revocation_endpoint=None), HEADERS)
+    assert no_way == "the authorization server has no way to revoke a token"
+    assert len(endpoint.asked) == 1
+
+
 # ---- a login on each request ----------------------------------------------------------------------------------------
 
 
@@ -689,6 +713,37 @@ def test_only_a_server_that_has_a_login_or_can_get_one_pays_for_it(home: Path) -
     assert logins.auth_for(ServerDefinition("other", url="http://h"), {}, lambda _: None) is None
 
 
+def test_a_client_obtains_its_login_in_place_of_the_one_that_was_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def obtained(_store: Any, definition: ServerDefinition, oauth: Any, replaces: str | None) -> Login:
+        asked.append((definition.name, oauth, replaces))
+        return Login("s", "http://h", "got")
+
+    monkeypatch.setattr(_sdk, "obtained", obtained)
+    said = {"grantType": "client_credentials", "clientId": "${ID}"}
+    definition = ServerDefinition("s", url="http://h", oauth=said, headers=HEADERS)
+    learned: list[Hidden] = []
+
+    async def main() -> None:
+        auth = logins.auth_for(definition, {"ID": "me"}, learned.extend)
+        flow = auth.async_auth_flow(httpx2.Request("POST", "http://h"))
+        request = await anext(flow)
+        assert request.headers["authorization"] == "Bearer got"
+        await flow.aclose()
+        assert auth._headers == HEADERS
+
+    run("asyncio", main)
+    expanded = {"grantType": "client_credentials", "clientId": "me"}
+    assert asked == [("s", expanded, None)]
+    assert learned == [Hidden("token", "got", known=True)]
+    kept = logins.keep(Login("s", "http://h", "kept"))
+    assert logins.obtain(definition, expanded).access_token == "got"
+    assert asked[1:] == [("s", expanded, kept.id)]
+
+
 def test_logging_out_sends_the_configured_headers_and_forgets_even_what_cannot_be_read(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -867,6 +922,27 @@ def test_the_answer_of_a_page_is_passed_on_whole_and_a_refusal_only_by_its_code(
 
 
 @pytest.mark.parametrize(
+    ("status", "said", "endpoint"),
+    [
+        (200, {"issuer": "i", "device_authorization_endpoint": "https://h/d"}, "https://h/d"),
+        (200, {"issuer": "i", "device_authorization_endpoint": "http://h/d"}, None),
+        (200, {"issuer": "i", "device_authorization_endpoint": 5}, None),
+        (200, {"issuer": "i"}, None),
+        (404, {"issuer": "i", "device_authorization_endpoint": "https://h/d"}, None),
+        (200, {"resource": "r", "device_authorization_endpoint": "https://h/d"}, None),
+        (200, [], None),
+        (200, None, None),
+    ],
+)
+def test_the_device_flow_is_found_in_the_servers_own_document(
+    status: int, said: Any, endpoint: str | None
+) -> None:
+    flow = _sdk._Flow(None, {}, None)
+    flow._read(httpx2.Response(status), b"{" if said is None else json.dumps(said).encode())
+    assert flow.device_endpoint == endpoint
+
+
+@pytest.mark.parametrize(
     ("error", "words"),
     [
         (ValueError("State parameter mismatch: S != T"), "the answer belongs to another login: start again"),
@@ -929,3 +1005,28 @@ def test_a_login_through_the_sdk_fails_in_words_and_logs_nothing(
                 assert said["mcp-protocol-version"] == json.loads(body)["params"]["protocolVersion"]
 
     run("asyncio", main)
+
+
+def test_what_another_process_has_obtained_meanwhile_is_taken_and_not_asked_for(
+    store: LoginStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    async def by_credentials(definition: ServerDefinition, oauth: Any) -> Login:
+        asked.append(oauth)
+        return Login("s", "http://h/mcp", f"got-{len(asked)}")
+
+    monkeypatch.setattr(_sdk, "_by_credentials", by_credentials)
+    definition = ServerDefinition("s", url="http://h/mcp")
+
+    def obtained(replaces: str | None) -> Login:
+        return _sdk.obtained(store, definition, {"clientId": "me"}, replaces)
+
+    first = obtained(None)
+    assert store.load("s", "http://h/mcp") == first
+    assert obtained(None) == first, "another one has it already"
+    assert obtained("another") == first
+    second = obtained(first.id)
+    assert (first.access_token, second.access_token) == ("got-1", "got-2")
+    assert store.load("s", "http://h/mcp") == second
+    assert asked == [{"clientId": "me"}] * 2

@@ -14,7 +14,7 @@ from tests.support.rooms import open_room, settle
 from greenroom.actors.server import ServerActor
 from greenroom.supervisor.admission import Starter
 from greenroom.supervisor.discovery import AT_ONCE, Visits
-from greenroom.testing.fake_servers import FakeServer, tool
+from greenroom.testing.fake_servers import HANG, FakeServer, tool
 
 
 def test_t36_a_first_call_passes_ahead_of_all_first_visits(backend: str) -> None:
@@ -81,6 +81,23 @@ def test_to_refresh_a_server_by_name_brings_it_back(backend: str) -> None:
             await room.catalogued()
             assert [target.name for target in room.tools()] == ["a_other"]
             assert server.starts == 2
+
+    run_virtual(backend, main)
+
+
+def test_to_refresh_a_connected_server_that_lists_no_more_has_it_started_anew(backend: str) -> None:
+    server = FakeServer()
+
+    async def main() -> None:
+        async with open_room({"a": server}, requestTimeoutMs=5_000) as room:
+            await room.connect("a")
+            server.list_latency = HANG
+            assert room.refresh("a") == ["a"]
+            await anyio.sleep(1.0)
+            server.list_latency = 0.0  # for the next who lists: this one never answers
+            await anyio.sleep(40.0)
+            assert server.starts == 2
+            await room.call("a_echo", {})
 
     run_virtual(backend, main)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tools.arrows import ROOMS, check_source, check_tree
+from tools.arrows import ROOMS, check_source, check_tests, check_tree
 
 from greenroom.protocol.jsonrpc import terms as _terms
 
@@ -197,3 +197,28 @@ def test_what_json_rpc_calls_things_is_written_in_one_place() -> None:
         if value in terms
     }
     assert found == set()
+
+
+def test_tests_come_into_another_room_by_a_door(tmp_path: Path) -> None:
+    sources = {
+        "actors/__init__.py": '"""Who acts.\n\n* `peer`: a peer\n"""',
+        "actors/peer.py": "import anyio",
+        "actors/inner.py": "import anyio",
+        "actors/sums.py": "def total(a: int, b: int) -> int:\n    return a + b",
+        "tests/actors/test_own.py": "from greenroom.actors.inner import x",
+        "tests/gateway/test_good.py": "from greenroom.actors.peer import Peer\nfrom greenroom.actors.sums import total",
+        "tests/gateway/test_bad.py": "from greenroom.actors import inner",
+        "tests/config/test_lower.py": "from greenroom.actors.sums import total",
+        "tests/whole/test_excused.py": "from greenroom.actors.inner import x",
+        "tests/whole/test_needless.py": "from greenroom.actors.peer import Peer",
+    }
+    for path, source in sources.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(source)
+    excused = dict.fromkeys(["tests/whole/test_excused.py", "tests/whole/test_needless.py"], "a reason")
+    found = [finding.path for finding in check_tests(tmp_path, excused)]
+    assert found == [
+        "tests/config/test_lower.py",
+        "tests/gateway/test_bad.py",
+        "tests/whole/test_needless.py",
+    ]
