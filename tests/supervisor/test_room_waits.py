@@ -91,7 +91,7 @@ def test_a_call_whose_stream_broke_is_sent_again_before_those_that_wait(backend:
                 await settle()
             (connection,) = server.connections
             (first,) = connection._open
-            first.end(None, RpcError(-32000, "its stream broke", broken=True))
+            first.owner.exchange_ended(first, None, RpcError(-32000, "its stream broke", broken=True))
             await anyio.sleep(10.0)
             assert [call["arguments"]["n"] for call in server.calls] == [0, 0, 1, 2]
             assert [one.outcome for one in calls.all] == [f'{{"n": {number}}}' for number in range(3)]

@@ -649,7 +649,7 @@ def test_a_stream_that_ends_is_asked_for_again_at_growing_intervals() -> None:
     assert ear.said == [("subscriptions/listen", {"notifications": wanted})]
     pauses: list[float] = []
     for _ in range(8):
-        ear.stream.end(b"{}", None)
+        ear.stream.owner.exchange_ended(ear.stream, b"{}", None)
         ((when, again),) = ear.due
         pauses.append(when - ear.now)
         ear.now = when
@@ -657,7 +657,7 @@ def test_a_stream_that_ends_is_asked_for_again_at_growing_intervals() -> None:
         again()
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
     assert (ear.looks, ear.heard) == (8, ["x:/"] * 8)
-    ear.stream.end(None, RpcError(-32603, "full"))
+    ear.stream.owner.exchange_ended(ear.stream, None, RpcError(-32603, "full"))
     ear.listening.stop()
     assert ear.due == []
     assert ear.notes == ["subscriptions/listen: full (-32603)"]
@@ -666,7 +666,7 @@ def test_a_stream_that_ends_is_asked_for_again_at_growing_intervals() -> None:
 def test_a_new_wish_while_a_stream_is_to_be_asked_for_again_asks_at_once_and_only_once() -> None:
     ear = Ear("2026-07-28", tools={"listChanged": True})
     ear.listening.listen()
-    ear.stream.end(b"{}", None)
+    ear.stream.owner.exchange_ended(ear.stream, b"{}", None)
     assert len(ear.due) == 1
     ear.subscriptions.add("x:/")
     ear.listening.refresh()
@@ -680,7 +680,7 @@ def test_a_new_wish_while_a_stream_is_to_be_asked_for_again_asks_at_once_and_onl
 def test_a_stream_that_is_not_known_is_not_asked_for_again() -> None:
     ear = Ear("2026-07-28", tools={"listChanged": True})
     ear.listening.listen()
-    ear.stream.end(None, RpcError(-32601, "what?"))
+    ear.stream.owner.exchange_ended(ear.stream, None, RpcError(-32601, "what?"))
     assert (ear.due, len(ear.said)) == ([], 1)
 
 
@@ -691,7 +691,7 @@ def test_a_newer_stream_replaces_the_one_before_whose_end_is_no_news() -> None:
     ear.subscriptions.add("x:/")
     ear.listening.refresh()
     assert ear.left == [first]
-    first.end(b"{}", None)
+    first.owner.exchange_ended(first, b"{}", None)
     assert ear.due == []
     assert ear.said[1][1]["notifications"]["resourceSubscriptions"] == ["x:/"]
     ear.subscriptions.add("a:/")
