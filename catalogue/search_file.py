@@ -44,7 +44,7 @@ class SearchFile(LockedFile):
     limit)."""
 
     def __init__(self, catalogue: Path, *, max_age: float, lock_timeout: float = LOCK_TIMEOUT) -> None:
-        super().__init__(catalogue.with_name(f"{catalogue.stem}.search"), lock_timeout)
+        super().__init__(catalogue.with_name(f"{catalogue.name.removesuffix('.json')}.search"), lock_timeout)
         self.max_age = max_age
 
     def load(self, wanted: Iterable[str]) -> dict[str, bytes]:

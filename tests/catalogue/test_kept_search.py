@@ -166,6 +166,20 @@ def test_a_command_that_searches_the_cache_keeps_what_it_made_too(
     assert found(open_catalogue(config).index) == first
 
 
+def test_it_never_takes_the_place_of_the_catalogue(backend: str, tmp_path: Path) -> None:
+    config = {"mcpServers": {"github": {"command": "fake"}}}
+    cache, connectors = tmp_path / "known.search", fake_connectors({"github": FakeServer(tools=GITHUB)})
+
+    async def main() -> None:
+        for asks in (True, False):
+            opened = Greenroom.open(config, cache_path=cache, connectors=connectors, bootstrap=asks)
+            async with opened as room:
+                await room.catalogued()
+                assert room.search("create issue").total
+
+    run(backend, main)
+
+
 # ---- what is found does not depend on it ----
 
 TEXTS = st.lists(
