@@ -168,11 +168,9 @@ class HttpPeer(ExchangeTable):
     def taking_line(self, line: bytes | bytearray) -> Slices[None]:
         yield from super().taking_line((yield from _joining_lines(line)))
 
-    def _end(self, exchange: Exchange, message: ServerMessage) -> None:
-        result = bytes(message.result)
-        if len(result) < LARGE_MESSAGE and (b"\n" in result or b"\r" in result):
-            message.result = Raw(result.translate(_ONE_LINE))
-        super()._end(exchange, message)
+    def take(self, message: ServerMessage, during: Exchange | None = None) -> None:
+        _lay_on_one_line(message)
+        super().take(message, during)
 
     def answer(self, attempt: Attempt, message: ServerMessage) -> None:
         """End the exchange with its answer, unless it has ended."""
@@ -180,6 +178,7 @@ class HttpPeer(ExchangeTable):
             self._requests.pop(attempt.rpc_id, None)
             exchange = attempt.exchange
             exchange.reach = Reach.ANSWERED
+            _lay_on_one_line(message)
             result, error = answer_in(message)
             exchange.owner.exchange_ended(exchange, result, error)
 
@@ -441,3 +440,10 @@ def _joining_lines(data: bytes | bytearray) -> Slices[bytes | bytearray]:
         joined += data[at : at + _PIECE].translate(_ONE_LINE)
         yield
     return joined
+
+
+def _lay_on_one_line(message: ServerMessage) -> None:
+    """Put a result on one line. Large ones are laid on one when they are read (`taking_line`)."""
+    result = bytes(message.result)
+    if len(result) < LARGE_MESSAGE and (b"\n" in result or b"\r" in result):
+        message.result = Raw(result.translate(_ONE_LINE))

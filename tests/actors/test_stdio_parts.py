@@ -27,7 +27,7 @@ from tests.support.stdio import Call, Recorder
 from greenroom.actors import call as _call
 from greenroom.actors import values as _values
 from greenroom.actors.backend import AGAIN, PAUSE, current_backend
-from greenroom.actors.exchanges import Notes
+from greenroom.actors.exchanges import Exchange, Notes
 from greenroom.actors.transports import child_process, line_peer
 from greenroom.actors.transports.child_process import group_lives, signal_name, start_child
 from greenroom.actors.transports.line_peer import FloodGuard, LinePeer
@@ -42,7 +42,7 @@ from greenroom.config.secrets import Hidden, Secrets
 from greenroom.protocol.bounds import ERROR_BYTES, JUNK_LINES, NOTICE_BYTES, QUESTION_BYTES, UNASKED_LINES
 from greenroom.protocol.errors import ConnectFailed, Reach
 from greenroom.protocol.jsonrpc.incoming import decode_line, decode_result
-from greenroom.protocol.jsonrpc.terms import INVALID_PARAMS
+from greenroom.protocol.jsonrpc.terms import INVALID_PARAMS, RpcError
 from greenroom.protocol.large_message import LARGE_MESSAGE
 from greenroom.protocol.safe_text import repair_utf8
 
@@ -633,14 +633,23 @@ def test_a_request_that_is_taken_back_relieves_whoever_waits_for_less(backend: s
     run(backend, main)
 
 
+class LastCall(Call):
+    """Its owner wants to hear nothing after it."""
+
+    peer: LinePeer
+
+    def exchange_ended(self, _exchange: Exchange, result: bytes | None, error: RpcError | None, /) -> None:
+        self.peer.silence()
+
+
 def test_a_silent_peer_hears_nothing_more_of_a_batch_it_is_reading(backend: str) -> None:
     async def main() -> None:
         with Line() as line:
-            first, second = Call("ping"), Call("ping")
+            first, second = LastCall("ping"), Call("ping")
+            first.peer = line.peer
             line.peer.protocol_version = "2025-03-26"
             line.peer.request(first)
             line.peer.request(second)
-            first.end = lambda result, error: line.peer.silence()  # as an owner may who has had enough
             note = b'{"jsonrpc":"2.0","method":"notifications/x"}'
             asked = b'{"jsonrpc":"2.0","id":7,"method":"roots/list"}'
             line.tell(b"[%b,%b,%b,%b]" % (RESULT % 1, RESULT % 2, note, asked), b"junk", RESULT % 2)
