@@ -782,7 +782,7 @@ def test_the_queue_of_a_server_that_cannot_be_started_fails_at_once(backend: str
     run_virtual(backend, body)
 
 
-def test_t12_calls_leave_a_tally_and_nothing_else(backend: str) -> None:
+def test_t12_calls_leave_a_tally_and_nothing_else(either_backend: str) -> None:
     server = FakeServer()
 
     def calls_kept() -> list[Call]:
@@ -810,7 +810,7 @@ def test_t12_calls_leave_a_tally_and_nothing_else(backend: str) -> None:
             str(room.drain_report) == "1001 calls accepted: 1000 completed, 0 failed, 1 cancelled (0 refused)"
         )
 
-    run_virtual(backend, body)
+    run_virtual(either_backend, body)
 
 
 def test_the_events_of_a_call_are_accepted_sent_ended_in_order(backend: str) -> None:

@@ -555,7 +555,7 @@ class Line:
 RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{}}'
 
 
-def test_nothing_more_is_taken_of_one_that_was_shut_for_its_junk(backend: str) -> None:
+def test_nothing_more_is_taken_of_one_that_was_shut_for_its_junk(either_backend: str) -> None:
     async def main() -> None:
         with Line() as line:
             while not line.over:
@@ -572,7 +572,7 @@ def test_nothing_more_is_taken_of_one_that_was_shut_for_its_junk(backend: str) -
             assert line.peer.junk == JUNK_LINES
             assert len(line.over) == 1
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(backend: str) -> Non
 
 
 def test_t36_thousands_of_new_servers_are_defined_while_others_have_their_turns(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+    either_backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And one who is cancelled meanwhile leaves none of them."""
     turns, most, here, define = 0, 0, 0, Root.define
@@ -93,11 +93,11 @@ def test_t36_thousands_of_new_servers_are_defined_while_others_have_their_turns(
             assert most <= 100, "defined in one turn"
             tasks.cancel_scope.cancel()
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 def test_t36_thousands_of_servers_are_removed_while_others_have_their_turns(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+    either_backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And whoever is cancelled meanwhile leaves none of them."""
     most, here, remove = 0, 0, Root.remove
@@ -136,7 +136,7 @@ def test_t36_thousands_of_servers_are_removed_while_others_have_their_turns(
             assert 0 < most <= 100, "removed in one turn"
             tasks.cancel_scope.cancel()
 
-    run(backend, main)
+    run(either_backend, main)
 
 
 def test_t27_unchanged_servers_notice_nothing_and_changed_ones_finish_their_calls_first(backend: str) -> None:

@@ -169,7 +169,7 @@ def test_a_visited_server_is_let_go_on_a_clock_that_moves_within_a_step_and_one_
     limited(backend, body)
 
 
-def test_an_idle_configured_server_costs_less_than_eight_kib(backend: str) -> None:
+def test_an_idle_configured_server_costs_less_than_eight_kib(either_backend: str) -> None:
     names = [f"server-{n}" for n in range(500)]
 
     async def body() -> None:
@@ -181,7 +181,7 @@ def test_an_idle_configured_server_costs_less_than_eight_kib(backend: str) -> No
             tracemalloc.stop()
             assert grown / 500 < 8 * 1024
 
-    limited(backend, body)
+    limited(either_backend, body)
 
 
 # ---- idling ------------------------------------------------------------------------------------------------

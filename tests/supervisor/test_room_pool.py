@@ -50,7 +50,7 @@ def test_there_are_never_more_live_than_slots_and_the_longest_idle_makes_room(ba
 
 
 @pytest.mark.parametrize("latency", [0.0, 1_000.0], ids=["idle", "busy"])
-def test_a_decision_looks_at_few_actors_however_many_are_live(latency: float, backend: str) -> None:
+def test_a_decision_looks_at_few_actors_however_many_are_live(latency: float, either_backend: str) -> None:
     """Counted, not timed: how many functions of ours the second decision calls with ten and with a hundred live."""
     counts: list[int] = []
 
@@ -83,7 +83,7 @@ def test_a_decision_looks_at_few_actors_however_many_are_live(latency: float, ba
             gc.enable()
 
     for live in (10, 100):
-        run_virtual(backend, lambda live=live: main(live))
+        run_virtual(either_backend, lambda live=live: main(live))
     assert counts[0] == counts[1] < 150
 
 
@@ -450,7 +450,7 @@ def test_a_visit_that_is_called_while_it_waits_for_a_slot_passes_the_other_visit
     run_virtual(backend, main)
 
 
-def test_sixty_calls_over_ten_real_servers_and_three_slots(backend: str, tmp_path: Path) -> None:
+def test_sixty_calls_over_ten_real_servers_and_three_slots(either_backend: str, tmp_path: Path) -> None:
     """Real processes: never over the bound, every call one outcome, nobody starves."""
     folder = tmp_path
     config = {
@@ -477,7 +477,7 @@ def test_sixty_calls_over_ten_real_servers_and_three_slots(backend: str, tmp_pat
         assert report is not None
         assert (report.accepted, report.completed) == (60, 60)
 
-    run(backend, main)
+    run(either_backend, main)
     assert named_after(folder) == set()
 
 
@@ -530,7 +530,7 @@ def test_a_connect_by_name_while_a_failed_attempt_is_cleared_away_means_the_next
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(backend: str, seed: int) -> None:
+def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(either_backend: str, seed: int) -> None:
     """Calls that cancel, crashes, reloads and sessions that end, at random moments; afterwards nothing is held."""
     chance = random.Random(seed)
 
@@ -585,7 +585,7 @@ def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(backend: s
         assert room.drain_report.adds_up
         assert _live(servers) == 0
 
-    run_virtual(backend, main)
+    run_virtual(either_backend, main)
 
 
 def test_a_lease_keeps_a_server_from_being_evicted_after_its_last_call(backend: str) -> None:

@@ -35,7 +35,9 @@ def test_t36_a_first_call_passes_ahead_of_all_first_visits(backend: str) -> None
     run_virtual(backend, main)
 
 
-def test_t36_a_call_for_a_server_that_waits_to_be_visited_takes_it_out_of_the_queue(backend: str) -> None:
+def test_t36_a_call_for_a_server_that_waits_to_be_visited_takes_it_out_of_the_queue(
+    either_backend: str,
+) -> None:
     servers = {f"s{number}": FakeServer(greet_latency=3.0) for number in range(100)}
 
     async def main() -> None:
@@ -48,7 +50,7 @@ def test_t36_a_call_for_a_server_that_waits_to_be_visited_takes_it_out_of_the_qu
             await room.catalogued()
             assert [server.starts for server in servers.values()] == [1] * 100
 
-    run_virtual(backend, main)
+    run_virtual(either_backend, main)
 
 
 def test_t36_who_was_called_meanwhile_is_not_visited_when_its_turn_comes(backend: str) -> None:
@@ -103,7 +105,7 @@ def test_to_refresh_a_connected_server_that_lists_no_more_has_it_started_anew(ba
 
 
 def test_t36_who_has_its_turn_is_found_without_a_look_at_all_who_wait(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+    either_backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = {f"s{number}": FakeServer(greet_latency=0.1) for number in range(200)}
     looks, is_visit = 0, Starter.is_visit
@@ -120,7 +122,7 @@ def test_t36_who_has_its_turn_is_found_without_a_look_at_all_who_wait(
             await room.catalogued()
             assert looks < 100 * len(servers), looks
 
-    run_virtual(backend, main)
+    run_virtual(either_backend, main)
 
 
 @given(
