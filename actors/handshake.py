@@ -41,7 +41,7 @@ from ..protocol.jsonrpc.terms import (
 )
 from .backend import Backend
 from .host import Greeting
-from .peer import Exchange, Handshake, Peer, WhenEnded
+from .peer import Exchange, Handshake, Peer, Unwatched
 
 _LEAST_TIME = 1.0  # seconds; `initialize` gets at least this, even when the probe used up everything
 
@@ -70,14 +70,14 @@ class RpcFailure(GreenroomError):
         return self.error is None
 
 
-class _Answer:
+class _Answer(Unwatched):
     """The answer that one task waits for."""
 
     def __init__(self, backend: Backend) -> None:
         self.waiter = backend.waiter()
         self.answer: bytes | RpcError | None = None
 
-    def take(self, _exchange: Exchange, result: bytes | None, error: RpcError | None) -> None:
+    def exchange_ended(self, exchange: Exchange, result: bytes | None, error: RpcError | None, /) -> None:
         self.answer = error if result is None else result
         self.waiter.set()
 
@@ -121,7 +121,7 @@ async def ask_raw(
     owner hears of it (`PeerHooks.on_lost`) and cancels this.
     """
     asked = _Answer(backend)
-    exchange = Exchange(WhenEnded(asked.take), method, params)
+    exchange = Exchange(asked, method, params)
     if beside is not None:
         exchange.version, exchange.declares = beside, peer.client_capabilities
     peer.request(exchange)

@@ -135,7 +135,7 @@ class Incarnation:
     @property
     def is_installing(self) -> bool:
         """Whether its command may still be installing it: the server itself has not answered yet."""
-        return self._meeting.is_installing
+        return self._meeting.patience.is_installing
 
     @property
     def last_line(self) -> str:
@@ -280,7 +280,7 @@ class Incarnation:
 
 # ---- Greets one server, reads its lists, and reads them again when they change --------------------------------------
 #
-# One deadline covers opening, greeting and listing (but see `_patience`). When it passes, the error names the step that
+# One deadline covers opening, greeting and listing (but see `Patience`). When it passes, the error names the step that
 # used up the time.
 #
 # When the server says that one of its lists changed, or somebody asks for it by name, the lists are read again here. A
@@ -306,26 +306,21 @@ class Meeting:
         self._limit = definition.connect_timeout or context.settings.connect_timeout
         installs = is_installer(definition.command, definition.args)
         most = (definition.install_timeout or context.settings.install_timeout) if installs else None
-        self._patience = Patience(context, context.backend.now(), self._limit, most)
+        self.patience = Patience(context, context.backend.now(), self._limit, most)
         self._bell = context.backend.waiter()
         self._waiting: list[Told] = []  # who waits for the next reading
 
     @property
     def deadline(self) -> float:
         """The time by which the connection must be open."""
-        return self._patience.began + self._limit
-
-    @property
-    def is_installing(self) -> bool:
-        """Whether its command may still be installing it: the server itself has not answered yet."""
-        return self._patience.is_installing
+        return self.patience.began + self._limit
 
     def begin(self, connection: Connection) -> None:
         """The connection is open: the patience starts to count."""
-        self._patience.begin(lambda: (connection.signs(), connection.peer.last_heard), self._tell_progress)
+        self.patience.begin(lambda: (connection.signs(), connection.peer.last_heard), self._tell_progress)
 
     def stop(self) -> None:
-        self._patience.stop()
+        self.patience.stop()
         self._tell(self._take_waiting(), self._unread("the connection has ended"))
 
     def look_again(self, told: Told | None = None) -> None:
@@ -347,7 +342,7 @@ class Meeting:
 
     async def _greet(self, connection: Connection) -> Handshake | None:
         """Greet the server. None: no greeting came in time, and that has been reported. Raises `RpcFailure`."""
-        context, actor, patience = self._context, self._actor, self._patience
+        context, actor, patience = self._context, self._actor, self.patience
         greeting = self._incarnation.greeting = context.host.greeting(actor.address)
         handshake = None
         with patience.scope:
@@ -372,7 +367,7 @@ class Meeting:
         context, actor, incarnation = self._context, self._actor, self._incarnation
         incarnation.listen(handshake)  # before the lists are read, so that no change in between is missed
         revision = context.next_revision()
-        left = self._limit if self._patience.installs else self.deadline - context.backend.now()
+        left = self._limit if self.patience.installs else self.deadline - context.backend.now()
         settings = attrs.evolve(self._settings, connect_timeout=max(left, _LEAST_TIME))
         listing = await list_all(connection.peer, context.backend, handshake, settings)
         await self._answer_first(connection.peer, handshake)

@@ -85,20 +85,24 @@ class Exchange:
             self.wants_progress = True
 
 
-class WhenEnded:
-    """The owner of exchanges of which only the end counts: `act(exchange, result, error)`."""
-
-    def __init__(self, act: Callable[[Exchange, bytes | None, RpcError | None], None]) -> None:
-        self._act = act
+class Unwatched:
+    """Part of an owner of exchanges of which only the end counts."""
 
     def exchange_sent(self, exchange: Exchange, /) -> None:
         pass
 
-    def exchange_ended(self, exchange: Exchange, result: bytes | None, error: RpcError | None, /) -> None:
-        self._act(exchange, result, error)
-
     def exchange_progressed(self, exchange: Exchange, params: Mapping[str, Any], /) -> None:
         pass
+
+
+class WhenEnded(Unwatched):
+    """An owner that does `act(exchange, result, error)`."""
+
+    def __init__(self, act: Callable[[Exchange, bytes | None, RpcError | None], None]) -> None:
+        self._act = act
+
+    def exchange_ended(self, exchange: Exchange, result: bytes | None, error: RpcError | None, /) -> None:
+        self._act(exchange, result, error)
 
 
 @attrs.frozen(eq=False)

@@ -15,7 +15,6 @@ That is when nothing of its process tree is left, and not before.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from itertools import chain, islice
 from typing import Protocol
 
@@ -28,12 +27,16 @@ from ..protocol.errors import CallError
 from ..protocol.events import HOLDS_SLOT, TURNS, Eviction, Place
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from .circuit_breaker import Gates, keeper_of
-from .pool import Decision, PoolView, Sees, Starts, decide, may_expire
+from .pool import Decision, PoolView, Starts, decide, may_expire
 from .records import Directory, record_of
 
 
-class Asks(Sees, Protocol):
-    """What admission asks others."""
+class Asks(Protocol):
+    """What admission asks the starter."""
+
+    def is_visit(self, actor: ServerActor) -> bool:
+        """Whether the actor only starts for a visit: nobody has called it."""
+        ...
 
     def begin(self, actor: ServerActor) -> None:
         """The actor has a slot, and a permit is free: start it, or send it back to its gate."""
@@ -41,9 +44,9 @@ class Asks(Sees, Protocol):
 
 
 class Admission:
-    def __init__(self, context: RoomContext, asks: Asks) -> None:
+    def __init__(self, context: RoomContext, asks: Asks, directory: Directory) -> None:
         self.starts = Starts(context)
-        self.view = PoolView(context, self.starts, asks)
+        self.view = PoolView(context, self.starts, directory, asks.is_visit)
         self._context = context
         self._asks = asks
         self._is_looking = False
@@ -210,8 +213,9 @@ def _turns(settings: Settings) -> int:
 class Starter:
     def __init__(self, context: RoomContext, directory: Directory) -> None:
         self._directory = directory
-        self.admission = Admission(context, self)
-        self.gates = Gates(context, self.admission.starts, directory.actors.values, self._apply)
+        self._context = context
+        self.admission = Admission(context, self, directory)
+        self.gates = Gates(context, self.admission.starts, directory.all_actors, self._apply)
 
     # ---- reasons ----------------------------------------------------------------------------------------------------
 
@@ -258,18 +262,12 @@ class Starter:
 
     # ---- what admission asks ----------------------------------------------------------------------------------------
 
-    def kept(self) -> Collection[str]:
-        return self._directory.kept()
-
-    def shared_actor(self, server: str) -> ServerActor | None:
-        return self._directory.shared_actor(server)
-
     def is_visit(self, actor: ServerActor) -> bool:
         return record_of(actor).visit is actor and not actor.is_awaited
 
     def begin(self, actor: ServerActor) -> None:
         """The actor's turn has come: start it, or send it back to its gate."""
-        gatekeeper, now = keeper_of(actor), self.gates.now()
+        gatekeeper, now = keeper_of(actor), self._context.backend.now()
         if not gatekeeper.lets_start(actor):  # the gate has shut while the actor waited
             self._wait_at_gate(actor, now)
             return
@@ -287,7 +285,7 @@ class Starter:
 
     def _apply(self, actor: ServerActor) -> None:
         """The actor is at the gate: pass, or wait for it."""
-        now = self.gates.now()
+        now = self._context.backend.now()
         if keeper_of(actor).lets_start(actor):
             self.admission.enter(actor)
         else:

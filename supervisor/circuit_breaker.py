@@ -187,9 +187,6 @@ class Gates:
     def policy(self) -> GatePolicy:
         return GatePolicy.of(self.context.settings)
 
-    def now(self) -> float:
-        return self.context.backend.now()
-
     def waiting_at(self, keeper: Gatekeeper) -> list[ServerActor]:
         return [actor for actor in self.starts.at(Place.GATE) if keeper_of(actor) is keeper]
 
@@ -200,7 +197,7 @@ class Gates:
 
     def serve_held(self, keeper: Gatekeeper) -> None:
         """The gate has opened: other scopes may have calls that were held back for the probe."""
-        for actor in tuple(self.actors()):
+        for actor in self.actors():
             if keeper_of(actor) is keeper and actor.is_connected and actor.queued:
                 actor.calls.call_over()
 
@@ -352,7 +349,7 @@ class Gatekeeper:
     # ---- how --------------------------------------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return self._gates.now()
+        return self._gates.context.backend.now()
 
     def _is_shut(self) -> bool:
         return self.gate.admit(self._now())[1] is Pass.SHUT

@@ -64,9 +64,11 @@ class LoginWatch:
             self._wait(server, place)
 
     def _is_parked(self, server: str) -> bool:
-        records = [self._directory.records.get(server)]
-        records += [record_of(actor) for at, actor in self._directory.actors.items() if at.server == server]
-        return any(one is not None and one.available.use is Use.NEEDS_LOGIN for one in records)
+        record = self._directory.records.get(server)
+        if record is None:
+            return False
+        records = [record, *map(record_of, record.actors.values())]
+        return any(one.available.use is Use.NEEDS_LOGIN for one in records)
 
     def _wait(self, server: str, place: _Place) -> None:
         now = self._context.backend.now()

@@ -216,7 +216,7 @@ def _reserve_opens(it: Snapshot[K], head: Waiter[K] | None) -> float:
 
 
 class Sees(Protocol):
-    """What the view asks others."""
+    """What the view asks the directory of servers."""
 
     def kept(self) -> Collection[str]:
         """The servers that have a slot set aside."""
@@ -226,17 +226,17 @@ class Sees(Protocol):
         """The actor of the server's shared address, if it exists already."""
         ...
 
-    def is_visit(self, actor: ServerActor) -> bool:
-        """Whether the actor only starts for a visit: nobody has called it."""
-        ...
-
 
 class PoolView:
-    def __init__(self, context: RoomContext, starts: Starts, sees: Sees) -> None:
+    def __init__(
+        self, context: RoomContext, starts: Starts, directory: Sees, is_visit: Callable[[ServerActor], bool]
+    ) -> None:
+        """`is_visit`: whether an actor only starts for a visit, and nobody has called it."""
         self.rest_order = RestOrder()
         self._context = context
         self._starts = starts
-        self._asks = sees
+        self._directory = directory
+        self._is_visit = is_visit
 
     @property
     def limits(self) -> PoolLimits:
@@ -253,14 +253,14 @@ class PoolView:
     @property
     def capacity(self) -> int:
         """Slots for servers that have none set aside."""
-        return self._context.settings.max_connections - len(self._asks.kept())
+        return self._context.settings.max_connections - len(self._directory.kept())
 
     def is_kept(self, actor: ServerActor) -> bool:
         """Whether a slot is set aside for it."""
-        return actor.address.is_shared and actor.address.server in self._asks.kept()
+        return actor.address.is_shared and actor.address.server in self._directory.kept()
 
     def _kept_actors(self) -> Iterator[ServerActor]:
-        found = map(self._asks.shared_actor, self._asks.kept())
+        found = map(self._directory.shared_actor, self._directory.kept())
         return (actor for actor in found if actor is not None)
 
     def shared(self) -> int:
@@ -283,7 +283,7 @@ class PoolView:
         return Snapshot(
             self._context.backend.now(),
             self.limits,
-            kept=len(self._asks.kept()),
+            kept=len(self._directory.kept()),
             shared=self.shared(),
             leaving=leaving - kept_leaving,
             staying=self._starts.slots_held - leaving,
@@ -295,12 +295,12 @@ class PoolView:
         )
 
     def _resting(self) -> Iterator[ServerActor]:
-        kept = self._asks.kept()
+        kept = self._directory.kept()
         return (actor for actor in self.rest_order.longest_idle() if actor.address.server not in kept)
 
     def _overdue(self) -> Iterator[ServerActor]:
         """The idle ones that only the minimum keeps. All connections are looked at, when the first is asked for."""
-        now, kept = self._context.backend.now(), self._asks.kept()
+        now, kept = self._context.backend.now(), self._directory.kept()
         idle = [actor for actor in self._starts.at(Place.LIVE) if actor.is_idle and actor.idling.until <= now]
         shared = [actor for actor in idle if actor.address.is_shared and actor.address.server not in kept]
         yield from sorted(shared, key=_idle_until)
@@ -317,7 +317,7 @@ class PoolView:
                 yield Waiter(actor, actor.start.since, is_kept=True)
         for is_visit in (False, True):
             for actor in self._starts.at(Place.SLOT):
-                if self._asks.is_visit(actor) is is_visit and not self.is_kept(actor):
+                if self._is_visit(actor) is is_visit and not self.is_kept(actor):
                     group = None if actor.address.is_shared else actor.address.server
                     yield Waiter(actor, actor.start.since, group)
 

@@ -134,6 +134,9 @@ class ServerRecord(GuardedRecord):
     parent: ServerRecord | None = None  # for a session's record: the server's own
     address: Address = attrs.field(init=False)  # made once, because every call needs it
     available: Availability = USABLE  # a session's own says more: its child may need a login, or be down
+    actors: dict[str, ServerActor] = attrs.field(
+        factory=dict[str, "ServerActor"]
+    )  # a server's, by their scopes
     visit: ServerActor | None = None  # the actor that visits the server; None once its lists are known
     failure: str | None = None  # why it last failed (for a server: in any scope); cleared when it connects
     failed_at: float = -math.inf
@@ -201,9 +204,6 @@ class Directory(Protocol):
     def records(self) -> Mapping[str, ServerRecord]: ...
 
     @property
-    def actors(self) -> Mapping[Address, ServerActor]: ...
-
-    @property
     def sessions(self) -> Sessions: ...
 
     @property
@@ -224,6 +224,10 @@ class Directory(Protocol):
 
     def actor_at(self, address: Address) -> ServerActor:
         """The same, by address."""
+        ...
+
+    def all_actors(self) -> list[ServerActor]:
+        """The existing actors of all servers."""
         ...
 
     def actors_of(self, server: str) -> list[ServerActor]:
@@ -270,19 +274,20 @@ def addresses(directory: Directory, server: str | None = None) -> Iterator[Addre
     `server`: only its own. Servers may be added and removed meanwhile."""
     for name in [*directory.records] if server is None else [server]:
         yield Address(name)
-    yield from sorted(one for one in directory.actors if not one.is_shared and server in (None, one.server))
+    actors = directory.all_actors() if server is None else directory.actors_of(server)
+    yield from sorted(actor.address for actor in actors if not actor.address.is_shared)
 
 
 def status_row(directory: Directory, address: Address, now: float, counts: Counts | None) -> ServerStatus:
     server = directory.records[address.server]
-    actor = directory.actors.get(address) or (server.visit if address.is_shared else None)
+    actor = server.actors.get(address.scope) or (server.visit if address.is_shared else None)
     record = server if actor is None else record_of(actor)
     # A session's child is behind two gates: its own and its server's. The row shows the one that is shut longer.
     gate, behind = record.gatekeeper.gate, server.gatekeeper.gate
     gate = behind if gate.shut_until <= behind.shut_until else gate
     use = record.available
     if use.is_usable:
-        use = _lacks_login(directory, server) if address.is_shared else None
+        use = _lacks_login(server) if address.is_shared else None
         use = use or server.available
     return ServerStatus(
         server=address.server,
@@ -316,12 +321,12 @@ def status_row(directory: Directory, address: Address, now: float, counts: Count
     )
 
 
-def _lacks_login(directory: Directory, server: ServerRecord) -> Availability | None:
+def _lacks_login(server: ServerRecord) -> Availability | None:
     """Why no session can use this server: its sessions share one login, so what one of them lacks, they all lack."""
     definition = server.definition
     if definition.url is None or not server.available.is_usable or session_variables(definition):
         return None
-    found = (record_of(actor) for at, actor in directory.actors.items() if at.server == definition.name)
+    found = map(record_of, server.actors.values())
     return next((one.available for one in found if one.available.use is Use.NEEDS_LOGIN), None)
 
 

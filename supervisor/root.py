@@ -29,7 +29,6 @@ from .server_messages import LogLevels
 from .sessions import Sessions
 from .supervision import Failing, Learner, Supervision
 
-_NOBODY: Final[dict[Address, ServerActor]] = {}
 _PERSISTENT: Final = Isolation.PERSISTENT  # named for every call, see `actors.peer`
 
 
@@ -45,10 +44,6 @@ class Root:
         self.context = context
         self.sessions = sessions
         self.records: dict[str, ServerRecord] = {}
-        self.actors: dict[Address, ServerActor] = {}
-        self._of_server: dict[
-            str, dict[Address, ServerActor]
-        ] = {}  # the same: a reload asks for each of thousands
         self.closing: CallError | None = None
         self.supervision = Supervision(context, self, learn, visited, failing)
         self.admission = self.supervision.starter.admission
@@ -136,7 +131,7 @@ class Root:
         return self._kept.keys() if len(self._kept) <= most else tuple(self._kept)[:most]
 
     def shared_actor(self, server: str) -> ServerActor | None:
-        return self.actors.get(self.records[server].address)
+        return self.records[server].actors.get(SHARED)
 
     def record(self, server: str) -> ServerRecord:
         """Raises `UnknownServer`."""
@@ -151,9 +146,9 @@ class Root:
 
     def actor_at(self, address: Address) -> ServerActor:
         """The same, by address."""
-        found = self.actors.get(address)
+        record = server = self.record(address.server)
+        found = server.actors.get(address.scope)
         if found is None:
-            record = self.record(address.server)
             if address == record.address:
                 address = record.address  # the same object, so that looking it up compares nothing
             if address.is_session:
@@ -165,23 +160,20 @@ class Root:
                     parent=record,
                 )
                 record.address = address
-                behind = self.record(address.server).gatekeeper
-                record.gatekeeper = Gatekeeper(record, address, self.supervision.starter.gates, behind)
-                quarantine(record, self.record(address.server).quarantined)
+                gates = self.supervision.starter.gates
+                record.gatekeeper = Gatekeeper(record, address, gates, server.gatekeeper)
+                quarantine(record, server.quarantined)
             found = ServerActor(address, record, self.context, self.supervision)
-            self.actors[address] = found
-            self._of_server.setdefault(address.server, {})[address] = found
+            server.actors[address.scope] = found
         return found
 
     def forget(self, actor: ServerActor) -> None:
         """Remove an actor whose address is gone."""
         address = actor.address
-        if self.actors.pop(address, None) is not None:
-            of_server = self._of_server[address.server]
-            del of_server[address]
-            if not of_server:
-                del self._of_server[address.server]
-        self._forget_removed(actor.address.server)
+        record = self.records.get(address.server)
+        if record is not None:
+            record.actors.pop(address.scope, None)
+        self._forget_removed(address.server)
 
     def forget_unused(self, actor: ServerActor) -> None:
         """The actor's call was refused: if the actor was made for that call, remove it. It has never run."""
@@ -194,7 +186,7 @@ class Root:
         isolation = record.definition.isolation or self.context.settings.isolation
         shared = isolation is None or isolation is _PERSISTENT  # nearly always
         address = record.address if shared else self.address(server, session)
-        return self.actors.get(address) or self.actor_at(address)
+        return record.actors.get(address.scope) or self.actor_at(address)
 
     def address(self, server: str, session: str | None) -> Address:
         """The address for a call to `server` in this session, or in none (`docs/decisions/isolation.md`).
@@ -223,7 +215,7 @@ class Root:
     def in_reach(self, session: str | None) -> list[ServerActor]:
         """The actors that a session may change: its own. None: all actors."""
         scope = Address.of_session("", session).scope if session is not None else None
-        return [actor for actor in self.actors.values() if scope in (None, actor.address.scope)]
+        return [actor for actor in self.all_actors() if scope in (None, actor.address.scope)]
 
     def isolation(self, server: str) -> Isolation:
         """Which calls share a child of this server. Raises `UnknownServer`."""
@@ -253,19 +245,18 @@ class Root:
 
     def end_session(self, session: str) -> list[ServerActor]:
         """End all children of a session, whatever their state. Returns the actors that are not gone yet."""
-        scope = Address.of_session("", session).scope
         self.log_levels.forget(session)
         self.approvals.end_session(session)
-        for actor in [actor for actor in self.actors.values() if actor.address.scope == scope]:
+        for actor in self.in_reach(session):
             actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.SESSION_OVER), 0)
-        return [actor for actor in self.actors.values() if actor.address.scope == scope]
+        return self.in_reach(session)
 
     def settings_changed(self, config: Config, others: Collection[str]) -> None:
         """The settings have changed, and with them the numbers of the policies. `others`: the names that stand for
         another server than before."""
         self.approvals.heed(config, others)
         self.admission.look()
-        for actor in tuple(self.actors.values()):
+        for actor in self.all_actors():
             actor.rearm()
 
     def take_down(self, server: str, ending: Ending) -> None:
@@ -276,10 +267,13 @@ class Root:
             actor.waits.forget_names()
             actor.stop(ending)
 
+    def all_actors(self) -> list[ServerActor]:
+        """The existing actors of all servers."""
+        return [actor for record in self.records.values() for actor in record.actors.values()]
+
     def actors_of(self, server: str) -> list[ServerActor]:
         """The existing actors of a server, in all scopes. Raises `UnknownServer`."""
-        self.record(server)
-        return list(self._of_server.get(server, _NOBODY).values())
+        return list(self.record(server).actors.values())
 
     def close_all(self, patience: float) -> list[ServerActor]:
         """End every actor, in parallel, and refuse calls from now on. Returns the actors that are not closed
@@ -287,16 +281,16 @@ class Root:
         self.closing = RoomClosed("The room is closing; the call was not sent.", server="")
         self.approvals.close(self.closing)
         ending = Ending(Cause.SHUTDOWN)
-        for actor in tuple(self.actors.values()):
+        for actor in self.all_actors():
             actor.stop(ending, patience)
-        return [actor for actor in self.actors.values() if actor.life.state is not State.CLOSED]
+        return [actor for actor in self.all_actors() if actor.life.state is not State.CLOSED]
 
 
 def abort(root: Root, error: CallError) -> None:
     """Nothing goes on any more, whatever state it is in. Synchronous."""
     root.closing = root.closing or error
     root.approvals.close(error)
-    for actor in root.actors.values():
+    for actor in root.all_actors():
         actor.steps.abort(error)
 
 
@@ -305,7 +299,7 @@ def forget_credentials(root: Root, session: str) -> None:
     call's own child goes on until its call ends. Until then no text may show them."""
     if root.sessions.is_open(session):
         return  # another session has this name now
-    for actor in root.actors.values():
+    for actor in root.all_actors():
         if actor.address.session == session:
             root.supervision.on_closed(actor, partial(forget_credentials, root, session))
             return
@@ -330,7 +324,7 @@ def standing(root: Root) -> list[ServerActor]:
 
 def to_reconnect(root: Root) -> list[str]:
     """The servers to reconnect when all are to be reconnected: the live ones, and the standing ones."""
-    live = {actor.address for actor in root.actors.values() if actor.life.state in _LIVE}
+    live = {actor.address for actor in root.all_actors() if actor.life.state in _LIVE}
     return [
         name
         for name, record in root.records.items()

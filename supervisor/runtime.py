@@ -720,9 +720,7 @@ def restart_outdated(runtime: Runtime, session: str | None) -> None:
     at this session, however many there are."""
     root, sessions = runtime.root, runtime.sessions
     actors = (
-        tuple(root.actors.values())
-        if session is None
-        else (*root.in_reach(session), *_seen(runtime, session))
+        tuple(root.all_actors()) if session is None else (*root.in_reach(session), *_seen(runtime, session))
     )
     for actor in actors:
         address = actor.address

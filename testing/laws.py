@@ -517,4 +517,4 @@ settled: tuple[Law, ...] = (
 
 
 def _actors(world: World, server: str | None = None) -> list[Any]:
-    return [actor for actor in world.root.actors.values() if server is None or actor.address.server == server]
+    return [actor for actor in world.root.all_actors() if server is None or actor.address.server == server]

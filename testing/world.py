@@ -250,7 +250,7 @@ class World:
         stream.listen(self.events.append)
         stream.listen(self.checker.read)
         stream.listen(self.versions.read)
-        for actor in self.root.actors.values():  # some started before anybody could listen
+        for actor in self.root.all_actors():  # some started before anybody could listen
             self.checker.begin(actor.address, actor.life.state, actor.life.incarnation)
         for name, server in self.servers.items():
             await teach(self.room, name, server.tools)

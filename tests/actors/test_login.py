@@ -346,8 +346,8 @@ def test_what_a_renewal_leaves_out_stays(further: Any) -> None:
 
 
 def test_a_server_that_is_parked_again_is_watched_again(data: Path) -> None:
-    record = SimpleNamespace(available=SimpleNamespace(use=Use.NEEDS_LOGIN))
-    directory: Any = SimpleNamespace(records={"s": record}, actors={}, closing=None)
+    record = SimpleNamespace(available=SimpleNamespace(use=Use.NEEDS_LOGIN), actors={})
+    directory: Any = SimpleNamespace(records={"s": record}, closing=None)
     looks: list[Any] = []
     timers = SimpleNamespace(at=lambda _when, look: looks.append(look))
     context: Any = SimpleNamespace(backend=SimpleNamespace(now=lambda: 0.0), timers=timers)

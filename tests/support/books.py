@@ -102,11 +102,11 @@ def _not_at_nothing(runtime: Any) -> Iterator[str]:
             f"queued at {name}": lambda load=record.load: load.queued,
             f"waiting for a place at {name}": lambda load=record.load: load.held,
         }
-    for address, actor in root.actors.items():
+    for actor in root.all_actors():
         numbers |= {
-            f"open calls of {address}": lambda actor=actor: actor.calls.open,
-            f"waiting calls of {address}": lambda actor=actor: actor.mailbox.user,
-            f"leases of {address}": lambda actor=actor: actor.idling.leases,
+            f"open calls of {actor.address}": lambda actor=actor: actor.calls.open,
+            f"waiting calls of {actor.address}": lambda actor=actor: actor.mailbox.user,
+            f"leases of {actor.address}": lambda actor=actor: actor.idling.leases,
         }
     for what, number in numbers.items():
         if found := number():
@@ -115,7 +115,7 @@ def _not_at_nothing(runtime: Any) -> Iterator[str]:
 
 def _ways_to_session(runtime: Any, name: str) -> list[str]:
     root = runtime.root
-    if any(address.owner == name for address in root.actors) or any(
+    if any(actor.address.owner == name for actor in root.all_actors()) or any(
         key[0] == name for key in root.approvals._asked
     ):
         return []  # the child of one of its calls is still being stopped, or somebody still thinks about a question
