@@ -51,8 +51,7 @@ class Visiting:
         if error is not None and actor.is_connected and not (actor.in_flight or actor.queued):
             actor.stop(Ending(Cause.RESTART))
         if error is not None and actor.is_connected:
-            for record in (record_of(actor), record_of(actor).server):
-                record.failure, record.failed_at = _reason(error), actor.context.backend.now()
+            record_of(actor).note_failure(_reason(error), actor.context.backend.now(), 0)
         elif error is not None and self.begin_if_usable(server):
             return
         self._over(server)

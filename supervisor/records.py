@@ -160,11 +160,15 @@ class ServerRecord(GuardedRecord):
         return self.available.refusal or (self.parent.available.refusal if self.parent is not None else None)
 
     def note_failure(self, why: str, at: float, failed_starts: int) -> None:
-        """Keep how it failed, until it works."""
+        """Keep how it failed, until it works: a session's failure is its server's, too."""
         self.failure, self.failed_at, self.failed_starts = why, at, failed_starts
+        if self.parent is not None:
+            self.parent.note_failure(why, at, failed_starts)
 
     def note_success(self) -> None:
         self.failure, self.failed_starts = None, 0
+        if self.parent is not None:
+            self.parent.note_success()
 
     def remark(self, words: str | None) -> None:
         super().remark(words)

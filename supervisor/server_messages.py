@@ -303,7 +303,8 @@ class Routing:
     def _with_calls(self, address: Address) -> dict[Who, None]:
         """All who have calls in flight there."""
         found: dict[Who, None] = {}
-        actor = self._directory().actors.get(address)
+        record = self._directory().records.get(address.server)
+        actor = record.actors.get(address.scope) if record is not None else None
         calls = actor.calls.open if actor is not None else ()
         for client in {call.client for call in calls}:
             try:

@@ -238,14 +238,13 @@ class Supervision:
         if handshake.is_its_choice:
             record.server.era_hint = handshake.protocol_version
         self._failing(actor.address.server, None)
-        for one in (record, record.server):
-            one.note_success()
+        record.note_success()
         record.gatekeeper.connected(actor)
         self._learn(actor, handshake, listing, revision)
         self.visiting.learned(actor)
 
     def listed(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
-        record_of(actor).failure = record_of(actor).server.failure = None
+        record_of(actor).note_success()
         self._learn(actor, handshake, listing, revision)
 
     # ---- an idle connection -----------------------------------------------------------------------------------------
@@ -281,8 +280,7 @@ class Supervision:
         if not actor.address.is_call:
             actor.start.after_failure = True
         failed_starts = record.server.failed_starts + ending.cause.has(Means.NO_START)
-        for one in (record, record.server):
-            one.note_failure(ending.detail, now, failed_starts)
+        record.note_failure(ending.detail, now, failed_starts)
         self._failing(actor.address.server, LastFailure(time.time(), ending.detail, failed_starts))
         record.gatekeeper.failed(ending)
 
