@@ -21,8 +21,9 @@ import attrs
 import click
 
 from ..config.model import Config, Isolation
-from ..gateway.result_meta import details_of
-from ..protocol.errors import UsageError
+from ..gateway.doors.control_client import Gateway, GatewayLost
+from ..gateway.result_meta import DETAILS, details_of
+from ..protocol.errors import ApprovalDenied, Reach, UsageError
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ..protocol.safe_text import one_line, printable
 from .common import (
@@ -74,10 +75,14 @@ def call_command(
         call = partial(_call_in_own_room, config, asked)  # with allowed=True, if somebody has allowed it
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
-        call = partial(gateway.ask, "mcp", arguments=asked.request())
+        call = partial(_call_through, gateway, asked)
     result = call(allowed=True) if yes else call()
-    if not yes and (text := _question_in(result)) is not None and _is_allowed(text):
-        result = call(allowed=True)
+    if not yes and (text := _question_in(result)) is not None:
+        is_allowed = _is_allowed(text)
+        if is_allowed:
+            result = call(allowed=True)
+        elif is_allowed is not None:
+            result = _refused(result)
     is_done = show_result(result, origin, as_json)
     if gateway is None and details_of(result).get("error") in (None, "tool_error"):  # its server was started
         _say_what_keeps_warm(config, details_of(result)["server"])
@@ -182,12 +187,35 @@ def _question_in(result: Mapping[str, Any]) -> str | None:
     return details.get("question") if details.get("error") == "approval_required" else None
 
 
-def _is_allowed(text: str) -> bool:
-    """Ask on the terminal, if somebody is there."""
+def _is_allowed(text: str) -> bool | None:
+    """Ask on the terminal. None: nobody is there."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         say("there is no terminal to ask on; --yes allows the call.")
-        return False
+        return None
     return click.confirm(printable(text), err=True)
+
+
+def _refused(asking: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result of a call that the person at the terminal did not allow, when `asking` said that it has to be."""
+    kept = {key: value for key, value in details_of(asking).items() if key not in ("reason", "question")}
+    text = "The call was not allowed: you refused it; it was not sent."
+    return _failed(text, {**kept, "error": ApprovalDenied.code})
+
+
+def _failed(text: str, details: Mapping[str, Any]) -> Mapping[str, Any]:
+    content = [{"type": "text", "text": text}]
+    return {"content": content, "isError": True, "_meta": {DETAILS: {**details, "message": text}}}
+
+
+def _call_through(gateway: Gateway, asked: ToolCall, **allowed: bool) -> Mapping[str, Any]:
+    """Call through the gateway. One that is lost may have sent the call: who is told so does not just repeat it."""
+    try:
+        return gateway.ask("mcp", arguments=asked.request(), **allowed)
+    except GatewayLost as lost:
+        text = lost.message if lost.reach is Reach.NOT_SENT else f"{lost.why}; {lost.reach.words}."
+        server = {} if asked.server is None else {"server": asked.server}
+        details = {"mode": "call", **server, "tool": asked.tool, "error": lost.code, "reach": str(lost.reach)}
+        return _failed(text, details)
 
 
 def _call_in_own_room(config: Config, asked: ToolCall, *, allowed: bool = False) -> Mapping[str, Any]:

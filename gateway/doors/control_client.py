@@ -20,7 +20,7 @@ from typing import Any, Final
 import attrs
 
 from ...config.private_files import NotOurs, check_peer, socket_in
-from ...protocol.errors import GreenroomError, UsageError
+from ...protocol.errors import GreenroomError, Reach, UsageError
 from .control_protocol import control_directory
 
 ANSWER_WITHIN: Final = 2.0  # seconds
@@ -37,6 +37,16 @@ class GatewayError(GreenroomError):
         self.code = code
 
 
+class GatewayLost(GatewayError):
+    """The gateway ended, or stopped answering, before its answer came. `reach`: how far the request got. A gateway does
+    nothing for a request that was not written to its end."""
+
+    def __init__(self, why: str, step: str, reach: Reach, code: str = "gateway_error") -> None:
+        super().__init__(f"{why}. {step}", code)
+        self.why = why
+        self.reach = reach
+
+
 @attrs.frozen(eq=False)
 class Gateway:
     """A connection to a running gateway. Use it as a context manager."""
@@ -46,21 +56,23 @@ class Gateway:
     path: Path
 
     def ask(self, method: str, *, quickly: bool = False, **params: Any) -> Any:
-        """Send one request and return its answer. Raises `GatewayError`, also when the gateway does not
-        respond.
+        """Send one request and return its answer. Raises `GatewayError`; a `GatewayLost` when the gateway ends or
+        does not respond.
 
         A request may take any time, as long as the gateway answers a second connection within two seconds.
         `quickly`: the answer comes from memory, so the request itself fails after two seconds.
         """
         request = json.dumps({"method": method, "params": params})
+        reach = Reach.NOT_SENT
         try:
             self.connection.sendall(request.encode() + b"\n")
+            reach = Reach.SENT
             answer = self._read_line(quickly)
         except TimeoutError:
-            raise _silent(self.pid) from None
+            raise silent(self.pid, reach) from None
         except OSError as error:
-            text = f"The gateway (pid {self.pid}) went away: {error}. Run the command again."
-            raise GatewayError(text) from None
+            why = f"The gateway (pid {self.pid}) went away: {error}"
+            raise GatewayLost(why, "Run the command again.", reach) from None
         if "error" in answer:
             raise GatewayError(answer["error"]["message"], answer["error"]["code"])
         return answer["result"]
@@ -209,7 +221,7 @@ def _connect(path: Path, pid: int) -> socket.socket | None:
         raise GatewayError(f"Process {pid} is not trusted as a gateway: {error.strerror}.") from None
     except (BlockingIOError, TimeoutError):
         connection.close()
-        raise _silent(pid) from None
+        raise silent(pid) from None
     except ConnectionRefusedError:
         connection.close()
         if pid != os.getpid():
@@ -229,12 +241,11 @@ def _dial(line: socket.socket, path: Path) -> None:
     check_peer(line)
 
 
-def _silent(pid: int) -> GatewayError:
-    text = (
-        f"The gateway (pid {pid}) does not answer: nothing came from it for {ANSWER_WITHIN:g} s. It may be stopped or "
-        "stuck. Continue or end that process, or name another gateway with --pid."
-    )
-    return GatewayError(text, "gateway_silent")
+def silent(pid: int, reach: Reach = Reach.NOT_SENT) -> GatewayLost:
+    """The error about a gateway from which nothing came in time."""
+    why = f"The gateway (pid {pid}) does not answer: nothing came from it for {ANSWER_WITHIN:g} s"
+    step = "It may be stopped or stuck. Continue or end that process, or name another gateway with --pid."
+    return GatewayLost(why, step, reach, "gateway_silent")
 
 
 def _alive(pid: int) -> bool:

@@ -1175,6 +1175,17 @@ def test_a_gateway_asks_its_client_and_a_command_asks_at_its_terminal(
                 assert command_line(["call", "w_echo", "text=hi", *where]) == code
                 said = capsys.readouterr()
                 assert "Greenroom asks before it calls" in said.out + said.err
+                assert ("you refused it; it was not sent" in said.err) == (typed == "n\n")
+            at.setattr(sys, "stdin", Terminal("n\n"))
+            assert command_line(["call", "w_echo", "text=hi", "--json", *where]) == 1
+            denied = capsys.readouterr().out
+            denied = json.loads(denied[denied.index("{\n") :])
+            assert (denied["error"], denied["reach"], denied["tool"]) == (
+                "approval_denied",
+                "not_sent",
+                "w_echo",
+            )
+            assert not denied.keys() & {"reason", "question"}
     assert command_line(["call", "w_echo", "text=hi", *where]) == 1, "also without a gateway"
     assert command_line(["call", "w_echo", "text=hi", "--yes", *where]) == 0
     logged = map(json.loads, events.read_text().splitlines())
@@ -1188,5 +1199,6 @@ def test_a_gateway_asks_its_client_and_a_command_asks_at_its_terminal(
         "unanswered",
         "asked",
         "allowed",
+        "unanswered",
         "unanswered",
     ]

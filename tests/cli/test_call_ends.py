@@ -1,0 +1,77 @@
+"""`greenroom call` through a gateway that ends meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.attached import Background, background, until
+from tests.support.forked import GREENROOM, popen_forked
+from tests.support.gateway import PATIENCE, faulty
+
+from greenroom.gateway.doors import control_client
+from greenroom.protocol.errors import Reach
+
+
+@contextmanager
+def calling(room: Background, *words: str) -> Generator[subprocess.Popen[str]]:
+    """`greenroom call`, in flight at the server."""
+    process = popen_forked(
+        [*GREENROOM, "call", *words, "--config", os.fspath(room.config)],
+        env=room.environment,
+        cwd=room.folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+
+        def is_in_flight() -> bool:
+            said = room.command("status", "--json")
+            return any(each["inFlight"] for each in json.loads(said.stdout)["servers"])
+
+        until(is_in_flight, "the call in flight")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_call_whose_gateway_is_killed_may_have_run_and_is_not_to_be_just_repeated(
+    as_json: bool, tmp_path: Path
+) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
+        room.command("serve", "--background")
+        with calling(room, "f_sleep", "seconds=3600", *(["--json"] if as_json else [])) as call:
+            room.kill()
+            out, err = call.communicate(timeout=PATIENCE)
+        assert call.returncode == 1
+        if as_json:
+            told: dict[str, Any] = json.loads(out)
+            assert (told["mode"], told["tool"], told["reach"]) == ("call", "f_sleep", "sent")
+            assert "may have run" in told["message"]
+        assert ("the call was sent and may have run" in err) is not as_json
+        assert "again" not in out + err
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_only_a_request_that_was_written_is_told_as_sent(is_gone: bool, tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with control_client.Gateway(os.getpid(), ours, tmp_path / "none.sock") as gateway:
+        if is_gone:
+            theirs.close()
+        else:
+            theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(control_client.GatewayLost, match=r"Run the command again\.") as caught:
+            gateway.ask("mcp")
+        assert caught.value.reach is (Reach.NOT_SENT if is_gone else Reach.SENT)
+    theirs.close()
