@@ -284,10 +284,15 @@ def _files(setup: Setup) -> Iterator[Finding]:
     """Files that cannot be read or parsed, keys that are not known, variables that are not set."""
     places = {*setup.config.places, *setup.config.files}
     untrusted = {*setup.config.untrusted}
+    of_servers = [why for why in setup.config.broken.values() if why.code not in (UNTRUSTED, DISABLED)]
     for problem in setup.config.problems:
+        if any(why.where == problem.where and why.what.startswith(problem.what) for why in of_servers):
+            continue  # said of its server
         if problem.where in untrusted:
-            mend = setup.commands.about("trust")
-            yield Finding(Severity.WARNING, "trust", problem.where, problem.what, mend)
+            mend, what = setup.commands.about("trust"), problem.what
+            if names := [name for name, why in setup.config.broken.items() if why.where == problem.where]:
+                what = f"{what}; its servers: {', '.join(names)}"
+            yield Finding(Severity.WARNING, "trust", problem.where, what, mend)
         elif problem.where in places:
             yield Finding(Severity.ERROR, "file", problem.where, problem.what, f"correct {problem.where}")
         elif problem.code == NO_EFFECT_HERE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -22,7 +22,7 @@ from ..gateway.next_steps import Commands
 from ..gateway.process_tuning import collect_again
 from ..gateway.result_meta import details_of
 from ..protocol.cooperative import finish
-from ..protocol.errors import UsageError
+from ..protocol.errors import DISABLED, UNTRUSTED, UsageError
 from ..protocol.safe_text import one_line, printable, seen_in_json
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..gateway.offline import OfflineCatalogue
 
 
+_NAMED: Final = 10  # servers that are named in one line
 _TOLD: Final = (
     10  # warnings that one command says; a client's own file may have dozens of keys without effect
 )
@@ -180,6 +181,22 @@ def check_usable(config: Config, server: str) -> None:
         raise UsageError(f'Server "{server}" cannot be used: {problem}', server=server)
     if server not in config.servers:
         raise no_such_server(config, server)
+
+
+def left_out(config: Config) -> Iterator[str]:
+    """One line for each reason why configured servers are not used, with their names and the next step."""
+    untrusted = [name for name, problem in config.broken.items() if problem.code == UNTRUSTED]
+    broken = [name for name, problem in config.broken.items() if problem.code not in (UNTRUSTED, DISABLED)]
+    about = commands_typed().about
+    if untrusted:
+        yield f"Not trusted, so not used: {_first(untrusted)}. To see them, and decide: {about('trust')}"
+    if broken:
+        yield f"Cannot be used: {_first(broken)}. To see why: {about('doctor')}"
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return one_line(", ".join(names[:_NAMED])) + more
 
 
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:

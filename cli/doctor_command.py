@@ -67,7 +67,7 @@ def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int
     files = list(config.files)
     unseen = [] if starts else _not_seen(setup)
     show_lines(
-        _lines(found, files, len(config.servers), unseen),
+        _lines(found, config, unseen),
         {"findings": rows, "files": files, "notSeenStarting": unseen, **counts},
         as_json,
     )
@@ -79,9 +79,7 @@ def _not_seen(setup: Setup) -> list[str]:
     return [server.name for server in setup.in_service() if server.name not in setup.seen_starting]
 
 
-def _lines(
-    found: Sequence[Finding], files: Sequence[str], servers: int, unseen: Sequence[str]
-) -> Iterator[str]:
+def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str]) -> Iterator[str]:
     for one in found:
         yield f"{MARKS[one.severity.value]} {one.about}: {one.what}"
         yield f"    → {one.mend}"
@@ -90,7 +88,8 @@ def _lines(
     if unseen:
         names = ", ".join(unseen[:_NAMED]) + (", …" if len(unseen) > _NAMED else "")
         yield f"· How these start is not known here, and --start would look: {names}"
-    yield f"{counted(servers, 'server')}, from {', '.join(files) or 'no file'}"
+    count = len({*config.servers, *config.broken})
+    yield f"{counted(count, 'server')}, from {', '.join(config.files) or 'no file'}"
 
 
 @click.command("explain")

@@ -278,7 +278,11 @@ class Tools(Origin):
     unknownServers: NotRequired[
         Annotated[list[Unknown], Says("servers that may have more", when="there are any")]
     ]
-    message: NotRequired[Annotated[str, Says("what to do about those", when="there are any")]]
+    message: NotRequired[
+        Annotated[
+            str, Says("what to do about those, and about servers that are not used", when="there are any")
+        ]
+    ]
     error: NotRequired[
         Annotated[Literal["not_known_yet"], Says("exit code 1", when="the one server is such a one")]
     ]

@@ -23,6 +23,7 @@ from .common import (
     Source,
     common_options,
     config_option,
+    left_out,
     open_source,
     read_config,
     say,
@@ -62,11 +63,20 @@ def status_command(config_path: Path | None, pid: int | None, as_json: bool) -> 
 
 @click.command("tools")
 @click.argument("server", required=False, shell_complete=complete_servers)
+@click.option("--server", "named", help="Only tools of this server.", shell_complete=complete_servers)
 @common_options
-def tools_command(server: str | None, config_path: Path | None, pid: int | None, as_json: bool) -> int:
+def tools_command(
+    server: str | None, named: str | None, config_path: Path | None, pid: int | None, as_json: bool
+) -> int:
     """List the tools of all servers, or of SERVER."""
-    source = open_source(config_path, pid)
+    if server is not None and named not in (None, server):
+        raise UsageError(f'Two servers are named: "{server}" and "{named}". Name one.')
+    server = server or named
+    config = read_config(config_path)
+    source = open_source(config_path, pid, config)
     details = source.tools(server)
+    if server is None and pid is None and (unused := [*left_out(config)]):
+        details["message"] = "\n".join([*filter(None, [details.get("message")]), *unused])
     if "error" in details and not as_json:
         say(details["message"])
     elif details.get("tools") and not as_json and tables.on_terminal():

@@ -18,7 +18,7 @@ import click
 
 from ..protocol.cooperative import finish
 from ..protocol.safe_text import counted, one_line
-from .common import common_options, read_config, run_to_end, running_gateway, say
+from .common import common_options, left_out, read_config, run_to_end, running_gateway, say
 from .completion import complete_servers
 from .tables import on_terminal, show_lines
 
@@ -44,7 +44,8 @@ def refresh_command(server: str | None, config_path: Path | None, pid: int | Non
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
         rows = _through(gateway, server)
-    show_lines(_lines(rows), {"servers": rows, **origin}, as_json)
+    unused = [] if server is not None or pid is not None else [*left_out(config)]
+    show_lines(_lines(rows, unused), {"servers": rows, **origin}, as_json)
     if len(rows) > 1 and not as_json:
         say(_total(rows))
     return int(any(row["state"] == "failed" for row in rows))
@@ -111,14 +112,20 @@ class Progress:
             say(one_line(f"{row['name']}: {words}" + (f": {row['lastLine']}" if row["lastLine"] else "")))
 
 
-def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _lines(rows: list[dict[str, Any]], unused: list[str]) -> Iterator[str]:
+    """`unused`: what there is to say of servers that are configured and not used."""
     if not rows:
-        yield "Every server is known; nothing to do."
+        yield (
+            "Every server that is used is known; nothing to do."
+            if unused
+            else "Every server is known; nothing to do."
+        )
     for row in rows:
         if row["state"] == "known":
             yield f"✓ {row['name']}: {counted(row['tools'], 'tool')}"
         else:
             yield one_line(f"✗ {row['name']}: {row['failure']}")
+    yield from unused
 
 
 def _total(rows: list[dict[str, Any]]) -> str:

@@ -481,3 +481,42 @@ def test_what_a_gateway_knows_of_a_server_is_told(
     assert setup.seen_starting == ({"a b"} if is_seen else set())
     if row["status"] == "needs-auth":
         assert found[0].mend == "greenroom auth 'a b'"
+
+
+def test_servers_of_a_project_that_is_not_trusted_are_named_with_the_next_step(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(".mcp.json").write_text(servers(mine={"command": "sh"}, other={"command": "sh"}))
+    for command in ("refresh", "tools"):
+        assert run([command]) == 0
+        (said,) = (line for line in capsys.readouterr().out.splitlines() if "mine" in line)
+        assert "other" in said
+        assert said.endswith("greenroom trust")
+    assert run(["tools", "--json"]) == 0
+    assert "mine, other" in json.loads(capsys.readouterr().out)["message"]
+    run(["doctor"])
+    said = capsys.readouterr().out
+    assert "mine, other" in said
+    assert "\n2 servers, from " in said
+
+
+def test_a_broken_server_is_counted_and_said_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = {"command": "sh", "args": "x", "env": 5}
+    own_config(home, servers(a={"command": sys.executable}, bad={"command": 5}, worse=wrong))
+    assert run(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert said.count("mcpServers.bad.command: must be") == said.count("mcpServers.worse.args: must be") == 1
+    assert said.count("mcpServers.worse.env: must be") == 1
+    assert "\n3 servers, from " in said
+    run(["tools"])
+    assert "Cannot be used: bad, worse. To see why: greenroom doctor" in capsys.readouterr().out
+
+
+def test_the_server_whose_tools_are_listed_may_be_an_option(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(a={"command": sys.executable}, b={"command": sys.executable}))
+    cached("one", "two")
+    assert run(["tools", "--server", "a"]) == run(["tools", "a", "--server", "a"]) == 0
+    assert capsys.readouterr().out.count("one") == 2
+    assert run(["tools", "a", "--server", "b"]) == 2
