@@ -187,7 +187,8 @@ class Call(Exchange):
     def back_to_queue(self) -> None:
         """Its connection was lost: reset it, as if it had never been sent."""
         self.lost_before = True
-        self.version = self.declares = None
+        self.version: str | None = None
+        self.declares: Mapping[str, Any] | None = None
         self.wait_by = math.inf
         self.reach = Reach.NOT_SENT
 

@@ -54,10 +54,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..config.secrets import Secrets
+    from ..protocol.address import Address
     from ..protocol.lifecycle import Ending
     from .call import Call
     from .incarnation import Questions
-    from .server import ServerActor
+    from .room_context import RoomContext
+    from .server import Record, ServerActor, Supervisor
 
 
 # ---- The errors that a call ends with when it has no result: each text is made here ---------------------------------
@@ -270,15 +272,17 @@ class CallTable:
     )  # fmt: skip
 
     def __init__(self, actor: ServerActor) -> None:
-        self.actor = actor
-        self.address = actor.address
-        self.context = actor.context
-        self.record = actor.record
-        self.supervisor = actor.supervisor
+        self.actor: ServerActor = actor
+        self.address: Address = actor.address
+        self.context: RoomContext = actor.context
+        self.record: Record = actor.record
+        self.supervisor: Supervisor = actor.supervisor
         self.open: dict[Call, None] = {}  # in flight, oldest first
-        self.waiting = WaitingCalls(self, actor.mailbox.user)
-        self.introduces = False  # requests say what their client can answer, or some of them do: 2026-07-28
-        self.logs_by_request = False  # and only for requests that name a level: 2026-07-28
+        self.waiting: WaitingCalls = WaitingCalls(self, actor.mailbox.user)
+        self.introduces: bool = (
+            False  # requests say what their client can answer, or some of them do: 2026-07-28
+        )
+        self.logs_by_request: bool = False  # and only for requests that name a level: 2026-07-28
 
     # ---- calls in ---------------------------------------------------------------------------------------------------
 
@@ -590,7 +594,7 @@ class WaitingCalls:
     __slots__ = ("_actor", "_context", "_load", "_serving", "_table", "calls")
 
     def __init__(self, table: CallTable, calls: deque[Call]) -> None:
-        self.calls = calls
+        self.calls: deque[Call] = calls
         self._table = table
         self._actor = table.actor
         self._context = table.context

@@ -20,7 +20,7 @@ from ..protocol.events import Note, NoteCode
 from .backend import Backend
 from .event_stream import EventStream
 from .fork import inert_in_forks
-from .mailbox import CoreActor, Reply
+from .mailbox import CoreActor, Ref, Reply
 
 _AGAIN: Final = 60.0  # seconds until the same failure is written again
 
@@ -64,7 +64,7 @@ class CatalogueWriter:
     ) -> None:
 
         self.core: CoreActor[WriterMessage] = CoreActor("catalogue writer", backend, self)
-        self.ref = self.core.ref
+        self.ref: Ref[WriterMessage] = self.core.ref
         self._events = events
         self._store: Store = store
         self._on_saved = on_saved

@@ -37,7 +37,7 @@ class EventStream:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.hide: Callable[[Address | None, str], str] = _hides_nothing
-        self.seq = 0
+        self.seq: int = 0
         self.closed = False
         self._subscribers: dict[Kind, list[Subscription]] = {kind: [] for kind in Kind}
         self.call_readers: Sequence[Subscription] = self._subscribers[Kind.CALL]
@@ -88,7 +88,7 @@ class EventStream:
 
     def close(self) -> None:
         """No more events will come: readers finish what they have, then end."""
-        self.closed = True
+        self.closed: bool = True
         for readers in self._subscribers.values():
             for reader in tuple(readers):
                 reader.wake()

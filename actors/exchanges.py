@@ -108,14 +108,14 @@ class ExchangeTable:
     may_speak_both = False
 
     def __init__(self, backend: Backend, hooks: PeerHooks, notes: Notes, outgoing: Outgoing) -> None:
-        self.last_heard = backend.now()
+        self.last_heard: float = backend.now()
         self.protocol_version: str | None = None
         self.client_info: Mapping[str, Any] = {}
         self.client_capabilities: Mapping[str, Any] = {}
         self.beside: str | None = None
         self.notes = notes
-        self.junk = 0  # lines that were no messages
-        self.unasked = 0  # requests and notifications of the other side
+        self.junk: int = 0  # lines that were no messages
+        self.unasked: int = 0  # requests and notifications of the other side
         self._backend = backend
         self._hooks = hooks
         self._outgoing = outgoing
@@ -348,7 +348,7 @@ class RequestTable(dict[int, Exchange]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.last_id = 0
+        self.last_id: int = 0
 
     def open(self, exchange: Exchange) -> None:
         """Give the request the next id."""

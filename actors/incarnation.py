@@ -121,7 +121,7 @@ class Incarnation:
         self._stopping = anyio.CancelScope()
         self._stopped_by = -math.inf
         self._meeting = Meeting(self)
-        self.questions = Questions(self, actor.address)
+        self.questions: Questions = Questions(self, actor.address)
         self.listening: Listening | None = None
         self.greeting: Greeting | None = None  # how its server was greeted
         self._pulse = Pulse(self)
@@ -626,9 +626,9 @@ class Patience:
 
     def __init__(self, context: RoomContext, began: float, quiet: float, most: float | None) -> None:
         self.began = began
-        self.installs = most is not None
-        self.most = quiet if most is None else max(most, quiet)
-        self.scope = anyio.CancelScope(deadline=began + quiet)
+        self.installs: bool = most is not None
+        self.most: float = quiet if most is None else max(most, quiet)
+        self.scope: anyio.CancelScope = anyio.CancelScope(deadline=began + quiet)
         self.is_installing = False
         self._context = context
         self._quiet = quiet
@@ -646,7 +646,7 @@ class Patience:
 
     def stop(self) -> None:
         """The server has greeted, or the attempt is over. Idempotent."""
-        self.is_installing = False
+        self.is_installing: bool = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -720,7 +720,7 @@ class Questions:
         self._address = address
         self._context = incarnation.actor.context
         self._open: IncomingTable[Any, _Question] = IncomingTable(MOST_OPEN, _REFUSALS)
-        self.asked = 0  # in all
+        self.asked: int = 0  # in all
         self._settled: Waiter | None = None  # set while somebody waits for the last answer
 
     def __len__(self) -> int:
@@ -895,7 +895,7 @@ class Listening:
         self._again: Timer | None = None
         self._pause = _AGAIN[0]
         self._level: str | None = None
-        self.is_modern = handshake.protocol_version in MODERN_VERSIONS
+        self.is_modern: bool = handshake.protocol_version in MODERN_VERSIONS
 
     def listen(self) -> None:
         """The server has just been greeted: hear of changes from here on, and of logs before the first call."""

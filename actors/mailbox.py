@@ -32,7 +32,7 @@ class Mailbox(Generic[S, U]):
     __slots__ = ("_bell", "bound", "system", "user")
 
     def __init__(self, bound: int, bell: Callable[[], None]) -> None:
-        self.bound = bound
+        self.bound: int = bound
         self.system: deque[S] = deque()
         self.user: deque[U] = deque()
         self._bell = bell
@@ -99,7 +99,7 @@ class Reply(Generic[T]):
 
     def fail(self, error: Exception) -> None:
         if not self.done:
-            self.done = True
+            self.done: bool = True
             self._error = error
             self._waiter.set()
 
@@ -108,7 +108,7 @@ class Reply(Generic[T]):
         try:
             await self._waiter.wait()
         except BaseException:
-            self.abandoned = True
+            self.abandoned: bool = True
             raise
         if self._error is not None:
             raise self._error
@@ -121,7 +121,7 @@ class Ref(Generic[M]):
     __slots__ = ("_backend", "_mailbox", "name")
 
     def __init__(self, name: str, mailbox: Mailbox[M, M], backend: Backend) -> None:
-        self.name = name
+        self.name: str = name
         self._mailbox = mailbox
         self._backend = backend
 

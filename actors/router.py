@@ -24,7 +24,7 @@ from ..protocol.cooperative import Pace, Slices, finish
 from ..protocol.events import CatalogueChanged, Note, NoteCode
 from .backend import Backend
 from .event_stream import EventStream
-from .mailbox import CoreActor, Reply
+from .mailbox import CoreActor, Ref, Reply
 from .workers import in_turns
 
 _NOTED: Final = 10  # faults of one server noted at a time
@@ -66,7 +66,7 @@ class Router:
         forms: SearchForms | None = None,
     ) -> None:
         self.core: CoreActor[RouterMessage] = CoreActor("router", backend, self)
-        self.ref = self.core.ref
+        self.ref: Ref[RouterMessage] = self.core.ref
         self._events = events
         self._on_change = on_change
         self._servers = dict(servers)
@@ -102,7 +102,7 @@ class Router:
     async def after_batch(self) -> None:
         changed = [server for server, before in self._before.items() if await self._is_news(server, before)]
         if changed or self._is_stale:
-            self.index = await in_turns(
+            self.index: Index = await in_turns(
                 Index.building(
                     self._servers, self._entries, self._settings, previous=self.index, forms=self._forms
                 )

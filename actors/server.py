@@ -211,22 +211,22 @@ class ServerActor:
     def __init__(
         self, address: Address, record: Record, context: RoomContext, supervisor: Supervisor
     ) -> None:
-        self.address = address
-        self.record = record
-        self.context = context
-        self.supervisor = supervisor
-        self.life = Life()  # `steps` moves it
-        self.start = Start()  # the supervisor moves it
+        self.address: Address = address
+        self.record: Record = record
+        self.context: RoomContext = context
+        self.supervisor: Supervisor = supervisor
+        self.life: Life = Life()  # `steps` moves it
+        self.start: Start = Start()  # the supervisor moves it
         self.incarnation: Incarnation | None = None  # from connecting to closed
-        self.connected_at = -math.inf
-        self.subscriptions = Subscriptions()
-        self.steps = Steps(self)
+        self.connected_at: float = -math.inf
+        self.subscriptions: Subscriptions = Subscriptions()
+        self.steps: Steps = Steps(self)
         # Unbounded here: the bound is the server's, over all its scopes, and is checked in `CallTable.submit`.
         self.mailbox: Mailbox[Message, Call] = Mailbox(1 << 60, self.steps.run)
-        self.alarm = Alarm(context.timers, self._ring)
-        self.calls = CallTable(self)
-        self.idling = Idling(self)
-        self.waits = Waits()
+        self.alarm: Alarm = Alarm(context.timers, self._ring)
+        self.calls: CallTable = CallTable(self)
+        self.idling: Idling = Idling(self)
+        self.waits: Waits = Waits()
 
     def __repr__(self) -> str:
         return f"<ServerActor {self.address} {self.life.state.value} #{self.life.incarnation}>"
@@ -758,8 +758,8 @@ class Idling:
         self._actor = actor
         self._time = math.inf  # as the supervisor answered when it connected or its policy changed
         self.since = -math.inf  # when its last call ended, or it connected
-        self.leases = 0
-        self.is_listed = False  # the supervisor looks at it by itself when it looks for an idle actor
+        self.leases: int = 0
+        self.is_listed: bool = False  # the supervisor looks at it by itself when it looks for an idle actor
 
     @property
     def until(self) -> float:
@@ -794,7 +794,7 @@ class Idling:
         actor = self._actor
         state = actor.life.state
         if state is CONNECTED and not self.leases:
-            self.since = actor.context.backend.now() if since is None else since
+            self.since: float = actor.context.backend.now() if since is None else since
             until = self.since + self._time
             if actor.alarm.when > until:
                 actor.alarm.wake_by(until)

@@ -24,8 +24,8 @@ class Timer:
     __slots__ = ("_timers", "callback", "order", "when")
 
     def __init__(self, when: float, order: int, callback: Callable[[], None], timers: Timers) -> None:
-        self.when = when
-        self.order = order
+        self.when: float = when
+        self.order: int = order
         self.callback: Callable[[], None] | None = callback
         self._timers = timers
 
@@ -133,5 +133,5 @@ class Alarm:
 
     def _rang(self) -> None:
         self._timer = None
-        self.when = math.inf
+        self.when: float = math.inf
         self._ring()

@@ -287,7 +287,7 @@ class AtTheTerminal:
             self._port = self._http.server_port
             threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
         if not self.redirect_uri:
-            self.redirect_uri = f"http://127.0.0.1:{self._port}{self._path}"
+            self.redirect_uri: str = f"http://127.0.0.1:{self._port}{self._path}"
         return self
 
     def __exit__(

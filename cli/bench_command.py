@@ -178,7 +178,9 @@ class Scale:
     """A logarithmic axis from the quickest to the slowest of all samples, in `columns` columns."""
 
     def __init__(self, low: float, high: float, columns: int = _COLUMNS) -> None:
-        self.low, self.high, self.columns = low, high, columns
+        self.low: float = low
+        self.high: float = high
+        self.columns: int = columns
         self._width = math.log(high / low) or 1.0
 
     @classmethod

@@ -355,7 +355,7 @@ def choose_screen(*, as_json: bool = False) -> Generator[Screen]:
 class PlainScreen:
     """Lines on stdout, as fast as they come."""
 
-    pause = 0.0
+    pause: float = 0.0
 
     def scene(self, title: str) -> None:
         print(f"\n== {title} ==", flush=True)
@@ -386,7 +386,7 @@ class PlainScreen:
 class JsonScreen:
     """Everything as data: `scenes`, each with its `steps` in order, and the summary."""
 
-    pause = 0.0
+    pause: float = 0.0
 
     def __init__(self) -> None:
         self._scenes: list[dict[str, Any]] = []
@@ -422,7 +422,7 @@ class JsonScreen:
 class LiveScreen:
     """A terminal: the text runs above, the table of states stays below it and moves."""
 
-    pause = 0.6
+    pause: float = 0.6
 
     def __init__(self, console: Console, live: Live) -> None:
         self._console = console

@@ -43,12 +43,12 @@ def _command(name: str, text: str, *, disabled: bool) -> click.Command:
     return click.command(name, help=text)(command)
 
 
-enable_command = _command(
+enable_command: click.Command = _command(
     "enable",
     "Bring SERVER back into service.\n\nThe file that defines it is edited. A running gateway sees it by itself.",
     disabled=False,
 )
-disable_command = _command(
+disable_command: click.Command = _command(
     "disable",
     "Take SERVER out of service.\n\nThe file that defines it is edited. A running gateway sees it by itself.",
     disabled=True,

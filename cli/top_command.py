@@ -89,7 +89,7 @@ class WaitingCalls:
                 self.said = "Choose a call first, with Tab or the arrow keys."
             else:
                 (pid, number), self.marked = self.marked, None
-                self.said = decide(pid, number, verdict) or f"Call {number}: {done}."
+                self.said: str = decide(pid, number, verdict) or f"Call {number}: {done}."
         return False
 
     def lines(self, width: int, height: int) -> list[tuple[str, str]]:

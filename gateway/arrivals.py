@@ -20,7 +20,7 @@ class Arrivals:
     size has another bound."""
 
     def __init__(self, most: Callable[[], int]) -> None:
-        self.held = 0
+        self.held: int = 0
         self._most = most
 
     def take(self, size: int) -> None:

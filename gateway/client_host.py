@@ -65,7 +65,7 @@ class ClientHost:
         self._door = door
         self._passes_extensions = passes_extensions
         self._client: Client | None = None  # once it has said what it can answer
-        self.suspended = SuspendedCalls(room.config.settings.call_total_timeout)
+        self.suspended: SuspendedCalls = SuspendedCalls(room.config.settings.call_total_timeout)
         room.answer_with(self)
 
     # ---- what the client does --------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class Conversations:
         self._version = version
         self._note = note
         self._commands = commands
-        self.arrivals = Arrivals(lambda: room.config.settings.max_queued_bytes)
+        self.arrivals: Arrivals = Arrivals(lambda: room.config.settings.max_queued_bytes)
         self._clients: dict[ClientSession, Exposure] = {}
         # Of the direct door's clients, by their profiles.
         self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}

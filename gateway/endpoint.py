@@ -257,7 +257,7 @@ class ClientSession:
         elif method == rpc.PROGRESS:
             self._client_requests.progressed(envelope)
         elif method == "notifications/initialized":
-            self.greeted = True
+            self.greeted: bool = True
         else:
             self._exposure.heard(self, method)
 
@@ -378,7 +378,7 @@ class ClientSession:
     def _learn(self, capabilities: object, info: object, *, modern: bool) -> None:
         """Learn who the client is and what it can answer. From 2026-07-28 on, every request of a client says so, and
         nearly always the same."""
-        self.modern = modern
+        self.modern: bool = modern
         said = _declared(capabilities)
         if said != self._declared or not self._introduced:
             self._varies = modern and (self._varies or self._introduced)

@@ -42,7 +42,7 @@ class OfflineCatalogue:
     ) -> None:
         self.config = config
         self.warning = warning  # what was wrong with the catalogue's file, if anything
-        self.index = Index.build(config.servers, entries, config.settings, forms=forms)
+        self.index: Index = Index.build(config.servers, entries, config.settings, forms=forms)
         self._entries = entries
         self._failures = failures
 

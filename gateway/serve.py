@@ -81,7 +81,7 @@ class Exit:
     """When and how to end. Signals and the client's end ask for it, and `serve` does it."""
 
     def __init__(self, hurry: Callable[[], object]) -> None:
-        self.asked = anyio.Event()
+        self.asked: anyio.Event = anyio.Event()
         self.patience: float | None = None  # seconds for calls in flight; None: as configured
         self._hurry = hurry
 

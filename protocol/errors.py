@@ -129,7 +129,7 @@ class ConfigError(GreenroomError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
-        self.problems = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(problems)
 
 
 class CallError(GreenroomError):
@@ -188,7 +188,7 @@ class UnknownServer(UsageError):
         there = f" Configured: {some_of(known)}.{meant(server, known)}"
         hint = there if known else " No servers are configured."
         super().__init__(f'Server "{server}" not found.{hint}', server=server)
-        self.known = tuple(known)
+        self.known: tuple[str, ...] = tuple(known)
 
 
 class UnknownTool(UsageError):
@@ -208,8 +208,8 @@ class UnknownTool(UsageError):
         hint = f" Did you mean: {', '.join(suggestions)}" if suggestions else ""
         super().__init__((message or f'Tool "{tool}" not found.') + hint)
         self.tool = tool
-        self.suggestions = tuple(suggestions)
-        self.connected = tuple(connected)
+        self.suggestions: tuple[str, ...] = tuple(suggestions)
+        self.connected: tuple[str, ...] = tuple(connected)
 
 
 class UnknownPrompt(UsageError):
@@ -246,7 +246,7 @@ class AmbiguousTool(UsageError):
             f'{what} "{tool}" matches multiple servers. Specify a server. Candidates: {some_of(candidates)}'
         )
         self.tool = tool
-        self.candidates = tuple(candidates)
+        self.candidates: tuple[str, ...] = tuple(candidates)
 
 
 class RpcRefusal(GreenroomError):
@@ -431,7 +431,7 @@ class ConnectFailed(CallError):
         super().__init__(f'Failed to connect to "{server}": {reason}', server=server)
         self.reason = reason
         self.exit_code = exit_code
-        self.stderr_tail = tuple(stderr_tail)
+        self.stderr_tail: tuple[str, ...] = tuple(stderr_tail)
 
 
 class ServerLost(CallError):
@@ -451,7 +451,7 @@ class ServerLost(CallError):
     ) -> None:
         super().__init__(message, server=server, reach=reach, tool=tool)
         self.exit_code = exit_code
-        self.stderr_tail = tuple(stderr_tail)
+        self.stderr_tail: tuple[str, ...] = tuple(stderr_tail)
 
 
 class CallTimeout(CallError):

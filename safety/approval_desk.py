@@ -131,7 +131,7 @@ class Approvals:
         self.asks = False  # whether there are calls that somebody has to allow
         self._context = context
         self._servers = servers
-        self.desk = Desk(context.backend.now)
+        self.desk: Desk = Desk(context.backend.now)
         self._approvers = Approvers(context, servers.sessions, self.desk)
         self._held: dict[HeldCall, None] = {}
         self._asked: dict[Key, HeldCall] = {}  # about whom somebody is asked now
@@ -153,7 +153,7 @@ class Approvals:
             error = ApprovalNeeded(held.request.tool, held.request.server, "changed", why)
             self.end(held, error, ApprovalMove.UNANSWERED)
         said = (definition.approve for definition in config.servers.values())
-        self.asks = any(rule not in (None, Approve.OFF) for rule in (config.settings.approve, *said))
+        self.asks: bool = any(rule not in (None, Approve.OFF) for rule in (config.settings.approve, *said))
 
     # ---- calls in ---------------------------------------------------------------------------------------------------
 
@@ -686,12 +686,12 @@ class HeldCall:
     """One call that waits for a yes. It is the call's owner as long as no actor is."""
 
     protocol_version: str | None = None
-    connected_at = -math.inf  # no server has been started for it
+    connected_at: float = -math.inf  # no server has been started for it
     scope: anyio.CancelScope | None = None  # of the task that asks
     answered: anyio.Event  # set when the question about it is over, if somebody is asked about it
     verdict: Verdict | None = None
-    since = 0.0
-    until = 0.0  # when it is refused, if nobody has answered
+    since: float = 0.0
+    until: float = 0.0  # when it is refused, if nobody has answered
     number = 0  # of its question at the desk; 0: there was none yet
     is_over = False
     at_terminal = False  # whether it was answered there

@@ -50,7 +50,7 @@ class AuditFile:
     """The file at `path`. `clock` gives seconds since 1970."""
 
     def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
-        self.path = Path(os.path.abspath(path))  # the program may change its working directory
+        self.path: Path = Path(os.path.abspath(path))  # the program may change its working directory
         self.missed = 0  # lines that are lost and not told in the file yet
         self.last_hash = audit.GENESIS
         self._clock = clock
@@ -149,7 +149,7 @@ class AuditFile:
             and not self._kept
             and self._try(part, {"time": self._stamp(), "kind": audit.GAP, "missed": self.missed})
         ):
-            self.missed = 0
+            self.missed: int = 0
 
     def _try(self, part: Part, record: Mapping[str, Any]) -> bool:
         try:

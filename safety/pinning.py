@@ -30,7 +30,7 @@ class Pins:
         self.store = pin_store(catalogue)
         self.stored: Mapping[str, ServerPins] = {}  # what the store said last, until it is heeded
         self.keys: Mapping[str, PinKey] = {}
-        self.blocks = catalogue.blocks
+        self.blocks: bool = catalogue.blocks
         self._catalogue = catalogue
         self._hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None
         self._pins: dict[str, ServerPins] = {}

@@ -61,7 +61,7 @@ class Caller:
     For an audit (`audit_trail`), a door says how requests come here (`door`), for whom (`subject`), and what the client
     says about itself."""
 
-    door = "embedded"
+    door: str = "embedded"
     subject: str | None = None
     client_said: object = None
 

@@ -206,12 +206,12 @@ class Gatekeeper:
     def __init__(
         self, record: Record, address: Address, gates: Gates, parent: Gatekeeper | None = None
     ) -> None:
-        self.gate = Gate()
-        self.intensity = Intensity()
+        self.gate: Gate = Gate()
+        self.intensity: Intensity = Intensity()
         self.parent = parent  # for a session's gatekeeper: its server's
         self.probe: Call | ServerActor | None = None  # the probe, while the gate is half-open
         self.timer: Timer | None = None  # set to when the waiting starts apply again
-        self.last_start = -math.inf  # the last start of any child of the server
+        self.last_start: float = -math.inf  # the last start of any child of the server
         self._record = record
         self._address = address
         self._gates = gates

@@ -353,7 +353,8 @@ class RoomPort(Caller):
 
     def came_by(self, door: str, subject: str | None = None) -> None:
         """A door says for an audit that it is the door of this session, and who is behind it, if it knows."""
-        self.door, self.subject = door, subject
+        self.door: str = door
+        self.subject: str | None = subject
 
     def introduced(self, client: object) -> None:
         """What the client of this session says about itself, for an audit."""

@@ -45,10 +45,10 @@ class Root:
         self.sessions = sessions
         self.records: dict[str, ServerRecord] = {}
         self.closing: CallError | None = None
-        self.supervision = Supervision(context, self, learn, visited, failing)
+        self.supervision: Supervision = Supervision(context, self, learn, visited, failing)
         self.admission = self.supervision.starter.admission
-        self.log_levels = LogLevels(self)
-        self.approvals = Approvals(context, self)
+        self.log_levels: LogLevels = LogLevels(self)
+        self.approvals: Approvals = Approvals(context, self)
         self._kept: dict[str, None] = {}  # the servers that are kept alive, in order
         self._calls_apart = 0  # how many calls had a child of their own; numbers their addresses
 

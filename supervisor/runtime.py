@@ -100,18 +100,18 @@ class Runtime:
         client_info: Mapping[str, Any],
         callbacks: Callbacks | None = None,
     ) -> None:
-        self.config = config
-        self.is_built = False  # the attributes above exist, and stay
-        self.is_running = False
-        self.is_copy = False  # in a fork of the process that the room runs in
+        self.config: Config = config
+        self.is_built: bool = False  # the attributes above exist, and stay
+        self.is_running: bool = False
+        self.is_copy: bool = False  # in a fork of the process that the room runs in
         self.failure: BaseException | None = None
         self.report: DrainReport | None = None
-        self.client_within = (
+        self.client_within: float = (
             0.0  # seconds to wait for a client to say what it can answer, before servers are started
         )
         self._has_begun = False
         self.store = store
-        self.pins = Pins(store)
+        self.pins: Pins = Pins(store)
         self._forms = SearchForms(on_news=self._keep_forms)
         self._bootstrap = bootstrap
         self._connectors = connectors
@@ -120,9 +120,9 @@ class Runtime:
         self._closing = Closing()
         self._hashes: Mapping[str, str] = {}
         self._failed: dict[str, LastFailure] = {}  # how servers last failed that have not worked since
-        self.profiles = Profiles(lambda: self.config, lambda: self.router.index)
-        self.sessions = Sessions(callbacks or Callbacks())
-        self.own_lists = OwnLists(self._shares)
+        self.profiles: Profiles = Profiles(lambda: self.config, lambda: self.router.index)
+        self.sessions: Sessions = Sessions(callbacks or Callbacks())
+        self.own_lists: OwnLists = OwnLists(self._shares)
         self._with_variables: tuple[Config, Sequence[str]] | None = None  # what `of_sessions` found in it
 
     @cached_property
@@ -188,8 +188,8 @@ class Runtime:
         events.hide = lambda address, text: hidden.of(address).without(text)
         routing = Routing(self.sessions, lambda: self.root)
         self.room_host = RoomHost(self.sessions, routing, partial(note_callback, events))
-        self.run_id = f"{os.getpid()}-{secrets.token_hex(8)}"  # shows the owner's pid
-        self.guard = Guard(
+        self.run_id: str = f"{os.getpid()}-{secrets.token_hex(8)}"  # shows the owner's pid
+        self.guard: Guard = Guard(
             backend, self.run_id, lambda text: events.emit(Note, code=NoteCode.GUARD, words=text)
         )
         self.connectors = Connectors(
@@ -510,7 +510,7 @@ class Runtime:
         """Synchronous: whatever happened, nothing is left running, waiting or uncounted."""
         if not self.is_running:
             return
-        self.is_running = False
+        self.is_running: bool = False
         closed = RoomClosed("The room has closed.", server="")
         abort(self.root, closed)
         self.root.supervision.release()

@@ -163,14 +163,14 @@ class Supervision:
         visited: Callable[[str], None],
         failing: Failing,
     ) -> None:
-        self.starter = Starter(context, directory)
-        self.visiting = Visiting(directory, self.starter, visited)
+        self.starter: Starter = Starter(context, directory)
+        self.visiting: Visiting = Visiting(directory, self.starter, visited)
         self._context = context
         self._directory = directory
         self._learn = learn
         self._failing = failing
         self._on_closed: dict[ServerActor, list[Callable[[], None]]] = {}
-        self.logins = LoginWatch(context, directory, self._logged_in)
+        self.logins: LoginWatch = LoginWatch(context, directory, self._logged_in)
 
     # ---- what the room asks -----------------------------------------------------------------------------------------
 

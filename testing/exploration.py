@@ -646,7 +646,9 @@ class Choices:
     """
 
     def __init__(self, plan: Plan, wanted: Sequence[str], most: int) -> None:
-        self.widths, self.prints, self.inside = array("i"), array("L"), bytearray()
+        self.widths: array[int] = array("i")
+        self.prints: array[int] = array("L")
+        self.inside: bytearray = bytearray()
         self.labels: list[str] = []
         self.names: set[str] = set()
         self.last = -1
@@ -655,7 +657,7 @@ class Choices:
         self.is_cut = False
         self.is_marked = False
         self.depth = 0  # of `exploring()`
-        self.steps = 0
+        self.steps: int = 0
         self._seen: int = -1  # steps, when the last turn began
         self._plan = plan
         self._picks = dict(plan.picks)
@@ -707,7 +709,7 @@ class Choices:
 
     def _pick(self, kind: str, width: int, names: Sequence[str]) -> int:
         if self._orders >= self._most:
-            self.is_cut = True
+            self.is_cut: bool = True
             return 0
         number = self._orders
         self._orders += 1
@@ -736,7 +738,7 @@ class Choices:
             self._note(-1 - self.labels.index(label), label)
             cancel = self._plan.cancel
             if cancel is not None and (cancel.task, cancel.turn) == (label, self._turns[label]):
-                self.last = len(self.widths) - 1
+                self.last: int = len(self.widths) - 1
                 self._is_cancelled = True
                 self.told.append(f"{label} is cancelled")
                 scope.cancel()
@@ -773,7 +775,9 @@ class Choices:
             self.wrong = self.wrong or f"there are {self._orders} choices, and no choice {late[0]}"
         if cancel is not None and not self._is_cancelled:
             turns = self._turns[cancel.task]
-            self.wrong = self.wrong or f"{cancel.task} lives for {turns} turns, and not for {cancel.turn}"
+            self.wrong: str = (
+                self.wrong or f"{cancel.task} lives for {turns} turns, and not for {cancel.turn}"
+            )
 
 
 @attrs.define

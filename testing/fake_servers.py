@@ -331,7 +331,7 @@ class FakeAnswers:
             self._wire.tell("notifications/tools/list_changed", None)
 
     def hang(self) -> None:
-        self.is_hung = True
+        self.is_hung: bool = True
 
     def crash(self, exit_code: int, signal_name: str | None, last_words: str | None) -> None:
         self._wire.crash(exit_code, signal_name, last_words)
@@ -543,7 +543,7 @@ class FakeConnection:
         self._stderr.append(text)
 
     def _hear(self) -> None:
-        self.last_heard = self._backend.now()
+        self.last_heard: float = self._backend.now()
 
 
 class _Asked:

@@ -45,9 +45,9 @@ class TraceChecker:
     def __init__(self, truth: GroundTruth) -> None:
         self.truth = truth
         self.violations: list[str] = []
-        self.lives = Lives(truth)
-        self.calls = CallLaws(truth, self.lives, self.report)
-        self.reasons = Reasons(truth)
+        self.lives: Lives = Lives(truth)
+        self.calls: CallLaws = CallLaws(truth, self.lives, self.report)
+        self.reasons: Reasons = Reasons(truth)
         self.last_start: dict[str, float] = {}
         self.restarts: dict[str, list[float]] = {}
         self._seq: int | None = None

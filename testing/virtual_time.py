@@ -135,7 +135,7 @@ class JumpingSelector(selectors.DefaultSelector):
 
     def __init__(self, on_stuck: Callable[[], None] = _is_stuck) -> None:
         super().__init__()
-        self.now = 0.0
+        self.now: float = 0.0
         self._on_stuck = on_stuck
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:

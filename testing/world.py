@@ -212,28 +212,32 @@ class World:
         seed: int = 0,
         pace: Mapping[str, float] | None = None,
     ) -> None:
-        self.entries = {name: {"command": "fake", **entry} for name, entry in entries.items()}
-        self.settings = dict(settings or {})
-        self.servers = {name: FakeServer(tools=tools_of(0)) for name in entries}
+        self.entries: dict[str, dict[str, Any]] = {
+            name: {"command": "fake", **entry} for name, entry in entries.items()
+        }
+        self.settings: dict[str, Any] = dict(settings or {})
+        self.servers: dict[str, FakeServer] = {name: FakeServer(tools=tools_of(0)) for name in entries}
         self.calls: list[OneCall] = []
         self.sessions: dict[str, Session] = {}
         self._ending: set[str] = set()  # sessions that are being closed
         self.is_closed = False
         self._removed: dict[str, dict[str, Any]] = {}
         seed_schedule(seed)
-        self.room = Greenroom.open(
+        self.room: Greenroom = Greenroom.open(
             self._source(),
             cache_path=":memory:",
             connectors=fake_connectors(self.servers),
             bootstrap=False,
         )
-        self.run = VirtualRun()
-        self.background = Background(self.run)
-        self.truth = Truth(self.room, self.run)
-        self.faults = ServerFaults(self.servers, pace or {}, self.truth, self.run, self.background)
+        self.run: VirtualRun = VirtualRun()
+        self.background: Background = Background(self.run)
+        self.truth: Truth = Truth(self.room, self.run)
+        self.faults: ServerFaults = ServerFaults(
+            self.servers, pace or {}, self.truth, self.run, self.background
+        )
         self._inside: Any = self.room  # what the room keeps is looked at, never changed
-        self.checker = TraceChecker(self.truth)
-        self.versions = Versions(self.room, entries)
+        self.checker: TraceChecker = TraceChecker(self.truth)
+        self.versions: Versions = Versions(self.room, entries)
         self.events: list[Event] = []
         for name, entry in self.entries.items():
             if entry.get("disabled"):
@@ -411,7 +415,7 @@ class World:
     def close(self) -> None:
         """Close the room. Returns when it has closed, or has had all the time that it may take."""
         self.truth.note_ask("shutdown", "")
-        self.is_closed = True
+        self.is_closed: bool = True
         self.background.start(self.room.aclose)
         self.advance(20.0)
 
@@ -482,7 +486,7 @@ class Truth:
 
     def __init__(self, room: Greenroom, run: VirtualRun) -> None:
         self.silent_since: dict[str, float] = {}  # servers that do not answer
-        self.reloaded_at = 0.0  # a reload begins health checks anew
+        self.reloaded_at: float = 0.0  # a reload begins health checks anew
         self.redefined_at: dict[str, float] = {}  # servers that a reload gave another definition
         self.slowest_stop: dict[str, float] = {}
         self._room: Any = room  # what the room keeps is looked at, never changed
@@ -593,7 +597,7 @@ class Versions:
     """`seen`: what was known of each server at the last look. `violations`: in words."""
 
     def __init__(self, room: Greenroom, servers: Iterable[str]) -> None:
-        self.seen = dict.fromkeys(servers, 0)
+        self.seen: dict[str, int] = dict.fromkeys(servers, 0)
         self.violations: list[str] = []
         self._room = room
 

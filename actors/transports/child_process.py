@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -41,8 +42,10 @@ class Child:
         assert popen.stdout is not None
         assert popen.stderr is not None
         self._popen = popen
-        self.pid = popen.pid
-        self.stdin, self.stdout, self.stderr = popen.stdin, popen.stdout, popen.stderr
+        self.pid: int = popen.pid
+        self.stdin: Any = popen.stdin
+        self.stdout: Any = popen.stdout
+        self.stderr: Any = popen.stderr
         self._seen_dead = False
         self._pidfd = open_pidfd(popen.pid)
         for pipe in (self.stdin, self.stdout, self.stderr):

@@ -112,7 +112,7 @@ class EventParser:
             case b"event":
                 self._name = value[:HEAD]
             case b"id" if b"\0" not in value:
-                self.last_id = _id(value)
+                self.last_id: str = _id(value)
             case b"retry" if value.isdigit() and len(value) < 10:
                 self.retry = max(int(value) / 1000, SHORTEST_RETRY)
             case _:

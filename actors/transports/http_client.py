@@ -527,7 +527,7 @@ class Frame:
             else:
                 self._trailers = 0
         self._skip -= len(data) - at
-        self.most = min(2 * self.most, _LAST_CHUNKED) if chunks < _MANY_CHUNKS else _FIRST_READ
+        self.most: int = min(2 * self.most, _LAST_CHUNKED) if chunks < _MANY_CHUNKS else _FIRST_READ
 
     def _check(self, length: int, lines: int, part: str) -> None:
         if length > HTTP_HEAD_BYTES:

@@ -115,7 +115,7 @@ class HttpPeer(ExchangeTable):
 
     def heard(self) -> None:
         """Bytes came in."""
-        self.last_heard = self._backend.now()
+        self.last_heard: float = self._backend.now()
 
     def gap(self) -> None:
         """Messages of the server that answer no request may have been missed."""

@@ -78,7 +78,7 @@ class InProcessPeer(ExchangeTable):
             mark_sent(exchange)
 
     def hear(self, message: SessionMessage) -> None:
-        self.last_heard = self._backend.now()
+        self.last_heard: float = self._backend.now()
         self.take_line(from_message(message))
 
 

@@ -135,7 +135,7 @@ class LinePeer(ExchangeTable):
         if not chunk:
             self._on_over(self.says_no_more)
             return False
-        self.last_heard = self._backend.now()
+        self.last_heard: float = self._backend.now()
         self._writer.gathering = False
         lines, guard = self._lines.feed(chunk), self._flood
         if not lines and self._at_once == _CHUNK and len(self._lines.held or b"") >= _LONG:
@@ -246,7 +246,7 @@ class FloodGuard:
     def __init__(self, max_line: int, now: float) -> None:
         self._most_bytes = max(2 * max_line, _LEAST_UNHEARD)
         self._budget, self._budget_at = _MOST_UNASKED, now
-        self.junk = 0
+        self.junk: int = 0
         self.unheard = 0
         self.is_shut = False
 
@@ -259,7 +259,7 @@ class FloodGuard:
         self.junk += junk
         if self.junk < JUNK_LINES and self.unheard <= self._most_bytes:
             return ""
-        self.is_shut = True
+        self.is_shut: bool = True
         return f"{self.junk:,} lines" if self.junk >= JUNK_LINES else f"{self.unheard:,} bytes"
 
     def may_say(self, lines: int, now: float) -> bool:

@@ -294,7 +294,7 @@ class LineWriter:
         while not self.is_over:
             await self._wake.wait()
             self._wake = self._backend.waiter()
-            self.gathering = False
+            self.gathering: bool = False
             first()
             self.flush()
             while self._queue:
@@ -361,9 +361,9 @@ class LineWriter:
         self._on_broken()
 
     def _end(self) -> None:
-        self.is_over = True
+        self.is_over: bool = True
         self._queue.clear()
-        self.waiting = 0
+        self.waiting: int = 0
         self.wake()
         self._tell()
 

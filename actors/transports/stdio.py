@@ -152,7 +152,7 @@ class StdioConnection:
         self._is_gone = False
         guard.add(child.pid)
         guard.enclose(child.pid)
-        self.peer = LinePeer(
+        self.peer: LinePeer = LinePeer(
             backend,
             hooks,
             read_fd=child.stdout.fileno(),
@@ -460,7 +460,7 @@ class StderrRing:
     def __init__(self, size: int) -> None:
         self._size = size
         self._data = bytearray()
-        self.total = 0  # bytes that came, kept or not
+        self.total: int = 0  # bytes that came, kept or not
 
     def feed(self, chunk: bytes) -> None:
         """Keep the last `size` bytes of all that came."""

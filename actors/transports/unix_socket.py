@@ -91,7 +91,7 @@ class UnixConnection(NoProcess):
         self._backend = backend
         self._over = backend.waiter()
         self._how = ""  # the first sign of the end, in words
-        self.peer = SocketPeer(
+        self.peer: SocketPeer = SocketPeer(
             backend,
             hooks,
             read_fd=line.fileno(),

@@ -316,7 +316,7 @@ class Listener:
         """Raises `OSError`. A socket that a killed room left is replaced: only the holder of the lock gets here."""
         make_own_folder(path.parent)
         self._path = path
-        self.line = bind_own(path, _BACKLOG)
+        self.line: socket.socket = bind_own(path, _BACKLOG)
         self._inode = os.stat(path, follow_symlinks=False).st_ino
 
     @property

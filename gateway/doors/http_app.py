@@ -276,7 +276,7 @@ class HttpDoor:
 
     def refuse_new(self) -> None:
         """Refuse new sessions and requests from now on. Those in flight are still answered."""
-        self.is_ending = True
+        self.is_ending: bool = True
         self._conversations.refuse_new()
 
     # ---- ASGI ----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -127,7 +127,7 @@ class Access:
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
     ) -> None:
-        self.tokens = tuple(tokens)
+        self.tokens: tuple[Token, ...] = tuple(tokens)
         self.oauth = oauth
         is_private = is_loopback(host)
         if not is_private and not self.tokens and oauth is None:
@@ -307,7 +307,7 @@ class OAuth:
         self._keys = IssuerKeys(terms.issuer, terms.keys, fetched, note)
         self._remembered: dict[bytes, tuple[Caller, int]] = {}  # and until when, by the digest of a token
         self._generation = 0  # of the keys by which they were checked
-        self.keep = self._keys.keep
+        self.keep: Callable[[], Coroutine[Any, Any, None]] = self._keys.keep
         parts = urlsplit(terms.resource)
         self._place = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
         about: dict[str, Any] = {
@@ -318,7 +318,7 @@ class OAuth:
         }
         if wanted := [*terms.scopes, *(scope for scope in terms.profiles if scope not in terms.scopes)]:
             about["scopes_supported"] = wanted
-        self.metadata = json.dumps(about).encode()
+        self.metadata: bytes = json.dumps(about).encode()
 
     # ---- what a client is told -----------------------------------------------------------------------------------
 

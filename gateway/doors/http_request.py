@@ -161,7 +161,7 @@ class Request:
         self.receive = receive
         self.send = send
         given: list[tuple[bytes, bytes]] = scope["headers"]
-        self.headers = dict(given)
+        self.headers: dict[bytes, bytes] = dict(given)
         self.is_read = False
         self.is_answered = False
         self._connection: Connection | None = scope.get("state", {}).get("connection")
@@ -215,7 +215,7 @@ class Request:
             raise Refusal(408, "Request Timeout: the body did not arrive in time.") from None
         if len(body) > most:
             raise self._too_large(most)
-        self.is_read = True
+        self.is_read: bool = True
         return body
 
     async def _whole(self, first: bytes, most: int, arriving: Arriving | None) -> bytes | bytearray:
@@ -272,7 +272,7 @@ class Request:
         await self.answer(refusal.status, refusal.body, (JSON, *refusal.headers))
 
     async def begin_stream(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        self.is_answered = True
+        self.is_answered: bool = True
         await self.send(
             {
                 "type": "http.response.start",

@@ -82,12 +82,12 @@ class HttpSession:
     def __init__(
         self, caller: Caller, profile: str | None, rules: Rules, variables: Mapping[str, str]
     ) -> None:
-        self.id = secrets.token_urlsafe(_BYTES)
+        self.id: str = secrets.token_urlsafe(_BYTES)
         self.caller = caller
         self.profile = profile
         self.variables: Mapping[str, str] = variables
         self.version = ""
-        self.over = anyio.Event()
+        self.over: anyio.Event = anyio.Event()
         self.client: ClientSession  # set when its conversation is open
         self._rules = rules
         self._replies: dict[bytes, Reply] = {}
@@ -274,7 +274,7 @@ class Visitor:
         self.caller = caller
         self.profile = profile
         self.variables: Mapping[str, str] = variables
-        self.over = anyio.Event()
+        self.over: anyio.Event = anyio.Event()
         self.client: ClientSession  # set when its conversation is open
         self._rules = rules
         self._spawn = spawn

@@ -51,7 +51,7 @@ class Stream:
     def __init__(self, name: int, rules: Rules) -> None:
         self.name = name
         self.ended = False
-        self.size = 0  # bytes kept
+        self.size: int = 0  # bytes kept
         self.read = 0  # the number of the last message that was written to a reader
         self._rules = rules
         self._first = 1  # the number of the oldest message kept
@@ -91,7 +91,7 @@ class Stream:
 
     def end(self) -> None:
         """There will be no more messages. A reader is given the rest."""
-        self.ended = True
+        self.ended: bool = True
         self._wake()
 
     def _add(self, frame: bytes | _LongFrame) -> None:
@@ -149,7 +149,7 @@ class Stream:
         small = (
             [b": the events up to %d-%d are gone\n\n" % (self.name, self._first - 1)] if missed > 0 else []
         )
-        self.read = self.last
+        self.read: int = self.last
         for frame in frames:
             if isinstance(frame, bytes):
                 small.append(frame)

@@ -38,7 +38,7 @@ class IssuerKeys:
     changed."""
 
     def __init__(self, issuer: str, place: str | None, fetch: Fetch, note: Callable[[str], None]) -> None:
-        self.generation = 0
+        self.generation: int = 0
         self._issuer = issuer
         self._place = place
         self._fetch = fetch

@@ -71,7 +71,7 @@ class Execution:
         self._code = code
         self._seconds = min(EXECUTE_SECONDS, room.config.settings.call_total_timeout)
         self._scope = anyio.CancelScope()
-        self.patience = anyio.CancelScope()  # from when it begins
+        self.patience: anyio.CancelScope = anyio.CancelScope()  # from when it begins
         self._turns = anyio.Semaphore(EXECUTE_IN_FLIGHT)
         self.calls: set[object] = set()  # in flight
         self.text = ""  # why there is no result, if there is none
@@ -151,7 +151,7 @@ class Execution:
         try:
             self.result = await in_turns(decoding_result(raw))
         except WireFault as fault:
-            self.text = f"its answer cannot be read ({fault})."
+            self.text: str = f"its answer cannot be read ({fault})."
 
     def _told(self) -> Mapping[str, Any]:
         return {

@@ -61,9 +61,9 @@ class Common:
     def __init__(self, room: RoomPort | ProfileView, commands: Commands = PLAIN) -> None:
         self.room = room
         self.commands = commands
-        self.shown = Shown(room, commands)
-        self.clients = DirectClients()
-        self.signer = StateSigner()
+        self.shown: Shown = Shown(room, commands)
+        self.clients: DirectClients = DirectClients()
+        self.signer: StateSigner = StateSigner()
 
     async def announce(self) -> None:
         """Tell all clients which lists have changed since the last time."""
@@ -81,7 +81,7 @@ class Direct:
         self._own: Shown | None = None  # what this client alone is shown, once that is something else
         self._direct_clients = common.clients
         self._client_host = ClientHost(room, self._tell_update, door=Scrub.ALL, passes_extensions=True)
-        self.suspended = self._client_host.suspended
+        self.suspended: SuspendedCalls = self._client_host.suspended
         self._calls = DirectCalls(room, self._direct_clients, self._client_host.suspended, common.signer)
         self._begin: Final[Mapping[str, Callable[[Job], None]]] = {
             "tools/call": self._call,

@@ -135,7 +135,7 @@ class DirectClient:
         self._watched: dict[str, Place] = {}  # by the URI the client used
         self._streams: list[_Stream] = []
         self._begun: list[_Begun] = []
-        self.links = Links()
+        self.links: Links = Links()
 
     def locate(self, uri: str) -> Place:
         """The server and URI to read `uri` from: the server that lists it, else the one that gave it to this

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ...config.model import Config
     from ...supervisor.profiles import ProfileView
     from ...supervisor.room_port import RoomPort
+    from ..input_required import SuspendedCalls
     from .direct_lists import Shown
 
 
@@ -45,7 +46,7 @@ class Proxy:
     def __init__(self, room: RoomPort, beside: Beside | None = None, *, hints: Hints = FOR_MODELS) -> None:
         self._room = room
         self._client_host = ClientHost(room)
-        self.suspended = self._client_host.suspended
+        self.suspended: SuspendedCalls = self._client_host.suspended
         self._shared = beside or Beside(room)
         self._beside = BesideClient(self._shared, room)
         suspended = self._client_host.suspended

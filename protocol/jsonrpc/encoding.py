@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -28,7 +29,7 @@ UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 # What encoding an answer may raise when it holds parts of a server's answer.
 UNWRITABLE: Final = (*UNREADABLE, UnicodeEncodeError, OverflowError)
 REFUSED: Final = (TypeError, ValueError, OverflowError, RecursionError)  # what the encoder raises
-plainly = msgspec.json.Encoder().encode  # without mending anything
+plainly: Callable[[Any], bytes] = msgspec.json.Encoder().encode  # without mending anything
 
 
 def encode(value: Any) -> bytes:

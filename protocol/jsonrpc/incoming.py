@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
 
@@ -63,7 +63,7 @@ _from_server = msgspec.json.Decoder(ServerMessage)
 _from_client = msgspec.json.Decoder(ClientMessage)
 # Decodes a server's line as one message. When the line is something else it raises one of `NO_MESSAGE`, and then
 # `decode_line` tells what it is. No function wraps the decoder: that would double the cost of every answer.
-decode_message = _from_server.decode
+decode_message: Callable[[bytes | bytearray | str], ServerMessage] = _from_server.decode
 _START = re.compile(rb"\s*+([\[{])")
 _ID_STARTS: Final = b'"-0123456789'
 # Only at the top level and before anything nested: behind a nested value, we cannot tell inside from outside.

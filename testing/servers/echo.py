@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # `typing` would double the time this takes to start
 if TYPE_CHECKING:
     from typing import Any
 
-TOOL = {
+TOOL: dict[str, Any] = {
     "name": "echo",
     "description": "Echo the text back",
     "inputSchema": {

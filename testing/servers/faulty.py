@@ -84,8 +84,19 @@ class Faults:
 class Server:
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
-        self.lines = sys.stdin.buffer
-        self.tools = ["echo", "sleep", "progress", "crash", "pid", "env", "grow", "stderr", "junk", "ask"]
+        self.lines: Any = sys.stdin.buffer
+        self.tools: list[str] = [
+            "echo",
+            "sleep",
+            "progress",
+            "crash",
+            "pid",
+            "env",
+            "grow",
+            "stderr",
+            "junk",
+            "ask",
+        ]
 
     # -- talking --
 

@@ -69,16 +69,16 @@ class ScriptedServer:
 
     def __init__(self, script: Sequence[Entry], log: Log) -> None:
         self.log = log
-        self.start = log.begin()
-        self.plan = FaultPlan(script, self.start)
+        self.start: int = log.begin()
+        self.plan: FaultPlan = FaultPlan(script, self.start)
         self.tools: Sequence[str] = ("echo",)
         self.due: list[tuple[float, int, Callable[[], None]]] = []  # a heap
-        self.number = 0  # orders what is due at the same moment
-        self.busy = 0  # requests it works on
-        self.quiet = 0  # the number of this quiet time
+        self.number: int = 0  # orders what is due at the same moment
+        self.busy: int = 0  # requests it works on
+        self.quiet: int = 0  # the number of this quiet time
         self.late: dict[Any, Json] = {}  # answers to give when the request is cancelled
         self.reads = False
-        self.unread = b""
+        self.unread: bytes = b""
 
     # -- the loop --
 
@@ -124,7 +124,7 @@ class ScriptedServer:
 
     def _close(self) -> None:
         """Its stdin has ended. Whoever closes slowly is not hurried by a SIGTERM."""
-        self.reads = False
+        self.reads: bool = False
         self.due.clear()
         if faults := self.plan.due("stop"):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

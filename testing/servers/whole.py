@@ -35,7 +35,7 @@ else:
 
 MODERN = "2026-07-28"
 META = "io.modelcontextprotocol/"
-VENDOR = {"x-vendor": {"kept": [1, None, "é"]}}
+VENDOR: dict[str, Any] = {"x-vendor": {"kept": [1, None, "é"]}}
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 TOOLS = (
     "echo", "steps", "sleep", "ask", "ask_and_leave", "state", "log", "touch", "grow", "same", "refuse", "odd", "heard",
@@ -46,7 +46,11 @@ DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sun
 class Refusal(Exception):
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
-        self.error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+        self.error: dict[str, Any] = {
+            "code": code,
+            "message": message,
+            **({} if data is None else {"data": data}),
+        }
 
 
 class Server:
@@ -61,7 +65,7 @@ class Server:
         self.asked: dict[str, object] = {}  # our requests, by id: the call that waits for the answer
         self.sleeping: dict[object, float] = {}  # calls, by id: until when
         self.got: list[str] = []
-        self.count = 0
+        self.count: int = 0
 
     # -- the loop --
 
@@ -166,7 +170,7 @@ class Server:
         }
 
     def on_initialize(self, _id: object, params: Json) -> Json:
-        self.client = params.get("capabilities")
+        self.client: Any | None = params.get("capabilities")
         return {
             "protocolVersion": params.get("protocolVersion"),
             "capabilities": self.capabilities(),
