@@ -18,7 +18,7 @@ import click
 
 from ..protocol.cooperative import finish
 from ..protocol.safe_text import counted, one_line
-from .common import common_options, left_out, read_config, run_to_end, running_gateway, say
+from .common import commands_typed, common_options, left_out, read_config, run_to_end, running_gateway, say
 from .completion import complete_servers
 from .tables import on_terminal, show_lines
 
@@ -105,11 +105,14 @@ class Progress:
 
     def _tell(self, row: Mapping[str, Any]) -> None:
         now, words = time.monotonic(), str(row["waitsFor"])
-        kind = words.partition(" for ")[0] + str(row["lastLine"])
+        is_refused = row.get("retryIn") is not None  # until its gate opens nothing happens
+        kind = ("its gate" if is_refused else words.partition(" for ")[0]) + str(row["lastLine"])
         before, at = self._said.get(row["name"], ("", 0.0))
-        if kind != before or now >= at + SAY_EVERY:
+        if kind != before or (now >= at + SAY_EVERY and not is_refused):
             self._said[row["name"]] = (kind, now)
             say(one_line(f"{row['name']}: {words}" + (f": {row['lastLine']}" if row["lastLine"] else "")))
+            if is_refused:
+                say(f"to try it now: {commands_typed().live('reconnect', row['name'])}")
 
 
 def _lines(rows: list[dict[str, Any]], unused: list[str]) -> Iterator[str]:

@@ -201,6 +201,7 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     failed = doing(failed_ago=0.0, failure="no", retry_in=2.0)
     assert failed == {"server": "a", "name": "a", "state": "failed", "failure": "no", "retryIn": 2.0}
     assert doing(failed_ago=60.0)["state"] == "waiting", "that was before"
+    assert doing(failed_ago=60.0, retry_in=9.0)["retryIn"] == 9.0
     assert doing(down="drained", failure="no")["failure"] == "drained"
     nobody: Any = SimpleNamespace(rows=lambda: slices([]))
     gone = finish(look(nobody, nobody, {"names": ["a"], "since": since}))
@@ -272,3 +273,21 @@ def test_a_server_that_is_shown_has_what_it_waits_for_in_the_overview() -> None:
         "○ fresh (not known yet, installing for 7 s: x)"
         in finish(CatalogueReader(room).answering(parse_request({}))).text
     )
+
+
+def test_that_a_server_waits_for_its_next_try_is_said_once_with_what_tries_it_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said, now = list[str](), [100.0]
+    monkeypatch.setattr(cli_refresh, "say", said.append)
+    monkeypatch.setattr(cli_refresh.time, "monotonic", lambda: now[0])
+    progress, row = cli_refresh.Progress(), {"name": "a b", "state": "waiting", "lastLine": None}
+    for second in range(40):
+        now[0] += 1.0
+        words = f"failed {second} s ago, next try in {40 - second} s"
+        progress.tell([{**row, "waitsFor": words, "retryIn": 40.0 - second}])
+    progress.tell([{**row, "waitsFor": "connecting for 0 s"}])
+    waits, now_too, connects = said
+    assert waits == "a b: failed 0 s ago, next try in 40 s"
+    assert now_too.endswith("greenroom reconnect 'a b'")
+    assert connects == "a b: connecting for 0 s"
