@@ -85,6 +85,11 @@ class Exit:
         self.patience: float | None = None  # seconds for calls in flight; None: as configured
         self._hurry = hurry
 
+    @property
+    def last_words(self) -> float:
+        """The seconds in which those who asked can read the answers written while the room closed."""
+        return _LAST_ANSWERS if self.patience is None else _LAST_WORDS
+
     def politely(self) -> None:
         self.asked.set()
 
@@ -146,6 +151,7 @@ async def _serve_room(
     async with anyio.create_task_group() as owner:
         await room.start(owner)
         set_room_aside()
+        lines = control.Lines(outer)
         conversations = Conversations(
             room, expose=options.expose, version=options.version, note=log.line, commands=options.commands
         )
@@ -159,10 +165,11 @@ async def _serve_room(
             door="stdio",
         ) as client:
             try:
-                await _until_asked(room, conversations, client, options, door, outer, leaving, log)
+                await _until_asked(room, conversations, client, options, door, outer, leaving, log, lines)
             finally:
                 await room.aclose(leaving.patience)
-    await door.flush(_LAST_ANSWERS if leaving.patience is None else _LAST_WORDS)
+                await lines.closed(leaving.last_words)
+    await door.flush(leaving.last_words)
 
 
 def _of_client(environ: Mapping[str, str]) -> Mapping[str, str]:
@@ -180,13 +187,15 @@ async def _until_asked(
     outer: anyio.abc.TaskGroup,
     leaving: Exit,
     log: Log,
+    lines: control.Lines,
 ) -> None:
     """Serve the client and commands, until it is time to end."""
     async with anyio.create_task_group() as commanding:
         await commanding.start(conversations.watch)
-        await attend(commanding, room, options, log, commands(room, options.version))
+        await attend(commanding, room, options, log, commands(room, options.version), lines)
         outer.start_soon(_read_client, door, client, leaving)
         await leaving.asked.wait()
+        lines.leave()
         conversations.refuse_new()
         commanding.cancel_scope.cancel()
 
@@ -197,12 +206,14 @@ async def attend(
     options: Options,
     log: Log,
     methods: Mapping[str, control.Handler],
+    lines: control.Lines,
 ) -> None:
-    """Begin what runs beside every door: commands are served, and a changed configuration is loaded again."""
+    """Begin what runs beside every door: commands are served, on `lines`, and a changed configuration is loaded
+    again."""
     control_socket = Part(
         "the control socket", log.line, "greenroom status and the like do not find this gateway."
     )
-    serving = partial(control.serve_control, _socket_of(room), methods, control_socket)
+    serving = partial(control.serve_control, _socket_of(room), methods, control_socket, lines)
     place: control.Place = await commanding.start(serving)
     if options.reread is not None:
         watching = Part("watching the configuration", log.line, "A changed file is not noticed.")
@@ -360,6 +371,7 @@ class _Serving:
                 outer.start_soon(self.access.oauth.keep)
             outer.start_soon(giving_way.run, door.sessions)
             server = HttpServer(door, self.listener, rules, cert=self.http.cert, key=self.http.key)
+            lines = control.Lines(outer)
             async with anyio.create_task_group() as serving:
                 await serving.start(server.run)
                 log.line(f"serving {self._url()}")
@@ -367,8 +379,9 @@ class _Serving:
                     async with anyio.create_task_group() as attending:
                         await attending.start(conversations.watch)
                         methods = _commands(commands(room, self.options.version), door)
-                        await attend(attending, room, self.options, log, methods)
+                        await attend(attending, room, self.options, log, methods, lines)
                         await leaving.asked.wait()
+                        lines.leave()
                         door.refuse_new()
                         attending.cancel_scope.cancel()
                 finally:
@@ -376,6 +389,7 @@ class _Serving:
                     door.sessions.end_all()
                     feed.close()
                     server.close()
+                    await lines.closed(leaving.last_words)
 
     def _url(self) -> str:
         host, port = self.listener.getsockname()[:2]
@@ -448,16 +462,17 @@ async def serve_background(
             async with anyio.create_task_group() as owner:
                 await room.start(owner)
                 set_room_aside()
-                listener = Listener(place.socket)
+                listener, lines = Listener(place.socket), control.Lines(outer)
                 doorway = _doorway(room, options, listener, leaving, log)
                 try:
                     await _until_asked_in_background(
-                        room, doorway, listener, options, outer, leaving, log, on_ready
+                        room, doorway, listener, options, outer, leaving, log, on_ready, lines
                     )
                 finally:
                     listener.shut()
                     await room.aclose(leaving.patience)
                 await doorway.closed()
+                await lines.closed(leaving.last_words)
             outer.cancel_scope.cancel()
 
 
@@ -489,17 +504,18 @@ async def _until_asked_in_background(
     leaving: Exit,
     log: RoomLog,
     on_ready: Callable[[], None],
+    lines: control.Lines,
 ) -> None:
     """Serve clients and commands, until it is time to end."""
     async with anyio.create_task_group() as commanding:
         await commanding.start(doorway.conversations.watch)
-        await attend(
-            commanding, room, options, log, _commands_of_background_room(room, options.version, doorway)
-        )
+        methods = _commands_of_background_room(room, options.version, doorway)
+        await attend(commanding, room, options, log, methods, lines)
         commanding.start_soon(doorway.take, listener, outer)
         commanding.start_soon(doorway.leave_when_idle, room.config.settings.background_idle)
         on_ready()
         await leaving.asked.wait()
+        lines.leave()
         listener.shut()
         doorway.conversations.refuse_new()
         commanding.cancel_scope.cancel()

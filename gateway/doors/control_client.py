@@ -91,13 +91,16 @@ class Gateway:
         return json.loads(b"".join(parts))
 
     def _is_responding(self) -> bool:
-        """Whether the gateway still answers a request on another connection."""
+        """Whether the gateway still answers a request on another connection. One that takes no more is ending, or its
+        configuration has moved: our own connection ends if it does."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
             other.settimeout(ANSWER_WITHIN)
             try:
                 _dial(other, self.path)
                 other.sendall(b'{"method": "hello"}\n')
                 return bool(other.recv(1))
+            except (FileNotFoundError, ConnectionRefusedError):
+                return True
             except OSError:
                 return False
 

@@ -8,7 +8,7 @@ closes the socket, logs that once and tries again later. Commands that are alrea
 
 Messages are JSON, one per line: `{"method": …, "params": {…}}` in, `{"result": …}` or `{"error": {"code",
 "message"}}` out. Each request gets one answer, in order. When a command disconnects, its request is
-cancelled.
+cancelled. A gateway that ends takes no more requests, and answers those that it has (`Lines`).
 """
 
 from __future__ import annotations
@@ -76,17 +76,67 @@ class Place:
                         self.path.unlink(missing_ok=True)
 
 
+@attrs.define(eq=False)
+class Lines:
+    """The connections of commands. They run in the `group` of the gateway, because they outlive the listener: calls of
+    commands drain with all others."""
+
+    group: anyio.abc.TaskGroup
+    _asking: dict[anyio.CancelScope, bool] = attrs.field(factory=dict["anyio.CancelScope", bool], init=False)
+    _is_leaving: bool = attrs.field(default=False, init=False)
+    _on_end: Callable[[], object] = attrs.field(default=lambda: None, init=False)
+
+    @contextmanager
+    def open(self, scope: anyio.CancelScope) -> Generator[None]:
+        """A connection; `scope` ends it."""
+        self.asks(scope, False)
+        try:
+            yield
+        finally:
+            del self._asking[scope]
+            self._on_end()
+
+    def asks(self, scope: anyio.CancelScope, does: bool) -> None:
+        """Whether a request of this connection is being answered. One without ends when the gateway does."""
+        self._asking[scope] = does
+        if self._is_leaving and not does:
+            scope.cancel()
+
+    def leave(self) -> None:
+        """The gateway begins to end: take no more requests."""
+        self._is_leaving = True
+        for scope, does in self._asking.items():
+            self.asks(scope, does)
+
+    async def closed(self, within: float) -> None:
+        """The room has closed: let the last answers be written, and end every connection."""
+        import anyio
+
+        with anyio.move_on_after(within):
+            await self._until_none()
+        for scope in self._asking:
+            scope.cancel()
+        await self._until_none()
+
+    async def _until_none(self) -> None:
+        import anyio
+
+        while self._asking:
+            ended = anyio.Event()
+            self._on_end = ended.set
+            await ended.wait()
+
+
 async def serve_control(
     path: Path,
     methods: Mapping[str, Handler],
     part: Part,
+    lines: Lines,
     *,
     task_status: anyio.abc.TaskStatus[Place],
 ) -> None:
     """Listen on `path` until cancelled. Starts with its `Place` as soon as it listens, or after its first
     failure to listen."""
-    import anyio
-
     place = Place(path)
     is_started = False
 
@@ -96,23 +146,19 @@ async def serve_control(
             is_started = True
             task_status.started(place)
 
-    async with anyio.create_task_group() as clients:
-
-        async def listen() -> None:
-            try:
-                with place.bound() as listener:
-                    part.works()
-                    started()
-                    await _let_in(listener, methods, clients, part)
-            finally:
+    async def listen() -> None:
+        try:
+            with place.bound() as listener:
+                part.works()
                 started()
+                await _let_in(listener, methods, lines, part)
+        finally:
+            started()
 
-        await part.keep(listen)
+    await part.keep(listen)
 
 
-async def _let_in(
-    listener: socket.socket, methods: Mapping[str, Handler], clients: anyio.abc.TaskGroup, part: Part
-) -> None:
+async def _let_in(listener: socket.socket, methods: Mapping[str, Handler], lines: Lines, part: Part) -> None:
     """Accept commands until cancelled. Raises `OSError` when no more can be accepted."""
     import anyio
 
@@ -131,27 +177,28 @@ async def _let_in(
         except NotOurs:
             line.close()
         else:
-            clients.start_soon(_serve_line, line, methods, part)
+            lines.group.start_soon(_serve_line, line, methods, lines, part)
 
 
-async def _serve_line(line: socket.socket, methods: Mapping[str, Handler], part: Part) -> None:
+async def _serve_line(line: socket.socket, methods: Mapping[str, Handler], lines: Lines, part: Part) -> None:
     """Serve one command. An error ends this command's connection only."""
     import anyio.abc
 
     with line:
         try:
-            await _serve_client(await anyio.abc.UNIXSocketStream.from_socket(line), methods)
+            await _serve_client(await anyio.abc.UNIXSocketStream.from_socket(line), methods, lines)
         except Exception as error:
             part.tell(f"{part.name}: the connection of a command was closed: {in_words(error)}")
 
 
-async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
+async def _serve_client(stream: Any, methods: Mapping[str, Handler], lines: Lines) -> None:
     """Answer a command's requests one after another. When it disconnects, the request in progress is
     cancelled."""
     import anyio
 
     send, receive = anyio.create_memory_object_stream[bytes | None](16)
     async with stream, send, receive, anyio.create_task_group() as group:
+        scope = group.cancel_scope
 
         async def read() -> None:
             overlong: list[bytes] = []
@@ -161,22 +208,26 @@ async def _serve_client(stream: Any, methods: Mapping[str, Handler]) -> None:
                     for line in splitter.feed(await stream.receive()):
                         await send.send(bytes(line))
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                group.cancel_scope.cancel()
+                scope.cancel()
             else:
                 await send.send(None)
 
         group.start_soon(read)
-        async for line in receive:
-            if line is None:
-                answer = _error("invalid_request", f"A request may have {MAX_LINE} bytes; this one has more.")
-            else:
-                answer = await _answer(line, methods)
-            try:
-                await stream.send(_encoded(answer))
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                group.cancel_scope.cancel()
-            if line is None:
-                group.cancel_scope.cancel()
+        with lines.open(scope):
+            async for line in receive:
+                lines.asks(scope, True)
+                if line is None:
+                    text = f"A request may have {MAX_LINE} bytes; this one has more."
+                    answer = _error("invalid_request", text)
+                else:
+                    answer = await _answer(line, methods)
+                try:
+                    await stream.send(_encoded(answer))
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    scope.cancel()
+                if line is None:
+                    scope.cancel()
+                lines.asks(scope, False)
 
 
 async def _answer(line: bytes, methods: Mapping[str, Handler]) -> dict[str, Any]:

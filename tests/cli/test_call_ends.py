@@ -75,3 +75,16 @@ def test_only_a_request_that_was_written_is_told_as_sent(is_gone: bool, tmp_path
             gateway.ask("mcp")
         assert caught.value.reach is (Reach.NOT_SENT if is_gone else Reach.SENT)
     theirs.close()
+
+
+def test_a_room_that_is_stopped_lets_a_commands_call_finish_as_those_of_clients(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, room.attach() as client:
+        client.greet()
+        with calling(room, "f_sleep", "seconds=4", "--json") as call:
+            attached = client.start_mcp(tool="f_sleep", args={"seconds": 3})
+            client.answer(client.send("ping"))
+            assert room.command("stop").returncode == 0
+            assert not client.answer(attached)["result"].get("isError")
+            out, err = call.communicate(timeout=PATIENCE)
+        assert (call.returncode, err) == (0, "")
+        assert "error" not in json.loads(out)

@@ -863,7 +863,7 @@ def test_a_background_room_takes_clients_until_it_ends_and_ends_in_order(
     heard, kinds = given["follow"]
     assert heard == ["log hears", *([f"{file} hears"] if events else [])]
     assert kinds is None if events else {kind.value for kind in kinds} == {"transition", "decision", "note"}
-    told_options, told_log, methods = given["attend"]
+    told_options, told_log, methods, _lines = given["attend"]
     assert (told_options, told_log.line, methods["version"]) == (options, "line", "9.9")
     shown = anyio.run(methods["status"], {})
     assert (shown["servers"], shown["background"]["version"]) == (1, "9.9")

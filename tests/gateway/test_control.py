@@ -86,7 +86,9 @@ def serving(
         async with anyio.create_task_group() as group:
 
             async def listen(*, task_status: Any) -> None:
-                await control.serve_control(path, methods, Part("it", note), task_status=task_status)
+                await control.serve_control(
+                    path, methods, Part("it", note), control.Lines(group), task_status=task_status
+                )
 
             await group.start(listen)
             with anyio.fail_after(60):
@@ -604,7 +606,9 @@ def test_a_gateway_that_cannot_listen_says_so_goes_on_and_tries_again(
         async with anyio.create_task_group() as group:
 
             async def listen(*, task_status: Any) -> None:
-                await control.serve_control(path, METHODS, Part("it", told.append), task_status=task_status)
+                await control.serve_control(
+                    path, METHODS, Part("it", told.append), control.Lines(group), task_status=task_status
+                )
 
             spot = await group.start(listen)
             assert (spot.path, anyio.current_time() - began) == (path, 0.0), "its client need not wait"

@@ -164,7 +164,9 @@ def test_t43_a_command_of_another_user_is_hung_up_on(
 
             async def listen(*, task_status: Any) -> None:
                 part = Part("it", print)
-                await control.serve_control(path, {"hello": hello}, part, task_status=task_status)
+                await control.serve_control(
+                    path, {"hello": hello}, part, control.Lines(tasks), task_status=task_status
+                )
 
             await tasks.start(listen)
             for opened in (path.parent.parent, path.parent):  # as if the file system let them in
