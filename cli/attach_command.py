@@ -6,14 +6,20 @@ Both only wait on descriptors, so they need no event loop.
 from __future__ import annotations
 
 import os
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..config.private_files import peer_pid
 from ..gateway.doors.attach_client import attach, dial
 from ..gateway.doors.attach_protocol import Hello, Words, send_hello
-from ..protocol.errors import GreenroomError
+from ..gateway.doors.background import NoRoom, place_named, places
+from ..gateway.doors.control_client import ANSWER_WITHIN, silent
+from ..gateway.doors.control_protocol import identity
+from ..protocol.errors import ConfigError, GreenroomError, UsageError
 from ..protocol.version import VERSION
 from .common import check_profile, config_option, read_config, room_of, say, show_json
 from .completion import complete_profiles
@@ -66,36 +72,66 @@ def attach_command(expose: str | None, profile: str | None, config_path: Path | 
 
 @click.command("stop")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--pid", type=int, help="End the background room that runs as this process.")
 @config_option
-def stop_command(config_path: Path | None, as_json: bool) -> int:
+def stop_command(config_path: Path | None, pid: int | None, as_json: bool) -> int:
     """End the background room of this configuration.
 
     The calls in flight may finish. Returns when the room has ended.
     """
-    config = read_config(config_path)
-    line = dial(room_of(config, config_path))
+    line = _dial_room(config_path) if pid is None else _dial_process(pid)
     if line is None:
         say("no background room runs for this configuration.")
         if as_json:
             _show(None)
         return 0
     with line:
-        line.settimeout(_STOPS_WITHIN)
+        line.settimeout(ANSWER_WITHIN)
         words = Words(line)
         try:
             send_hello(line, Hello(version=VERSION, stop=True), [])
             answer = words.next() or {}
+        except TimeoutError:
+            raise silent(peer_pid(line) or pid or 0) from None
+        line.settimeout(_STOPS_WITHIN)
+        try:
             while words.next() is not None:
                 pass
         except TimeoutError:
             raise StillRunning(
                 f"The background room still runs after {_STOPS_WITHIN:g} s. Look at its log, or end its process."
             ) from None
-    pid = f" (pid {answer['pid']})" if "pid" in answer else ""
-    say(f"the background room{pid} has ended.")
+    who = f" (pid {answer['pid']})" if "pid" in answer else ""
+    say(f"the background room{who} has ended.")
     if as_json:
         _show(answer.get("pid"))
     return 0
+
+
+def _dial_room(path: Path | None) -> socket.socket | None:
+    """A connection to the room of a configuration. That of a named file is found by its path, whatever has become of
+    the file."""
+    try:
+        config = read_config(path)
+    except ConfigError:
+        line = None if path is None else dial(place_named(identity([os.path.expanduser(path)])))
+        if line is None:
+            raise
+        return line
+    return dial(room_of(config, path))
+
+
+def _dial_process(pid: int) -> socket.socket:
+    """A connection to the room that is this process. Raises `UsageError` when none is."""
+    for place in places():
+        with suppress(NoRoom):
+            line = dial(place)
+            if line is not None and peer_pid(line) == pid:
+                return line
+            if line is not None:
+                line.close()
+    text = f"No background room runs as process {pid}. Leave out --pid to end the one of this configuration."
+    raise UsageError(text)
 
 
 def _show(ended: int | None) -> None:

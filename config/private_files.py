@@ -223,6 +223,17 @@ def _peer_uid(line: socket.socket) -> int | None:
     return None
 
 
+def peer_pid(line: socket.socket) -> int | None:
+    """The process at the other end of a unix socket: the one that listened. None: the system does not say."""
+    with suppress(OSError, struct.error):
+        if sys.platform == "linux":
+            return struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        if sys.platform == "darwin":
+            sol_local, local_peerpid = 0, 2
+            return struct.unpack("i", line.getsockopt(sol_local, local_peerpid, 4))[0]
+    return None
+
+
 # ---- A file that several rooms write: read, changed and replaced whole, under a lock --------------------------------
 #
 # Reading takes no lock, because the file is only ever replaced in one step. A file that is not ours (torn, of another

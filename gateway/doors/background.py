@@ -112,6 +112,12 @@ def place_named(name: str) -> RoomPlace:
     )
 
 
+def places() -> list[RoomPlace]:
+    """The places of the rooms that have a socket, whatever their configurations."""
+    found = control_directory().glob("room-*.sock")
+    return [place_named(path.stem.removeprefix("room-")) for path in found]
+
+
 def environment(environ: Mapping[str, str], of_sessions: frozenset[str]) -> dict[str, str]:
     """The environment of a room that this process starts. It lacks what belongs to this process alone: the mark of
     the room that started it, whose guard would end the new one too, and the values of its session."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Generator
@@ -88,3 +89,35 @@ def test_a_room_that_is_stopped_lets_a_commands_call_finish_as_those_of_clients(
             out, err = call.communicate(timeout=PATIENCE)
         assert (call.returncode, err) == (0, "")
         assert "error" not in json.loads(out)
+
+
+@pytest.mark.parametrize("how", ["broken", "gone", "by its process"])
+def test_a_room_whose_file_is_broken_or_gone_can_be_stopped(how: str, tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
+        room.command("serve", "--background")
+        pid = room.pid()
+        room.config.write_text("{")
+        if how == "gone":
+            room.config.unlink()
+        words = ["--pid", str(pid)] if how == "by its process" else []
+        assert room.command("stop", "--pid", str(os.getpid())).returncode == 2, "it is no room"
+        done = room.command("stop", *words)
+        assert (done.returncode, done.stderr) == (
+            0,
+            f"greenroom: the background room (pid {pid}) has ended.\n",
+        )
+        until(lambda: not room.rooms(), "the end of the room")
+        assert room.command("stop").returncode == 2, "now only the file is told of"
+
+
+def test_a_room_that_is_suspended_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
+        room.command("serve", "--background")
+        pid = room.pid()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            done = room.command("stop")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert done.returncode == 1
+        assert f"The gateway (pid {pid}) does not answer: nothing came from it for 2 s" in done.stderr
