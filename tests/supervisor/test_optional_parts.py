@@ -184,7 +184,9 @@ def test_t40_a_command_that_breaks_is_told_without_what_it_was_about(
     async def body() -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            await control_server._serve_line(ours, {}, Part("the control socket", told.append))
+            async with anyio.create_task_group() as group:
+                part = Part("the control socket", told.append)
+                await control_server._serve_line(ours, {}, control_server.Lines(group), part)
 
     run(backend, body)
     assert "UnicodeEncodeError" in told[0]
