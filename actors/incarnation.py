@@ -306,7 +306,7 @@ class Meeting:
         self._limit = definition.connect_timeout or context.settings.connect_timeout
         installs = is_installer(definition.command, definition.args)
         most = (definition.install_timeout or context.settings.install_timeout) if installs else None
-        self.patience = Patience(context, context.backend.now(), self._limit, most)
+        self.patience: Patience = Patience(context, context.backend.now(), self._limit, most)
         self._bell = context.backend.waiter()
         self._waiting: list[Told] = []  # who waits for the next reading
 

@@ -118,7 +118,6 @@ class ClientSession:
             "server/discover": self._discover,
             **dict.fromkeys(LISTS, self._list),
         }
-        self.ask = self._client_requests.ask
         self._declared: Mapping[str, Any] = {}  # by its last request, or by its greeting
         self._varies = False  # its requests have declared different things
         self.on_introduced: Callable[[object], object] = _nobody_asks
@@ -126,6 +125,12 @@ class ClientSession:
         self._introduced = False
         self.modern = False
         self.greeted = False
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
+    ) -> Mapping[str, Any]:
+        """See `Client`."""
+        return await self._client_requests.ask(method, params, on_progress)
 
     @property
     def capabilities(self) -> Mapping[str, Any]:

@@ -69,7 +69,9 @@ class GreenroomError(Exception):
 
     def hide(self, without: Callable[[str], str]) -> None:
         """Pass every text in it through `without`: the message and the values of its fields."""
-        self.args = tuple(without(each) if isinstance(each, str) else each for each in self.args)
+        self.args: tuple[Any, ...] = tuple(
+            without(each) if isinstance(each, str) else each for each in self.args
+        )
         for name, value in vars(self).items():
             if isinstance(value, str) and not isinstance(value, Reach):
                 setattr(self, name, without(value))
@@ -166,7 +168,7 @@ class UsageError(CallError):
     def __init__(self, message: str, *, code: str | None = None, server: str = "") -> None:
         super().__init__(message, server=server)
         if code is not None:
-            self.code = code
+            self.code: str = code
 
 
 _MOST_NAMES: Final = 60

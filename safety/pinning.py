@@ -20,14 +20,14 @@ from ..catalogue.entries import NOT_PINNED, Failures, ServerEntry
 from ..catalogue.fingerprints import PinKey, prints_of, tool_changed
 from ..catalogue.store import CatalogueStore
 from ..protocol.errors import ToolChanged
-from .pins_file import ServerPins, pin_store
+from .pins_file import PinStore, ServerPins, pin_store
 
 
 class Pins:
     """What is known of the configured servers. To the catalogue writer it is the store of both files."""
 
     def __init__(self, catalogue: CatalogueStore) -> None:
-        self.store = pin_store(catalogue)
+        self.store: PinStore = pin_store(catalogue)
         self.stored: Mapping[str, ServerPins] = {}  # what the store said last, until it is heeded
         self.keys: Mapping[str, PinKey] = {}
         self.blocks: bool = catalogue.blocks

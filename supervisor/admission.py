@@ -45,8 +45,8 @@ class Asks(Protocol):
 
 class Admission:
     def __init__(self, context: RoomContext, asks: Asks, directory: Directory) -> None:
-        self.starts = Starts(context)
-        self.view = PoolView(context, self.starts, directory, asks.is_visit)
+        self.starts: Starts = Starts(context)
+        self.view: PoolView = PoolView(context, self.starts, directory, asks.is_visit)
         self._context = context
         self._asks = asks
         self._is_looking = False
@@ -214,8 +214,8 @@ class Starter:
     def __init__(self, context: RoomContext, directory: Directory) -> None:
         self._directory = directory
         self._context = context
-        self.admission = Admission(context, self, directory)
-        self.gates = Gates(context, self.admission.starts, directory.all_actors, self._apply)
+        self.admission: Admission = Admission(context, self, directory)
+        self.gates: Gates = Gates(context, self.admission.starts, directory.all_actors, self._apply)
 
     # ---- reasons ----------------------------------------------------------------------------------------------------
 

@@ -232,7 +232,7 @@ class PoolView:
         self, context: RoomContext, starts: Starts, directory: Sees, is_visit: Callable[[ServerActor], bool]
     ) -> None:
         """`is_visit`: whether an actor only starts for a visit, and nobody has called it."""
-        self.rest_order = RestOrder()
+        self.rest_order: RestOrder = RestOrder()
         self._context = context
         self._starts = starts
         self._directory = directory

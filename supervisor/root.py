@@ -23,6 +23,7 @@ from ..protocol.cooperative import Pace, Slices
 from ..protocol.errors import CallError, Problem, RoomClosed, SessionNeeded, UnknownServer
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..safety.approval_desk import Approvals
+from .admission import Admission
 from .circuit_breaker import Gatekeeper
 from .records import USABLE, ServerRecord, Use, defined, drained, quarantine, record_of, removed
 from .server_messages import LogLevels
@@ -46,7 +47,7 @@ class Root:
         self.records: dict[str, ServerRecord] = {}
         self.closing: CallError | None = None
         self.supervision: Supervision = Supervision(context, self, learn, visited, failing)
-        self.admission = self.supervision.starter.admission
+        self.admission: Admission = self.supervision.starter.admission
         self.log_levels: LogLevels = LogLevels(self)
         self.approvals: Approvals = Approvals(context, self)
         self._kept: dict[str, None] = {}  # the servers that are kept alive, in order

@@ -247,14 +247,15 @@ class FloodGuard:
         self._most_bytes = max(2 * max_line, _LEAST_UNHEARD)
         self._budget, self._budget_at = _MOST_UNASKED, now
         self.junk: int = 0
-        self.unheard = 0
+        self.unheard: int = 0
         self.is_shut = False
 
     def count_junk(self, lines: int, junk: int) -> str:
         """Count `lines` that were read; `junk` of them were not messages. When there has been only junk for too long,
         shut the peer and return in words how much it sent; else an empty string."""
         if junk < lines:
-            self.junk = self.unheard = 0
+            self.junk = 0
+            self.unheard = 0
             return ""
         self.junk += junk
         if self.junk < JUNK_LINES and self.unheard <= self._most_bytes:

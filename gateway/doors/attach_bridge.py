@@ -80,12 +80,14 @@ class Pipes:
     """The two pipes between this process and one room. `theirs` are the ends that are passed to it."""
 
     def __init__(self) -> None:
-        reads, self.requests = os.pipe()
-        self.answers, writes = os.pipe()
-        self.theirs = [reads, writes]
+        reads, requests = os.pipe()
+        self.requests: int = requests
+        answers, writes = os.pipe()
+        self.answers: int = answers
+        self.theirs: list[int] = [reads, writes]
         os.set_blocking(self.requests, False)
         os.set_blocking(self.answers, False)
-        self.size = fcntl.fcntl(reads, fcntl.F_GETPIPE_SZ) if sys.platform == "linux" else _CHUNK
+        self.size: int = fcntl.fcntl(reads, fcntl.F_GETPIPE_SZ) if sys.platform == "linux" else _CHUNK
 
     def unread(self) -> int:
         """How many bytes of requests the room has not read. They stay in the pipe, of which we keep an end."""

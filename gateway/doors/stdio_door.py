@@ -81,7 +81,10 @@ class StdioDoor:
         self._receiving: Receiving | None = None
         self._refuse = self._say_refused
         self._unreadable: OSError | None = None
-        self.send = self._writer.send
+
+    def send(self, line: bytes) -> bool:
+        """See `Outlet`."""
+        return self._writer.send(line)
 
     @property
     def congested(self) -> bool:
