@@ -757,7 +757,7 @@ class Idling:
     def __init__(self, actor: ServerActor) -> None:
         self._actor = actor
         self._time = math.inf  # as the supervisor answered when it connected or its policy changed
-        self.since = -math.inf  # when its last call ended, or it connected
+        self.since: float = -math.inf  # when its last call ended, or it connected
         self.leases: int = 0
         self.is_listed: bool = False  # the supervisor looks at it by itself when it looks for an idle actor
 
@@ -794,7 +794,7 @@ class Idling:
         actor = self._actor
         state = actor.life.state
         if state is CONNECTED and not self.leases:
-            self.since: float = actor.context.backend.now() if since is None else since
+            self.since = actor.context.backend.now() if since is None else since
             until = self.since + self._time
             if actor.alarm.when > until:
                 actor.alarm.wake_by(until)

@@ -27,7 +27,7 @@ from typing import Final
 
 from ...protocol.jsonrpc.incoming import HEAD, read_cancel, read_client_line, read_head_id, read_id
 from ...protocol.jsonrpc.outgoing import error_line
-from ...protocol.jsonrpc.terms import INTERNAL_ERROR, INVALID_REQUEST, RpcFault
+from ...protocol.jsonrpc.terms import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, RpcFault
 from .attach_protocol import OF_CLIENT, Words
 
 GIVEN_UP: Final = "given up"  # why it ends: the client has ended, and the room does not notice
@@ -388,7 +388,7 @@ def _read(line: bytes) -> tuple[bytes, str, bytes]:
         message = read_client_line(line.removeprefix(_MARK))
         if message.method is None:
             return b"", "", b""
-        cancels = message.method == "notifications/cancelled"
+        cancels = message.method == CANCELLED
         return read_id(message), message.method, read_cancel(message.params) if cancels else b""
     except RpcFault:
         return b"", "", b""
