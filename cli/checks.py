@@ -353,7 +353,17 @@ def _programs(setup: Setup) -> Iterator[Finding]:
         if shutil.which(command, path=server.env.get("PATH") or setup.environ.get("PATH")) is None:
             mend = f"{_how_to_get(server)}, or: {setup.commands.about('disable', server.name)}"
             what = f"its program is not found or cannot be run: {server.command}"
+            if (program := _first_word(server, cwd, setup.environ)) is not None:
+                mend = f'"command": "{program}", and put the rest into "args", each argument on its own'
             yield Finding(Severity.ERROR, "program", server.name, what, mend)
+
+
+def _first_word(server: ServerDefinition, cwd: Path, environ: Mapping[str, str]) -> str | None:
+    """The program, if its `command` is that of a shell: a program that is there, and arguments."""
+    program, *rest = (server.command or "").split() or [""]
+    file = program if os.sep not in program else os.fspath(cwd / program)
+    path = server.env.get("PATH") or environ.get("PATH")
+    return program if rest and shutil.which(file, path=path) is not None else None
 
 
 def _env_files(setup: Setup) -> Iterator[Finding]:

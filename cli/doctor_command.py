@@ -102,6 +102,7 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     about it, and its entry with the file of each key. What somebody has to do comes as a command.
     """
     from ..config.masking import redacted
+    from .logs_command import has_log
 
     config = load(config_path)
     if server not in config.servers and server not in config.broken:
@@ -116,6 +117,9 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     if server in config.broken and found["status"]["status"] not in ("broken", "untrusted"):
         what = f"As read here its entry cannot be used: {config.broken[server]}. The gateway has read it otherwise."
         found["reasons"].insert(0, {"what": what, "step": None})
+    if server in config.servers and not has_log(config, server):
+        logs = typed.about("logs", server)
+        found["reasons"] = [{**one, "step": None} if one["step"] == logs else one for one in found["reasons"]]
     findings: list[Finding] = []
     if server in config.servers:
         findings = _findings(config, config_path, server, found["status"])

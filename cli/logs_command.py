@@ -78,6 +78,14 @@ def _has_none(config: Config, server: str) -> str | None:
     return None
 
 
+def has_log(config: Config, server: str) -> bool:
+    """Whether anything of this server is logged, with its present entry."""
+    from ..actors.transports.stderr_log import older_log
+
+    path = _place(config, server)
+    return path.exists() or older_log(path).exists()
+
+
 def _place(config: Config, server: str) -> Path:
     from ..actors.transports.stderr_log import stderr_log_path
     from ..catalogue.store import catalogue_keys, default_cache_path

@@ -287,9 +287,12 @@ def _imported_entries(layer: Layer, seen: _Problems) -> dict[str, Givens]:
 
 
 def _unknown_top(raw: Mapping[Any, Any], source: str) -> Iterable[Problem]:
-    for key in raw:
+    has_none = not any(section in raw for section in SECTIONS)
+    for key, value in raw.items():
         if key not in _TOP and not is_remark(str(key)):
-            what = unknown(str(key), _OURS, "it is ignored")
+            looks_like_one = has_none and is_object(value) and ("command" in value or "url" in value)
+            then = "it is ignored" + ('; was "mcpServers" around it forgotten?' if looks_like_one else "")
+            what = unknown(str(key), _OURS, then)
             yield Problem(place(source, str(key)), what, fatal=False)
 
 

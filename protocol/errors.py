@@ -280,7 +280,7 @@ class Unavailable(CallError):
     def __init__(self, server: str, *, failed_ago: float, retry_in: float, reason: str = "") -> None:
         text = f'Server "{server}" not available (failed {round(failed_ago)}s ago)'
         text += f": {reason.rstrip('.')}" if reason else ""
-        text += f". Retry in {max(1, round(retry_in))}s, or connect it explicitly."
+        text += f". Retry in {max(1, round(retry_in))}s."
         super().__init__(text, server=server)
         self.failed_ago = failed_ago
         self.retry_in = retry_in

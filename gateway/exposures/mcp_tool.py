@@ -252,7 +252,7 @@ class McpTool:
         except UsageError as error:  # a reload has just removed the server; the index follows later
             self._answers.reply_in_turns(self.refused(error, request), job)
         except CallError as error:
-            self._answers.reply(refusals.failed_call(error, target), job)
+            self._answers.reply(refusals.failed_call(error, target, self._hints), job)
         else:
             job.follow(call)
 
@@ -269,7 +269,7 @@ class McpTool:
             self._answers.reply_in_turns(self.refused(error, request), job)
         except CallError as error:
             suspendable.refused()
-            self._answers.reply(refusals.failed_call(error, target), job)
+            self._answers.reply(refusals.failed_call(error, target, self._hints), job)
         else:
             suspendable.follow(call)
 
@@ -293,7 +293,7 @@ class McpTool:
             if isinstance(found, Missing):
                 name, server = request.subject, target.server
                 return (yield from self._reader.missing(Mode.CALL, name, server, connected_now=met_a_start))
-        return refusals.failed_call(error, target)
+        return refusals.failed_call(error, target, self._hints)
 
     def _progressed(self, request: Request, job: Job, params: Mapping[str, Any]) -> None:
         """Progress of a call of a tool that the index did not know. Its server is known now, unless a reload has just
@@ -323,7 +323,7 @@ class McpTool:
         """The answer to a call that ended with this error, in slices."""
         found = yield from self._resolving_again(request)
         if isinstance(error, CallError) and not isinstance(error, UsageError):
-            return refusals.failed_call(error, found if isinstance(found, Target) else None)
+            return refusals.failed_call(error, found if isinstance(found, Target) else None, self._hints)
         if isinstance(error, AmbiguousTool):
             return refusals.ambiguous_tool("call", error.tool, error.candidates)
         if isinstance(error, UnknownTool):

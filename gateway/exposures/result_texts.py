@@ -145,7 +145,7 @@ class Answers:
 
     def _no_result(self, target: Target, job: Job) -> None:
         error = ProtocolFault("the answer is not a result object", server=target.server, reach=Reach.ANSWERED)
-        self.reply(refusals.failed_call(error, target), job)
+        self.reply(refusals.failed_call(error, target, self._hints), job)
 
     # ---- kept output -----------------------------------------------------------------------------------------------
 

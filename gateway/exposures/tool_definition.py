@@ -363,6 +363,7 @@ class Hints:
     instructions: str
     learn: str  # what to do about servers of which nothing is known
     mend: str  # and about one that failed
+    try_now: str  # and about one that is not tried again yet
     log_in: str = "To log in: greenroom auth {typed}"
     call: str = 'mcp({{ tool: "{tool}" }})'
     more: str = "offset: {offset} for more"  # below a list
@@ -383,6 +384,9 @@ class Hints:
 
     def to_mend(self, server: str) -> str:
         return self.mend.format(server=server, typed=typed(server))
+
+    def to_try_now(self, server: str) -> str:
+        return self.try_now.format(server=server, typed=typed(server))
 
     def to_log_in(self, server: str) -> str:
         return self.log_in.format(server=server, typed=typed(server))
@@ -405,6 +409,7 @@ FOR_MODELS: Final = Hints(
     instructions='mcp({{ instructions: "{server}" }}) for all of them',
     learn='Use mcp({ connect: "name" }) to ask one what it has.',
     mend='Use mcp({{ connect: "{server}" }}) to try again; `greenroom explain {typed}` says more.',
+    try_now='Use mcp({{ connect: "{server}" }}) to try it now.',
 )
 FOR_META: Final = Hints(
     overview='mcp_discover({ server: "name" }) to list tools, mcp_discover({ query: "..." }) to search',
@@ -417,6 +422,7 @@ FOR_META: Final = Hints(
         'Use mcp_provision({{ intent: "{server}", autoProvision: true }}) to try again; '
         "`greenroom explain {typed}` says more."
     ),
+    try_now='Use mcp_provision({{ intent: "{server}", autoProvision: true }}) to try it now.',
     call='mcp_call({{ tool: "{tool}" }})',
     page='mcp_discover({{ output: "{output}", offset: {offset} }})',
 )
@@ -428,6 +434,7 @@ FOR_PEOPLE: Final = Hints(
     instructions='a client\'s mcp({{ instructions: "{server}" }}) has all of them',
     learn="To start them once and read what they have: greenroom refresh",
     mend="To try again: `greenroom refresh {typed}`. To see why: greenroom explain {typed}",
+    try_now="To try it now: greenroom reconnect {typed}",
     more="add --offset {offset} for more",
     stands_alone=True,
 )

@@ -35,7 +35,7 @@ from ...protocol.lifecycle import State
 from ...protocol.near_names import meant
 from ...protocol.safe_text import counted, typed, unhidden
 from ...protocol.status import about, hidden_in_words, next_try, wait_in_words
-from .tool_definition import Answer, Hints
+from .tool_definition import FOR_MODELS, Answer, Hints
 
 if TYPE_CHECKING:
     from ...catalogue.entries import ServerEntry
@@ -199,9 +199,11 @@ def failed_connect(server: str, error: CallError) -> Answer:
     return Answer.of(f'Failed to connect to "{server}": {error.message}', **details)
 
 
-def failed_call(error: CallError, target: Target | None) -> Answer:
+def failed_call(error: CallError, target: Target | None, hints: Hints = FOR_MODELS) -> Answer:
     """A call that was refused, or was accepted and has no result."""
     details = _call_details(error, target)
+    if isinstance(error, Unavailable):
+        return Answer.of(hints.with_step(error.message, hints.to_try_now(error.server)), **details)
     if error.code in _TOLD_AS_THEY_ARE:
         return Answer.of(error.message, **details)
     said = error.message if target is None else target.in_caller_names(error.message)

@@ -520,3 +520,22 @@ def test_the_server_whose_tools_are_listed_may_be_an_option(
     assert run(["tools", "--server", "a"]) == run(["tools", "a", "--server", "a"]) == 0
     assert capsys.readouterr().out.count("one") == 2
     assert run(["tools", "a", "--server", "b"]) == 2
+
+
+def test_a_command_with_its_arguments_is_told_where_they_belong(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(a={"command": f"{sys.executable} -u /y.py"}, b={"command": "/no/where -u"}))
+    assert run(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert f'→ "command": "{sys.executable}", and put the rest into "args"' in said
+    assert said.count('"args"') == 1
+
+
+def test_servers_without_the_key_around_them_are_asked_about(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, json.dumps({"a": {"command": "sh"}, "other": {"x": 1}}))
+    run(["doctor"])
+    said = capsys.readouterr().out
+    assert said.count('was "mcpServers" around it forgotten?') == 1

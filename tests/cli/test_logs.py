@@ -276,3 +276,11 @@ def test_a_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
     log.end("")
     assert not target.exists()
     assert len(told) == 1
+
+
+def test_explain_does_not_name_a_log_that_is_not_there(tmp_path: Path) -> None:
+    configure(tmp_path, s={"command": "/no/such/program"})
+    greenroom(tmp_path, "refresh")
+    said = greenroom(tmp_path, "explain", "s").stdout
+    assert "It last failed" in said
+    assert "greenroom logs" not in said

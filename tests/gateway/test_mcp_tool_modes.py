@@ -534,7 +534,10 @@ def test_a_server_in_backoff_is_refused_as_unavailable() -> None:
     room.refuse = Unavailable("clock", failed_ago=7, retry_in=23)
     text, details = asked(room, tool="clock_now")
     assert text.startswith('Server "clock" not available (failed 7s ago)')
+    assert text.endswith('Retry in 23s. Use mcp({ connect: "clock" }) to try it now.')
     assert (details["error"], details["failedAgo"], details["retryIn"]) == ("server_unavailable", 7, 23)
+    result = anyio.run(ask, McpTool(room, hints=FOR_PEOPLE), {"tool": "clock_now"})
+    assert result["content"][0]["text"].endswith("Retry in 23s.\nTo try it now: greenroom reconnect clock")
 
 
 def test_a_busy_server_explains_itself() -> None:

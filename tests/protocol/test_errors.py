@@ -97,13 +97,13 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
     (
         errors.Unavailable("a", failed_ago=6.6, retry_in=12.4, reason="it exited."),
         "server_unavailable",
-        'Server "a" not available (failed 7s ago): it exited. Retry in 12s, or connect it explicitly.',
+        'Server "a" not available (failed 7s ago): it exited. Retry in 12s.',
         {**OF_A, "failed_ago": 6.6, "retry_in": 12.4, "reason": "it exited."},
     ),
     (
         errors.Unavailable("a", failed_ago=0.0, retry_in=0.2),
         "server_unavailable",
-        'Server "a" not available (failed 0s ago). Retry in 1s, or connect it explicitly.',
+        'Server "a" not available (failed 0s ago). Retry in 1s.',
         {**OF_A, "failed_ago": 0.0, "retry_in": 0.2, "reason": ""},
     ),
     (
