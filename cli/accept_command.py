@@ -20,7 +20,7 @@ from ..catalogue.namespace import Target
 from ..gateway.doors.control_client import GatewayError
 from ..protocol.errors import UsageError
 from ..safety.pins_file import ServerPins
-from .common import check_usable, commands_typed, common_options, load, running_gateway, say, show
+from .common import check_usable, commands_typed, common_options, load_asked, running_gateway, say, show
 from .completion import complete_servers
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def accept_command(
     from ..gateway.offline import open_catalogue
     from ..safety.pins_file import pins_file
 
-    config = load(config_path)
+    config = load_asked(config_path, pid)
     if server is not None:
         check_usable(config, server)
     known = {**pin_keys(config), **_keys_of_gateway(config, pid)}
@@ -72,7 +72,7 @@ def accept_command(
     }
     if server is None or only_look or not found:
         then = (
-            ["", *(f"To accept: {commands_typed().about('accept', name)}" for name in found)] if found else []
+            ["", *(f"To accept: {commands_typed().live('accept', name)}" for name in found)] if found else []
         )
         show("\n".join([*lines, *then]) or _nothing(server), details, as_json)
         return 0

@@ -117,13 +117,35 @@ def _say_some(warnings: Sequence[str], most: int | None, *, is_new: bool) -> Non
         say("warnings about the configuration are said once a day. To see all of them: greenroom doctor")
 
 
-def load(path: Path | None) -> Config:
-    """The configuration, silently. Raises `ConfigError` when a named file cannot be used."""
+def load(path: Path | None, folder: Path | None = None) -> Config:
+    """The configuration, silently; of `folder`, if it is not to be that of the working directory. Raises `ConfigError`
+    when a named file cannot be used."""
     from ..config.files import load_config, working_directory
 
     return load_config(
-        path, cwd=working_directory(path), home=Path.home(), environ=os.environ, platform=sys.platform
+        path,
+        cwd=folder or working_directory(path),
+        home=Path.home(),
+        environ=os.environ,
+        platform=sys.platform,
     )
+
+
+def load_asked(path: Path | None, pid: int | None) -> Config:
+    """The configuration of the gateway that is asked: that of `pid`, whatever file is named beside it, or else what
+    `load` finds. Raises `UsageError` when no gateway has that `pid`."""
+    if pid is None:
+        return load(path)
+    with _gateway_of(pid) as gateway:
+        said = gateway.ask("hello", quickly=True)
+    folder = Path(said["folder"])
+    return load(None if said.get("config") is None else folder / said["config"], folder)
+
+
+def _gateway_of(pid: int) -> control.Gateway:
+    gateway = control.find_gateway("", pid)
+    assert gateway is not None  # one with this `pid`, or `UsageError`
+    return gateway
 
 
 def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) -> tuple[str, ...]:

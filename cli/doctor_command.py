@@ -22,6 +22,7 @@ from .common import (
     common_options,
     config_option,
     load,
+    load_asked,
     no_such_server,
     open_source,
     run_to_end,
@@ -104,7 +105,7 @@ def explain_command(server: str, config_path: Path | None, pid: int | None, as_j
     from ..config.masking import redacted
     from .logs_command import has_log
 
-    config = load(config_path)
+    config = load_asked(config_path, pid)
     if server not in config.servers and server not in config.broken:
         raise no_such_server(config, server)
     source = open_source(config_path, pid, config)

@@ -529,7 +529,7 @@ SERVER_KEYS: Final = (
         True,
         "the setting `scrub`",
     ),
-    Key("bootstrap", "bootstrap", FLAG, "Fetch its tools once, in the background, if they are unknown."),
+    Key("bootstrap", "bootstrap", FLAG, "Fetch its tools in the background if they are unknown; after a failure again, with growing pauses."),
     Key("disabled", "disabled", FLAG, "Only the literal `true` takes it out of service."),
 )
 SERVER_KEY: Final[Mapping[str, Key]] = {key.name: key for key in SERVER_KEYS}
@@ -754,7 +754,7 @@ SETTING_KEYS: Final = (
         "bootstrap",
         "bootstrap",
         FLAG,
-        "Fetch the tools of servers that are still unknown, once, in the background.",
+        "Fetch the tools of servers that are still unknown, in the background.",
     ),
     Key(
         "firstListTimeoutMs",

@@ -139,9 +139,10 @@ def _doing(room: RoomPort, name: str, row: ServerStatus | None, since: float) ->
     return doing if row.retry_in is None else {**doing, "retryIn": row.retry_in}
 
 
-def commands(room: Greenroom, version: str) -> Mapping[str, control.Handler]:
-    """The methods of the control socket. The answers are those of the `mcp` tool, in words for people.
-    `vitals` is for leak checks: it tells what the process holds that cannot be seen from outside."""
+def commands(room: Greenroom, version: str, config: str | None = None) -> Mapping[str, control.Handler]:
+    """The methods of the control socket. The answers are those of the `mcp` tool, in words for people. `config`: the
+    file that was named when the gateway was started. `vitals` is for leak checks: it tells what the process holds that
+    cannot be seen from outside."""
     port = port_of(room)
     reader = CatalogueReader(port, hints=FOR_PEOPLE)
     numbers = itertools.count(1)
@@ -149,7 +150,8 @@ def commands(room: Greenroom, version: str) -> Mapping[str, control.Handler]:
     async def hello(_params: Mapping[str, Any]) -> Any:
         from ..config.files import working_directory
 
-        return {"pid": os.getpid(), "version": version, "folder": os.fspath(working_directory("/"))}
+        folder = os.fspath(working_directory("/"))
+        return {"pid": os.getpid(), "version": version, "folder": folder, "config": config}
 
     async def status(_params: Mapping[str, Any]) -> Any:
         said = await in_turns(status_view(reader, port))

@@ -192,7 +192,9 @@ async def _until_asked(
     """Serve the client and commands, until it is time to end."""
     async with anyio.create_task_group() as commanding:
         await commanding.start(conversations.watch)
-        await attend(commanding, room, options, log, commands(room, options.version), lines)
+        await attend(
+            commanding, room, options, log, commands(room, options.version, options.commands.config), lines
+        )
         outer.start_soon(_read_client, door, client, leaving)
         await leaving.asked.wait()
         lines.leave()
@@ -378,7 +380,9 @@ class _Serving:
                 try:
                     async with anyio.create_task_group() as attending:
                         await attending.start(conversations.watch)
-                        methods = _commands(commands(room, self.options.version), door)
+                        methods = _commands(
+                            commands(room, self.options.version, self.options.commands.config), door
+                        )
                         await attend(attending, room, self.options, log, methods, lines)
                         await leaving.asked.wait()
                         lines.leave()
@@ -509,7 +513,7 @@ async def _until_asked_in_background(
     """Serve clients and commands, until it is time to end."""
     async with anyio.create_task_group() as commanding:
         await commanding.start(doorway.conversations.watch)
-        methods = _commands_of_background_room(room, options.version, doorway)
+        methods = _commands_of_background_room(room, options, doorway)
         await attend(commanding, room, options, log, methods, lines)
         commanding.start_soon(doorway.take, listener, outer)
         commanding.start_soon(doorway.leave_when_idle, room.config.settings.background_idle)
@@ -522,10 +526,10 @@ async def _until_asked_in_background(
 
 
 def _commands_of_background_room(
-    room: Greenroom, version: str, doorway: Doorway
+    room: Greenroom, options: Options, doorway: Doorway
 ) -> Mapping[str, control.Handler]:
     """The methods of the control socket. The status also shows who is attached."""
-    methods = commands(room, version)
+    methods = commands(room, options.version, options.commands.config)
 
     async def status(params: Mapping[str, Any]) -> Any:
         return {**await methods["status"](params), "background": doorway.view()}

@@ -44,6 +44,14 @@ def test_gateways_elsewhere_are_named_and_can_be_asked(home: Path) -> None:
         assert "another configuration" not in there.stderr
         called = greenroom(home, one, "call", "far_echo", "text=there", "--pid", str(pid), *here)
         assert (called.returncode, "there" in called.stdout) == (0, True), called
+        explained = greenroom(home, one, "explain", "far", "--pid", str(pid), "--json", *here)
+        assert explained.returncode == 0, explained
+        said = json.loads(explained.stdout)
+        assert (said["status"]["status"], list(said["sources"])) == ("connected", list(said["entry"])), said
+        accepted = greenroom(home, one, "accept", "far", "--pid", str(pid), *here)
+        assert (accepted.returncode, "no tool of far has changed" in accepted.stdout) == (0, True), accepted
+        unknown = greenroom(home, one, "explain", "near", "--pid", str(pid), *here)
+        assert (unknown.returncode, "There are: far" in unknown.stderr) == (2, True), unknown
         assert gateway.end() == 0
     done = greenroom(home, one, "status", "--pid", str(pid), *here)
     assert done.returncode == 2

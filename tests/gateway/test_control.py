@@ -292,7 +292,7 @@ def test_each_method_asks_the_room_for_what_the_command_wants(
 
     async def body() -> None:
         methods = commands(room, "9.9")
-        assert await methods["hello"]({}) == {"pid": os.getpid(), "version": "9.9", "folder": os.getcwd()}
+        assert await methods["hello"]({}) == {"pid": os.getpid(), "version": "9.9", "folder": os.getcwd(), "config": None}
         assert await methods["status"]({}) == {"seen": room, "waitingForApproval": 3}
         room.audit = SimpleNamespace(path=Path("a"), failing=True, missed=2)
         failing = {"audit": {"file": "a", "failing": True, "missed": 2}}
