@@ -58,6 +58,13 @@ def seconds(value: Any, what: str) -> float | None:
     raise UsageError(f"{what} must be a number of seconds, got {said}.", code="invalid_args")
 
 
+def number_of(value: Any, what: str) -> int:
+    """A whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{what} must be a whole number, got {_kind(value)}.", code="invalid_args")
+    return value
+
+
 def path_of(value: object, what: str) -> str | os.PathLike[str]:
     """A path, as text or as a path object."""
     if not isinstance(value, str | os.PathLike):

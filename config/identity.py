@@ -171,7 +171,7 @@ Exists = Callable[[str], bool]  # whether a path, relative to the folder, exists
 _BETWEEN: Final = re.compile(r"""[\s!,;:|&<>()'"]+""")
 _URL: Final = re.compile(r"[A-Za-z][\w+.-]*://\S*")
 _FROM_HERE: Final = re.compile(r"\.\.?(?:[/\\]|$)")
-_VERSION_OF_CONFIG_FOLDER: Final = re.compile(r"(?<=.)@.*")  # of `name@1` and `@scope/name@1`
+_PACKAGE_VERSION: Final = re.compile(r"(?<=.)@.*")  # of `name@1` and `@scope/name@1`
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "fish", "env", "cmd", "powershell", "pwsh"})
 _OF_NODE: Final = frozenset({"npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx"})
 _PROJECTS = """bun bundle cargo composer deno dotnet go gradle hatch just make mise mvn npm nx pdm pipenv pixi pnpm
@@ -232,7 +232,7 @@ def _by_name(program: str, args: Sequence[str]) -> Iterator[str]:
             module = arg.replace(".", "/")
             yield from (module, f"{module}.py")
         elif program in _OF_NODE and _may_be_file(arg):
-            yield f"node_modules/{_VERSION_OF_CONFIG_FOLDER.sub('', arg)}"
+            yield f"node_modules/{_PACKAGE_VERSION.sub('', arg)}"
 
 
 def _runs_a_project(program: str, args: Sequence[str]) -> bool:

@@ -529,7 +529,12 @@ SERVER_KEYS: Final = (
         True,
         "the setting `scrub`",
     ),
-    Key("bootstrap", "bootstrap", FLAG, "Fetch its tools in the background if they are unknown; after a failure again, with growing pauses."),
+    Key(
+        "bootstrap",
+        "bootstrap",
+        FLAG,
+        "Fetch its tools in the background if they are unknown; after a failure again, with growing pauses.",
+    ),
     Key("disabled", "disabled", FLAG, "Only the literal `true` takes it out of service."),
 )
 SERVER_KEY: Final[Mapping[str, Key]] = {key.name: key for key in SERVER_KEYS}

@@ -7,7 +7,7 @@ takes minutes and the whole bandwidth, and these starts share one cache that the
 
 The slot comes first, so no actor holds a permit while it waits for a slot. Which actors wait, hold something, rest
 or are being stopped is read off the actors and their starts at each decision; nothing of it is kept here. `look`
-decides until nothing moves any more: turns, slots (`_pool.decide`), permits, and then evictions. It runs after
+decides until nothing moves any more: turns, slots (`pool.decide`), permits, and then evictions. It runs after
 every move, so a free place is never left unused. A slot is freed when its start leaves the places that hold one.
 That is when nothing of its process tree is left, and not before.
 """

@@ -31,7 +31,7 @@ from ..catalogue.entries import ServerEntry
 from ..catalogue.namespace import Missing, Place, Target
 from ..catalogue.search import SearchPage, search
 from ..catalogue.store import open_store
-from ..config.arguments import function, kinds_of, maker, name_of, named_values, seconds, text
+from ..config.arguments import function, kinds_of, maker, name_of, named_values, number_of, seconds, text
 from ..config.files import open_config, with_objects
 from ..config.model import Config, Scrub
 from ..protocol.errors import CallError, UsageError
@@ -110,6 +110,7 @@ class Calls:
         wait_by, leases = math.inf, None
         try:
             if target is None:
+                check_options(timeout, on_progress)  # before a server is started for it
                 wait_by, leases = port.wait_by(), ExitStack()
                 with (
                     port.counting_refusals(Asked("tools/call", tool, server, arguments)),
@@ -518,7 +519,8 @@ class Greenroom(Calls):
         self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
     ) -> SearchPage:
         """Ranked search over names and descriptions: any matching word lists a tool. Starts nothing."""
-        return search(self._port.index, text(query, "A search"), server=server, limit=limit, offset=offset)
+        page = {"limit": number_of(limit, "limit"), "offset": number_of(offset, "offset")}
+        return search(self._port.index, text(query, "A search"), server=server, **page)
 
     def describe(self, name: str, *, server: str | None = None) -> Target:
         """One tool by name. Starts nothing. Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`."""

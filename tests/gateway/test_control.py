@@ -292,7 +292,8 @@ def test_each_method_asks_the_room_for_what_the_command_wants(
 
     async def body() -> None:
         methods = commands(room, "9.9")
-        assert await methods["hello"]({}) == {"pid": os.getpid(), "version": "9.9", "folder": os.getcwd(), "config": None}
+        where = {"pid": os.getpid(), "folder": os.getcwd(), "config": None}
+        assert await methods["hello"]({}) == {**where, "version": "9.9"}
         assert await methods["status"]({}) == {"seen": room, "waitingForApproval": 3}
         room.audit = SimpleNamespace(path=Path("a"), failing=True, missed=2)
         failing = {"audit": {"file": "a", "failing": True, "missed": 2}}

@@ -96,6 +96,8 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
 }
 OF_A_ROOM: dict[str, Callable[[Any], Any]] = {
     "a search for a number": lambda room: room.search(5),
+    "a limit in words": lambda room: room.search("echo", limit="5"),
+    "an offset that is no whole number": lambda room: room.search("echo", offset=0.5),
     "a description of nothing": lambda room: room.describe(None),
     "events of a word": lambda room: room.events("call"),
     "an entry of a number": lambda room: room.entry(5),
@@ -147,13 +149,16 @@ def test_a_mistake_of_a_program_is_told_to_it_and_costs_nobody_else(mistake: str
     run_virtual(backend, main)
 
 
-def test_arguments_that_are_none_start_no_server(backend: str) -> None:
+def test_arguments_and_options_that_are_none_start_no_server(backend: str) -> None:
     async def main() -> None:
         server = FakeServer()
         async with open_room({"a": server}) as room:
             for start in (room.call, lambda *given: entered(room.stream_call(*given))):
                 with pytest.raises(UsageError, match="must be an object of named values, got list"):
                     await start("a_echo", cast("Any", ["hi"]))
+            for options in ({"timeout": "soon"}, {"on_progress": 5}):
+                with pytest.raises(UsageError):
+                    await room.call("a_echo", HI, **cast("Any", options))
             assert server.starts == 0
 
     run_virtual(backend, main)
