@@ -374,9 +374,16 @@ class Bridge:
     def _note_answers(self, text: bytes) -> None:
         for line in text.split(b"\n"):
             if self._open and line:
-                message = read_client_line(line)
-                if message.method is None:
-                    self._open.pop(bytes(message.id), None)
+                self._open.pop(_answered(line), None)
+
+
+def _answered(line: bytes) -> bytes:
+    """The id of the request that a line of the room answers; empty if it answers none."""
+    try:
+        message = read_client_line(line)
+    except RpcFault:
+        return read_head_id(line)  # the room has passed it, so the client has it, whatever it is
+    return b"" if message.method is not None else bytes(message.id)
 
 
 def _read(line: bytes) -> tuple[bytes, str, bytes]:

@@ -319,6 +319,19 @@ def test_what_is_no_message_passes_and_hurts_nothing(client: Client) -> None:
     assert outcomes(client.read()) == {1: LOST}
 
 
+def test_an_answer_that_cannot_be_read_is_an_answer(client: Client) -> None:
+    """The client has it, so it gets no second one when the room is killed."""
+    deep = b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 5000 + b"]" * 5000 + b"}\n"
+    with client.joined() as room:
+        client.say(call(1) + call(2))
+        room.reads(call(1) + call(2))
+        room.write(deep)
+        client.hears(deep)
+        room.end()
+    client.bridge.finish()
+    assert outcomes(client.read()) == {2: LOST}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
