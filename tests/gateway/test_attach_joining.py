@@ -826,7 +826,7 @@ def test_a_background_room_takes_clients_until_it_ends_and_ends_in_order(
         "heed_signals": signals,
         "follow": follows,
         "attend": attends,
-        "commands": lambda _room, version: {"status": status, "version": version},
+        "commands": lambda _room, version, _config: {"status": status, "version": version},
         "events_file": lambda path, *_: [f"{path} hears"] if path is not None else [],
         "to_log": lambda _log: "log hears",
         "set_alarm": lambda seconds: did.append(("alarm", seconds)),
