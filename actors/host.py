@@ -41,7 +41,8 @@ class ServerRequest:
     """One request of a server to its client, from whichever era: `params` as the server sent them.
 
     `progress(params)` sends a progress notification back, with the token the server gave; nothing where it gave none.
-    `call`: the call that the question belongs to, where that is said (in 2026-07-28, and over HTTP); else None.
+    `call`: the call that the question belongs to, where that is said (in 2026-07-28, and over HTTP) or where the server
+    is working on one call only; else None.
     `is_ours`: Greenroom itself asks whether this call may be sent, and the server knows nothing of it.
     """
 

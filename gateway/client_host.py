@@ -22,6 +22,7 @@ from ..config.model import Scrub
 from ..protocol import jsonrpc as rpc
 from ..protocol.address import Address
 from ..protocol.bounds import EXTENSIONS_BYTES
+from ..protocol.errors import RpcRefusal
 from ..safety.scrubber import names_credential, scrubbed_params, scrubbed_question
 from .attribution import question_of, without_ours
 from .input_required import SuspendedCalls
@@ -109,6 +110,8 @@ class ClientHost:
             params = scrubbed_question(self._room, self._door, request.server, request.method, params)
             params = question_of(request.server, request.method, params)
         if client.modern:
+            if request.call is None and client.may_be_several:
+                raise _nobody_knows(request)
             asked = {"method": request.method, "params": params}
             return without_ours(await self.suspended.ask(client, request.server, asked, request.call))
         meta: Mapping[str, Any] = request.params.get("_meta") or {}
@@ -124,6 +127,16 @@ class ClientHost:
         elif not names_credential(self._room, self._door, address.server, method):
             said = None if params is None else scrubbed_params(self._room, self._door, address.server, params)
             client.tell(method, None if said is None else without_ours(said))
+
+
+def _nobody_knows(request: ServerRequest) -> RpcRefusal:
+    text = (
+        f'Server "{request.server}" works on several calls of this client, or on none, and {request.method} does not '
+        "say which call it is for. Over HTTP each call may come from another program, so nobody was asked. Make one "
+        "call of this server at a time, or give each call a process of its own: set "
+        '"isolation": "per_call" in the entry of the server.'
+    )
+    return RpcRefusal(rpc.INTERNAL_ERROR, text, {"reason": "several_calls", "server": request.server})
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -123,6 +123,7 @@ class ClientSession:
         self.on_introduced: Callable[[object], object] = _nobody_asks
         self.on_refused: Callable[..., object] = _nobody_asks
         self._introduced = False
+        self.may_be_several = False
         self.modern = False
         self.greeted = False
 

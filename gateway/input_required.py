@@ -11,8 +11,13 @@ server's state to another server.
 *An older server* sends a request in the middle of a call, and the call cannot be ended and sent again. So the
 call is suspended: it goes on running, and the client's request ends with "input required" and a random name
 as `requestState`. When the client comes back with that name and the answer, the answer goes to the server,
-and the client's new request waits for the call. A server's question may not say which call it belongs to; then
-it ends the oldest request of that client to that server. A question of ours, whether a call may be sent, says it.
+and the client's new request waits for the call. The request of the call that the server asks about carries the
+question, and no other does. Until 2025-11-25 a server on stdio cannot say which call it asks about. If several of the
+client's calls are open there, the oldest of its requests to that server carries the question; but only if all of them
+come from one program. Over HTTP several programs may be one client to us (`ClientSession.may_be_several`). What is
+asked about the call of one of them must not reach another, so there such a question is refused. A question of ours,
+whether a call may be sent, always says its call.
+
 A name is valid once, and for no longer than a call may take in all. It stays valid when the server withdraws its
 question or is lost: the client that comes back then gets the outcome of the call. Rejected: to refuse such a
 client, because it would call a second time.
@@ -143,8 +148,8 @@ class SuspendedCalls:
     async def ask(
         self, client: Any, server: str, request: Mapping[str, Any], call: object = None
     ) -> Mapping[str, Any]:
-        """Ask a newer client what an older server asks in `request`. `call`: the call it is about, if known; its
-        own request carries the question, if it can. Raises `RpcRefusal` when the client cannot be asked or does
+        """Ask a newer client what an older server asks in `request`. `call`: the call it is about, if known; then
+        only its own request carries the question. Raises `RpcRefusal` when the client cannot be asked or does
         not answer in time."""
         suspendable, job = await self._carrier(client, server, call)
         self._drop_overdue()
@@ -168,12 +173,11 @@ class SuspendedCalls:
     async def _carrier(self, client: Any, server: str, call: object) -> tuple[SuspendableCall, Job]:
         """The call whose request carries the question, and that request. Raises `RpcRefusal`."""
         while True:
-            able = [each for each in self._running if _carries(each, client, server)]
-            found = next((each for each in able if each.is_of(call)), able[0] if able else None)
-            if found is not None and found.job is not None:
-                return found, found.job
-            asked = next((each for each in self._running if each.is_of(call)), None)
-            if asked is None or not await asked.carried():
+            asked = [each for each in self._running if call is None or each.is_of(call)]
+            able = next((each for each in asked if _carries(each, client, server)), None)
+            if able is not None and able.job is not None:
+                return able, able.job
+            if call is None or not asked or not await asked[0].carried():
                 text = "The client cannot be asked: none of its calls is open to carry the question (2026-07-28)."
                 raise RpcRefusal(rpc.INTERNAL_ERROR, text)
 

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import attrs
 
+from ..actors.call import Call
 from ..actors.host import ASKED_FOR, Greeting, ServerRequest, joined, lacking, not_found
 from ..actors.incarnation import UPDATED
 from ..config.arguments import function, json_object, list_or_function
@@ -199,6 +200,7 @@ class RoomHost:
         return attrs.evolve(joined([*greetings, Greeting(_EVERYTHING)]), for_many=True)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
+        request = self.routing.with_its_call(request)
         is_declined = self._may_be_declined(request)
         if is_declined and not self.routing.able(request.address, request.method):
             return _declined(request, "no client that is here")
@@ -256,6 +258,14 @@ class Routing:
 
     # ---- questions --------------------------------------------------------------------------------------------------
 
+    def with_its_call(self, request: ServerRequest) -> ServerRequest:
+        """The request with the call that it is about, also where it names none: then it can only be about the call
+        that the server is working on, if that is one and no more."""
+        calls = self._open_calls(request.address)
+        if request.call is not None or len(calls) != 1:
+            return request
+        return attrs.evolve(request, call=calls[0])
+
     def asked(self, request: ServerRequest) -> Who:
         """Who is asked. Raises `RpcRefusal` when nobody can know, or nobody can answer."""
         who = self._asked(request)
@@ -303,15 +313,17 @@ class Routing:
     def _with_calls(self, address: Address) -> dict[Who, None]:
         """All who have calls in flight there."""
         found: dict[Who, None] = {}
-        record = self._directory().records.get(address.server)
-        actor = record.actors.get(address.scope) if record is not None else None
-        calls = actor.calls.open if actor is not None else ()
-        for client in {call.client for call in calls}:
+        for client in {call.client for call in self._open_calls(address)}:
             try:
                 found[self._sessions.answers_for(client)] = None
             except KeyError:
                 continue  # it has left, and its call will soon be over
         return found
+
+    def _open_calls(self, address: Address) -> Sequence[Call]:
+        record = self._directory().records.get(address.server)
+        actor = record.actors.get(address.scope) if record is not None else None
+        return tuple(actor.calls.open) if actor is not None else ()
 
     # ---- notifications ----------------------------------------------------------------------------------------------
 

@@ -563,6 +563,7 @@ class Sessions:
             door="http",
             subject=member.caller.name,
         ) as client:
+            client.may_be_several = isinstance(member, Visitor)
             member.client = client
             member.variables = _NOTHING
             if not member.over.is_set():

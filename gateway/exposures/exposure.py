@@ -31,6 +31,11 @@ class Client(Protocol):
         ...
 
     @property
+    def may_be_several(self) -> bool:
+        """Whether several programs that say the same of themselves may be this client (2026-07-28 over HTTP)."""
+        ...
+
+    @property
     def greeted(self) -> bool:
         """Whether it has sent `notifications/initialized`, so that it may be sent notifications. Never true
         from 2026-07-28 on."""

@@ -435,6 +435,42 @@ def test_a_client_of_2026_whose_person_is_asked_is_not_idle() -> None:
     with_door(body, entry=entry, expose="proxy", rules=Rules(session_idle=0.05))
 
 
+def test_what_a_server_asks_about_the_call_of_one_program_never_reaches_another() -> None:
+    """Two programs of 2026-07-28 say the same of themselves. The server does not say which call it asks about."""
+    held = Held()
+
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+        asks = {"name": "own_ask_a_name", "arguments": {}, "_meta": meta}
+        ended: list[Any] = []
+
+        async def other_program() -> None:
+            said = {"name": "own_held", "arguments": {}, "_meta": meta}
+            ended.append((await opened.stateless("tools/call", said)).json())
+
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(other_program)
+            await held.begun.wait()
+            refused = (await opened.stateless("tools/call", asks)).json()["result"]
+            text = refused["content"][0]["text"]
+            assert refused["isError"]
+            assert "works on several calls of this client" in text
+            assert '"isolation": "per_call"' in text
+            assert not ended  # and it was asked nothing
+            held.may_end.set()
+        assert text_of(ended[0]) == "late"
+        alone = (await opened.stateless("tools/call", asks)).json()["result"]
+        assert alone["resultType"] == "input_required"
+        # The call of the first program waits for its person. The other one's request is open.
+        back = {
+            "inputResponses": {key: {"action": "decline"} for key in alone["inputRequests"]},
+            "requestState": alone["requestState"],
+        }
+        assert text_of((await opened.stateless("tools/call", {**asks, **back})).json()) == "decline"
+
+    with_door(body, AskingServer({"ask_a_name": ask_a_name, "held": held.act}))
+
+
 def test_an_id_can_be_used_again_only_after_its_answer() -> None:
     held = Held()
 
