@@ -12,7 +12,7 @@ from collections.abc import Callable
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run_virtual
 
 from greenroom.actors.workers import all_of, apart, in_turns
 from greenroom.protocol.cooperative import Slices
@@ -22,72 +22,67 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_the_loop_goes_on_meanwhile(backend: str) -> None:
-    async def body() -> None:
-        may_end, results = threading.Event(), list[str]()
+@in_real_time
+async def test_the_loop_goes_on_meanwhile() -> None:
+    may_end, results = threading.Event(), list[str]()
 
-        def work() -> str:
-            assert may_end.wait(60), "the loop stood still"
-            return threading.current_thread().name
+    def work() -> str:
+        assert may_end.wait(60), "the loop stood still"
+        return threading.current_thread().name
 
-        async def wait() -> None:
-            results.append(await apart(work))
+    async def wait() -> None:
+        results.append(await apart(work))
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wait)
-            await anyio.lowlevel.checkpoint()
-            may_end.set()
-        assert results == ["greenroom apart"]
-
-    run(backend, body)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.lowlevel.checkpoint()
+        may_end.set()
+    assert results == ["greenroom apart"]
 
 
-def test_nobody_waits_for_its_thread_and_none_that_cannot_start_leaves_anything(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_nobody_waits_for_its_thread_and_none_that_cannot_start_leaves_anything(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    async def body() -> None:
-        thread = await apart(threading.current_thread)
-        assert thread.daemon, "it would hold up the end of the process"
-        thread.join()  # and has closed what is its own
-        before = open_files()
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            with pytest.raises(RuntimeError, match="can't start"):
-                await apart(int)
-        assert open_files() == before
-
-    run(backend, body)
+    thread = await apart(threading.current_thread)
+    assert thread.daemon, "it would hold up the end of the process"
+    thread.join()  # and has closed what is its own
+    before = open_files()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            await apart(int)
+    assert open_files() == before
 
 
-def test_what_it_raises_is_raised_and_a_cancelled_wait_leaves_at_once(backend: str) -> None:
-    async def body() -> None:
-        await apart(int)  # the loop's own descriptors are there now
-        before = open_files()
-        with pytest.raises(KeyError, match="gone"):
-            await apart(lambda: {}["gone"])
-        may_end, ended = threading.Event(), threading.Event()
+@in_real_time
+async def test_what_it_raises_is_raised_and_a_cancelled_wait_leaves_at_once() -> None:
+    await apart(int)  # the loop's own descriptors are there now
+    before = open_files()
+    with pytest.raises(KeyError, match="gone"):
+        await apart(lambda: {}["gone"])
+    may_end, ended = threading.Event(), threading.Event()
 
-        def work() -> None:
-            may_end.wait(60)
-            ended.set()
+    def work() -> None:
+        may_end.wait(60)
+        ended.set()
 
-        with anyio.move_on_after(0.01) as scope:
-            await apart(work)
-        assert scope.cancelled_caught
-        assert not ended.is_set()
-        may_end.set()
-        assert ended.wait(60)
-        with anyio.fail_after(60):
-            while open_files() > before:
-                await anyio.sleep(0.001)
-
-    run(backend, body)
+    with anyio.move_on_after(0.01) as scope:
+        await apart(work)
+    assert scope.cancelled_caught
+    assert not ended.is_set()
+    may_end.set()
+    assert ended.wait(60)
+    with anyio.fail_after(60):
+        while open_files() > before:
+            await anyio.sleep(0.001)
 
 
-def test_however_many_are_at_long_work_one_slice_is_done_in_a_pass(backend: str) -> None:
+@in_real_time
+async def test_however_many_are_at_long_work_one_slice_is_done_in_a_pass() -> None:
     slices, passes, most = 0, 0, 0
 
     def work() -> Slices[str]:
@@ -105,50 +100,44 @@ def test_however_many_are_at_long_work_one_slice_is_done_in_a_pass(backend: str)
             slices = 0
             await anyio.lowlevel.checkpoint()
 
-    async def body() -> None:
-        nonlocal slices, most
-        results: list[str] = []
+    results: list[str] = []
 
-        async def one() -> None:
-            results.append(await in_turns(work()))
+    async def one() -> None:
+        results.append(await in_turns(work()))
 
-        async with anyio.create_task_group() as tasks:
-            for _ in range(6):
-                tasks.start_soon(one)
-            await anyio.lowlevel.checkpoint()
-            await anyio.lowlevel.checkpoint()
-            slices = most = 0  # the first slice is done at once
-            tasks.start_soon(count, lambda: len(results) == 6)
-        assert results == ["done"] * 6
-        assert most <= 2, f"{most} slices while somebody waited for one turn"
-        assert passes > 100
-
-    run(backend, body)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(6):
+            tasks.start_soon(one)
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        slices = most = 0  # the first slice is done at once
+        tasks.start_soon(count, lambda: len(results) == 6)
+    assert results == ["done"] * 6
+    assert most <= 2, f"{most} slices while somebody waited for one turn"
+    assert passes > 100
 
 
-def test_work_of_one_slice_is_done_at_once_whoever_is_at_long_work(backend: str) -> None:
+@in_real_time
+async def test_work_of_one_slice_is_done_at_once_whoever_is_at_long_work() -> None:
     def work(slices: int) -> Slices[int]:
         for _ in range(slices - 1):
             yield
         return slices
 
-    async def body() -> None:
-        done: list[int] = []
+    done: list[int] = []
 
-        async def one(slices: int) -> None:
-            done.append(await in_turns(work(slices)))
+    async def one(slices: int) -> None:
+        done.append(await in_turns(work(slices)))
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(one, 40)
-            for _ in range(5):
-                await anyio.lowlevel.checkpoint()
-            with anyio.CancelScope() as scope:
-                scope.cancel()
-                await one(1)  # not even a checkpoint
-            assert done == [1]
-        assert done == [1, 40]
-
-    run(backend, body)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(one, 40)
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await one(1)  # not even a checkpoint
+        assert done == [1]
+    assert done == [1, 40]
 
 
 def test_a_door_has_the_function_and_not_its_module() -> None:
@@ -158,7 +147,8 @@ def test_a_door_has_the_function_and_not_its_module() -> None:
     assert shown.stdout == "True\n"
 
 
-def test_work_that_has_to_be_done_is_done_whatever_becomes_of_its_task(backend: str) -> None:
+@in_virtual_time
+async def test_work_that_has_to_be_done_is_done_whatever_becomes_of_its_task() -> None:
     did: list[int] = []
 
     def work(count: int, fault: Exception | None = None) -> Slices[None]:
@@ -168,24 +158,21 @@ def test_work_that_has_to_be_done_is_done_whatever_becomes_of_its_task(backend: 
         if fault is not None:
             raise fault
 
-    async def body() -> None:
-        went_on = False
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            await all_of(work(5))
-            went_on = True  # it was not cancelled in between
-        assert (went_on, did) == (True, list(range(5)))
-        did.clear()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(all_of, work(5))
-            await anyio.lowlevel.checkpoint()
-            assert len(did) < 5  # others have their turn meanwhile
-            tasks.cancel_scope.cancel()
-        assert did == list(range(5))
-        with pytest.raises(ValueError, match="its own"):
-            await all_of(work(2, ValueError("its own")))
-
-    run_virtual(backend, body)
+    went_on = False
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await all_of(work(5))
+        went_on = True  # it was not cancelled in between
+    assert (went_on, did) == (True, list(range(5)))
+    did.clear()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(all_of, work(5))
+        await anyio.lowlevel.checkpoint()
+        assert len(did) < 5  # others have their turn meanwhile
+        tasks.cancel_scope.cancel()
+    assert did == list(range(5))
+    with pytest.raises(ValueError, match="its own"):
+        await all_of(work(2, ValueError("its own")))
 
 
 def test_not_even_a_task_that_is_cancelled_by_its_loop_leaves_such_work_undone() -> None:
@@ -209,21 +196,17 @@ def test_not_even_a_task_that_is_cancelled_by_its_loop_leaves_such_work_undone()
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ValueError("no")])
-def test_whatever_ends_the_work_ends_the_wait_and_leaves_no_descriptor(
-    backend: str, error: BaseException
-) -> None:
+@in_real_time
+async def test_whatever_ends_the_work_ends_the_wait_and_leaves_no_descriptor(error: BaseException) -> None:
     def work() -> None:
         raise error
 
-    async def body() -> None:
-        assert await apart(lambda: None) is None
-        before = open_files()
-        with pytest.raises(type(error)) as caught:
-            await apart(work)
-        assert caught.value is error
-        assert await apart(lambda: 0) == 0
-        with anyio.fail_after(60):
-            while open_files() > before:
-                await anyio.sleep(0.001)
-
-    run(backend, body)
+    assert await apart(lambda: None) is None
+    before = open_files()
+    with pytest.raises(type(error)) as caught:
+        await apart(work)
+    assert caught.value is error
+    assert await apart(lambda: 0) == 0
+    with anyio.fail_after(60):
+        while open_files() > before:
+            await anyio.sleep(0.001)

@@ -6,7 +6,7 @@ import os
 
 import anyio
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time
 from tests.support.rooms import settle
 
 from greenroom.actors import backend as _backend
@@ -14,145 +14,129 @@ from greenroom.actors.backend import AGAIN, PAUSE, More, current_backend
 from greenroom.gateway.event_loop import new_loop
 
 
-def test_it_knows_its_loop_and_its_time(backend: str) -> None:
-    async def body() -> None:
-        loop_backend = current_backend()
-        assert loop_backend.name == backend
-        await anyio.sleep(12.5)
-        assert loop_backend.now() == anyio.current_time() == pytest.approx(12.5)
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_it_knows_its_loop_and_its_time(backend: str) -> None:
+    loop_backend = current_backend()
+    assert loop_backend.name == backend
+    await anyio.sleep(12.5)
+    assert loop_backend.now() == anyio.current_time() == pytest.approx(12.5)
 
 
-def test_its_time_is_the_loops(backend: str) -> None:
-    async def body() -> None:
-        loop_backend = current_backend()
-        before = anyio.current_time()
-        assert before <= loop_backend.now() <= anyio.current_time()
-
-    run(backend, body)
+@in_real_time
+async def test_its_time_is_the_loops() -> None:
+    loop_backend = current_backend()
+    before = anyio.current_time()
+    assert before <= loop_backend.now() <= anyio.current_time()
 
 
 @pytest.mark.parametrize("when", ["before", "during", "twice"])
-def test_a_waiter_may_be_set_at_any_time_and_any_number_of_times(backend: str, when: str) -> None:
-    async def body() -> None:
-        waiter, woken = current_backend().waiter(), list[float]()
+@in_virtual_time
+async def test_a_waiter_may_be_set_at_any_time_and_any_number_of_times(when: str) -> None:
+    waiter, woken = current_backend().waiter(), list[float]()
 
-        async def wait() -> None:
-            await waiter.wait()
-            woken.append(anyio.current_time())
-
-        async with anyio.create_task_group() as tasks:
-            if when == "before":
-                waiter.set()
-            tasks.start_soon(wait)
-            await anyio.sleep(1.0)
-            waiter.set()
-            if when == "twice":
-                waiter.set()
-        waiter.set()
+    async def wait() -> None:
         await waiter.wait()
-        assert woken == [0.0 if when == "before" else 1.0]
+        woken.append(anyio.current_time())
 
-    run_virtual(backend, body)
-
-
-def test_waiting_on_a_set_waiter_is_still_a_checkpoint(backend: str) -> None:
-    async def body() -> None:
-        waiter = current_backend().waiter()
-        waiter.set()
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            await waiter.wait()
-        assert scope.cancelled_caught
-
-    run_virtual(backend, body)
-
-
-def test_a_cancelled_wait_leaves_the_waiter_usable(backend: str) -> None:
-    async def body() -> None:
-        waiter = current_backend().waiter()
-        with anyio.move_on_after(1.0) as scope:
-            await waiter.wait()
-        assert scope.cancelled_caught
-        waiter.set()
-        with anyio.fail_after(1.0):
-            await waiter.wait()
-
-    run_virtual(backend, body)
-
-
-def test_set_and_cancelled_in_the_same_tick_nothing_is_lost(backend: str) -> None:
-    async def body() -> None:
-        waiter, scope = current_backend().waiter(), anyio.CancelScope()
-
-        async def wait() -> None:
-            with scope:
-                await waiter.wait()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wait)
-            await settle()
-            scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        if when == "before":
             waiter.set()
+        tasks.start_soon(wait)
+        await anyio.sleep(1.0)
+        waiter.set()
+        if when == "twice":
+            waiter.set()
+    waiter.set()
+    await waiter.wait()
+    assert woken == [0.0 if when == "before" else 1.0]
+
+
+@in_virtual_time
+async def test_waiting_on_a_set_waiter_is_still_a_checkpoint() -> None:
+    waiter = current_backend().waiter()
+    waiter.set()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await waiter.wait()
+    assert scope.cancelled_caught
+
+
+@in_virtual_time
+async def test_a_cancelled_wait_leaves_the_waiter_usable() -> None:
+    waiter = current_backend().waiter()
+    with anyio.move_on_after(1.0) as scope:
+        await waiter.wait()
+    assert scope.cancelled_caught
+    waiter.set()
+    with anyio.fail_after(1.0):
         await waiter.wait()
 
-    run_virtual(backend, body)
+
+@in_virtual_time
+async def test_set_and_cancelled_in_the_same_tick_nothing_is_lost() -> None:
+    waiter, scope = current_backend().waiter(), anyio.CancelScope()
+
+    async def wait() -> None:
+        with scope:
+            await waiter.wait()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await settle()
+        scope.cancel()
+        waiter.set()
+    await waiter.wait()
 
 
-def test_a_descriptor_is_read_until_the_reader_has_enough(backend: str) -> None:
-    async def body() -> None:
-        loop_backend, (read_end, write_end), got = current_backend(), os.pipe(), list[bytes]()
-        os.set_blocking(read_end, False)
+@in_real_time
+async def test_a_descriptor_is_read_until_the_reader_has_enough() -> None:
+    loop_backend, (read_end, write_end), got = current_backend(), os.pipe(), list[bytes]()
+    os.set_blocking(read_end, False)
 
-        def on_readable() -> bool:
-            got.append(os.read(read_end, 100))
-            return bool(got[-1])
+    def on_readable() -> bool:
+        got.append(os.read(read_end, 100))
+        return bool(got[-1])
 
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(loop_backend.read_forever, read_end, on_readable)
-                for chunk in (b"one", b"two"):
-                    os.write(write_end, chunk)
-                    while not b"".join(got).endswith(chunk):
-                        await settle(1)
-                os.close(write_end)
-            assert got == [b"one", b"two", b""]
-        finally:
-            os.close(read_end)
-
-    run(backend, body)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(loop_backend.read_forever, read_end, on_readable)
+            for chunk in (b"one", b"two"):
+                os.write(write_end, chunk)
+                while not b"".join(got).endswith(chunk):
+                    await settle(1)
+            os.close(write_end)
+        assert got == [b"one", b"two", b""]
+    finally:
+        os.close(read_end)
 
 
 @pytest.mark.parametrize("ending", ["an exception", "a cancellation"])
-def test_reading_ends_by_an_exception_or_a_cancellation_and_lets_go_of_the_descriptor(
-    backend: str, ending: str
+@in_real_time
+async def test_reading_ends_by_an_exception_or_a_cancellation_and_lets_go_of_the_descriptor(
+    ending: str,
 ) -> None:
-    async def body() -> None:
-        loop_backend, (read_end, write_end) = current_backend(), os.pipe()
-        os.set_blocking(read_end, False)
+    loop_backend, (read_end, write_end) = current_backend(), os.pipe()
+    os.set_blocking(read_end, False)
 
-        def broken() -> bool:
-            raise ZeroDivisionError
+    def broken() -> bool:
+        raise ZeroDivisionError
 
-        try:
-            if ending == "an exception":
-                os.write(write_end, b"x")
-                with pytest.raises(ZeroDivisionError):
-                    await loop_backend.read_forever(read_end, broken)
-            else:
-                with anyio.move_on_after(0.01) as scope:
-                    await loop_backend.read_forever(read_end, broken)
-                assert scope.cancelled_caught
-                os.write(write_end, b"x")
-            with anyio.fail_after(60.0):
-                await loop_backend.read_forever(read_end, lambda: os.read(read_end, 9) != b"x")
-                await anyio.wait_writable(write_end)
-        finally:
-            os.close(read_end)
-            os.close(write_end)
-
-    run(backend, body)
+    try:
+        if ending == "an exception":
+            os.write(write_end, b"x")
+            with pytest.raises(ZeroDivisionError):
+                await loop_backend.read_forever(read_end, broken)
+        else:
+            with anyio.move_on_after(0.01) as scope:
+                await loop_backend.read_forever(read_end, broken)
+            assert scope.cancelled_caught
+            os.write(write_end, b"x")
+        with anyio.fail_after(60.0):
+            await loop_backend.read_forever(read_end, lambda: os.read(read_end, 9) != b"x")
+            await anyio.wait_writable(write_end)
+    finally:
+        os.close(read_end)
+        os.close(write_end)
 
 
 @pytest.mark.parametrize("loop", ["trio", "asyncio", "ours"])

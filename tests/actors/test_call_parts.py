@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time
 from tests.support.stdio import Recorder
 
 from greenroom.actors.backend import current_backend
@@ -31,7 +31,8 @@ def test_the_newest_version_in_common_is_taken() -> None:
 
 @pytest.mark.parametrize("era", [Era.HANDSHAKE, Era.STATELESS])
 @pytest.mark.parametrize("error", [RpcError(-32000, "no"), None])
-def test_a_refusal_of_the_only_era_stays_what_it_was(backend: str, era: Era, error: RpcError | None) -> None:
+@in_virtual_time
+async def test_a_refusal_of_the_only_era_stays_what_it_was(era: Era, error: RpcError | None) -> None:
     class Peer:
         protocol_version: str | None = None
 
@@ -42,34 +43,29 @@ def test_a_refusal_of_the_only_era_stays_what_it_was(backend: str, era: Era, err
         def abandon(self, exchange: Exchange, reason: str) -> None:
             pass
 
-    async def main() -> None:
-        peer: Any = Peer()
-        settings = Settings(connect_timeout=3.0, probe_timeout=1.0)
-        with pytest.raises(RpcFailure, match=f'"era": "{era.value}": try "auto"') as caught:
-            await shake_hands(
-                peer, current_backend(), settings=settings, client_info={}, greeting=Greeting(), era=era
-            )
-        if era is Era.HANDSHAKE:
-            assert (caught.value.error, caught.value.timed_out) == (error, error is None)
-        assert caught.value.method == ("initialize" if era is Era.HANDSHAKE else "server/discover")
-
-    run_virtual(backend, main)
+    peer: Any = Peer()
+    settings = Settings(connect_timeout=3.0, probe_timeout=1.0)
+    with pytest.raises(RpcFailure, match=f'"era": "{era.value}": try "auto"') as caught:
+        await shake_hands(
+            peer, current_backend(), settings=settings, client_info={}, greeting=Greeting(), era=era
+        )
+    if era is Era.HANDSHAKE:
+        assert (caught.value.error, caught.value.timed_out) == (error, error is None)
+    assert caught.value.method == ("initialize" if era is Era.HANDSHAKE else "server/discover")
 
 
-def test_each_request_is_stamped_as_the_version_of_the_moment_requires(backend: str) -> None:
-    async def main() -> None:
-        hooks = Recorder()
-        out: Any = None
-        table = ExchangeTable(current_backend(), hooks, Notes(hooks.on_note), out)
-        table.client_info = {"name": "x"}
-        ours = WhenEnded(lambda *_: None)
-        stamped: list[bool] = []
-        for version in (None, "2026-07-28", "2025-11-25", "2026-07-28", None):
-            table.protocol_version = version
-            stamped.append(b"protocolVersion" in table._opened(Exchange(ours, "ping", None)))
-        assert stamped == [False, True, False, True, False]
-
-    run(backend, main)
+@in_real_time
+async def test_each_request_is_stamped_as_the_version_of_the_moment_requires() -> None:
+    hooks = Recorder()
+    out: Any = None
+    table = ExchangeTable(current_backend(), hooks, Notes(hooks.on_note), out)
+    table.client_info = {"name": "x"}
+    ours = WhenEnded(lambda *_: None)
+    stamped: list[bool] = []
+    for version in (None, "2026-07-28", "2025-11-25", "2026-07-28", None):
+        table.protocol_version = version
+        stamped.append(b"protocolVersion" in table._opened(Exchange(ours, "ping", None)))
+    assert stamped == [False, True, False, True, False]
 
 
 # ---- optional parts ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import anyio
 import attrs
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_virtual_time, run, run_virtual
 
 from greenroom.actors.backend import current_backend
 from greenroom.actors.catalogue_writer import CatalogueWriter, Flush, Save
@@ -116,26 +116,22 @@ def test_a_store_that_blocks_is_called_in_a_thread(backend: str) -> None:
 
 
 @pytest.mark.parametrize("problem", [None, "the disk is full"])
-def test_after_each_try_to_write_and_only_then_it_is_said_once(backend: str, problem: str | None) -> None:
+@in_virtual_time
+async def test_after_each_try_to_write_and_only_then_it_is_said_once(problem: str | None) -> None:
     """Others look then for what another room has written meanwhile."""
     store, said = Store(problem=problem), list[int]()
-
-    async def main() -> None:
-        loop_backend = current_backend()
-        events = EventStream(loop_backend)
-        writer = CatalogueWriter(loop_backend, events, store, lambda: said.append(len(store.saves)))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(writer.core.run)
+    loop_backend = current_backend()
+    events = EventStream(loop_backend)
+    writer = CatalogueWriter(loop_backend, events, store, lambda: said.append(len(store.saves)))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.core.run)
+        await writer.ref.ask(Flush)
+        assert said == [], "there was nothing to write"
+        for revision in (1, 2):
+            save(writer, "a", revision)
+            save(writer, "b", revision)
             await writer.ref.ask(Flush)
-            assert said == [], "there was nothing to write"
-            for revision in (1, 2):
-                save(writer, "a", revision)
-                save(writer, "b", revision)
-                await writer.ref.ask(Flush)
-            tasks.cancel_scope.cancel()
-
-    run_virtual(backend, main)
-
+        tasks.cancel_scope.cancel()
     assert said == [1, 2]
 
 
@@ -150,19 +146,17 @@ def test_an_empty_flush_is_answered_and_writes_nothing(backend: str) -> None:
     assert store.saves == []
 
 
-def test_who_waits_for_a_flush_when_the_writer_closes_is_told(backend: str) -> None:
-    async def main() -> None:
-        loop_backend = current_backend()
-        writer = CatalogueWriter(loop_backend, EventStream(loop_backend), Store())
-        waiting, queued = Reply[None](loop_backend), Reply[None](loop_backend)
-        writer.step(Flush(waiting))
-        writer.ref.tell_system(Flush(queued))
-        writer.core.close(ZeroDivisionError("closed"))
-        for reply in (waiting, queued):
-            with pytest.raises(ZeroDivisionError, match="closed"), anyio.fail_after(1):
-                await reply.wait()
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_who_waits_for_a_flush_when_the_writer_closes_is_told() -> None:
+    loop_backend = current_backend()
+    writer = CatalogueWriter(loop_backend, EventStream(loop_backend), Store())
+    waiting, queued = Reply[None](loop_backend), Reply[None](loop_backend)
+    writer.step(Flush(waiting))
+    writer.ref.tell_system(Flush(queued))
+    writer.core.close(ZeroDivisionError("closed"))
+    for reply in (waiting, queued):
+        with pytest.raises(ZeroDivisionError, match="closed"), anyio.fail_after(1):
+            await reply.wait()
 
 
 def test_in_a_fork_nothing_is_written(backend: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.stdio import RUN, definition_of, gone_within, linked, lives, until
 
 from greenroom.actors.backend import current_backend
@@ -64,49 +64,43 @@ def _folders(run_id: str) -> bool:
     return home is not None and os.path.isdir(f"{home}/greenroom-{run_id}")
 
 
-def test_what_left_its_group_its_parent_and_its_environment_ends_with_its_server(backend: str) -> None:
+@in_real_time
+async def test_what_left_its_group_its_parent_and_its_environment_ends_with_its_server() -> None:
     may = _may_make_one()
-
-    async def body() -> None:
-        run_id = f"{os.getpid()}-escape"
-        guard = Guard(current_backend(), run_id)
-        with _starts(ESCAPES) as server, _starts(ESCAPES) as other:
-            assert server.stdin is not None
-            assert server.stdout is not None
-            for one in (server, other):
-                guard.add(one.pid)
-                guard.enclose(one.pid)
-            assert not may or await until(lambda: all(_is_enclosed(one.pid) for one in (server, other)))
-            server.stdin.write(b"go\n")
-            server.stdin.flush()
-            escaped = int(server.stdout.readline())
-            server.kill()
-            guard.remove(server.pid)
-            server.wait()
-            assert await guard.sweep("NOBODY=1", 60.0) == 0
-            assert await until(lambda: not lives(escaped)) if may else lives(escaped)
-            assert other.poll() is None
-            assert _folders(run_id) is may
-            guard.close()
-            assert await until(lambda: other.poll() is not None)
-            await gone_within(0.0, [escaped])
-        assert not _folders(run_id)
-
-    run(backend, body)
+    run_id = f"{os.getpid()}-escape"
+    guard = Guard(current_backend(), run_id)
+    with _starts(ESCAPES) as server, _starts(ESCAPES) as other:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for one in (server, other):
+            guard.add(one.pid)
+            guard.enclose(one.pid)
+        assert not may or await until(lambda: all(_is_enclosed(one.pid) for one in (server, other)))
+        server.stdin.write(b"go\n")
+        server.stdin.flush()
+        escaped = int(server.stdout.readline())
+        server.kill()
+        guard.remove(server.pid)
+        server.wait()
+        assert await guard.sweep("NOBODY=1", 60.0) == 0
+        assert await until(lambda: not lives(escaped)) if may else lives(escaped)
+        assert other.poll() is None
+        assert _folders(run_id) is may
+        guard.close()
+        assert await until(lambda: other.poll() is not None)
+        await gone_within(0.0, [escaped])
+    assert not _folders(run_id)
 
 
-def test_a_server_is_enclosed_when_it_starts_and_leaves_no_cgroup(backend: str) -> None:
+@in_real_time
+async def test_a_server_is_enclosed_when_it_starts_and_leaves_no_cgroup() -> None:
     may = _may_make_one()
-
-    async def body() -> None:
-        async with linked(definition_of("echo.py")) as link:
-            pid = link.connection.pid
-            assert pid is not None
-            assert not may or await until(lambda: _is_enclosed(pid))
-            await link.greet()
-        assert not _folders(RUN)
-
-    run(backend, body)
+    async with linked(definition_of("echo.py")) as link:
+        pid = link.connection.pid
+        assert pid is not None
+        assert not may or await until(lambda: _is_enclosed(pid))
+        await link.greet()
+    assert not _folders(RUN)
 
 
 def test_cgroups_of_rooms_that_are_gone_are_removed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.support import run_virtual
+from tests.support import in_virtual_time, run_virtual
 from tests.support.rooms import settle
 
 from greenroom.actors.backend import current_backend
@@ -128,15 +128,13 @@ def test_an_ask_may_time_out_or_be_cancelled_and_harms_nobody(backend: str) -> N
     with_actor(backend, body, runs=False)
 
 
-def test_a_reply_is_answered_once(backend: str) -> None:
-    async def body() -> None:
-        reply: Reply[int] = Reply(current_backend())
-        reply.send(1)
-        reply.send(2)
-        reply.fail(ValueError())
-        assert await reply.wait() == 1
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_reply_is_answered_once() -> None:
+    reply: Reply[int] = Reply(current_backend())
+    reply.send(1)
+    reply.send(2)
+    reply.fail(ValueError())
+    assert await reply.wait() == 1
 
 
 def test_after_a_crash_the_mailbox_and_what_the_batch_owed_are_kept(backend: str) -> None:
@@ -173,7 +171,8 @@ def test_what_a_crashed_batch_owed_is_done_though_nobody_says_anything_more(back
     with_actor(backend, body, runs=False)
 
 
-def test_who_never_stops_talking_keeps_nobody_from_his_turn(backend: str) -> None:
+@in_virtual_time
+async def test_who_never_stops_talking_keeps_nobody_from_his_turn() -> None:
     turns: list[int] = []
 
     class Chatty(Echo):
@@ -182,18 +181,15 @@ def test_who_never_stops_talking_keeps_nobody_from_his_turn(backend: str) -> Non
             if len(self.said) < 10_000:
                 self.ref.tell(Say("more"))
 
-    async def main() -> None:
-        actor = Chatty(current_backend())
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(actor.core.run)
-            actor.ref.tell(Say("once"))
-            while len(actor.said) < 10_000:
-                await anyio.lowlevel.checkpoint()
-                turns.append(len(actor.said))
-            tasks.cancel_scope.cancel()
-        assert len(turns) > 100
-
-    run_virtual(backend, main)
+    actor = Chatty(current_backend())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(actor.core.run)
+        actor.ref.tell(Say("once"))
+        while len(actor.said) < 10_000:
+            await anyio.lowlevel.checkpoint()
+            turns.append(len(actor.said))
+        tasks.cancel_scope.cancel()
+    assert len(turns) > 100
 
 
 def test_the_ask_that_crashes_a_step_fails_with_its_error(backend: str) -> None:
@@ -207,32 +203,30 @@ def test_the_ask_that_crashes_a_step_fails_with_its_error(backend: str) -> None:
     with_actor(backend, body)
 
 
-def test_three_crashes_a_minute_are_survived_the_fourth_is_raised_and_everybody_told(backend: str) -> None:
-    async def main() -> None:
-        actor, failures = Echo(current_backend()), list[BaseException]()
+@in_virtual_time
+async def test_three_crashes_a_minute_are_survived_the_fourth_is_raised_and_everybody_told() -> None:
+    actor, failures = Echo(current_backend()), list[BaseException]()
 
-        async def supervise() -> None:
-            with pytest.raises(CoreActorFailed, match="failed more than 3 times in 60s") as caught:
-                await keep_running(actor.core, EventStream(actor.core.backend))
-            failures.append(caught.value)
+    async def supervise() -> None:
+        with pytest.raises(CoreActorFailed, match="failed more than 3 times in 60s") as caught:
+            await keep_running(actor.core, EventStream(actor.core.backend))
+        failures.append(caught.value)
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(supervise)
-            for _ in range(3):
-                actor.ref.tell(Say("crash"))
-            assert await actor.ref.ask(Ask) == []
-            await anyio.sleep(61.0)
-            for _ in range(3):
-                actor.ref.tell(Say("crash"))
-            assert await actor.ref.ask(Ask) == []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(supervise)
+        for _ in range(3):
             actor.ref.tell(Say("crash"))
-            with pytest.raises(CoreActorFailed):
-                await actor.ref.ask(Ask)
-        assert isinstance(failures[0].__cause__, ZeroDivisionError)
+        assert await actor.ref.ask(Ask) == []
+        await anyio.sleep(61.0)
+        for _ in range(3):
+            actor.ref.tell(Say("crash"))
+        assert await actor.ref.ask(Ask) == []
+        actor.ref.tell(Say("crash"))
         with pytest.raises(CoreActorFailed):
             await actor.ref.ask(Ask)
-
-    run_virtual(backend, main)
+    assert isinstance(failures[0].__cause__, ZeroDivisionError)
+    with pytest.raises(CoreActorFailed):
+        await actor.ref.ask(Ask)
 
 
 def test_a_closed_actor_answers_at_once_whoever_asked_and_whoever_asks(backend: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.gateway import FAULTY, gone_within, serve
 from tests.support.stdio import definition_of, linked, lives, logged, unmarked, until
 
@@ -45,20 +45,17 @@ anyio.run(main, backend={backend!r})
 
 
 @pytest.mark.parametrize("stop", [True, False])
-def test_t44_what_left_its_group_without_a_mark_goes_with_its_server(
-    backend: str, tmp_path: Path, stop: bool
+@in_real_time
+async def test_t44_what_left_its_group_without_a_mark_goes_with_its_server(
+    tmp_path: Path, stop: bool
 ) -> None:
     log = tmp_path / "log"
-
-    async def body() -> None:
-        definition = unmarked(definition_of("faulty.py", "--fork", "setsid", "--log", str(log)))
-        async with linked(definition, stop=stop) as link:
-            await link.greet()
-            (child,) = await logged(log, "child", 1)
-            assert os.getsid(child) == child
-        assert not gone_within({child})
-
-    run(backend, body)
+    definition = unmarked(definition_of("faulty.py", "--fork", "setsid", "--log", str(log)))
+    async with linked(definition, stop=stop) as link:
+        await link.greet()
+        (child,) = await logged(log, "child", 1)
+        assert os.getsid(child) == child
+    assert not gone_within({child})
 
 
 def test_t44_an_orphan_without_a_mark_goes_with_the_gateway(tmp_path: Path) -> None:
@@ -125,9 +122,8 @@ def test_an_orphan_is_ended_only_when_no_server_that_could_be_its_own_runs(
     assert to_end([old, new], []) == [], "process 1 of a container is given everybody's"
 
 
-def test_a_group_is_guarded_until_its_last_orphan_is_dead(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@in_real_time
+async def test_a_group_is_guarded_until_its_last_orphan_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Stray] = []
     said: list[bytes] = []
     ended: list[int] = []
@@ -135,34 +131,30 @@ def test_a_group_is_guarded_until_its_last_orphan_is_dead(
     monkeypatch.setattr(_guard, "strays", lambda _started: list(found))
     monkeypatch.setattr(_guard, "reap", lambda one: ended.append(-one.pid))
     monkeypatch.setattr(_guard, "end", lambda one: ended.append(one.pid))
-
-    async def body() -> None:
-        guard = _guard.Guard(current_backend(), "nobody")
-        monkeypatch.setattr(guard, "_say", said.append)
-        guard._births[7] = 10  # a server that runs, older than any of them
-        found.extend((Stray(1, 50, 20, False), Stray(2, 50, 20, False), Stray(3, 7, 20, False)))
-        assert not guard._tend()
-        assert (said, ended) == ([b"+50\n", b"+7\n"], [])
-        for dead in (1, 2, 3):
-            found[dead - 1] = Stray(dead, found[dead - 1].group, 20, True)
-            said.clear()
-            assert not guard._tend()
-            found[dead - 1] = Stray(9, 7, 20, True)  # reaped; another that is dead takes its place
-            assert said == ([b"-50\n"] if dead == 2 else [])
-        assert [pid for pid in ended if pid != -9] == [-1, -2, -3]
-        found[:] = [Stray(4, 60, 5, False)]
+    guard = _guard.Guard(current_backend(), "nobody")
+    monkeypatch.setattr(guard, "_say", said.append)
+    guard._births[7] = 10  # a server that runs, older than any of them
+    found.extend((Stray(1, 50, 20, False), Stray(2, 50, 20, False), Stray(3, 7, 20, False)))
+    assert not guard._tend()
+    assert (said, ended) == ([b"+50\n", b"+7\n"], [])
+    for dead in (1, 2, 3):
+        found[dead - 1] = Stray(dead, found[dead - 1].group, 20, True)
         said.clear()
-        assert guard._tend(), "older than the server, so it is nobody's"
-        assert (said, ended[-1]) == ([b"+60\n"], 4)
-        found[:] = [Stray(5, 70, 20, False)]
-        assert not guard._tend(), "it may be the server's"
-        guard.add(7)
-        guard.remove(7)
-        assert 7 not in guard._births, "it does not own what is found from now on"
-        assert guard._tend(), "whose it may have been has ended"
-        assert ended[-1] == 5
-
-    run(backend, body)
+        assert not guard._tend()
+        found[dead - 1] = Stray(9, 7, 20, True)  # reaped; another that is dead takes its place
+        assert said == ([b"-50\n"] if dead == 2 else [])
+    assert [pid for pid in ended if pid != -9] == [-1, -2, -3]
+    found[:] = [Stray(4, 60, 5, False)]
+    said.clear()
+    assert guard._tend(), "older than the server, so it is nobody's"
+    assert (said, ended[-1]) == ([b"+60\n"], 4)
+    found[:] = [Stray(5, 70, 20, False)]
+    assert not guard._tend(), "it may be the server's"
+    guard.add(7)
+    guard.remove(7)
+    assert 7 not in guard._births, "it does not own what is found from now on"
+    assert guard._tend(), "whose it may have been has ended"
+    assert ended[-1] == 5
 
 
 def test_a_child_of_our_own_session_is_no_orphan() -> None:
@@ -182,27 +174,26 @@ def test_a_child_of_our_own_session_is_no_orphan() -> None:
             child.wait()
 
 
-def test_while_no_guard_can_be_started_what_it_is_told_is_not_kept(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_while_no_guard_can_be_started_what_it_is_told_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: Any) -> Any:
         raise OSError(11, "no more processes")
 
-    async def body() -> None:
-        told: list[str] = []
-        guard = _guard.Guard(current_backend(), "nobody", told.append)
-        monkeypatch.setattr(_guard, "_spawn", refuse)
-        for group in range(1 << 22, (1 << 22) + 50):
-            guard.add(group)
-        guard.remove(1 << 22)
-        assert (len(guard._unsaid), len(guard._groups)) == (0, 49)
-        assert len(told) == 1
-
-    run(backend, body)
+    told: list[str] = []
+    guard = _guard.Guard(current_backend(), "nobody", told.append)
+    monkeypatch.setattr(_guard, "_spawn", refuse)
+    for group in range(1 << 22, (1 << 22) + 50):
+        guard.add(group)
+    guard.remove(1 << 22)
+    assert (len(guard._unsaid), len(guard._groups)) == (0, 49)
+    assert len(told) == 1
 
 
-def test_t44_a_group_that_may_not_be_killed_is_said_and_is_not_gone(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_t44_a_group_that_may_not_be_killed_is_said_and_is_not_gone(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[str] = []
     really = os.killpg
@@ -212,13 +203,10 @@ def test_t44_a_group_that_may_not_be_killed_is_said_and_is_not_gone(
             raise PermissionError(1, "Operation not permitted")
         really(group, number)
 
-    async def body() -> None:
-        async with linked(definition_of("echo.py"), stop=False) as link:
-            link.guard.tell = told.append
-            monkeypatch.setattr(os, "killpg", refuse)
-            await link.connection.stop(0.5)
-            monkeypatch.undo()
-        assert len(told) == 1
-        assert "another user's" in told[0]
-
-    run(backend, body)
+    async with linked(definition_of("echo.py"), stop=False) as link:
+        link.guard.tell = told.append
+        monkeypatch.setattr(os, "killpg", refuse)
+        await link.connection.stop(0.5)
+        monkeypatch.undo()
+    assert len(told) == 1
+    assert "another user's" in told[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.forked import forked
 from tests.support.http_servers import asker_entry
 from tests.support.stdio import until
@@ -53,7 +53,10 @@ def text(result: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_t49_callbacks_are_asked_by_a_server_of_both_eras(transport: str, backend: str) -> None:
+@in_real_time
+async def test_t49_callbacks_are_asked_by_a_server_of_both_eras(
+    transport: str,
+) -> None:
     logs: list[Any] = []
 
     async def elicit(_request: ServerRequest) -> Mapping[str, Any]:
@@ -63,73 +66,61 @@ def test_t49_callbacks_are_asked_by_a_server_of_both_eras(transport: str, backen
         request.progress({"progress": 1, "total": 2, "message": "half"})
         return SAMPLED
 
-    async def main() -> None:
-        with asker_entry(transport) as entry:
-            async with Greenroom.open(
-                {"mcpServers": {"a": entry}},
-                cache_path=":memory:",
-                bootstrap=False,
-                on_elicitation=elicit,
-                on_sampling=sample,
-                roots=["file:///stage"],
-                on_log=lambda _address, params: logs.append(params["data"]),
-            ) as room:
-                assert (await room.call("a_elicit")).text == "accept Ann"
-                assert (await room.call("a_sample")).text == "said ['1/2 half']"
-                assert (await room.call("a_roots")).text == "file:///stage"
-                await room.call("a_log", {"text": "hear"})
-                assert await until(lambda: logs == ["hear"])  # it may come on a stream of its own
-
-    run(backend, main)
+    with asker_entry(transport) as entry:
+        async with Greenroom.open(
+            {"mcpServers": {"a": entry}},
+            cache_path=":memory:",
+            bootstrap=False,
+            on_elicitation=elicit,
+            on_sampling=sample,
+            roots=["file:///stage"],
+            on_log=lambda _address, params: logs.append(params["data"]),
+        ) as room:
+            assert (await room.call("a_elicit")).text == "accept Ann"
+            assert (await room.call("a_sample")).text == "said ['1/2 half']"
+            assert (await room.call("a_roots")).text == "file:///stage"
+            await room.call("a_log", {"text": "hear"})
+            assert await until(lambda: logs == ["hear"])  # it may come on a stream of its own
 
 
-def test_t49_without_callbacks_the_newer_era_comes_first_and_an_entry_may_insist(backend: str) -> None:
+@in_real_time
+async def test_t49_without_callbacks_the_newer_era_comes_first_and_an_entry_may_insist() -> None:
     async def version(entry: Mapping[str, Any], **callbacks: Any) -> str:
         async with Greenroom.open({"mcpServers": {"a": entry}}, bootstrap=False, **callbacks) as room:
             return (await room.call("a_era")).text.split()[0]
 
-    async def main() -> None:
-        with asker_entry("stdio") as entry:
-            assert await version(entry) == NEWER
-            assert await version({**entry, "era": "handshake"}) == OLDER
-            assert await version(entry, roots=["file:///x"]) == OLDER
-            assert await version({**entry, "era": "stateless"}, roots=["file:///x"]) == NEWER
-            # How it was met for somebody is no hint for anybody else: it speaks both.
-            assert await version(entry) == NEWER
-
-    run(backend, main)
+    with asker_entry("stdio") as entry:
+        assert await version(entry) == NEWER
+        assert await version({**entry, "era": "handshake"}) == OLDER
+        assert await version(entry, roots=["file:///x"]) == OLDER
+        assert await version({**entry, "era": "stateless"}, roots=["file:///x"]) == NEWER
+        # How it was met for somebody is no hint for anybody else: it speaks both.
+        assert await version(entry) == NEWER
 
 
-def test_t49_a_reload_that_changes_the_era_starts_the_next_incarnation(backend: str) -> None:
-    async def main() -> None:
-        with asker_entry("stdio") as entry:
-            config = {"mcpServers": {"a": entry}}
-            async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
-                first = (await room.call("a_era")).text.split()
-                changed = {"mcpServers": {"a": {**entry, "era": "handshake"}}}
-                assert (await room.reload(changed)).replace == ("a",)
-                assert room.tools("a")  # it has the tools it had
-                second = (await room.call("a_era")).text.split()
-                assert (first[0], second[0]) == (NEWER, OLDER)
-                assert first[1] != second[1]
-
-    run(backend, main)
+@in_real_time
+async def test_t49_a_reload_that_changes_the_era_starts_the_next_incarnation() -> None:
+    with asker_entry("stdio") as entry:
+        config = {"mcpServers": {"a": entry}}
+        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+            first = (await room.call("a_era")).text.split()
+            changed = {"mcpServers": {"a": {**entry, "era": "handshake"}}}
+            assert (await room.reload(changed)).replace == ("a",)
+            assert room.tools("a")  # it has the tools it had
+            second = (await room.call("a_era")).text.split()
+            assert (first[0], second[0]) == (NEWER, OLDER)
+            assert first[1] != second[1]
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-def test_t49_a_server_that_does_not_speak_the_era_insisted_on_says_what_to_change(
-    era: str, backend: str
+@in_real_time
+async def test_t49_a_server_that_does_not_speak_the_era_insisted_on_says_what_to_change(
+    era: str,
 ) -> None:
     entry = {**whole("w", *(["--modern"] if era == "handshake" else [])), "era": era}
-
-    async def main() -> None:
-        async with Greenroom.open(
-            {"mcpServers": {"w": entry}}, cache_path=":memory:", bootstrap=False
-        ) as room:
-            with pytest.raises(Exception, match=f'says "era": "{era}": try "auto"'):
-                await room.connect("w")
-
-    run(backend, main)
+    async with Greenroom.open({"mcpServers": {"w": entry}}, cache_path=":memory:", bootstrap=False) as room:
+        with pytest.raises(Exception, match=f'says "era": "{era}": try "auto"'):
+            await room.connect("w")
 
 
 @EXPOSED

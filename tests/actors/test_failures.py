@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import HELLO, PATIENCE, faulty, logged_when_all, serve
 from tests.support.rooms import open_room
@@ -197,35 +197,31 @@ def test_failures_are_bounded_in_age_length_and_number(tmp_path: Path) -> None:
 # ---- the room --------------------------------------------------------------------------------------------------------
 
 
-def test_starts_that_fail_are_counted_until_one_succeeds(backend: str) -> None:
+@in_virtual_time
+async def test_starts_that_fail_are_counted_until_one_succeeds() -> None:
     fake = FakeServer(refuse_start="it has no token")
+    async with open_room({"a": fake}) as room:
 
-    async def body() -> None:
-        async with open_room({"a": fake}) as room:
+        def row() -> tuple[str | None, int]:
+            (found,) = room.status()
+            return found.failure, found.failed_starts
 
-            def row() -> tuple[str | None, int]:
-                (found,) = room.status()
-                return found.failure, found.failed_starts
-
-            for number in range(1, 4):
-                with pytest.raises(ConnectFailed):
-                    await room.connect("a")
-                assert row() == ("it has no token", number)
-                await anyio.sleep(100)
-            fake.refuse_start = None
-            await room.connect("a")
-            assert row() == (None, 0)
-            fake.crash("exited with code 9")
-            await anyio.sleep(1)
-            assert row() == ("exited with code 9", 0), "it started, and was lost while it ran"
-
-    run_virtual(backend, body)
+        for number in range(1, 4):
+            with pytest.raises(ConnectFailed):
+                await room.connect("a")
+            assert row() == ("it has no token", number)
+            await anyio.sleep(100)
+        fake.refuse_start = None
+        await room.connect("a")
+        assert row() == (None, 0)
+        fake.crash("exited with code 9")
+        await anyio.sleep(1)
+        assert row() == ("exited with code 9", 0), "it started, and was lost while it ran"
 
 
 @pytest.mark.parametrize("is_fixed", [False, True])
-def test_a_room_knows_how_its_servers_failed_in_the_one_before(
-    tmp_path: Path, backend: str, is_fixed: bool
-) -> None:
+@in_real_time
+async def test_a_room_knows_how_its_servers_failed_in_the_one_before(tmp_path: Path, is_fixed: bool) -> None:
     config = {"mcpServers": {"a": {"command": "fake"}}}
     fake = FakeServer(refuse_start="it has no token")
 
@@ -235,26 +231,23 @@ def test_a_room_knows_how_its_servers_failed_in_the_one_before(
             config, cache_path=path, connectors=fake_connectors({"a": fake}), bootstrap=False
         )
 
-    async def body() -> None:
-        async with room() as first:
-            with pytest.raises(ConnectFailed):
-                await first.connect("a")
-        async with room() as second:
-            (row,) = second.status()
-            assert (row.failure, row.failed_starts) == ("it has no token", 1)
-            assert row.failed_ago is not None
-            assert 0 <= row.failed_ago < 60
-            assert row.retry_in is None, "it is not refused for what happened to another room"
-            if is_fixed:
-                fake.refuse_start = None
-                await second.connect("a")
-            else:
-                await second.reload({"mcpServers": {"a": {"command": "fake", "args": ["--token"]}}})
-            assert second.status()[0].failure is None
-        async with room() as third:
-            assert (third.status()[0].failure is None) == is_fixed
-
-    run(backend, body)
+    async with room() as first:
+        with pytest.raises(ConnectFailed):
+            await first.connect("a")
+    async with room() as second:
+        (row,) = second.status()
+        assert (row.failure, row.failed_starts) == ("it has no token", 1)
+        assert row.failed_ago is not None
+        assert 0 <= row.failed_ago < 60
+        assert row.retry_in is None, "it is not refused for what happened to another room"
+        if is_fixed:
+            fake.refuse_start = None
+            await second.connect("a")
+        else:
+            await second.reload({"mcpServers": {"a": {"command": "fake", "args": ["--token"]}}})
+        assert second.status()[0].failure is None
+    async with room() as third:
+        assert (third.status()[0].failure is None) == is_fixed
 
 
 @attrs.define
@@ -267,28 +260,25 @@ class Store:
         return None
 
 
-def test_a_server_that_fails_for_the_same_reason_is_not_written_each_time(backend: str) -> None:
+@in_virtual_time
+async def test_a_server_that_fails_for_the_same_reason_is_not_written_each_time() -> None:
     store = Store()
+    loop_backend = current_backend()
+    writer = CatalogueWriter(loop_backend, EventStream(loop_backend), store)
 
-    async def body() -> None:
-        loop_backend = current_backend()
-        writer = CatalogueWriter(loop_backend, EventStream(loop_backend), store)
+    async def tell(failure: LastFailure | None) -> None:
+        writer.ref.tell_system(SaveFailure("s", "h", failure))
+        await anyio.sleep(0.001)
 
-        async def tell(failure: LastFailure | None) -> None:
-            writer.ref.tell_system(SaveFailure("s", "h", failure))
-            await anyio.sleep(0.001)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(writer.core.run)
-            for at in range(100):
-                await tell(LastFailure(NOW + at, "the same", at + 1))
-            await tell(LastFailure(NOW + 100, "another"))
-            await tell(LastFailure(NOW + 101, "another"))
-            await writer.ref.ask(Flush)
-            await tell(None)
-            tasks.cancel_scope.cancel()
-
-    run_virtual(backend, body)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.core.run)
+        for at in range(100):
+            await tell(LastFailure(NOW + at, "the same", at + 1))
+        await tell(LastFailure(NOW + 100, "another"))
+        await tell(LastFailure(NOW + 101, "another"))
+        await writer.ref.ask(Flush)
+        await tell(None)
+        tasks.cancel_scope.cancel()
     written = [one for save in store.saves for one in save.values()]
     assert [None if one is None else (one.at - NOW, one.starts) for one in written] == [
         (0, 1),

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.stdio import SERVERS, definition_of, gone_within, linked, lives, logged, until
 
 from greenroom import Greenroom
@@ -80,132 +80,116 @@ def test_t32_a_killed_owner_takes_everything_with_it(backend: str, tmp_path: Pat
     run("trio", body)
 
 
-def test_a_sweep_kills_what_carries_the_tag_and_nothing_else(backend: str) -> None:
-    async def body() -> None:
-        guard = Guard(current_backend(), "sweeps")
-        # The process sees all others there are, those of another worker's tests, too.
-        mine, other = _sleeper(TAG=f"{OURS}:b#1"), _sleeper(TAG=f"{OURS}:b#12")
-        try:
-            guard.start()
-            assert await until(lambda: all(map(_has_begun, (mine, other))))
-            assert await guard.sweep(f"TAG={OURS}:b#1", 30.0) == 1
-            assert mine.wait(60) == -signal.SIGKILL
-            assert other.poll() is None
-            assert await guard.sweep(f"TAG={OURS}:b#1", 30.0) == 0
-        finally:
-            guard.close()
-            for each in (mine, other):
-                each.kill()
-                each.wait()
-
-    run(backend, body)
+@in_real_time
+async def test_a_sweep_kills_what_carries_the_tag_and_nothing_else() -> None:
+    guard = Guard(current_backend(), "sweeps")
+    # The process sees all others there are, those of another worker's tests, too.
+    mine, other = _sleeper(TAG=f"{OURS}:b#1"), _sleeper(TAG=f"{OURS}:b#12")
+    try:
+        guard.start()
+        assert await until(lambda: all(map(_has_begun, (mine, other))))
+        assert await guard.sweep(f"TAG={OURS}:b#1", 30.0) == 1
+        assert mine.wait(60) == -signal.SIGKILL
+        assert other.poll() is None
+        assert await guard.sweep(f"TAG={OURS}:b#1", 30.0) == 0
+    finally:
+        guard.close()
+        for each in (mine, other):
+            each.kill()
+            each.wait()
 
 
-def test_sweeps_asked_for_at_once_are_each_answered(backend: str) -> None:
-    async def body() -> None:
-        guard = Guard(current_backend(), "many")
-        answers: list[int] = []
+@in_real_time
+async def test_sweeps_asked_for_at_once_are_each_answered() -> None:
+    guard = Guard(current_backend(), "many")
+    answers: list[int] = []
 
-        async def one(at: int) -> None:
-            answers.append(await guard.sweep(f"NOBODY={at}", 30.0))
+    async def one(at: int) -> None:
+        answers.append(await guard.sweep(f"NOBODY={at}", 30.0))
 
-        try:
-            async with anyio.create_task_group() as tasks:
-                for at in range(40):
-                    tasks.start_soon(one, at)
-        finally:
-            guard.close()
-        assert answers == [0] * 40
-
-    run(backend, body)
+    try:
+        async with anyio.create_task_group() as tasks:
+            for at in range(40):
+                tasks.start_soon(one, at)
+    finally:
+        guard.close()
+    assert answers == [0] * 40
 
 
-def test_a_dead_guard_is_restarted_and_told_again(backend: str) -> None:
-    async def body() -> None:
-        guard = Guard(current_backend(), "restart")
-        child = _sleeper()
-        try:
+@in_real_time
+async def test_a_dead_guard_is_restarted_and_told_again() -> None:
+    guard = Guard(current_backend(), "restart")
+    child = _sleeper()
+    try:
+        guard.add(child.pid)
+        first = guard.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        assert await guard.sweep("NOBODY=1", 30.0) == 0
+        assert guard.pid not in (None, first)
+        guard.close()  # with a group still on its list: that is what it must remember
+        assert child.wait(60) == -signal.SIGKILL
+    finally:
+        guard.close()
+        child.kill()
+        child.wait()
+
+
+@in_real_time
+async def test_a_watched_guard_is_restarted_at_once() -> None:
+    guard, child = Guard(current_backend(), "watch"), _sleeper()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(guard.watch)
             guard.add(child.pid)
             first = guard.pid
             assert first is not None
+            await anyio.lowlevel.checkpoint()
             os.kill(first, signal.SIGKILL)
-            assert await guard.sweep("NOBODY=1", 30.0) == 0
-            assert guard.pid not in (None, first)
-            guard.close()  # with a group still on its list: that is what it must remember
-            assert child.wait(60) == -signal.SIGKILL
-        finally:
-            guard.close()
-            child.kill()
-            child.wait()
-
-    run(backend, body)
-
-
-def test_a_watched_guard_is_restarted_at_once(backend: str) -> None:
-    async def body() -> None:
-        guard, child = Guard(current_backend(), "watch"), _sleeper()
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(guard.watch)
-                guard.add(child.pid)
-                first = guard.pid
-                assert first is not None
-                await anyio.lowlevel.checkpoint()
-                os.kill(first, signal.SIGKILL)
-                assert await until(lambda: guard.pid not in (None, first))
-                tasks.cancel_scope.cancel()
-            guard.close()
-            assert child.wait(60) == -signal.SIGKILL, (
-                "the new one knows what there is, though nobody spoke to it"
-            )
-        finally:
-            guard.close()
-            child.kill()
-            child.wait()
-
-    run(backend, body)
-
-
-def test_a_removed_group_is_left_alone(backend: str) -> None:
-    async def body() -> None:
-        guard = Guard(current_backend(), "removed")
-        child = _sleeper()
-        try:
-            guard.add(child.pid)
-            guard.remove(child.pid)
-            guard.close()
-            assert child.poll() is None
-        finally:
-            guard.close()
-            child.kill()
-            child.wait()
-
-    run(backend, body)
-
-
-def test_the_guard_outlives_the_signals_that_end_its_owner(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("echo.py")) as link:
-            await link.guard.sweep("NOBODY=1", 30.0)  # it is up
-            pid = link.guard.pid
-            assert pid is not None
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                os.kill(pid, number)
-            assert await link.guard.sweep("NOBODY=1", 30.0) == 0
-            assert link.guard.pid == pid
-
-    run(backend, body)
-
-
-def test_a_guard_that_cannot_run_is_said_so(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body() -> None:
-        guard = Guard(current_backend(), "nowhere")
-        monkeypatch.setattr(sys, "executable", "/no/such/python")
-        with pytest.raises(OSError, match="python"):
-            guard.start()
+            assert await until(lambda: guard.pid not in (None, first))
+            tasks.cancel_scope.cancel()
         guard.close()
+        assert child.wait(60) == -signal.SIGKILL, "the new one knows what there is, though nobody spoke to it"
+    finally:
+        guard.close()
+        child.kill()
+        child.wait()
 
-    run(backend, body)
+
+@in_real_time
+async def test_a_removed_group_is_left_alone() -> None:
+    guard = Guard(current_backend(), "removed")
+    child = _sleeper()
+    try:
+        guard.add(child.pid)
+        guard.remove(child.pid)
+        guard.close()
+        assert child.poll() is None
+    finally:
+        guard.close()
+        child.kill()
+        child.wait()
+
+
+@in_real_time
+async def test_the_guard_outlives_the_signals_that_end_its_owner() -> None:
+    async with linked(definition_of("echo.py")) as link:
+        await link.guard.sweep("NOBODY=1", 30.0)  # it is up
+        pid = link.guard.pid
+        assert pid is not None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(pid, number)
+        assert await link.guard.sweep("NOBODY=1", 30.0) == 0
+        assert link.guard.pid == pid
+
+
+@in_real_time
+async def test_a_guard_that_cannot_run_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = Guard(current_backend(), "nowhere")
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(OSError, match="python"):
+        guard.start()
+    guard.close()
 
 
 def test_a_server_is_not_started_without_a_guard_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,28 +203,26 @@ def test_a_server_is_not_started_without_a_guard_and_says_why(monkeypatch: pytes
     run("trio", body)
 
 
-def test_a_restarted_guard_is_not_told_of_what_was_removed(backend: str) -> None:
-    async def body() -> None:
-        guard = Guard(current_backend(), "told again")
-        gone, stays = _sleeper(), _sleeper()
-        try:
-            for child in (gone, stays):
-                guard.add(child.pid)
-            guard.remove(gone.pid)
-            first = guard.pid
-            assert first is not None
-            os.kill(first, signal.SIGKILL)
-            assert await guard.sweep("NOBODY=1", 30.0) == 0
-            guard.close()
-            assert stays.wait(60) == -signal.SIGKILL
-            assert gone.poll() is None
-        finally:
-            guard.close()
-            for child in (gone, stays):
-                child.kill()
-                child.wait()
-
-    run(backend, body)
+@in_real_time
+async def test_a_restarted_guard_is_not_told_of_what_was_removed() -> None:
+    guard = Guard(current_backend(), "told again")
+    gone, stays = _sleeper(), _sleeper()
+    try:
+        for child in (gone, stays):
+            guard.add(child.pid)
+        guard.remove(gone.pid)
+        first = guard.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        assert await guard.sweep("NOBODY=1", 30.0) == 0
+        guard.close()
+        assert stays.wait(60) == -signal.SIGKILL
+        assert gone.poll() is None
+    finally:
+        guard.close()
+        for child in (gone, stays):
+            child.kill()
+            child.wait()
 
 
 # ---- its own program -----------------------------------------------------------------------------------------------
@@ -346,100 +328,89 @@ def test_a_sweep_needs_the_whole_tag_and_waits_for_the_dead() -> None:
             each.wait()
 
 
-def test_the_guard_stands_alone_and_is_started_once(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_real_time
+async def test_the_guard_stands_alone_and_is_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No sweep can hit it, no terminal, and no folder is held by it."""
     monkeypatch.setenv("GREENROOM_ROOM", "one-around-us")
-
-    async def body() -> None:
-        guard = Guard(current_backend(), "alone")
-        assert guard.pid is None
+    guard = Guard(current_backend(), "alone")
+    assert guard.pid is None
+    guard.start()
+    try:
+        pid = guard.pid
+        assert pid is not None
+        assert await guard.sweep(f"TAG={OURS}:nobody", 30.0) == 0  # it has begun
+        assert _environ(pid) == b""
+        assert (os.getsid(pid), os.readlink(f"/proc/{pid}/cwd")) == (pid, "/")
         guard.start()
-        try:
-            pid = guard.pid
-            assert pid is not None
-            assert await guard.sweep(f"TAG={OURS}:nobody", 30.0) == 0  # it has begun
-            assert _environ(pid) == b""
-            assert (os.getsid(pid), os.readlink(f"/proc/{pid}/cwd")) == (pid, "/")
-            guard.start()
-            guard.add(pid_of_nobody := 2**22 + 1)
-            guard.remove(pid_of_nobody)
-            assert guard.pid == pid
-        finally:
-            guard.close()
-        assert guard.pid is None
-        assert not lives(pid)
-
-    run(backend, body)
+        guard.add(pid_of_nobody := 2**22 + 1)
+        guard.remove(pid_of_nobody)
+        assert guard.pid == pid
+    finally:
+        guard.close()
+    assert guard.pid is None
+    assert not lives(pid)
 
 
-def test_a_closed_guard_is_not_started_again_and_asks_nobody(backend: str) -> None:
-    async def body() -> None:
-        said: list[str] = []
-        guard = Guard(current_backend(), "closed", said.append)
+@in_real_time
+async def test_a_closed_guard_is_not_started_again_and_asks_nobody() -> None:
+    said: list[str] = []
+    guard = Guard(current_backend(), "closed", said.append)
+    guard.start()
+    guard.close()
+    guard.close()
+    with pytest.raises(ChildProcessError, match="its room is closed"):
         guard.start()
-        guard.close()
-        guard.close()
-        with pytest.raises(ChildProcessError, match="its room is closed"):
-            guard.start()
-        guard.add(2**22 + 1)
-        guard.remove(2**22 + 1)
-        guard.sweep_soon("TAG=x")
-        assert await guard.sweep("TAG=x", 30.0) == 0
-        with anyio.fail_after(60):
-            await guard.watch()
-        assert (guard.pid, said) == (None, [])
-
-    run(backend, body)
+    guard.add(2**22 + 1)
+    guard.remove(2**22 + 1)
+    guard.sweep_soon("TAG=x")
+    assert await guard.sweep("TAG=x", 30.0) == 0
+    with anyio.fail_after(60):
+        await guard.watch()
+    assert (guard.pid, said) == (None, [])
 
 
-def test_a_sweep_without_descriptors_is_given_up_and_said_once(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@in_real_time
+async def test_a_sweep_without_descriptors_is_given_up_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left() -> tuple[int, int]:
         raise OSError(24, "Too many open files")
 
-    async def body() -> None:
-        said: list[str] = []
-        guard = Guard(current_backend(), "poor", said.append)
-        guard.start()
-        try:
-            with monkeypatch.context() as patch:
-                patch.setattr(os, "pipe", none_left)
-                for _ in range(2):
-                    with anyio.fail_after(30):
-                        assert await guard.sweep("TAG=x", 60.0) == 0
-            assert len(said) == 1
-            assert said[0].startswith("the guard process: Too many open files.")
-            assert await guard.sweep(f"TAG={OURS}:nobody", 60.0) == 0
-        finally:
-            guard.close()
-
-    run(backend, body)
+    said: list[str] = []
+    guard = Guard(current_backend(), "poor", said.append)
+    guard.start()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pipe", none_left)
+            for _ in range(2):
+                with anyio.fail_after(30):
+                    assert await guard.sweep("TAG=x", 60.0) == 0
+        assert len(said) == 1
+        assert said[0].startswith("the guard process: Too many open files.")
+        assert await guard.sweep(f"TAG={OURS}:nobody", 60.0) == 0
+    finally:
+        guard.close()
 
 
-def test_nothing_overtakes_what_the_guard_was_to_be_told(backend: str) -> None:
-    async def body() -> None:
-        guard = Guard(current_backend(), "busy")
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            for end in (ours, theirs):
-                end.setblocking(False)
-            guard._lifeline = ours
-            guard._unsaid.extend([b"+1\n", b"+2\n"])
-            assert not guard._begin_question(b"?x\n", theirs.fileno())
-            with pytest.raises(BlockingIOError):
-                theirs.recv(10)
-            guard._flush()
-            assert (theirs.recv(10), list(guard._unsaid)) == (b"+1\n+2\n", [])
-            while guard._send(b"x" * 1_000):
-                pass
-            guard._unsaid.append(b"-1\n")
-            guard._flush()
-            assert list(guard._unsaid) == [b"-1\n"], "it is too busy: it hears this first when it has time"
-            guard._lifeline = None
-            assert not guard._send(b"x\n")
-
-    run(backend, body)
+@in_real_time
+async def test_nothing_overtakes_what_the_guard_was_to_be_told() -> None:
+    guard = Guard(current_backend(), "busy")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for end in (ours, theirs):
+            end.setblocking(False)
+        guard._lifeline = ours
+        guard._unsaid.extend([b"+1\n", b"+2\n"])
+        assert not guard._begin_question(b"?x\n", theirs.fileno())
+        with pytest.raises(BlockingIOError):
+            theirs.recv(10)
+        guard._flush()
+        assert (theirs.recv(10), list(guard._unsaid)) == (b"+1\n+2\n", [])
+        while guard._send(b"x" * 1_000):
+            pass
+        guard._unsaid.append(b"-1\n")
+        guard._flush()
+        assert list(guard._unsaid) == [b"-1\n"], "it is too busy: it hears this first when it has time"
+        guard._lifeline = None
+        assert not guard._send(b"x\n")
 
 
 def test_a_stopped_process_is_seen_as_often_as_one_looks() -> None:

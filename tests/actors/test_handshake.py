@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, run_virtual
 from tests.support.stdio import CLIENT, Link, definition_of, linked
 
 from greenroom.actors.backend import Backend, current_backend
@@ -32,73 +32,58 @@ async def _greet(link: Link, hint: str | None = None, settings: Settings = SETTI
 
 
 @pytest.mark.parametrize("hint", [None, "2025-06-18", "2026-07-28", "1999-01-01"])
-def test_a_handshake_server_is_met_whatever_the_hint(backend: str, hint: str | None) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py")) as link:
-            handshake = await _greet(link, hint)
-            assert handshake.protocol_version == link.peer.protocol_version == "2025-11-25"
-            assert handshake.server_info == {"name": "faulty", "version": "1"}
-            assert handshake.instructions == "Ask for trouble."
-
-    run(backend, body)
+@in_real_time
+async def test_a_handshake_server_is_met_whatever_the_hint(hint: str | None) -> None:
+    async with linked(definition_of("faulty.py")) as link:
+        handshake = await _greet(link, hint)
+        assert handshake.protocol_version == link.peer.protocol_version == "2025-11-25"
+        assert handshake.server_info == {"name": "faulty", "version": "1"}
+        assert handshake.instructions == "Ask for trouble."
 
 
 @pytest.mark.parametrize("hint", [None, "2025-06-18", "2026-07-28"])
-def test_a_modern_server_is_met_whatever_the_hint(backend: str, hint: str | None, tmp_path: Path) -> None:
+@in_real_time
+async def test_a_modern_server_is_met_whatever_the_hint(hint: str | None, tmp_path: Path) -> None:
     log = tmp_path / "log"
-
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--discover", "--log", str(log))) as link:
-            handshake = await _greet(link, hint)
-            assert handshake.protocol_version == link.peer.protocol_version == "2026-07-28"
-            assert handshake.server_info == {"name": "faulty", "version": "1"}
-            assert ("got initialize" in log.read_text()) is (hint == "2025-06-18")
-
-    run(backend, body)
+    async with linked(definition_of("faulty.py", "--discover", "--log", str(log))) as link:
+        handshake = await _greet(link, hint)
+        assert handshake.protocol_version == link.peer.protocol_version == "2026-07-28"
+        assert handshake.server_info == {"name": "faulty", "version": "1"}
+        assert ("got initialize" in log.read_text()) is (hint == "2025-06-18")
 
 
-def test_a_right_hint_saves_the_probe(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_a_right_hint_saves_the_probe(tmp_path: Path) -> None:
     log = tmp_path / "log"
-
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--log", str(log))) as link:
-            await _greet(link, "2025-06-18")
-            assert "server/discover" not in log.read_text()
-
-    run(backend, body)
+    async with linked(definition_of("faulty.py", "--log", str(log))) as link:
+        await _greet(link, "2025-06-18")
+        assert "server/discover" not in log.read_text()
 
 
-def test_a_server_silent_on_the_probe_costs_the_probe_only(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_a_server_silent_on_the_probe_costs_the_probe_only(tmp_path: Path) -> None:
     log = tmp_path / "log"
-
-    async def body() -> None:
-        faults = ("--hang-at", "server/discover", "--log", str(log))
-        async with linked(definition_of("faulty.py", *faults)) as link:
-            start = time.perf_counter()
-            handshake = await _greet(link, settings=Settings(probe_timeout=0.2))
-            assert time.perf_counter() - start < 15.0
-            assert handshake.protocol_version == "2025-11-25"
-            assert "cancelled" not in log.read_text()  # the negotiation may not be cancelled
-
-    run(backend, body)
+    faults = ("--hang-at", "server/discover", "--log", str(log))
+    async with linked(definition_of("faulty.py", *faults)) as link:
+        start = time.perf_counter()
+        handshake = await _greet(link, settings=Settings(probe_timeout=0.2))
+        assert time.perf_counter() - start < 15.0
+        assert handshake.protocol_version == "2025-11-25"
+        assert "cancelled" not in log.read_text()  # the negotiation may not be cancelled
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18"])
-def test_every_handshake_version_is_taken(backend: str, version: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--version", version)) as link:
-            assert (await _greet(link)).protocol_version == version
-
-    run(backend, body)
+@in_real_time
+async def test_every_handshake_version_is_taken(version: str) -> None:
+    async with linked(definition_of("faulty.py", "--version", version)) as link:
+        assert (await _greet(link)).protocol_version == version
 
 
-def test_an_unknown_version_is_a_clear_error(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--version", "2099-01-01")) as link:
-            with pytest.raises(RpcFailure, match=r"'2099-01-01'; Greenroom knows 2024-11-05, .*2026-07-28"):
-                await _greet(link)
-
-    run(backend, body)
+@in_real_time
+async def test_an_unknown_version_is_a_clear_error() -> None:
+    async with linked(definition_of("faulty.py", "--version", "2099-01-01")) as link:
+        with pytest.raises(RpcFailure, match=r"'2099-01-01'; Greenroom knows 2024-11-05, .*2026-07-28"):
+            await _greet(link)
 
 
 async def _list(link: Link, settings: Settings = SETTINGS) -> Listing:
@@ -110,76 +95,63 @@ def _names(listing: Listing) -> list[str]:
     return [tool["name"] for tool in listing.tools]
 
 
-def test_lists_keep_every_field_and_only_declared_kinds_are_asked_for(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_lists_keep_every_field_and_only_declared_kinds_are_asked_for(tmp_path: Path) -> None:
     log = tmp_path / "log"
-
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--log", str(log))) as link:
-            listing = await _list(link)
-            assert listing.tools is not None
-            assert listing.tools[0]["x-vendor"] == {"kept": True}
-            assert listing.resources is listing.templates is listing.prompts is None
-            assert listing.problems == ()
-            assert "resources/list" not in log.read_text()
-
-    run(backend, body)
+    async with linked(definition_of("faulty.py", "--log", str(log))) as link:
+        listing = await _list(link)
+        assert listing.tools is not None
+        assert listing.tools[0]["x-vendor"] == {"kept": True}
+        assert listing.resources is listing.templates is listing.prompts is None
+        assert listing.problems == ()
+        assert "resources/list" not in log.read_text()
 
 
-def test_all_four_lists(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--kinds", "tools,resources,prompts")) as link:
-            listing = await _list(link)
-            assert listing.resources == ({"uri": "note://one", "name": "one"},)
-            assert listing.templates == ({"uriTemplate": "note://{id}", "name": "note"},)
-            assert listing.prompts == ({"name": "greet"},)
-
-    run(backend, body)
+@in_real_time
+async def test_all_four_lists() -> None:
+    async with linked(definition_of("faulty.py", "--kinds", "tools,resources,prompts")) as link:
+        listing = await _list(link)
+        assert listing.resources == ({"uri": "note://one", "name": "one"},)
+        assert listing.templates == ({"uriTemplate": "note://{id}", "name": "note"},)
+        assert listing.prompts == ({"name": "greet"},)
 
 
-def test_pages_are_followed_up_to_the_cap(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--pages", "5")) as link:
-            assert _names(await _list(link)) == [f"tool_{at}" for at in range(5)]
-            cut = await list_all(link.peer, link.backend, await _greet(link), Settings(max_pages=3))
-            assert _names(cut) == ["tool_0", "tool_1", "tool_2"]
-            assert cut.problems == ("tools/list: cut after 3 pages",)
-
-    run(backend, body)
+@in_real_time
+async def test_pages_are_followed_up_to_the_cap() -> None:
+    async with linked(definition_of("faulty.py", "--pages", "5")) as link:
+        assert _names(await _list(link)) == [f"tool_{at}" for at in range(5)]
+        cut = await list_all(link.peer, link.backend, await _greet(link), Settings(max_pages=3))
+        assert _names(cut) == ["tool_0", "tool_1", "tool_2"]
+        assert cut.problems == ("tools/list: cut after 3 pages",)
 
 
-def test_a_repeated_cursor_ends_the_list(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--loop")) as link:
-            listing = await _list(link)
-            assert len(_names(listing)) == 2
-            assert "repeats its cursor 'again'" in listing.problems[0]
-
-    run(backend, body)
+@in_real_time
+async def test_a_repeated_cursor_ends_the_list() -> None:
+    async with linked(definition_of("faulty.py", "--loop")) as link:
+        listing = await _list(link)
+        assert len(_names(listing)) == 2
+        assert "repeats its cursor 'again'" in listing.problems[0]
 
 
-def test_a_broken_tool_costs_only_itself(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--bad-tools")) as link:
-            listing = await _list(link)
-            assert "echo" in _names(listing)
-            assert listing.problems == ('tools/list: 3 items without a "name" were left out',)
-
-    run(backend, body)
+@in_real_time
+async def test_a_broken_tool_costs_only_itself() -> None:
+    async with linked(definition_of("faulty.py", "--bad-tools")) as link:
+        listing = await _list(link)
+        assert "echo" in _names(listing)
+        assert listing.problems == ('tools/list: 3 items without a "name" were left out',)
 
 
-def test_a_failed_tools_list_fails_and_another_one_is_unknown(backend: str) -> None:
-    async def body() -> None:
-        kinds = ("--kinds", "tools,resources,prompts")
-        async with linked(definition_of("faulty.py", *kinds, "--fail-list", "prompts/list")) as link:
-            listing = await _list(link)
-            assert listing.prompts is None
-            assert listing.resources is not None
-            assert listing.problems == ("prompts/list: this list is out of order (-32603)",)
-        async with linked(definition_of("faulty.py", *kinds, "--fail-list", "tools/list")) as link:
-            with pytest.raises(RpcFailure, match="tools/list: this list is out of order"):
-                await _list(link)
-
-    run(backend, body)
+@in_real_time
+async def test_a_failed_tools_list_fails_and_another_one_is_unknown() -> None:
+    kinds = ("--kinds", "tools,resources,prompts")
+    async with linked(definition_of("faulty.py", *kinds, "--fail-list", "prompts/list")) as link:
+        listing = await _list(link)
+        assert listing.prompts is None
+        assert listing.resources is not None
+        assert listing.problems == ("prompts/list: this list is out of order (-32603)",)
+    async with linked(definition_of("faulty.py", *kinds, "--fail-list", "tools/list")) as link:
+        with pytest.raises(RpcFailure, match="tools/list: this list is out of order"):
+            await _list(link)
 
 
 # ---- in virtual time: who waits for how long ----------------------------------------------------------------------

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.gateway import serve
 from tests.support.hostile_http import packed
 from tests.support.http_rooms import room_at
@@ -77,79 +77,74 @@ DATA = bytes(range(256)) * 2000
         ("gzip", packed(DATA) + b"more"),
     ],
 )
-def test_a_body_is_decoded_in_bounded_pieces(encoding: str, body: bytes, backend: str) -> None:
-    async def main() -> None:
-        for size in (1 << 20, 1000, 1):
-            cut = [body[at : at + size] for at in range(0, min(len(body), 3000 * size), size)]
-            found = await read(Raw(*cut), encoding)
-            assert b"".join(found) == DATA[: sum(map(len, found))]
-            assert size == 1 or sum(map(len, found)) == len(DATA)
-            assert max(map(len, found)) <= PIECE
-
-    run(backend, main)
+@in_real_time
+async def test_a_body_is_decoded_in_bounded_pieces(
+    encoding: str,
+    body: bytes,
+) -> None:
+    for size in (1 << 20, 1000, 1):
+        cut = [body[at : at + size] for at in range(0, min(len(body), 3000 * size), size)]
+        found = await read(Raw(*cut), encoding)
+        assert b"".join(found) == DATA[: sum(map(len, found))]
+        assert size == 1 or sum(map(len, found)) == len(DATA)
+        assert max(map(len, found)) <= PIECE
 
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "deflate,gzip", "br", "zstd", "gzip, br", "größer"])
-def test_what_is_encoded_otherwise_is_refused(encoding: str, backend: str) -> None:
-    async def main() -> None:
-        with pytest.raises(BadAnswer, match="asked for gzip, or none"):
-            await read(Raw(b"{}"), encoding)
-
-    run(backend, main)
+@in_real_time
+async def test_what_is_encoded_otherwise_is_refused(
+    encoding: str,
+) -> None:
+    with pytest.raises(BadAnswer, match="asked for gzip, or none"):
+        await read(Raw(b"{}"), encoding)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\n\r"])
 @pytest.mark.parametrize(("lines", "is_cut"), [(128, False), (129, True)])
-def test_a_piece_of_many_lines_is_cut_where_each_is_work(
-    end: bytes, lines: int, is_cut: bool, backend: str
+@in_real_time
+async def test_a_piece_of_many_lines_is_cut_where_each_is_work(
+    end: bytes,
+    lines: int,
+    is_cut: bool,
 ) -> None:
-    async def main() -> None:
-        ends = (end * lines)[:lines]
-        data = b"x" * (5_000 - lines) + ends
-        assert await read(Raw(data), "", is_lines=False) == [data]
-        found = await read(Raw(data), "", is_lines=True)
-        assert list(map(len, found)) == ([2048, 2048, 904] if is_cut else [5_000])
-        assert b"".join(found) == data
-
-    run(backend, main)
+    ends = (end * lines)[:lines]
+    data = b"x" * (5_000 - lines) + ends
+    assert await read(Raw(data), "", is_lines=False) == [data]
+    found = await read(Raw(data), "", is_lines=True)
+    assert list(map(len, found)) == ([2048, 2048, 904] if is_cut else [5_000])
+    assert b"".join(found) == data
 
 
-def test_a_body_of_just_its_bound_is_no_flood(backend: str) -> None:
-    async def main() -> None:
-        assert sum(map(len, await read(Raw(b"x" * 10, b"x" * 10), "", limit=20))) == 20
-        with pytest.raises(BadAnswer, match="over the bound of 20 bytes"):
-            await read(Raw(b"x" * 10, b"x" * 11), "", limit=20)
-        tight = b"\0" * HTTP_ASIDE_BYTES
-        assert sum(map(len, await read(Raw(packed(tight)), "gzip", is_lines=True))) == len(tight)
-        data = b"x" * (3 * HTTP_ASIDE_BYTES)
-        assert sum(map(len, await read(Raw(*[data[:65_536]] * 48), "", is_lines=True))) == len(data)
-        with pytest.raises(BadAnswer, match="not encoded as its header says"):
-            await read(Raw(b"plain"), "gzip")
-
-    run(backend, main)
+@in_real_time
+async def test_a_body_of_just_its_bound_is_no_flood() -> None:
+    assert sum(map(len, await read(Raw(b"x" * 10, b"x" * 10), "", limit=20))) == 20
+    with pytest.raises(BadAnswer, match="over the bound of 20 bytes"):
+        await read(Raw(b"x" * 10, b"x" * 11), "", limit=20)
+    tight = b"\0" * HTTP_ASIDE_BYTES
+    assert sum(map(len, await read(Raw(packed(tight)), "gzip", is_lines=True))) == len(tight)
+    data = b"x" * (3 * HTTP_ASIDE_BYTES)
+    assert sum(map(len, await read(Raw(*[data[:65_536]] * 48), "", is_lines=True))) == len(data)
+    with pytest.raises(BadAnswer, match="not encoded as its header says"):
+        await read(Raw(b"plain"), "gzip")
 
 
-def test_a_bound_ends_a_body_and_nothing_more_of_it_is_read(backend: str) -> None:
-    async def main() -> None:
-        long, stream = (
-            Raw(packed(b"\0" * 2 * HTTP_ASIDE_BYTES), *[b"x"] * 50),
-            Raw(packed(b"\0" * 8 * HTTP_ASIDE_BYTES), *[b"x"] * 50),
-        )
-        with pytest.raises(BadAnswer, match="over the bound of 1,048,576 bytes"):
-            await read(long, "gzip", limit=HTTP_ASIDE_BYTES)
-        with pytest.raises(BadAnswer, match=f"packed over {HTTP_PACKED} times"):
-            await read(stream, "gzip", is_lines=True)
-        assert (long.asked, stream.asked) <= (2, 2)
-
-    run(backend, main)
+@in_real_time
+async def test_a_bound_ends_a_body_and_nothing_more_of_it_is_read() -> None:
+    long, stream = (
+        Raw(packed(b"\0" * 2 * HTTP_ASIDE_BYTES), *[b"x"] * 50),
+        Raw(packed(b"\0" * 8 * HTTP_ASIDE_BYTES), *[b"x"] * 50),
+    )
+    with pytest.raises(BadAnswer, match="over the bound of 1,048,576 bytes"):
+        await read(long, "gzip", limit=HTTP_ASIDE_BYTES)
+    with pytest.raises(BadAnswer, match=f"packed over {HTTP_PACKED} times"):
+        await read(stream, "gzip", is_lines=True)
+    assert (long.asked, stream.asked) <= (2, 2)
 
 
-def test_only_a_stream_of_events_may_not_be_packed_tightly(backend: str) -> None:
-    async def main() -> None:
-        data = b"\0" * 8 * HTTP_ASIDE_BYTES
-        assert sum(map(len, await read(Raw(packed(data)), "gzip"))) == len(data)
-
-    run(backend, main)
+@in_real_time
+async def test_only_a_stream_of_events_may_not_be_packed_tightly() -> None:
+    data = b"\0" * 8 * HTTP_ASIDE_BYTES
+    assert sum(map(len, await read(Raw(packed(data)), "gzip"))) == len(data)
 
 
 # ---- frames ---------------------------------------------------------------------------------------------------------
@@ -219,32 +214,29 @@ class Network(httpcore2.AsyncNetworkStream):
         self.closed = True
 
 
-def test_each_answer_on_a_connection_has_a_frame_of_its_own(backend: str) -> None:
+@in_real_time
+async def test_each_answer_on_a_connection_has_a_frame_of_its_own() -> None:
     plain = b"HTTP/1.1 200 OK\r\n\r\n"
     full = HEAD + b"a: b\r\n" * (HTTP_HEAD_LINES - 5) + b"\r\n0\r\n\r\n"
-
-    async def main() -> None:
-        network = Network(full, full, plain, b"body", HEAD + b"a:\r\n" * HTTP_HEAD_LINES)
-        stream = http_client._Stream(network)
-        for _ in range(2):
-            await stream.write(b"POST")
-            assert await stream.read(1 << 20) == full
+    network = Network(full, full, plain, b"body", HEAD + b"a:\r\n" * HTTP_HEAD_LINES)
+    stream = http_client._Stream(network)
+    for _ in range(2):
         await stream.write(b"POST")
-        for piece in (plain, b"body"):
-            assert await stream.read(1 << 20) == piece
-        assert network.most == [http_client._FIRST_READ] * 3 + [http_client._LAST_READ]
-        await stream.write(b"POST")
-        with pytest.raises(httpcore2.RemoteProtocolError, match="head of the answer is over"):
-            await stream.read(1 << 20)
-        assert network.most[-1] == http_client._FIRST_READ
-        network.pieces = [b"x"]
-        await stream.write(b"POST")
-        assert await stream.read(1) == b"x"
-        assert network.most[-1] == 1
-        await stream.aclose()
-        assert network.closed
-
-    run(backend, main)
+        assert await stream.read(1 << 20) == full
+    await stream.write(b"POST")
+    for piece in (plain, b"body"):
+        assert await stream.read(1 << 20) == piece
+    assert network.most == [http_client._FIRST_READ] * 3 + [http_client._LAST_READ]
+    await stream.write(b"POST")
+    with pytest.raises(httpcore2.RemoteProtocolError, match="head of the answer is over"):
+        await stream.read(1 << 20)
+    assert network.most[-1] == http_client._FIRST_READ
+    network.pieces = [b"x"]
+    await stream.write(b"POST")
+    assert await stream.read(1) == b"x"
+    assert network.most[-1] == 1
+    await stream.aclose()
+    assert network.closed
 
 
 # ---- what is ours ---------------------------------------------------------------------------------------------------
@@ -252,23 +244,20 @@ def test_each_answer_on_a_connection_has_a_frame_of_its_own(backend: str) -> Non
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("proxy", ["socks5://u:secret@127.0.0.1:1", "gopher://127.0.0.1:1"])
-def test_a_proxy_that_cannot_be_used_is_told_where_it_matters(
-    proxy: str, scheme: str, backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_a_proxy_that_cannot_be_used_is_told_where_it_matters(
+    proxy: str, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", proxy)
-
-    async def main() -> None:
-        with raw_http() as server:
-            monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-            async with room_at(server.url) as room:
-                assert (await room.call("ok")).text == "ok"
-            monkeypatch.setenv("NO_PROXY", "")
-            async with room_at(server.url.replace("http", scheme), connect=False) as room:
-                with pytest.raises(ConnectFailed, match="ALL_PROXY names cannot be used") as caught:
-                    await room.connect("raw")
-                assert "secret" not in str(caught.value)
-
-    run(backend, main)
+    with raw_http() as server:
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        async with room_at(server.url) as room:
+            assert (await room.call("ok")).text == "ok"
+        monkeypatch.setenv("NO_PROXY", "")
+        async with room_at(server.url.replace("http", scheme), connect=False) as room:
+            with pytest.raises(ConnectFailed, match="ALL_PROXY names cannot be used") as caught:
+                await room.connect("raw")
+            assert "secret" not in str(caught.value)
 
 
 def test_certificates_that_cannot_be_read_are_told_where_they_matter(
@@ -302,16 +291,17 @@ def test_certificates_that_cannot_be_read_are_told_where_they_matter(
 
 
 @pytest.mark.parametrize("url", ["http://xn--/mcp", "http://a b/"])
-def test_a_url_that_is_none_is_a_connect_error(url: str, backend: str) -> None:
-    async def main() -> None:
-        async with room_at(url, connect=False) as room:
-            with pytest.raises(ConnectFailed):
-                await room.connect("raw")
+@in_real_time
+async def test_a_url_that_is_none_is_a_connect_error(
+    url: str,
+) -> None:
+    async with room_at(url, connect=False) as room:
+        with pytest.raises(ConnectFailed):
+            await room.connect("raw")
 
-    run(backend, main)
 
-
-def test_cookies_are_kept_few_short_and_plain(backend: str) -> None:
+@in_real_time
+async def test_cookies_are_kept_few_short_and_plain() -> None:
     said = [b"machine=7", b"odd=\xff", b"tab=a\tb", b"long=" + b"x" * 9000]
 
     def hook(handler: Handler, seen: Seen) -> bool:
@@ -322,15 +312,12 @@ def test_cookies_are_kept_few_short_and_plain(backend: str) -> None:
         )
         return True
 
-    async def main() -> None:
-        with raw_http() as server:
-            server.hook = hook
-            async with room_at(server.url) as room:
-                for _ in range(5):
-                    await room.call("ok")
-            assert server.requests[-2].headers["cookie"] == "machine=7"
-
-    run(backend, main)
+    with raw_http() as server:
+        server.hook = hook
+        async with room_at(server.url) as room:
+            for _ in range(5):
+                await room.call("ok")
+        assert server.requests[-2].headers["cookie"] == "machine=7"
     assert not said
 
 
@@ -349,24 +336,22 @@ def test_as_many_cookies_are_kept_as_there_may_be() -> None:
 
 
 @pytest.mark.parametrize("what", [b"[],", b"1,"])
-def test_t35_what_comes_over_http_has_no_more_values_than_a_line(backend: str, what: bytes) -> None:
-    async def body() -> None:
-        told: list[str] = []
-        parser = EventParser(1 << 26, lambda _head, bound: told.append(bound))
-        parser.feed(b'data: {"x":[')
-        for _ in range(200):
-            parser.feed((what * 21_000)[: 1 << 16])
-        assert parser.feed(b"1]}\n\n") == []
-        assert told == [
-            f"{MESSAGE_PARTS:,} objects and arrays" if what == b"[]," else f"{MESSAGE_VALUES:,} values"
-        ]
-        assert [event.data for event in parser.feed(b"data: {}\n\n")] == [b"{}"], "the next one is read"
+@in_real_time
+async def test_t35_what_comes_over_http_has_no_more_values_than_a_line(what: bytes) -> None:
+    told: list[str] = []
+    parser = EventParser(1 << 26, lambda _head, bound: told.append(bound))
+    parser.feed(b'data: {"x":[')
+    for _ in range(200):
+        parser.feed((what * 21_000)[: 1 << 16])
+    assert parser.feed(b"1]}\n\n") == []
+    assert told == [
+        f"{MESSAGE_PARTS:,} objects and arrays" if what == b"[]," else f"{MESSAGE_VALUES:,} values"
+    ]
+    assert [event.data for event in parser.feed(b"data: {}\n\n")] == [b"{}"], "the next one is read"
 
-        response = httpx2.Response(200, stream=Raw(b'{"x":[', *[what * 20_000] * 120))
-        with pytest.raises(BadAnswer, match=f"over the bound of {told[0]}"):
-            await read_bounded(response, 1 << 26)
-
-    run(backend, body)
+    response = httpx2.Response(200, stream=Raw(b'{"x":[', *[what * 20_000] * 120))
+    with pytest.raises(BadAnswer, match=f"over the bound of {told[0]}"):
+        await read_bounded(response, 1 << 26)
 
 
 def test_an_id_with_a_zero_byte_is_none_and_the_one_before_stays() -> None:
@@ -381,25 +366,25 @@ def test_an_id_with_a_zero_byte_is_none_and_the_one_before_stays() -> None:
 @pytest.mark.parametrize(
     ("ours", "status", "bounded"), [(True, 200, False), (True, 500, True), (False, 200, True)]
 )
-def test_only_an_answer_to_us_may_be_longer_than_what_is_read_beside_it(
-    ours: bool, status: int, bounded: bool, backend: str
+@in_real_time
+async def test_only_an_answer_to_us_may_be_longer_than_what_is_read_beside_it(
+    ours: bool,
+    status: int,
+    bounded: bool,
 ) -> None:
-    async def main() -> None:
-        request = httpx2.Request("POST", "http://h", extensions={OURS: True} if ours else {})
-        headers = {"content-encoding": "gzip", "content-type": "text/plain; charset=latin-1"}
-        raw = Raw(packed(b"x" * 1_048_576 + "é".encode()))
-        response = httpx2.Response(status, headers=headers, request=request, stream=raw)
-        await take_over(response)
-        assert "content-encoding" not in response.headers, "else the library would decode it once more"
-        if bounded:
-            with pytest.raises(BadAnswer, match="over the bound of 1,048,576 bytes"):
-                await response.aread()
-        else:
+    request = httpx2.Request("POST", "http://h", extensions={OURS: True} if ours else {})
+    headers = {"content-encoding": "gzip", "content-type": "text/plain; charset=latin-1"}
+    raw = Raw(packed(b"x" * 1_048_576 + "é".encode()))
+    response = httpx2.Response(status, headers=headers, request=request, stream=raw)
+    await take_over(response)
+    assert "content-encoding" not in response.headers, "else the library would decode it once more"
+    if bounded:
+        with pytest.raises(BadAnswer, match="over the bound of 1,048,576 bytes"):
             await response.aread()
-            assert response.text.endswith("xé")
-        await response.aclose()
-
-    run(backend, main)
+    else:
+        await response.aread()
+        assert response.text.endswith("xé")
+    await response.aclose()
 
 
 @pytest.mark.parametrize(
@@ -422,7 +407,8 @@ def test_more_is_read_at_once_of_a_body_in_chunks_as_long_as_these_are_few(
     assert frame.most == most
 
 
-def test_what_is_asked_of_the_network_is_asked_of_it_with_its_times(backend: str) -> None:
+@in_real_time
+async def test_what_is_asked_of_the_network_is_asked_of_it_with_its_times() -> None:
     asked: list[Any] = []
 
     class Recorded(Network):
@@ -457,25 +443,22 @@ def test_what_is_asked_of_the_network_is_asked_of_it_with_its_times(backend: str
         async def sleep(self, seconds: float) -> None:
             asked.append(seconds)
 
-    async def main() -> None:
-        network = http_client._Backend(Connects())
-        await network.sleep(2.5)
-        stream = await network.connect_tcp("h", 80, 1.5, "::1", [(1, 2, 3)])
-        tls: Any = object()
-        secured = await stream.start_tls(tls, "h.test", 3.5)
-        assert asked == [2.5, ("h", 80, 1.5, "::1", [(1, 2, 3)]), (tls, "h.test", 3.5)]
-        for each in (stream, secured):
-            del asked[:]
-            await each.write(b"POST", 4.5)
-            await each.read(1 << 20, 5.5)
-            assert asked == [(b"POST", 4.5), ("read", 5.5)]
-            assert each.get_extra_info("socket") == "of socket"
-            await each.write(b"POST")
-            each._stream.read = Network(HEAD + b"a:\r\n" * HTTP_HEAD_LINES).read  # pyright: ignore
-            with pytest.raises(httpcore2.RemoteProtocolError, match="head of the answer is over"):
-                await each.read(1 << 20)
-
-    run(backend, main)
+    network = http_client._Backend(Connects())
+    await network.sleep(2.5)
+    stream = await network.connect_tcp("h", 80, 1.5, "::1", [(1, 2, 3)])
+    tls: Any = object()
+    secured = await stream.start_tls(tls, "h.test", 3.5)
+    assert asked == [2.5, ("h", 80, 1.5, "::1", [(1, 2, 3)]), (tls, "h.test", 3.5)]
+    for each in (stream, secured):
+        del asked[:]
+        await each.write(b"POST", 4.5)
+        await each.read(1 << 20, 5.5)
+        assert asked == [(b"POST", 4.5), ("read", 5.5)]
+        assert each.get_extra_info("socket") == "of socket"
+        await each.write(b"POST")
+        each._stream.read = Network(HEAD + b"a:\r\n" * HTTP_HEAD_LINES).read  # pyright: ignore
+        with pytest.raises(httpcore2.RemoteProtocolError, match="head of the answer is over"):
+            await each.read(1 << 20)
 
 
 # ---- results that are laid out on several lines --------------------------------------------------------------------

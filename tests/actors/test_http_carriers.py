@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from tests.support import run_virtual
+from tests.support import in_virtual_time, run_virtual
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors.backend import current_backend
@@ -705,16 +705,14 @@ def test_a_post_that_is_refused_did_not_run_if_it_wants_a_login(
 
 
 @pytest.mark.parametrize(("size", "fits"), [(100, True), (101, False)])
-def test_an_answer_is_read_up_to_its_bound(backend: str, size: int, fits: bool) -> None:
-    async def body() -> None:
-        response = httpx2.Response(200, stream=Body((0.0, b"x" * 99), (0.0, b"x" * (size - 99))))
-        if fits:
-            assert await read_bounded(response, 100) == b"x" * size
-        else:
-            with pytest.raises(BadAnswer, match="over the bound of 100 bytes"):
-                await read_bounded(response, 100)
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_an_answer_is_read_up_to_its_bound(size: int, fits: bool) -> None:
+    response = httpx2.Response(200, stream=Body((0.0, b"x" * 99), (0.0, b"x" * (size - 99))))
+    if fits:
+        assert await read_bounded(response, 100) == b"x" * size
+    else:
+        with pytest.raises(BadAnswer, match="over the bound of 100 bytes"):
+            await read_bounded(response, 100)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.http_rooms import room_at
 from tests.support.raw_http import FAULTS, MIB, MODERN, RawHttp, raw_http
 from tests.support.stdio import until
@@ -49,34 +49,34 @@ def test_the_table_is_complete() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("fault", EXPECTED)
-def test_t04_a_fault_ends_its_own_call_and_no_other(fault: str, era: str, backend: str) -> None:
+@in_real_time
+async def test_t04_a_fault_ends_its_own_call_and_no_other(
+    fault: str,
+    era: str,
+) -> None:
     kind, reach, words = EXPECTED[fault]
+    beside: list[str] = []
+    with raw_http(era) as server:
+        async with room_at(server.url, {"maxLineBytes": MIB}) as room, anyio.create_task_group() as tasks:
 
-    async def body() -> None:
-        beside: list[str] = []
-        with raw_http(era) as server:
-            async with room_at(server.url, {"maxLineBytes": MIB}) as room, anyio.create_task_group() as tasks:
+            async def sibling() -> None:
+                beside.append((await room.call("slow")).text)
 
-                async def sibling() -> None:
-                    beside.append((await room.call("slow")).text)
-
-                tasks.start_soon(sibling)
-                assert await until(lambda: "slow" in map(_tool, server.requests))
-                began = time.monotonic()
-                with pytest.raises(kind) as caught:
-                    await room.call(fault, timeout=0.8 if fault == "silent" else 300)
-                assert time.monotonic() - began < 60
-                assert caught.value.reach is reach
-                assert words in str(caught.value)
-                assert beside == []
-                server.release.set()
-                assert (await room.call("ok")).text == "ok"
-            assert beside == ["slow"]
-            assert server.methods().count("initialize") == (0 if era == MODERN else 1)
-            assert room.drain_report is not None
-            assert room.drain_report.failed == 1
-
-    run(backend, body)
+            tasks.start_soon(sibling)
+            assert await until(lambda: "slow" in map(_tool, server.requests))
+            began = time.monotonic()
+            with pytest.raises(kind) as caught:
+                await room.call(fault, timeout=0.8 if fault == "silent" else 300)
+            assert time.monotonic() - began < 60
+            assert caught.value.reach is reach
+            assert words in str(caught.value)
+            assert beside == []
+            server.release.set()
+            assert (await room.call("ok")).text == "ok"
+        assert beside == ["slow"]
+        assert server.methods().count("initialize") == (0 if era == MODERN else 1)
+        assert room.drain_report is not None
+        assert room.drain_report.failed == 1
 
 
 def _is_told(server: RawHttp) -> bool:
@@ -87,48 +87,40 @@ def _tool(seen: Any) -> str:
     return seen.message["params"].get("name", "") if seen.method == "tools/call" else ""
 
 
-def test_t04_a_server_that_is_gone_fails_calls_as_unsent_and_is_used_again_when_it_is_back(
-    backend: str,
-) -> None:
-    async def body() -> None:
-        with ExitStack() as first, ExitStack() as second:
-            server = first.enter_context(raw_http(MODERN))
+@in_real_time
+async def test_t04_a_server_that_is_gone_fails_calls_as_unsent_and_is_used_again_when_it_is_back() -> None:
+    with ExitStack() as first, ExitStack() as second:
+        server = first.enter_context(raw_http(MODERN))
+        async with room_at(server.url, {"maxLineBytes": MIB}) as room:
+            first.close()
+            with pytest.raises(ServerLost, match="no connection can be made") as caught:
+                await room.call("ok")
+            assert caught.value.reach is Reach.NOT_SENT
+            second.enter_context(raw_http(MODERN, server.port))
+            assert (await room.call("ok")).text == "ok"
+
+
+@in_real_time
+async def test_a_harmless_call_whose_exchange_breaks_is_sent_once_more() -> None:
+    with raw_http(MODERN) as server:
+        for tool in server.tools:
+            tool["annotations"] = {"readOnlyHint": True}
+        async with room_at(server.url, {"maxLineBytes": MIB}) as room:
+            with pytest.raises(ServerLost):
+                await room.call("dropped")
+        assert [_tool(seen) for seen in server.requests if _tool(seen)] == ["dropped", "dropped"]
+
+
+@in_real_time
+async def test_t21_cancelling_closes_the_stream_in_the_new_era_and_notifies_in_the_old() -> None:
+    for era, notified in (("2025-11-25", True), (MODERN, False)):
+        with raw_http(era) as server:
             async with room_at(server.url, {"maxLineBytes": MIB}) as room:
-                first.close()
-                with pytest.raises(ServerLost, match="no connection can be made") as caught:
-                    await room.call("ok")
-                assert caught.value.reach is Reach.NOT_SENT
-                second.enter_context(raw_http(MODERN, server.port))
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(room.call, "slow")
+                    assert await until(lambda server=server: "slow" in map(_tool, server.requests))
+                    tasks.cancel_scope.cancel()
                 assert (await room.call("ok")).text == "ok"
-
-    run(backend, body)
-
-
-def test_a_harmless_call_whose_exchange_breaks_is_sent_once_more(backend: str) -> None:
-    async def body() -> None:
-        with raw_http(MODERN) as server:
-            for tool in server.tools:
-                tool["annotations"] = {"readOnlyHint": True}
-            async with room_at(server.url, {"maxLineBytes": MIB}) as room:
-                with pytest.raises(ServerLost):
-                    await room.call("dropped")
-            assert [_tool(seen) for seen in server.requests if _tool(seen)] == ["dropped", "dropped"]
-
-    run(backend, body)
-
-
-def test_t21_cancelling_closes_the_stream_in_the_new_era_and_notifies_in_the_old(backend: str) -> None:
-    async def body() -> None:
-        for era, notified in (("2025-11-25", True), (MODERN, False)):
-            with raw_http(era) as server:
-                async with room_at(server.url, {"maxLineBytes": MIB}) as room:
-                    async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(room.call, "slow")
-                        assert await until(lambda server=server: "slow" in map(_tool, server.requests))
-                        tasks.cancel_scope.cancel()
-                    assert (await room.call("ok")).text == "ok"
-                    told = await until(lambda: _is_told(server), 60.0 if notified else 0.05)
-                    server.release.set()
-                assert told is notified
-
-    run(backend, body)
+                told = await until(lambda: _is_told(server), 60.0 if notified else 0.05)
+                server.release.set()
+            assert told is notified

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.hostile_http import MIB, ODD, attacks, responses
 from tests.support.http_rooms import room_at
 from tests.support.raw_http import Handler, RawHttp, Seen, raw_http
@@ -66,7 +66,8 @@ async def measure(turns: list[float]) -> None:
         turns[0], before = max(turns[0], now - before), now
 
 
-def test_t33_a_small_reply_stops_nobody(backend: str) -> None:
+@in_real_time
+async def test_t33_a_small_reply_stops_nobody() -> None:
     """To a call; and to being connected, which an eager server brings about by itself."""
     turns, longest, bugs = [0.0], dict[str, float](), list[str]()
 
@@ -94,16 +95,12 @@ def test_t33_a_small_reply_stops_nobody(backend: str) -> None:
                 longest[f"{name}, on greeting"] = turns[0]
 
     attacks()  # making them up takes its time too
-
-    async def body() -> None:
-        with raw_http() as server:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(measure, turns)
-                await called(server)
-                await greeted(server)
-                tasks.cancel_scope.cancel()
-
-    run(backend, body)
+    with raw_http() as server:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(measure, turns)
+            await called(server)
+            await greeted(server)
+            tasks.cancel_scope.cancel()
     assert {name: turn for name, turn in longest.items() if turn > LONGEST_TURN} == {}
     assert bugs == []
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run, run_virtual
+from tests.support import in_real_time, run, run_virtual
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors.backend import current_backend
@@ -731,7 +731,8 @@ def test_a_stream_is_resumed_while_something_comes_and_not_for_ever(backend: str
 # ---- the client -----------------------------------------------------------------------------------------------------
 
 
-def test_a_way_to_log_in_that_is_left_half_way_is_closed(backend: str) -> None:
+@in_real_time
+async def test_a_way_to_log_in_that_is_left_half_way_is_closed() -> None:
     closed: list[str] = []
 
     class Login(httpx2.Auth):
@@ -744,18 +745,15 @@ def test_a_way_to_log_in_that_is_left_half_way_is_closed(backend: str) -> None:
             finally:
                 closed.append("closed")
 
-    async def main() -> None:
-        request = httpx2.Request("GET", "http://127.0.0.1/")
-        left = _contained(Login()).async_auth_flow(request)
-        assert await anext(left) is request
-        await left.aclose()
-        assert closed == ["closed"]
-        fails = _contained(Login()).async_auth_flow(request)
-        await anext(fails)
-        with pytest.raises(LoginNeeded, match="logging in failed: no browser"):
-            await fails.asend(httpx2.Response(401))
-
-    run(backend, main)
+    request = httpx2.Request("GET", "http://127.0.0.1/")
+    left = _contained(Login()).async_auth_flow(request)
+    assert await anext(left) is request
+    await left.aclose()
+    assert closed == ["closed"]
+    fails = _contained(Login()).async_auth_flow(request)
+    await anext(fails)
+    with pytest.raises(LoginNeeded, match="logging in failed: no browser"):
+        await fails.asend(httpx2.Response(401))
 
 
 @pytest.mark.parametrize(
@@ -778,17 +776,15 @@ def test_a_redirect_is_followed_within_the_origin(before: str, after: str, metho
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(10, True), (9, False)])
-def test_a_body_of_just_the_bound_is_read(backend: str, limit: int, fits: bool) -> None:
-    async def main() -> None:
-        response: Any = Body((0.0, b"12345"), (0.0, b"67890"), ends=True)
-        if fits:
-            assert await read_bounded(response, limit) == b"1234567890"
-        else:
-            with pytest.raises(BadAnswer, match="over the bound of 9 bytes"):
-                await read_bounded(response, limit)
-        assert response.is_left
-
-    run(backend, main)
+@in_real_time
+async def test_a_body_of_just_the_bound_is_read(limit: int, fits: bool) -> None:
+    response: Any = Body((0.0, b"12345"), (0.0, b"67890"), ends=True)
+    if fits:
+        assert await read_bounded(response, limit) == b"1234567890"
+    else:
+        with pytest.raises(BadAnswer, match="over the bound of 9 bytes"):
+            await read_bounded(response, limit)
+    assert response.is_left
 
 
 def test_a_tool_that_is_listed_anew_mirrors_what_it_says_now() -> None:

@@ -18,7 +18,7 @@ import anyio.lowlevel
 import pytest
 from mcp.server import MCPServer, Server
 from mcp.server.mcpserver import Context
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run
 from tests.support.stdio import Call, Recorder, until
 
 from greenroom.actors.backend import current_backend, pump_group
@@ -70,99 +70,92 @@ def room_of(**servers: Any) -> Greenroom:
     return Greenroom.open(EMPTY, cache_path=":memory:", bootstrap=False, in_process=servers)
 
 
-def test_an_object_is_a_server_like_any_other(backend: str) -> None:
-    async def body() -> None:
-        async with room_of(within=make_server()) as room:
-            await room.connect("within")
-            assert [target.name for target in room.tools()] == ["add", "grow", "steps", "wait"]
-            result = await room.call("add", {"a": 2, "b": 40})
-            assert (result.text, result.structured) == ("42", {"result": 42})
-            seen: list[Any] = []
-            await room.call("steps", {"count": 3}, on_progress=seen.append)
-            assert [step["progress"] for step in seen] == [1, 2, 3]
-            assert (await room.call("add", {"a": "two"})).is_error
-            await room.call("grow")
-            assert await until(lambda: "newcomer" in [target.name for target in room.tools()])
-            assert (await room.call("newcomer")).text == "new"
-
-    run(backend, body)
+@in_real_time
+async def test_an_object_is_a_server_like_any_other() -> None:
+    async with room_of(within=make_server()) as room:
+        await room.connect("within")
+        assert [target.name for target in room.tools()] == ["add", "grow", "steps", "wait"]
+        result = await room.call("add", {"a": 2, "b": 40})
+        assert (result.text, result.structured) == ("42", {"result": 42})
+        seen: list[Any] = []
+        await room.call("steps", {"count": 3}, on_progress=seen.append)
+        assert [step["progress"] for step in seen] == [1, 2, 3]
+        assert (await room.call("add", {"a": "two"})).is_error
+        await room.call("grow")
+        assert await until(lambda: "newcomer" in [target.name for target in room.tools()])
+        assert (await room.call("newcomer")).text == "new"
 
 
-def test_cancelling_a_call_cancels_the_handler(backend: str) -> None:
-    async def body() -> None:
-        cancelled, begun = list[str](), anyio.Event()
-        async with room_of(within=make_server(cancelled, begun)) as room:
-            await room.connect("within")
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(room.call, "wait")
-                await begun.wait()
-                tasks.cancel_scope.cancel()
-            assert await until(lambda: cancelled == ["wait"])
-
-    run(backend, body)
+@in_real_time
+async def test_cancelling_a_call_cancels_the_handler() -> None:
+    cancelled, begun = list[str](), anyio.Event()
+    async with room_of(within=make_server(cancelled, begun)) as room:
+        await room.connect("within")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(room.call, "wait")
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+        assert await until(lambda: cancelled == ["wait"])
 
 
-def test_an_object_is_run_again_and_a_factory_called_again(backend: str) -> None:
+@in_real_time
+async def test_an_object_is_run_again_and_a_factory_called_again() -> None:
     made: list[Any] = []
 
     def factory() -> Any:
         made.append(make_server())
         return made[-1]
 
-    async def body() -> None:
-        async with room_of(one=make_server(), many=factory) as room:
-            for server in ("one", "many"):
-                await room.connect(server)
-                await room.restart(server)
-                assert (await room.call("add", {"a": 1, "b": 1}, server=server)).text == "2"
-        assert len(made) == 2
-
-    run(backend, body)
+    async with room_of(one=make_server(), many=factory) as room:
+        for server in ("one", "many"):
+            await room.connect(server)
+            await room.restart(server)
+            assert (await room.call("add", {"a": 1, "b": 1}, server=server)).text == "2"
+    assert len(made) == 2
 
 
-def test_a_low_level_server_that_raises_is_lost_and_comes_back(backend: str) -> None:
-    async def body() -> None:
+@in_real_time
+async def test_a_low_level_server_that_raises_is_lost_and_comes_back() -> None:
+    fall = anyio.Event()
+
+    @asynccontextmanager
+    async def lifespan(_server: Any) -> AsyncGenerator[dict[str, Any]]:
+        async with anyio.create_task_group() as tasks:
+
+            async def falls() -> None:
+                await fall.wait()
+                raise RuntimeError("the roof")
+
+            tasks.start_soon(falls)
+            yield {}
+            tasks.cancel_scope.cancel()
+
+    async def hang(_context: Any, _params: Any) -> Any:
+        await anyio.sleep_forever()
+
+    async def listed(_context: Any, _params: Any) -> Any:
+        tools = [{"name": "hang", "inputSchema": {"type": "object"}}]
+        return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": tools}
+
+    server: Any = Server("low", lifespan=lifespan, on_list_tools=listed, on_call_tool=hang)
+    async with room_of(low=server) as room, anyio.create_task_group() as tasks:
+        await room.connect("low")
+
+        async def call() -> None:
+            with pytest.raises(CallError):  # the SDK's server answers what is open on its way down
+                await room.call("hang")
+
+        tasks.start_soon(call)
+        await anyio.sleep(0.05)
+        fall.set()
+        assert await until(lambda: "its code raised" in (room.status()[0].failure or ""))
         fall = anyio.Event()
-
-        @asynccontextmanager
-        async def lifespan(_server: Any) -> AsyncGenerator[dict[str, Any]]:
-            async with anyio.create_task_group() as tasks:
-
-                async def falls() -> None:
-                    await fall.wait()
-                    raise RuntimeError("the roof")
-
-                tasks.start_soon(falls)
-                yield {}
-                tasks.cancel_scope.cancel()
-
-        async def hang(_context: Any, _params: Any) -> Any:
-            await anyio.sleep_forever()
-
-        async def listed(_context: Any, _params: Any) -> Any:
-            tools = [{"name": "hang", "inputSchema": {"type": "object"}}]
-            return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": tools}
-
-        server: Any = Server("low", lifespan=lifespan, on_list_tools=listed, on_call_tool=hang)
-        async with room_of(low=server) as room, anyio.create_task_group() as tasks:
-            await room.connect("low")
-
-            async def call() -> None:
-                with pytest.raises(CallError):  # the SDK's server answers what is open on its way down
-                    await room.call("hang")
-
-            tasks.start_soon(call)
-            await anyio.sleep(0.05)
-            fall.set()
-            assert await until(lambda: "its code raised" in (room.status()[0].failure or ""))
-            fall = anyio.Event()
-            await room.connect("low")
-            assert room.status()[0].state is State.CONNECTED
-
-    run(backend, body)
+        await room.connect("low")
+        assert room.status()[0].state is State.CONNECTED
 
 
-def test_a_program_may_change_its_own_tools(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_a_program_may_change_its_own_tools(tmp_path: Path) -> None:
     """Whoever can change the object can change the program. And `greenroom accept` knows no such server."""
 
     def made(description: str) -> MCPServer[Any]:
@@ -170,17 +163,12 @@ def test_a_program_may_change_its_own_tools(backend: str, tmp_path: Path) -> Non
         server.add_tool(lambda: "yes", name="ask", description=description)
         return server
 
-    async def body() -> None:
-        for description in ("answers", "answers kindly"):
-            servers = {"within": made(description)}
-            async with Greenroom.open(
-                EMPTY, cache_path=tmp_path / "catalogue.json", in_process=servers
-            ) as room:
-                await room.connect("within")
-                assert (await room.call("ask")).text == "yes"
-                assert room.tools()[0].description == description
-
-    run(backend, body)
+    for description in ("answers", "answers kindly"):
+        servers = {"within": made(description)}
+        async with Greenroom.open(EMPTY, cache_path=tmp_path / "catalogue.json", in_process=servers) as room:
+            await room.connect("within")
+            assert (await room.call("ask")).text == "yes"
+            assert room.tools()[0].description == description
 
 
 @pytest.mark.parametrize("given", [object(), lambda: 3])
@@ -194,17 +182,15 @@ def test_what_is_no_server_is_refused_in_words(given: Any, backend: str) -> None
     run(backend, body)
 
 
-def test_a_factory_that_fails_is_told_in_words(backend: str) -> None:
+@in_real_time
+async def test_a_factory_that_fails_is_told_in_words() -> None:
     def factory() -> Any:
         raise ValueError("no stage")
 
-    async def body() -> None:
-        async with room_of(odd=factory) as room:
-            with pytest.raises(ConnectFailed, match="could not be made: ValueError") as caught:
-                await room.connect("odd")
-            assert caught.value.server == "odd"
-
-    run(backend, body)
+    async with room_of(odd=factory) as room:
+        with pytest.raises(ConnectFailed, match="could not be made: ValueError") as caught:
+            await room.connect("odd")
+        assert caught.value.server == "odd"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +222,8 @@ def test_what_is_no_message_is_not_handed_over() -> None:
     assert as_server("a text") is None
 
 
-def test_what_a_server_has_around_its_life_is_entered_and_left(backend: str) -> None:
+@in_real_time
+async def test_what_a_server_has_around_its_life_is_entered_and_left() -> None:
     """FastMCP puts its own lifespan around every way to run a server."""
     lives: list[str] = []
 
@@ -248,15 +235,11 @@ def test_what_a_server_has_around_its_life_is_entered_and_left(backend: str) -> 
 
     server: Any = make_server()
     server._lifespan_manager = lifespan
-
-    async def body() -> None:
-        async with room_of(within=server) as room:
-            await room.connect("within")
-            assert lives == ["begun"]
-            await room.drain("within")
-            assert lives == ["begun", "over"]
-
-    run(backend, body)
+    async with room_of(within=server) as room:
+        await room.connect("within")
+        assert lives == ["begun"]
+        await room.drain("within")
+        assert lives == ["begun", "over"]
 
 
 # ---- one connection, and a server that does what the test says -------------------------------------------------------
@@ -314,61 +297,55 @@ async def leave() -> None:
     ("serve", "why"),
     [(fall, "its code raised ValueError"), (leave, "ended by itself"), (anyio.sleep_forever, None)],
 )
-def test_the_end_of_a_server_is_told_once_and_after_it_nothing_is_sent(
-    backend: str, monkeypatch: pytest.MonkeyPatch, serve: Any, why: str | None
+@in_virtual_time
+async def test_the_end_of_a_server_is_told_once_and_after_it_nothing_is_sent(
+    monkeypatch: pytest.MonkeyPatch, serve: Any, why: str | None
 ) -> None:
-    async def body() -> None:
-        call = Call("ping")
-        async with running(monkeypatch, serve) as within:
-            peer = within.connection.peer
-            assert peer.is_silent is (why is not None)
-            peer.request(call)
-            peer.notify("notifications/x", {"a": 1})
-            peer.reply(7, {"b": 2})
-            await anyio.wait_all_tasks_blocked()
-            if why is None:
-                assert (call.reach, call.sent_at) == (Reach.SENT, [Reach.SENT])
-                assert [json.loads(line) for line in within.read] == [
-                    {"jsonrpc": "2.0", "id": 1, "method": "ping"},
-                    {"jsonrpc": "2.0", "method": "notifications/x", "params": {"a": 1}},
-                    {"jsonrpc": "2.0", "id": 7, "result": {"b": 2}},
-                ]
-            else:
-                assert (call.reach, call.sent_at, within.read) == (Reach.NOT_SENT, [], [])
-        told = [reason.text for reason in within.hooks.reasons]
-        assert len(told) == (why is not None)
-        assert why is None or told[0].startswith(why)
-
-    run_virtual(backend, body)
+    call = Call("ping")
+    async with running(monkeypatch, serve) as within:
+        peer = within.connection.peer
+        assert peer.is_silent is (why is not None)
+        peer.request(call)
+        peer.notify("notifications/x", {"a": 1})
+        peer.reply(7, {"b": 2})
+        await anyio.wait_all_tasks_blocked()
+        if why is None:
+            assert (call.reach, call.sent_at) == (Reach.SENT, [Reach.SENT])
+            assert [json.loads(line) for line in within.read] == [
+                {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+                {"jsonrpc": "2.0", "method": "notifications/x", "params": {"a": 1}},
+                {"jsonrpc": "2.0", "id": 7, "result": {"b": 2}},
+            ]
+        else:
+            assert (call.reach, call.sent_at, within.read) == (Reach.NOT_SENT, [], [])
+    told = [reason.text for reason in within.hooks.reasons]
+    assert len(told) == (why is not None)
+    assert why is None or told[0].startswith(why)
 
 
 @pytest.mark.parametrize(("needs", "takes"), [(0.5, 0.5), (2.0, 2.0), (9.0, 3.0)])
-def test_a_server_has_its_time_to_end_and_no_more(
-    backend: str, monkeypatch: pytest.MonkeyPatch, needs: float, takes: float
+@in_virtual_time
+async def test_a_server_has_its_time_to_end_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, needs: float, takes: float
 ) -> None:
-    async def body() -> None:
-        async with running(monkeypatch, lambda: anyio.sleep(needs)) as within:
-            begun = anyio.current_time()  # a little after it was started
-            await within.connection.stop(3.0)
-            assert anyio.current_time() - begun == pytest.approx(takes, abs=0.3)
-            await within.connection.stop(3.0)
-        assert within.hooks.reasons == [], "we ended it ourselves"
-
-    run_virtual(backend, body)
+    async with running(monkeypatch, lambda: anyio.sleep(needs)) as within:
+        begun = anyio.current_time()  # a little after it was started
+        await within.connection.stop(3.0)
+        assert anyio.current_time() - begun == pytest.approx(takes, abs=0.3)
+        await within.connection.stop(3.0)
+    assert within.hooks.reasons == [], "we ended it ourselves"
 
 
-def test_whatever_it_says_it_has_been_heard(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body() -> None:
-        async with running(monkeypatch) as within:
-            await anyio.sleep(7.0)
-            assert within.connection.peer.last_heard == 0.0
-            now = anyio.current_time()
-            await within.outgoing.send(to_message(b'{"jsonrpc":"2.0","method":"notifications/x"}'))
-            await anyio.wait_all_tasks_blocked()
-            assert within.connection.peer.last_heard == pytest.approx(now)
-            assert within.hooks.notifications == [("notifications/x", None)]
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_whatever_it_says_it_has_been_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(monkeypatch) as within:
+        await anyio.sleep(7.0)
+        assert within.connection.peer.last_heard == 0.0
+        now = anyio.current_time()
+        await within.outgoing.send(to_message(b'{"jsonrpc":"2.0","method":"notifications/x"}'))
+        await anyio.wait_all_tasks_blocked()
+        assert within.connection.peer.last_heard == pytest.approx(now)
+        assert within.hooks.notifications == [("notifications/x", None)]
 
 
 # ---- the task group of a connection ----------------------------------------------------------------------------------

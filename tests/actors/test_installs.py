@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import alive, logged_pids, serve
 from tests.support.installs import COMPUTES, HANGS, SPAWNS, SPEAKS, held, logged, npx, release
 from tests.support.rooms import Outcomes, open_room, record_events, settle, teach
@@ -47,129 +47,113 @@ async def until(true: Callable[[], bool], within: float = 60.0) -> None:
 
 
 @pytest.mark.parametrize("install", [SPEAKS, SPAWNS, COMPUTES], ids=["speaks", "spawns", "computes"])
-def test_t47_what_is_being_installed_is_not_ended_however_long_it_takes(
-    backend: str, tmp_path: Path, install: str
+@in_real_time
+async def test_t47_what_is_being_installed_is_not_ended_however_long_it_takes(
+    tmp_path: Path, install: str
 ) -> None:
-    async def body() -> None:
-        async with room_of({"slow": npx(tmp_path, "slow", install)}) as room:
-            await room.catalogued()
-            assert [target.name for target in room.tools()][:2] == ["slow_ask", "slow_crash"]
-            assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
-
-    run(backend, body)
+    async with room_of({"slow": npx(tmp_path, "slow", install)}) as room:
+        await room.catalogued()
+        assert [target.name for target in room.tools()][:2] == ["slow_ask", "slow_crash"]
+        assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
 
 
-def test_t47_one_that_shows_no_work_is_ended_by_sigterm_and_tried_again(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        async with room_of({"stuck": npx(tmp_path, "stuck", HANGS)}) as room:
-            await room.catalogued()
-            (status,) = room.status()
-            assert f"no sign of work for {IMPATIENT}s (stuck)" in (status.failure or "")
-            assert logged(tmp_path, "undone") == logged(tmp_path, "npx")
-            await until(lambda: len(logged(tmp_path, "npx")) == 2)
-
-    run(backend, body)
+@in_real_time
+async def test_t47_one_that_shows_no_work_is_ended_by_sigterm_and_tried_again(tmp_path: Path) -> None:
+    async with room_of({"stuck": npx(tmp_path, "stuck", HANGS)}) as room:
+        await room.catalogued()
+        (status,) = room.status()
+        assert f"no sign of work for {IMPATIENT}s (stuck)" in (status.failure or "")
+        assert logged(tmp_path, "undone") == logged(tmp_path, "npx")
+        await until(lambda: len(logged(tmp_path, "npx")) == 2)
 
 
-def test_t47_one_that_works_for_ever_has_the_install_time(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        entry = npx(tmp_path, "endless", "while :; do echo more >&2; sleep 0.1; done")
-        async with room_of({"endless": {**entry, "installTimeoutMs": 2_000}}) as room:
-            await room.catalogued()
-            (status,) = room.status()
-            assert "within 2s, with the time to install it (more" in (status.failure or "")
-
-    run(backend, body)
+@in_real_time
+async def test_t47_one_that_works_for_ever_has_the_install_time(tmp_path: Path) -> None:
+    entry = npx(tmp_path, "endless", "while :; do echo more >&2; sleep 0.1; done")
+    async with room_of({"endless": {**entry, "installTimeoutMs": 2_000}}) as room:
+        await room.catalogued()
+        (status,) = room.status()
+        assert "within 2s, with the time to install it (more" in (status.failure or "")
 
 
-def test_t47_two_are_installed_at_a_time_and_what_is_called_at_once(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        entries = {name: npx(tmp_path, name, held(tmp_path)) for name in ("a", "b", "c", "d")}
-        async with room_of(entries) as room, Outcomes() as calls:
+@in_real_time
+async def test_t47_two_are_installed_at_a_time_and_what_is_called_at_once(tmp_path: Path) -> None:
+    entries = {name: npx(tmp_path, name, held(tmp_path)) for name in ("a", "b", "c", "d")}
+    async with room_of(entries) as room, Outcomes() as calls:
 
-            def waiting() -> list[str]:
-                return [row.server for row in room.status() if row.waiting_for == "its turn to install"]
+        def waiting() -> list[str]:
+            return [row.server for row in room.status() if row.waiting_for == "its turn to install"]
 
-            await until(lambda: len(logged(tmp_path, "npx")) == 2)
-            assert waiting() == ["c", "d"]
-            one = calls.start(room, "d_echo", {"text": "now"})
-            await until(lambda: len(logged(tmp_path, "npx")) == 3)
-            assert waiting() == ["c"]
+        await until(lambda: len(logged(tmp_path, "npx")) == 2)
+        assert waiting() == ["c", "d"]
+        one = calls.start(room, "d_echo", {"text": "now"})
+        await until(lambda: len(logged(tmp_path, "npx")) == 3)
+        assert waiting() == ["c"]
+        release(tmp_path)
+        await room.catalogued()
+        await until(lambda: one.outcome == "now")
+        assert len(port_of(room).index.servers) == 4
+        assert len(logged(tmp_path, "start")) == 4, "each was started once"
+
+
+@in_real_time
+async def test_t47_a_call_joins_the_visit_and_its_timeout_ends_no_install(tmp_path: Path) -> None:
+    async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}, queueTimeoutMs=600) as room:
+        await until(lambda: bool(room.status()[0].last_line))
+        with pytest.raises(CallTimeout, match=r"\(installing for \d+ s, which goes on: fetched \d+\)"):
+            await room.call("slow_echo", {"text": "hi"})
+        release(tmp_path)
+        await room.catalogued()
+        assert (await room.call("slow_echo", {"text": "hi"})).text == "hi"
+        assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
+
+
+@in_real_time
+async def test_t47_an_install_for_one_call_is_finished_when_the_call_has_left(tmp_path: Path) -> None:
+    entry = npx(tmp_path, "apart", held(tmp_path)) | {"isolation": "per_call", "bootstrap": False}
+    async with room_of({"apart": entry}, queueTimeoutMs=600) as room:
+        await teach(room, "apart")
+        with pytest.raises(CallTimeout, match="which goes on"):
+            await room.call("apart_echo")
+        release(tmp_path)
+        await until(lambda: bool(logged(tmp_path, "start")))
+        await until(lambda: len(room.status()) == 1)
+        assert not alive(logged_pids(tmp_path))
+        assert not logged(tmp_path, "undone")
+
+
+@in_real_time
+async def test_t47_reconnecting_waits_for_an_install_and_does_not_end_it(tmp_path: Path) -> None:
+    ended: list[Any] = []
+
+    async def reconnect(room: Greenroom) -> None:
+        ended.extend(await room.reconnect())
+
+    async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}) as room:
+        await until(lambda: room.status()[0].waiting_for == "install")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reconnect, room)
+            await settle()
+            assert not ended
             release(tmp_path)
-            await room.catalogued()
-            await until(lambda: one.outcome == "now")
-            assert len(port_of(room).index.servers) == 4
-            assert len(logged(tmp_path, "start")) == 4, "each was started once"
-
-    run(backend, body)
+        assert ended == [("slow", None)]
+        assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
 
 
-def test_t47_a_call_joins_the_visit_and_its_timeout_ends_no_install(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}, queueTimeoutMs=600) as room:
-            await until(lambda: bool(room.status()[0].last_line))
-            with pytest.raises(CallTimeout, match=r"\(installing for \d+ s, which goes on: fetched \d+\)"):
-                await room.call("slow_echo", {"text": "hi"})
-            release(tmp_path)
-            await room.catalogued()
-            assert (await room.call("slow_echo", {"text": "hi"})).text == "hi"
-            assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
+@in_real_time
+async def test_t47_its_progress_is_in_status(tmp_path: Path) -> None:
+    began = anyio.current_time()
+    async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}) as room:
 
-    run(backend, body)
+        def row() -> ServerStatus:
+            return room.status()[0]
 
-
-def test_t47_an_install_for_one_call_is_finished_when_the_call_has_left(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        entry = npx(tmp_path, "apart", held(tmp_path)) | {"isolation": "per_call", "bootstrap": False}
-        async with room_of({"apart": entry}, queueTimeoutMs=600) as room:
-            await teach(room, "apart")
-            with pytest.raises(CallTimeout, match="which goes on"):
-                await room.call("apart_echo")
-            release(tmp_path)
-            await until(lambda: bool(logged(tmp_path, "start")))
-            await until(lambda: len(room.status()) == 1)
-            assert not alive(logged_pids(tmp_path))
-            assert not logged(tmp_path, "undone")
-
-    run(backend, body)
-
-
-def test_t47_reconnecting_waits_for_an_install_and_does_not_end_it(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        ended: list[Any] = []
-
-        async def reconnect(room: Greenroom) -> None:
-            ended.extend(await room.reconnect())
-
-        async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}) as room:
-            await until(lambda: room.status()[0].waiting_for == "install")
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(reconnect, room)
-                await settle()
-                assert not ended
-                release(tmp_path)
-            assert ended == [("slow", None)]
-            assert len(logged(tmp_path, "npx")) == len(logged(tmp_path, "start")) == 1
-
-    run(backend, body)
-
-
-def test_t47_its_progress_is_in_status(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        began = anyio.current_time()
-        async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}) as room:
-
-            def row() -> ServerStatus:
-                return room.status()[0]
-
-            await until(lambda: int((row().last_line or "fetched 0").split()[1]) >= 4)
-            assert row().waiting_for == "install"
-            assert 0.3 < (row().waiting or 0.0) < anyio.current_time() - began
-            release(tmp_path)
-            await room.catalogued()
-            assert (row().waiting_for, row().waiting, row().last_line) == (None, None, None)
-
-    run(backend, body)
+        await until(lambda: int((row().last_line or "fetched 0").split()[1]) >= 4)
+        assert row().waiting_for == "install"
+        assert 0.3 < (row().waiting or 0.0) < anyio.current_time() - began
+        release(tmp_path)
+        await room.catalogued()
+        assert (row().waiting_for, row().waiting, row().last_line) == (None, None, None)
 
 
 def test_t47_when_the_client_leaves_an_install_is_undone_in_time(tmp_path: Path) -> None:
@@ -181,42 +165,36 @@ def test_t47_when_the_client_leaves_an_install_is_undone_in_time(tmp_path: Path)
         assert not alive(logged_pids(tmp_path))
 
 
-def test_t47_a_visit_that_fails_is_tried_again_until_it_is_known(backend: str) -> None:
+@in_virtual_time
+async def test_t47_a_visit_that_fails_is_tried_again_until_it_is_known() -> None:
     """For a server with a child per call, too, whose visit has an address of its own."""
     servers = {"shared": FakeServer(refuse_start="not yet"), "apart": FakeServer(refuse_start="not yet")}
-
-    async def body() -> None:
-        entries = {"apart": {"isolation": "per_call"}}
-        async with open_room(servers, entries=entries, bootstrap=True) as room:
-            await room.catalogued()
-            assert not room.tools()
-            await anyio.sleep(200.0)
-            for server in servers.values():
-                assert 6 <= server.starts <= 12, "by the gate's rules"
-                server.refuse_start = None
-            await anyio.sleep(90.0)
-            assert [target.name for target in room.tools()] == ["apart_echo", "shared_echo"]
-            starts = [server.starts for server in servers.values()]
-            await anyio.sleep(200.0)
-            assert [server.starts for server in servers.values()] == starts
-
-    run_virtual(backend, body)
+    entries = {"apart": {"isolation": "per_call"}}
+    async with open_room(servers, entries=entries, bootstrap=True) as room:
+        await room.catalogued()
+        assert not room.tools()
+        await anyio.sleep(200.0)
+        for server in servers.values():
+            assert 6 <= server.starts <= 12, "by the gate's rules"
+            server.refuse_start = None
+        await anyio.sleep(90.0)
+        assert [target.name for target in room.tools()] == ["apart_echo", "shared_echo"]
+        starts = [server.starts for server in servers.values()]
+        await anyio.sleep(200.0)
+        assert [server.starts for server in servers.values()] == starts
 
 
-def test_t47_a_visited_server_stays_for_the_call_that_follows(backend: str) -> None:
+@in_virtual_time
+async def test_t47_a_visited_server_stays_for_the_call_that_follows() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}, bootstrap=True, idleTimeout=2) as room:
-            await room.catalogued()
-            await anyio.sleep(VISIT_IDLE - 1.0)
-            await room.call("a_echo")
-            await anyio.sleep(100.0)
-            assert (server.starts, server.live) == (1, 1), "called once, it has its idle time"
-            await anyio.sleep(30.0)
-            assert (server.starts, server.live) == (1, 0)
-
-    run_virtual(backend, body)
+    async with open_room({"a": server}, bootstrap=True, idleTimeout=2) as room:
+        await room.catalogued()
+        await anyio.sleep(VISIT_IDLE - 1.0)
+        await room.call("a_echo")
+        await anyio.sleep(100.0)
+        assert (server.starts, server.live) == (1, 1), "called once, it has its idle time"
+        await anyio.sleep(30.0)
+        assert (server.starts, server.live) == (1, 0)
 
 
 class ElicitingHost(NoHost):
@@ -224,39 +202,32 @@ class ElicitingHost(NoHost):
         return Greeting({"elicitation": {}})
 
 
-def test_t47_a_client_that_comes_meanwhile_ends_no_first_start(backend: str) -> None:
+@in_virtual_time
+async def test_t47_a_client_that_comes_meanwhile_ends_no_first_start() -> None:
     """It can answer what the server was not told of: the server is let finish, then connected again for the call."""
     server = FakeServer(greet_latency=5.0)
-
-    async def body() -> None:
-        async with open_room({"a": server}, bootstrap=True) as room, Outcomes() as calls:
-            await anyio.sleep(1.0)
-            port_of(room).answer_with(ElicitingHost())
-            one = calls.start(room, "a_echo", {"n": 1})
-            await anyio.sleep(4.5)
-            assert [target.name for target in room.tools()] == ["a_echo"]
-            assert one.outcome is None
-            await anyio.sleep(6.0)
-            assert one.outcome == '{"n": 1}'
-            assert (server.starts, server.most_live) == (2, 1)
-            assert declared_to(room._runtime.root.actor("a")) == {"elicitation": {}}
-
-    run_virtual(backend, body)
+    async with open_room({"a": server}, bootstrap=True) as room, Outcomes() as calls:
+        await anyio.sleep(1.0)
+        port_of(room).answer_with(ElicitingHost())
+        one = calls.start(room, "a_echo", {"n": 1})
+        await anyio.sleep(4.5)
+        assert [target.name for target in room.tools()] == ["a_echo"]
+        assert one.outcome is None
+        await anyio.sleep(6.0)
+        assert one.outcome == '{"n": 1}'
+        assert (server.starts, server.most_live) == (2, 1)
+        assert declared_to(room._runtime.root.actor("a")) == {"elicitation": {}}
 
 
-def test_t47_the_log_is_told_that_an_install_goes_on(backend: str) -> None:
-    async def body() -> None:
-        async with open_room(
-            {"a": FakeServer(greet_latency=25.0)}, entries={"a": {"command": "npx"}}
-        ) as room:
-            notes = record_events(room, Note)
-            await room.connect("a")
-            assert [note.detail for note in notes] == [
-                "still installing after 10 s",
-                "still installing after 20 s",
-            ]
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_t47_the_log_is_told_that_an_install_goes_on() -> None:
+    async with open_room({"a": FakeServer(greet_latency=25.0)}, entries={"a": {"command": "npx"}}) as room:
+        notes = record_events(room, Note)
+        await room.connect("a")
+        assert [note.detail for note in notes] == [
+            "still installing after 10 s",
+            "still installing after 20 s",
+        ]
 
 
 # ---- patience, by itself -----------------------------------------------------------------------------------------
@@ -270,66 +241,58 @@ def _patience(quiet: float, most: float | None) -> tuple[Patience, Timers]:
     return Patience(context, loop_backend.now(), quiet, most), timers
 
 
-def test_t47_patience_is_counted_from_the_last_look_that_saw_work(backend: str) -> None:
-    async def body() -> None:
-        patience, timers = _patience(quiet=3.0, most=60.0)
-        work, told, began = [0], list[str](), patience.began
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(timers.run)
-            patience.begin(lambda: work[0], told.append)
-            assert patience.is_installing
-            await anyio.sleep(1.0)
-            assert patience.scope.deadline == began + 3.0, "a first look is no sign"
-            await anyio.sleep(1.1)
-            work[0] += 1
-            await anyio.sleep(5.0)
-            assert patience.scope.deadline == pytest.approx(began + 2.25 + 3.0), (
-                "four looks in each quiet time"
-            )
-            assert patience.reason() == "no answer to the handshake, and no sign of work for 3s"
-            patience.stop()
-            assert (patience.is_installing, len(timers)) == (False, 0)
-            patience.stop()
-            tasks.cancel_scope.cancel()
-        assert told == []
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_t47_patience_is_counted_from_the_last_look_that_saw_work() -> None:
+    patience, timers = _patience(quiet=3.0, most=60.0)
+    work, told, began = [0], list[str](), patience.began
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(timers.run)
+        patience.begin(lambda: work[0], told.append)
+        assert patience.is_installing
+        await anyio.sleep(1.0)
+        assert patience.scope.deadline == began + 3.0, "a first look is no sign"
+        await anyio.sleep(1.1)
+        work[0] += 1
+        await anyio.sleep(5.0)
+        assert patience.scope.deadline == pytest.approx(began + 2.25 + 3.0), "four looks in each quiet time"
+        assert patience.reason() == "no answer to the handshake, and no sign of work for 3s"
+        patience.stop()
+        assert (patience.is_installing, len(timers)) == (False, 0)
+        patience.stop()
+        tasks.cancel_scope.cancel()
+    assert told == []
 
 
-def test_t47_what_works_on_and_on_has_its_time_in_all_and_is_told_of_ever_less(backend: str) -> None:
-    async def body() -> None:
-        patience, timers = _patience(quiet=4.0, most=100.0)
-        looks, told = list[None](), list[str]()
+@in_virtual_time
+async def test_t47_what_works_on_and_on_has_its_time_in_all_and_is_told_of_ever_less() -> None:
+    patience, timers = _patience(quiet=4.0, most=100.0)
+    looks, told = list[None](), list[str]()
 
-        def signs() -> int:
-            looks.append(None)
-            return len(looks)
+    def signs() -> int:
+        looks.append(None)
+        return len(looks)
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(timers.run)
-            patience.begin(signs, told.append)
-            await anyio.sleep(99.5)
-            assert len(looks) == 100, "once a second"
-            assert patience.scope.deadline == patience.began + 100.0
-            assert "no sign of work" in patience.reason()
-            await anyio.sleep(0.5)
-            assert patience.reason() == "no answer to the handshake within 100s, with the time to install it"
-            patience.stop()
-            tasks.cancel_scope.cancel()
-        assert told == [f"still installing after {seconds} s" for seconds in (10, 20, 40, 80)]
-
-    run_virtual(backend, body)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(timers.run)
+        patience.begin(signs, told.append)
+        await anyio.sleep(99.5)
+        assert len(looks) == 100, "once a second"
+        assert patience.scope.deadline == patience.began + 100.0
+        assert "no sign of work" in patience.reason()
+        await anyio.sleep(0.5)
+        assert patience.reason() == "no answer to the handshake within 100s, with the time to install it"
+        patience.stop()
+        tasks.cancel_scope.cancel()
+    assert told == [f"still installing after {seconds} s" for seconds in (10, 20, 40, 80)]
 
 
-def test_t47_less_time_in_all_than_for_silence_is_as_much(backend: str) -> None:
-    async def body() -> None:
-        assert _patience(quiet=3.0, most=1.0)[0].most == 3.0
-        plain, timers = _patience(quiet=3.0, most=None)
-        plain.begin(lambda: pytest.fail("there is nothing to look at"), print)
-        assert (plain.is_installing, plain.most, len(timers)) == (False, 3.0, 0)
-        assert plain.reason() == "no answer to the handshake within 3s"
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_t47_less_time_in_all_than_for_silence_is_as_much() -> None:
+    assert _patience(quiet=3.0, most=1.0)[0].most == 3.0
+    plain, timers = _patience(quiet=3.0, most=None)
+    plain.begin(lambda: pytest.fail("there is nothing to look at"), print)
+    assert (plain.is_installing, plain.most, len(timers)) == (False, 3.0, 0)
+    assert plain.reason() == "no answer to the handshake within 3s"
 
 
 def test_t47_a_tree_shows_its_processes_and_their_work() -> None:

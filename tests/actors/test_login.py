@@ -24,7 +24,7 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.support import attached, run
+from tests.support import attached, in_real_time, run
 from tests.support.auth_server import ACCESS, REFRESH, AuthServer, auth_server, follow
 from tests.support.http_rooms import room_at
 from tests.support.shapes import conforms
@@ -126,25 +126,24 @@ def test_a_login_in_each_way_to_be_a_client(flags: Any, oauth: dict[str, Any], b
     run(backend, body)
 
 
-def test_the_device_flow(backend: str) -> None:
-    async def body() -> None:
-        with auth_server(has_device=True) as server:
-            login = await logged_in(server, prefers_device=True)
-            assert login.grant == "device_code"
-            assert server.pages == []
-            async with room_at(server.url) as room:
-                assert (await room.call("ok")).text == "ok"
-        with auth_server() as server:  # it does not offer it
-            await logged_in(server, prefers_device=True)
-            assert len(server.pages) == 1
-            with pytest.raises(LoginFailed, match="no device flow"):
-                await logged_in(server, insists_on_device=True)
-
-    run(backend, body)
+@in_real_time
+async def test_the_device_flow() -> None:
+    with auth_server(has_device=True) as server:
+        login = await logged_in(server, prefers_device=True)
+        assert login.grant == "device_code"
+        assert server.pages == []
+        async with room_at(server.url) as room:
+            assert (await room.call("ok")).text == "ok"
+    with auth_server() as server:  # it does not offer it
+        await logged_in(server, prefers_device=True)
+        assert len(server.pages) == 1
+        with pytest.raises(LoginFailed, match="no device flow"):
+            await logged_in(server, insists_on_device=True)
 
 
-def test_a_device_that_asks_too_often_asks_less_often_each_time_it_is_told(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_a_device_that_asks_too_often_asks_less_often_each_time_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pauses: list[float] = []
 
@@ -154,39 +153,32 @@ def test_a_device_that_asks_too_often_asks_less_often_each_time_it_is_told(
     monkeypatch.setattr(
         token_endpoint, "anyio", SimpleNamespace(sleep=sleep, current_time=anyio.current_time)
     )
-
-    async def body() -> None:
-        with auth_server(has_device=True, slow_downs=3) as server:
-            await logged_in(server, prefers_device=True)
-            assert pauses == [0.01, 5.01, 10.01, 15.01]
-
-    run(backend, body)
+    with auth_server(has_device=True, slow_downs=3) as server:
+        await logged_in(server, prefers_device=True)
+        assert pauses == [0.01, 5.01, 10.01, 15.01]
 
 
-def test_client_credentials_need_no_person(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_real_time
+async def test_client_credentials_need_no_person(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAGE_SECRET", "s3cret-of-client")
-
-    async def body() -> None:
-        with auth_server(registers=False, given={"me": "s3cret-of-client"}) as server:
-            oauth = {
-                "grantType": "client_credentials",
-                "clientId": "me",
-                "clientSecret": "${STAGE_SECRET}",
-                "issuer": server.base,
-            }
-            async with room_at(server.url, oauth=oauth) as room:
-                assert (await room.call("ok")).text == "ok"
-                server.expire()
-                assert (await room.call("ok")).text == "ok"  # the 401 came before it ran
-                assert server.grants == ["client_credentials"] * 2
-            oauth["issuer"] = "https://other.example"
+    with auth_server(registers=False, given={"me": "s3cret-of-client"}) as server:
+        oauth = {
+            "grantType": "client_credentials",
+            "clientId": "me",
+            "clientSecret": "${STAGE_SECRET}",
+            "issuer": server.base,
+        }
+        async with room_at(server.url, oauth=oauth) as room:
+            assert (await room.call("ok")).text == "ok"
             server.expire()
-            async with room_at(server.url, oauth=oauth, connect=False) as room:
-                with pytest.raises(NeedsAuth, match="another authorization server"):
-                    await room.connect("raw")
+            assert (await room.call("ok")).text == "ok"  # the 401 came before it ran
             assert server.grants == ["client_credentials"] * 2
-
-    run(backend, body)
+        oauth["issuer"] = "https://other.example"
+        server.expire()
+        async with room_at(server.url, oauth=oauth, connect=False) as room:
+            with pytest.raises(NeedsAuth, match="another authorization server"):
+                await room.connect("raw")
+        assert server.grants == ["client_credentials"] * 2
 
 
 def test_configured_headers_go_to_the_authorization_server_but_credentials_do_not() -> None:
@@ -201,74 +193,66 @@ def test_configured_headers_go_to_the_authorization_server_but_credentials_do_no
     run("asyncio", body)
 
 
-def test_a_token_that_ends_in_the_middle_costs_no_call(backend: str) -> None:
-    async def body() -> None:
-        with auth_server() as server:
-            await logged_in(server)
-            async with room_at(server.url) as room:
-                server.expire()
-                assert (await room.call("ok")).text == "ok"
-                assert server.grants == ["authorization_code", "refresh_token"]
-                assert server.refused == 1 + 1  # the login's first request, and that call's
-                server.expire()
-                server.refreshes.clear()
-                with pytest.raises(NeedsAuth, match="greenroom auth raw") as caught:
-                    await room.call("ok")
-                assert caught.value.reach is Reach.NOT_SENT
-                before = len(server.grants)
-                with pytest.raises(NeedsAuth):
-                    await room.call("ok")
-                assert len(server.grants) == before  # never tried again
-                assert REFRESH not in str(caught.value)
-
-    run(backend, body)
-
-
-def test_a_token_is_renewed_before_it_ends(backend: str) -> None:
-    async def body() -> None:
-        with auth_server(lasts=10) as server:
-            await logged_in(server)
-            async with room_at(server.url) as room:
-                assert server.grants[:2] == ["authorization_code", "refresh_token"]
-                assert server.refused == 1  # the login's first request alone
-                assert (await room.call("ok")).text == "ok"
-
-    run(backend, body)
-
-
-def test_a_provider_that_is_down_is_a_failure_to_connect_and_costs_no_login(backend: str) -> None:
-    async def body() -> None:
-        with auth_server() as server:
-            kept = await logged_in(server)
+@in_real_time
+async def test_a_token_that_ends_in_the_middle_costs_no_call() -> None:
+    with auth_server() as server:
+        await logged_in(server)
+        async with room_at(server.url) as room:
             server.expire()
-            server.is_down = True
-            async with room_at(server.url, connect=False) as room:
-                with pytest.raises(ConnectFailed, match="out of order"):
-                    await room.connect("raw")
-                assert not room.status()[0].needs_auth
-                assert stored_login(definition(server)) == kept
-                server.is_down = False
+            assert (await room.call("ok")).text == "ok"
+            assert server.grants == ["authorization_code", "refresh_token"]
+            assert server.refused == 1 + 1  # the login's first request, and that call's
+            server.expire()
+            server.refreshes.clear()
+            with pytest.raises(NeedsAuth, match="greenroom auth raw") as caught:
+                await room.call("ok")
+            assert caught.value.reach is Reach.NOT_SENT
+            before = len(server.grants)
+            with pytest.raises(NeedsAuth):
+                await room.call("ok")
+            assert len(server.grants) == before  # never tried again
+            assert REFRESH not in str(caught.value)
+
+
+@in_real_time
+async def test_a_token_is_renewed_before_it_ends() -> None:
+    with auth_server(lasts=10) as server:
+        await logged_in(server)
+        async with room_at(server.url) as room:
+            assert server.grants[:2] == ["authorization_code", "refresh_token"]
+            assert server.refused == 1  # the login's first request alone
+            assert (await room.call("ok")).text == "ok"
+
+
+@in_real_time
+async def test_a_provider_that_is_down_is_a_failure_to_connect_and_costs_no_login() -> None:
+    with auth_server() as server:
+        kept = await logged_in(server)
+        server.expire()
+        server.is_down = True
+        async with room_at(server.url, connect=False) as room:
+            with pytest.raises(ConnectFailed, match="out of order"):
                 await room.connect("raw")
-                assert (await room.call("ok")).text == "ok"
-            server.is_down = True
-            with pytest.raises(LoginFailed):
-                await logged_in(server)
+            assert not room.status()[0].needs_auth
+            assert stored_login(definition(server)) == kept
+            server.is_down = False
+            await room.connect("raw")
+            assert (await room.call("ok")).text == "ok"
+        server.is_down = True
+        with pytest.raises(LoginFailed):
+            await logged_in(server)
 
-    run(backend, body)
 
-
-def test_a_running_room_notices_a_finished_login(backend: str) -> None:
-    async def body() -> None:
-        with auth_server() as server:
-            async with room_at(server.url, connect=False) as room:
-                with pytest.raises(NeedsAuth):
-                    await room.connect("raw")
-                assert room.status()[0].needs_auth
-                await logged_in(server)
-                assert await until(lambda: room.status()[0].state is State.CONNECTED)
-                assert (await room.call("ok", server="raw")).text == "ok"
-
-    run(backend, body)
+@in_real_time
+async def test_a_running_room_notices_a_finished_login() -> None:
+    with auth_server() as server:
+        async with room_at(server.url, connect=False) as room:
+            with pytest.raises(NeedsAuth):
+                await room.connect("raw")
+            assert room.status()[0].needs_auth
+            await logged_in(server)
+            assert await until(lambda: room.status()[0].state is State.CONNECTED)
+            assert (await room.call("ok", server="raw")).text == "ok"
 
 
 def test_t23_of_eight_processes_that_renew_at_once_one_asks_and_none_loses_the_newer_token() -> None:
@@ -383,33 +367,31 @@ def left_by_pi(data: Path, url: str, token: str, *, folder: str = "", **more: An
     return file
 
 
-def test_a_login_that_pi_has_made_is_used_and_left_alone(
-    data: Path, backend: str, capsys: pytest.CaptureFixture[str]
+@in_real_time
+async def test_a_login_that_pi_has_made_is_used_and_left_alone(
+    data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def body() -> None:
-        with auth_server() as server:
-            async with room_at(server.url, connect=False) as room:
-                with pytest.raises(NeedsAuth):
-                    await room.call("ok", server="raw")
-                more = {"refreshToken": f"{REFRESH}0", "issuer": server.base, "scope": "a"}
-                answer = server.issue({"grant_type": "refresh_token"})
-                file = left_by_pi(data, server.url, answer["access_token"], **more)
-                before = file.read_bytes()
-                await until(lambda: room.status()[0].state is State.CONNECTED)
-                assert (await room.call("ok", server="raw")).text == "ok"
-                server.expire()
-                with pytest.raises(NeedsAuth):  # to renew it would end the one of pi
-                    await room.call("ok", server="raw")
-            assert server.grants == []
-            assert main.run(["auth", "--config", _config(data, server)]) == 0
-            assert capsys.readouterr().out == f"raw: logged in by pi at {server.base}, scope a\n"
-            assert main.run(["auth", "raw", "--logout", "--config", _config(data, server)]) == 1
-            assert "log out there" in capsys.readouterr().err
-            assert file.read_bytes() == before
-            mine = await logged_in(server)
-            assert stored_login(definition(server)) == mine, "ours is stronger"
-
-    run(backend, body)
+    with auth_server() as server:
+        async with room_at(server.url, connect=False) as room:
+            with pytest.raises(NeedsAuth):
+                await room.call("ok", server="raw")
+            more = {"refreshToken": f"{REFRESH}0", "issuer": server.base, "scope": "a"}
+            answer = server.issue({"grant_type": "refresh_token"})
+            file = left_by_pi(data, server.url, answer["access_token"], **more)
+            before = file.read_bytes()
+            await until(lambda: room.status()[0].state is State.CONNECTED)
+            assert (await room.call("ok", server="raw")).text == "ok"
+            server.expire()
+            with pytest.raises(NeedsAuth):  # to renew it would end the one of pi
+                await room.call("ok", server="raw")
+        assert server.grants == []
+        assert main.run(["auth", "--config", _config(data, server)]) == 0
+        assert capsys.readouterr().out == f"raw: logged in by pi at {server.base}, scope a\n"
+        assert main.run(["auth", "raw", "--logout", "--config", _config(data, server)]) == 1
+        assert "log out there" in capsys.readouterr().err
+        assert file.read_bytes() == before
+        mine = await logged_in(server)
+        assert stored_login(definition(server)) == mine, "ours is stronger"
 
 
 def test_a_login_of_pi_is_used_at_its_own_url_alone(data: Path) -> None:
@@ -484,25 +466,23 @@ def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
     return found
 
 
-def test_a_login_that_pi_keeps_in_the_keyring_is_used_and_left_alone(
-    data: Path, ring: Ring, backend: str, capsys: pytest.CaptureFixture[str]
+@in_real_time
+async def test_a_login_that_pi_keeps_in_the_keyring_is_used_and_left_alone(
+    data: Path, ring: Ring, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def body() -> None:
-        with auth_server() as server:
-            token = server.issue({"grant_type": "refresh_token"})["access_token"]
-            in_pis_keyring(ring, server.url, token, pieces=3)
-            before = dict(ring.kept)
-            async with room_at(server.url, connect=False) as room:
-                with pytest.raises(NeedsAuth):  # pi is not here, so nobody asks the keyring
-                    await room.call("ok", server="raw")
-            (data / ".pi" / "agent").mkdir(parents=True)
-            async with room_at(server.url, connect=False) as room:
-                assert (await room.call("ok", server="raw")).text == "ok"
-            assert main.run(["auth", "--config", _config(data, server)]) == 0
-            assert capsys.readouterr().out == "raw: logged in by pi at its own server\n"
-            assert ring.kept == before
-
-    run(backend, body)
+    with auth_server() as server:
+        token = server.issue({"grant_type": "refresh_token"})["access_token"]
+        in_pis_keyring(ring, server.url, token, pieces=3)
+        before = dict(ring.kept)
+        async with room_at(server.url, connect=False) as room:
+            with pytest.raises(NeedsAuth):  # pi is not here, so nobody asks the keyring
+                await room.call("ok", server="raw")
+        (data / ".pi" / "agent").mkdir(parents=True)
+        async with room_at(server.url, connect=False) as room:
+            assert (await room.call("ok", server="raw")).text == "ok"
+        assert main.run(["auth", "--config", _config(data, server)]) == 0
+        assert capsys.readouterr().out == "raw: logged in by pi at its own server\n"
+        assert ring.kept == before
 
 
 def test_what_the_keyring_has_of_pi_counts_at_its_own_url_and_when_it_is_whole(
@@ -720,17 +700,15 @@ def test_nothing_is_kept_of_a_login_that_nobody_finished(
     os.close(writing)
 
 
-def test_no_token_is_shown_when_a_server_quotes_it(backend: str) -> None:
-    async def body() -> None:
-        with auth_server() as server:
-            await logged_in(server)
-            async with room_at(server.url) as room:
-                server.quotes = True
-                with pytest.raises(Exception, match="you sent") as caught:
-                    await room.call("ok")
-                assert ACCESS not in str(caught.value)
-
-    run(backend, body)
+@in_real_time
+async def test_no_token_is_shown_when_a_server_quotes_it() -> None:
+    with auth_server() as server:
+        await logged_in(server)
+        async with room_at(server.url) as room:
+            server.quotes = True
+            with pytest.raises(Exception, match="you sent") as caught:
+                await room.call("ok")
+            assert ACCESS not in str(caught.value)
 
 
 def test_logging_out_of_nothing_and_of_a_provider_that_is_down() -> None:

@@ -21,7 +21,7 @@ import anyio
 import attrs
 import httpx2
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run, run_virtual
 
 from greenroom.actors.login import logins, token_endpoint
 from greenroom.actors.login import oauth as _sdk
@@ -486,15 +486,13 @@ class Requests:
         raise AssertionError("it is sent once more")
 
 
-def test_the_login_is_read_once_and_without_one_nothing_is_said(backend: str, store: LoginStore) -> None:
-    async def main() -> None:
-        requests = Requests(store)
-        assert await requests.ask(200) == [None]
-        put(store, OURS)
-        assert await requests.ask(200) == [None], "it is not read for each request"
-        assert await requests.ask(401, 200) == [None, "Bearer access"], "but where one is asked for"
-
-    run(backend, main)
+@in_real_time
+async def test_the_login_is_read_once_and_without_one_nothing_is_said(store: LoginStore) -> None:
+    requests = Requests(store)
+    assert await requests.ask(200) == [None]
+    put(store, OURS)
+    assert await requests.ask(200) == [None], "it is not read for each request"
+    assert await requests.ask(401, 200) == [None, "Bearer access"], "but where one is asked for"
 
 
 @pytest.mark.parametrize(
@@ -508,8 +506,8 @@ def test_the_login_is_read_once_and_without_one_nothing_is_said(backend: str, st
         (None, False, ["Bearer access"], 0),
     ],
 )
-def test_a_token_is_renewed_shortly_before_its_end_and_used_up_to_it(
-    backend: str,
+@in_real_time
+async def test_a_token_is_renewed_shortly_before_its_end_and_used_up_to_it(
     left: float | None,
     down: bool,
     tokens: list[str] | None,
@@ -521,16 +519,12 @@ def test_a_token_is_renewed_shortly_before_its_end_and_used_up_to_it(
     monkeypatch.setattr(logins, "time", SimpleNamespace(time=lambda: now))
     put(store, attrs.evolve(OURS, expires_at=None if left is None else now + left))
     endpoint = Endpoint(monkeypatch, Unreachable("it is down") if down else (200, TOKENS))
-
-    async def main() -> None:
-        if tokens is None:
-            with pytest.raises(httpx2.TransportError, match="it is down"):
-                await Requests(store).ask(200)
-        else:
-            assert await Requests(store).ask(200) == tokens
-        assert len(endpoint.asked) == asked
-
-    run(backend, main)
+    if tokens is None:
+        with pytest.raises(httpx2.TransportError, match="it is down"):
+            await Requests(store).ask(200)
+    else:
+        assert await Requests(store).ask(200) == tokens
+    assert len(endpoint.asked) == asked
 
 
 class Ending:
@@ -557,86 +551,76 @@ class Ending:
         return anyio.current_time(), said
 
 
-def test_a_token_that_is_valid_waits_for_no_authorization_server_that_hangs(
-    backend: str, store: LoginStore, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_a_token_that_is_valid_waits_for_no_authorization_server_that_hangs(
+    store: LoginStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Endpoint(monkeypatch, Unreachable("it hangs"))
     old = ["Bearer access"]
+    ending = Ending(store, monkeypatch)
+    assert await ending.ask_at(1.0, 200) == (1.0, old)
+    ending.takes = 20.0
+    ending.begun.clear()
+    answers: list[Any] = []
 
-    async def main() -> None:
-        ending = Ending(store, monkeypatch)
-        assert await ending.ask_at(1.0, 200) == (1.0, old)
-        ending.takes = 20.0
-        ending.begun.clear()
-        answers: list[Any] = []
+    async def ask(when: float) -> None:
+        answers.append(await ending.ask_at(when, 200))
 
-        async def ask(when: float) -> None:
-            answers.append(await ending.ask_at(when, 200))
-
-        async with anyio.create_task_group() as tasks:
-            for when in (75.0, 75.0, 75.0, 76.0, 78.0, 96.0):
-                tasks.start_soon(ask, when)
-        assert answers == [(77.0, old)] * 4 + [(78.0, old), (96.0, old)]
-        assert ending.begun == [75.0], "one asks, and it is not asked again while it may still work on that"
-        assert await ending.ask_at(98.0, 200) == (99.0, old), (
-            "half of the time that the token has is spent on it"
-        )
-        assert await ending.ask_at(99.5, 200) == (99.5, old)
-        with pytest.raises(httpx2.TransportError, match="it hangs"):
-            await ending.ask_at(100.0, 200)
-        assert anyio.current_time() == 120.0
-        assert ending.begun == [75.0, 98.0, 100.0]
-
-    run_virtual(backend, main)
+    async with anyio.create_task_group() as tasks:
+        for when in (75.0, 75.0, 75.0, 76.0, 78.0, 96.0):
+            tasks.start_soon(ask, when)
+    assert answers == [(77.0, old)] * 4 + [(78.0, old), (96.0, old)]
+    assert ending.begun == [75.0], "one asks, and it is not asked again while it may still work on that"
+    assert await ending.ask_at(98.0, 200) == (99.0, old), "half of the time that the token has is spent on it"
+    assert await ending.ask_at(99.5, 200) == (99.5, old)
+    with pytest.raises(httpx2.TransportError, match="it hangs"):
+        await ending.ask_at(100.0, 200)
+    assert anyio.current_time() == 120.0
+    assert ending.begun == [75.0, 98.0, 100.0]
 
 
-def test_a_renewal_that_failed_is_tried_again_after_a_pause_or_when_the_token_is_refused(
-    backend: str, store: LoginStore, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_a_renewal_that_failed_is_tried_again_after_a_pause_or_when_the_token_is_refused(
+    store: LoginStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     down = Unreachable("it is down")
     endpoint = Endpoint(monkeypatch, down, down, down, (200, {**TOKENS, "expires_in": 1000}))
     old = ["Bearer access"]
-
-    async def main() -> None:
-        ending = Ending(store, monkeypatch)
-        for when, asked in ((1.0, 0), (71.0, 1), (72.0, 1), (75.5, 1), (76.0, 2), (77.0, 2)):
-            assert await ending.ask_at(when, 200) == (when, old)
-            assert len(endpoint.asked) == asked
-        with pytest.raises(httpx2.TransportError, match="it is down"):
-            await ending.ask_at(80.0, 401)
-        assert await ending.ask_at(84.0, 200) == (84.0, old), "that was a try, too"
-        assert len(endpoint.asked) == 3
-        assert await ending.ask_at(84.5, 401, 200) == (84.5, [*old, "Bearer new"])
-        assert await ending.ask_at(101.0, 200) == (101.0, ["Bearer new"])
-        assert len(endpoint.asked) == 4
-
-    run_virtual(backend, main)
+    ending = Ending(store, monkeypatch)
+    for when, asked in ((1.0, 0), (71.0, 1), (72.0, 1), (75.5, 1), (76.0, 2), (77.0, 2)):
+        assert await ending.ask_at(when, 200) == (when, old)
+        assert len(endpoint.asked) == asked
+    with pytest.raises(httpx2.TransportError, match="it is down"):
+        await ending.ask_at(80.0, 401)
+    assert await ending.ask_at(84.0, 200) == (84.0, old), "that was a try, too"
+    assert len(endpoint.asked) == 3
+    assert await ending.ask_at(84.5, 401, 200) == (84.5, [*old, "Bearer new"])
+    assert await ending.ask_at(101.0, 200) == (101.0, ["Bearer new"])
+    assert len(endpoint.asked) == 4
 
 
-def test_of_many_requests_that_are_refused_one_renews(
-    backend: str, store: LoginStore, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_of_many_requests_that_are_refused_one_renews(
+    store: LoginStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(store, OURS)
     endpoint = Endpoint(monkeypatch, (200, TOKENS), pytest.fail.Exception("twice"))
+    requests = Requests(store)
+    found: list[Any] = []
 
-    async def main() -> None:
-        requests = Requests(store)
-        found: list[Any] = []
+    async def ask() -> None:
+        found.append(await requests.ask(401, 200))
 
-        async def ask() -> None:
-            found.append(await requests.ask(401, 200))
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(5):
-                tasks.start_soon(ask)
-        assert found == [["Bearer access", "Bearer new"]] * 5
-        assert len(endpoint.asked) == 1
-
-    run(backend, main)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(ask)
+    assert found == [["Bearer access", "Bearer new"]] * 5
+    assert len(endpoint.asked) == 1
 
 
-def test_a_client_that_needs_no_person_obtains_a_login_and_says_which_it_replaces(
-    backend: str, store: LoginStore, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_a_client_that_needs_no_person_obtains_a_login_and_says_which_it_replaces(
+    store: LoginStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replaced: list[str | None] = []
     own = Login("s", "http://h/mcp", "own", grant="client_credentials", id="own-id")
@@ -645,16 +629,13 @@ def test_a_client_that_needs_no_person_obtains_a_login_and_says_which_it_replace
         replaced.append(replaces)
         return put(store, attrs.evolve(own, access_token=f"own-{len(replaced)}"))
 
-    async def main() -> None:
-        requests = Requests(store, obtain)
-        assert await requests.ask(200) == ["Bearer own-1"]
-        assert await requests.ask(401, 200) == ["Bearer own-1", "Bearer own-2"]
-        assert replaced == [None, "own-id"]
-        later = Requests(store, obtain)
-        assert await later.ask(200) == ["Bearer own-2"], "what is stored already is used"
-        assert len(replaced) == 2
-
-    run(backend, main)
+    requests = Requests(store, obtain)
+    assert await requests.ask(200) == ["Bearer own-1"]
+    assert await requests.ask(401, 200) == ["Bearer own-1", "Bearer own-2"]
+    assert replaced == [None, "own-id"]
+    later = Requests(store, obtain)
+    assert await later.ask(200) == ["Bearer own-2"], "what is stored already is used"
+    assert len(replaced) == 2
 
 
 # ---- who may have a login -------------------------------------------------------------------------------------------

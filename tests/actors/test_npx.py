@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.gateway import FAULTY, children
 from tests.support.real_servers import real_server
 from tools.real_servers import NODE_SERVERS, executable
@@ -444,15 +444,13 @@ def room_with_npx(home: Home, **more: Any) -> Greenroom:
     return Greenroom.open(config, cache_path=":memory:")
 
 
-def test_a_program_that_ends_without_a_word_is_left_to_npm_from_then_on(backend: str, home: Home) -> None:
-    async def body() -> None:
-        async with room_with_npx(home) as room:
-            with pytest.raises(ConnectFailed, match="no such module"):
-                await room.connect("p")
+@in_real_time
+async def test_a_program_that_ends_without_a_word_is_left_to_npm_from_then_on(home: Home) -> None:
+    async with room_with_npx(home) as room:
+        with pytest.raises(ConnectFailed, match="no such module"):
             await room.connect("p")
-            assert (await room.call("p_echo", {"text": "hi"})).text == "hi"
-
-    run(backend, body)
+        await room.connect("p")
+        assert (await room.call("p_echo", {"text": "hi"})).text == "hi"
 
 
 def test_where_it_cannot_be_looked_up_it_is_left_to_npm(
@@ -474,9 +472,7 @@ def test_only_a_tilde_of_its_own_is_the_home_folder() -> None:
     assert [npx._at_home(path, "/h") for path in paths] == ["/h", "/h/a", "~a/b", "/x/~", "a"]
 
 
-def test_it_can_be_switched_off(backend: str, home: Home) -> None:
-    async def body() -> None:
-        async with room_with_npx(home, resolveNpx=False) as room:
-            assert (await room.call("p_echo", {"text": "hi"})).text == "hi"
-
-    run(backend, body)
+@in_real_time
+async def test_it_can_be_switched_off(home: Home) -> None:
+    async with room_with_npx(home, resolveNpx=False) as room:
+        assert (await room.call("p_echo", {"text": "hi"})).text == "hi"

@@ -10,7 +10,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run_virtual
+from tests.support import in_virtual_time, run_virtual
 from tests.support.rooms import open_room
 
 from greenroom.actors.backend import current_backend
@@ -233,27 +233,22 @@ def test_nothing_a_server_says_of_itself_breaks_the_router(tools: list[dict[str,
 
 
 @pytest.mark.parametrize("changes", [1, 5])
-def test_t24_a_changed_list_is_read_again_once_and_told_once(backend: str, changes: int) -> None:
+@in_virtual_time
+async def test_t24_a_changed_list_is_read_again_once_and_told_once(changes: int) -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            announced = list[str]()
-            room._runtime.context.events.listen(
-                lambda event: announced.append(event.detail), [Kind.CATALOGUE]
-            )
-            server.tools = [tool("other")]
-            for _ in range(changes):
-                server.announce_tools()
-            await anyio.sleep(1.0)
-            assert [target.name for target in room.tools()] == ["a_other"]
-            assert announced == ["a"]
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        announced = list[str]()
+        room._runtime.context.events.listen(lambda event: announced.append(event.detail), [Kind.CATALOGUE])
+        server.tools = [tool("other")]
+        for _ in range(changes):
             server.announce_tools()
-            await anyio.sleep(1.0)
-            assert announced == ["a"], "nothing had changed"
-
-    run_virtual(backend, body)
+        await anyio.sleep(1.0)
+        assert [target.name for target in room.tools()] == ["a_other"]
+        assert announced == ["a"]
+        server.announce_tools()
+        await anyio.sleep(1.0)
+        assert announced == ["a"], "nothing had changed"
 
 
 def test_of_one_revision_the_later_answer_counts(backend: str) -> None:
@@ -300,15 +295,13 @@ def test_whatever_a_reader_could_see_is_announced(backend: str, more: dict[str, 
     with_router(backend, body)
 
 
-def test_who_waits_for_the_index_when_the_router_closes_is_told(backend: str) -> None:
-    async def main() -> None:
-        router = Bench(definitions("a")).router
-        waiting, queued = Reply[Any](router.core.backend), Reply[Any](router.core.backend)
-        router.step(Sync(waiting))
-        router.ref.tell_system(Sync(queued))
-        router.core.close(ZeroDivisionError("closed"))
-        for reply in (waiting, queued):
-            with pytest.raises(ZeroDivisionError, match="closed"), anyio.fail_after(1):
-                await reply.wait()
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_who_waits_for_the_index_when_the_router_closes_is_told() -> None:
+    router = Bench(definitions("a")).router
+    waiting, queued = Reply[Any](router.core.backend), Reply[Any](router.core.backend)
+    router.step(Sync(waiting))
+    router.ref.tell_system(Sync(queued))
+    router.core.close(ZeroDivisionError("closed"))
+    for reply in (waiting, queued):
+        with pytest.raises(ZeroDivisionError, match="closed"), anyio.fail_after(1):
+            await reply.wait()

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.http_rooms import room_at
 from tests.support.raw_http import MIB, Handler, Seen, raw_http, text
 from tests.support.stdio import until
@@ -75,166 +75,148 @@ class OlderServer:
 
 
 @pytest.mark.parametrize("status", [404, 405, 406, 415])
-def test_a_refusal_that_an_older_server_gives_is_met_with_the_older_transport(
-    status: int, backend: str
+@in_real_time
+async def test_a_refusal_that_an_older_server_gives_is_met_with_the_older_transport(
+    status: int,
 ) -> None:
-    async def body() -> None:
-        with raw_http() as server:
-            server.hook = OlderServer(status)
-            async with room_at(server.url) as room:
-                assert (await room.call("ok")).text == "ok"
-                entry = room.entry("raw")
-                assert entry is not None
-                assert entry.protocol_version == "2024-11-05"
-                server.release.set()
-
-    run(backend, body)
+    with raw_http() as server:
+        server.hook = OlderServer(status)
+        async with room_at(server.url) as room:
+            assert (await room.call("ok")).text == "ok"
+            entry = room.entry("raw")
+            assert entry is not None
+            assert entry.protocol_version == "2024-11-05"
+            server.release.set()
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 500, 503])
-def test_any_other_refusal_is_the_answer(status: int, backend: str) -> None:
-    async def body() -> None:
-        with raw_http() as server:
-            server.hook = older = OlderServer(status)
-            async with room_at(server.url, connect=False) as room:
-                kind = NeedsAuth if status == 401 else ConnectFailed
-                with pytest.raises(kind, match=f"HTTP {status}"):
-                    await room.connect("raw")
-            assert older.opened == 0
-
-    run(backend, body)
-
-
-def test_insisting_on_streamable_http_never_tries_the_older_one(backend: str) -> None:
-    async def body() -> None:
-        with raw_http() as server:
-            server.hook = older = OlderServer(405)
-            async with room_at(server.url, connect=False, httpTransport="streamable-http") as room:
-                with pytest.raises(ConnectFailed, match="HTTP 405"):
-                    await room.connect("raw")
-            assert older.opened == 0
-
-    run(backend, body)
+@in_real_time
+async def test_any_other_refusal_is_the_answer(
+    status: int,
+) -> None:
+    with raw_http() as server:
+        server.hook = older = OlderServer(status)
+        async with room_at(server.url, connect=False) as room:
+            kind = NeedsAuth if status == 401 else ConnectFailed
+            with pytest.raises(kind, match=f"HTTP {status}"):
+                await room.connect("raw")
+        assert older.opened == 0
 
 
-def test_insisting_on_the_older_one_never_posts_to_the_stream(backend: str) -> None:
-    async def body() -> None:
-        with raw_http() as server:
-            server.hook = OlderServer()
-            async with room_at(server.url, httpTransport="sse") as room:
-                assert (await room.call("ok")).text == "ok"
-                server.release.set()
-            assert server.requests[0].verb == "GET"
-
-    run(backend, body)
+@in_real_time
+async def test_insisting_on_streamable_http_never_tries_the_older_one() -> None:
+    with raw_http() as server:
+        server.hook = older = OlderServer(405)
+        async with room_at(server.url, connect=False, httpTransport="streamable-http") as room:
+            with pytest.raises(ConnectFailed, match="HTTP 405"):
+                await room.connect("raw")
+        assert older.opened == 0
 
 
-def test_where_neither_is_spoken_both_refusals_are_told(backend: str) -> None:
+@in_real_time
+async def test_insisting_on_the_older_one_never_posts_to_the_stream() -> None:
+    with raw_http() as server:
+        server.hook = OlderServer()
+        async with room_at(server.url, httpTransport="sse") as room:
+            assert (await room.call("ok")).text == "ok"
+            server.release.set()
+        assert server.requests[0].verb == "GET"
+
+
+@in_real_time
+async def test_where_neither_is_spoken_both_refusals_are_told() -> None:
     def no(handler: Handler, seen: Seen) -> bool:
         handler.say(404, b"<html>nothing here</html>", "text/html")
         return True
 
-    async def body() -> None:
-        with raw_http() as server:
-            server.hook = no
-            async with room_at(server.url, connect=False) as room:
-                with pytest.raises(
-                    ConnectFailed, match=r"no Streamable HTTP \(HTTP 404.*older event stream: HTTP 404"
-                ):
-                    await room.connect("raw")
-
-    run(backend, body)
+    with raw_http() as server:
+        server.hook = no
+        async with room_at(server.url, connect=False) as room:
+            with pytest.raises(
+                ConnectFailed, match=r"no Streamable HTTP \(HTTP 404.*older event stream: HTTP 404"
+            ):
+                await room.connect("raw")
 
 
-def test_an_endpoint_on_another_origin_gets_nothing(backend: str) -> None:
-    async def body() -> None:
-        with raw_http() as elsewhere, raw_http() as server:
-            server.hook = OlderServer(endpoint=elsewhere.url)
-            async with room_at(server.url, connect=False) as room:
-                with pytest.raises(ConnectFailed, match="another origin"):
-                    await room.connect("raw")
-                server.release.set()
-            assert elsewhere.requests == []
-
-    run(backend, body)
+@in_real_time
+async def test_an_endpoint_on_another_origin_gets_nothing() -> None:
+    with raw_http() as elsewhere, raw_http() as server:
+        server.hook = OlderServer(endpoint=elsewhere.url)
+        async with room_at(server.url, connect=False) as room:
+            with pytest.raises(ConnectFailed, match="another origin"):
+                await room.connect("raw")
+            server.release.set()
+        assert elsewhere.requests == []
 
 
-def test_an_answer_over_the_bound_ends_its_own_call(backend: str) -> None:
-    async def body() -> None:
-        with raw_http() as server:
-            server.hook = OlderServer()
-            async with room_at(server.url, {"maxLineBytes": MIB}) as room:
-                with pytest.raises(ProtocolFault, match="over the bound of 1,048,576 bytes an event"):
-                    await room.call("long")
-                assert (await room.call("ok")).text == "ok"
-                server.release.set()
-
-    run(backend, body)
+@in_real_time
+async def test_an_answer_over_the_bound_ends_its_own_call() -> None:
+    with raw_http() as server:
+        server.hook = OlderServer()
+        async with room_at(server.url, {"maxLineBytes": MIB}) as room:
+            with pytest.raises(ProtocolFault, match="over the bound of 1,048,576 bytes an event"):
+                await room.call("long")
+            assert (await room.call("ok")).text == "ok"
+            server.release.set()
 
 
-def test_t06_when_the_stream_ends_the_next_call_opens_another(backend: str) -> None:
-    async def body() -> None:
-        with raw_http() as server:
-            server.hook = older = OlderServer()
-            ends: list[CallError] = []
-            async with room_at(server.url) as room, anyio.create_task_group() as tasks:
+@in_real_time
+async def test_t06_when_the_stream_ends_the_next_call_opens_another() -> None:
+    with raw_http() as server:
+        server.hook = older = OlderServer()
+        ends: list[CallError] = []
+        async with room_at(server.url) as room, anyio.create_task_group() as tasks:
 
-                async def under_way() -> None:
-                    try:
-                        await room.call("hang")
-                    except CallError as error:
-                        ends.append(error)
+            async def under_way() -> None:
+                try:
+                    await room.call("hang")
+                except CallError as error:
+                    ends.append(error)
 
-                tasks.start_soon(under_way)
-                assert await until(lambda: "tools/call" in server.methods())
-                older.hang_up.set()
-                assert await until(lambda: bool(ends))
-                assert isinstance(ends[0], ServerLost)
-                assert "closed its event stream" in str(ends[0])
-                assert ends[0].reach is Reach.SENT
-                assert (await room.call("ok")).text == "ok"
-                assert older.opened == 2
-                server.release.set()
-
-    run(backend, body)
+            tasks.start_soon(under_way)
+            assert await until(lambda: "tools/call" in server.methods())
+            older.hang_up.set()
+            assert await until(lambda: bool(ends))
+            assert isinstance(ends[0], ServerLost)
+            assert "closed its event stream" in str(ends[0])
+            assert ends[0].reach is Reach.SENT
+            assert (await room.call("ok")).text == "ok"
+            assert older.opened == 2
+            server.release.set()
 
 
 # ---- greeting ------------------------------------------------------------------------------------------------------
 
 
-def test_t05_a_server_that_never_answers_the_greeting_costs_the_connect_time(backend: str) -> None:
+@in_real_time
+async def test_t05_a_server_that_never_answers_the_greeting_costs_the_connect_time() -> None:
     def silent(handler: Handler, seen: Seen) -> bool:
         handler.stage.release.wait(60)
         handler.cut()
         return True
 
-    async def body() -> None:
-        with raw_http() as server:
-            server.hook = silent
-            limits = {"probeTimeoutMs": 100}
-            async with room_at(server.url, limits, connect=False, connectTimeoutMs=1500) as room:
-                began = time.monotonic()
-                with pytest.raises(ConnectFailed, match="no answer"):
-                    await room.connect("raw")
-                assert time.monotonic() - began < 30
-                server.release.set()
-
-    run(backend, body)
+    with raw_http() as server:
+        server.hook = silent
+        limits = {"probeTimeoutMs": 100}
+        async with room_at(server.url, limits, connect=False, connectTimeoutMs=1500) as room:
+            began = time.monotonic()
+            with pytest.raises(ConnectFailed, match="no answer"):
+                await room.connect("raw")
+            assert time.monotonic() - began < 30
+            server.release.set()
 
 
-def test_a_probe_that_is_answered_late_does_not_delay_the_greeting(backend: str) -> None:
+@in_real_time
+async def test_a_probe_that_is_answered_late_does_not_delay_the_greeting() -> None:
     def late(handler: Handler, seen: Seen) -> bool:
         if seen.method == "server/discover":
             handler.stage.release.wait(60)
         return False
 
-    async def body() -> None:
-        with raw_http() as server:
-            server.hook = late
-            began = time.monotonic()
-            async with room_at(server.url, {"probeTimeoutMs": 200}) as room:
-                assert time.monotonic() - began < 30
-                assert (await room.call("ok")).text == "ok"
-                server.release.set()
-
-    run(backend, body)
+    with raw_http() as server:
+        server.hook = late
+        began = time.monotonic()
+        async with room_at(server.url, {"probeTimeoutMs": 200}) as room:
+            assert time.monotonic() - began < 30
+            assert (await room.call("ok")).text == "ok"
+            server.release.set()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.rooms import settle
 from tests.support.stdio import (
     CLIENT,
@@ -48,157 +48,132 @@ def patient_with_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "_SWEEP_WITHIN", 60.0)
 
 
-def test_a_call_goes_and_comes_back(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("echo.py")) as link:
-            await link.greet()
-            assert await link.call("echo", text="héllo") == "héllo"
-        assert link.hooks.reasons == []  # an ending that was asked for is no loss
-        assert link.hooks.notes == []
-
-    run(backend, body)
+@in_real_time
+async def test_a_call_goes_and_comes_back() -> None:
+    async with linked(definition_of("echo.py")) as link:
+        await link.greet()
+        assert await link.call("echo", text="héllo") == "héllo"
+    assert link.hooks.reasons == []  # an ending that was asked for is no loss
+    assert link.hooks.notes == []
 
 
-def test_a_polite_child_is_gone_in_milliseconds(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("echo.py"), stop=False) as link:
-            await link.greet()
-            start = time.perf_counter()
-            await link.connection.stop(150.0)  # of which a child that does not leave at once is given sixty
-            assert time.perf_counter() - start < 30
-            await link.connection.stop(150.0)  # idempotent
-
-    run(backend, body)
+@in_real_time
+async def test_a_polite_child_is_gone_in_milliseconds() -> None:
+    async with linked(definition_of("echo.py"), stop=False) as link:
+        await link.greet()
+        start = time.perf_counter()
+        await link.connection.stop(150.0)  # of which a child that does not leave at once is given sixty
+        assert time.perf_counter() - start < 30
+        await link.connection.stop(150.0)  # idempotent
 
 
-def test_t05_initialize_never_answered_ends_at_its_deadline(backend: str) -> None:
-    async def body() -> None:
-        settings = Settings(connect_timeout=1.2, probe_timeout=0.1)
-        async with linked(definition_of("faulty.py", "--hang-at", "start")) as link:
-            with pytest.raises(RpcFailure, match=r"initialize: no answer within") as caught:
-                await shake_hands(
-                    link.peer, link.backend, settings=settings, client_info=CLIENT, greeting=Greeting()
-                )
-            assert caught.value.timed_out
-            await link.connection.stop(0.3)
-
-    run(backend, body)
+@in_real_time
+async def test_t05_initialize_never_answered_ends_at_its_deadline() -> None:
+    settings = Settings(connect_timeout=1.2, probe_timeout=0.1)
+    async with linked(definition_of("faulty.py", "--hang-at", "start")) as link:
+        with pytest.raises(RpcFailure, match=r"initialize: no answer within") as caught:
+            await shake_hands(
+                link.peer, link.backend, settings=settings, client_info=CLIENT, greeting=Greeting()
+            )
+        assert caught.value.timed_out
+        await link.connection.stop(0.3)
 
 
-def test_t05_a_crash_at_initialize_carries_exit_code_and_stderr(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--crash-at", "initialize")) as link:
-            link.peer.request(Call("initialize", {}))
+@in_real_time
+async def test_t05_a_crash_at_initialize_carries_exit_code_and_stderr() -> None:
+    async with linked(definition_of("faulty.py", "--crash-at", "initialize")) as link:
+        link.peer.request(Call("initialize", {}))
+        await link.hooks.lost.wait()
+        reason = link.hooks.reasons[0]
+        assert reason.text == "exited with code 3"
+        assert reason.exit_code == 3
+        assert reason.stderr_tail == ("cannot go on", "fatal: asked to crash at initialize")
+
+
+@in_real_time
+async def test_t06_exit_is_an_event_while_a_grandchild_holds_the_pipe() -> None:
+    faults = ("--fork", "group", "--leave-at", "tools/call")
+    async with linked(definition_of("faulty.py", *faults)) as link:
+        await link.greet()
+        call = tool("echo")
+        link.peer.request(call)
+        with anyio.fail_after(60):
             await link.hooks.lost.wait()
-            reason = link.hooks.reasons[0]
-            assert reason.text == "exited with code 3"
-            assert reason.exit_code == 3
-            assert reason.stderr_tail == ("cannot go on", "fatal: asked to crash at initialize")
-
-    run(backend, body)
-
-
-def test_t06_exit_is_an_event_while_a_grandchild_holds_the_pipe(backend: str) -> None:
-    async def body() -> None:
-        faults = ("--fork", "group", "--leave-at", "tools/call")
-        async with linked(definition_of("faulty.py", *faults)) as link:
-            await link.greet()
-            call = tool("echo")
-            link.peer.request(call)
-            with anyio.fail_after(60):
-                await link.hooks.lost.wait()
-            assert link.hooks.reasons[0].exit_code == 7
-            assert call.reach is Reach.SENT
-            assert call.ends == []  # left to the actor
-
-    run(backend, body)
+        assert link.hooks.reasons[0].exit_code == 7
+        assert call.reach is Reach.SENT
+        assert call.ends == []  # left to the actor
 
 
 @pytest.mark.parametrize("closed", ["stdin", "stdout"])
-def test_t06_a_closed_pipe_is_an_event_while_the_child_lives(backend: str, closed: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", f"--close-{closed}-at", "call:echo")) as link:
-            await link.greet()
-            link.peer.request(tool("echo"))
-            while not link.hooks.reasons:
-                link.peer.notify("notifications/nothing")  # a broken pipe shows at a write
-                await anyio.sleep(0.01)
-            assert link.hooks.reasons[0].text == f"closed its {closed}"
-            assert link.hooks.reasons[0].exit_code is None
-            await link.connection.stop(0.5)
-
-    run(backend, body)
+@in_real_time
+async def test_t06_a_closed_pipe_is_an_event_while_the_child_lives(closed: str) -> None:
+    async with linked(definition_of("faulty.py", f"--close-{closed}-at", "call:echo")) as link:
+        await link.greet()
+        link.peer.request(tool("echo"))
+        while not link.hooks.reasons:
+            link.peer.notify("notifications/nothing")  # a broken pipe shows at a write
+            await anyio.sleep(0.01)
+        assert link.hooks.reasons[0].text == f"closed its {closed}"
+        assert link.hooks.reasons[0].exit_code is None
+        await link.connection.stop(0.5)
 
 
-def test_an_answer_written_before_the_exit_is_heard(backend: str) -> None:
-    async def body() -> None:
-        script = 'import sys; sys.stdin.readline(); print(\'{"id":1,"result":{}}\', flush=True); sys.exit(4)'
-        async with linked(ServerDefinition("child", command=sys.executable, args=("-c", script))) as link:
-            call = Call("ping")
-            link.peer.request(call)
-            await link.hooks.lost.wait()
-            assert call.ends == [(b"{}", None)]
-            assert link.hooks.reasons[0].exit_code == 4
-
-    run(backend, body)
+@in_real_time
+async def test_an_answer_written_before_the_exit_is_heard() -> None:
+    script = 'import sys; sys.stdin.readline(); print(\'{"id":1,"result":{}}\', flush=True); sys.exit(4)'
+    async with linked(ServerDefinition("child", command=sys.executable, args=("-c", script))) as link:
+        call = Call("ping")
+        link.peer.request(call)
+        await link.hooks.lost.wait()
+        assert call.ends == [(b"{}", None)]
+        assert link.hooks.reasons[0].exit_code == 4
 
 
 @pytest.mark.parametrize("kind", ["group", "setsid", "double"])
-def test_t08_nothing_of_a_stubborn_tree_is_left(backend: str, kind: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        log = tmp_path / "log"
-        faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", str(log))
-        async with linked(definition_of("faulty.py", *faults), stop=False) as link:
-            await link.greet()
-            pids = await logged(log, "start") + await logged(log, "child")
-            await link.connection.stop(0.5)
-            assert await gone_within(0, pids)
-
-    run(backend, body)
+@in_real_time
+async def test_t08_nothing_of_a_stubborn_tree_is_left(kind: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", str(log))
+    async with linked(definition_of("faulty.py", *faults), stop=False) as link:
+        await link.greet()
+        pids = await logged(log, "start") + await logged(log, "child")
+        await link.connection.stop(0.5)
+        assert await gone_within(0, pids)
 
 
 @pytest.mark.parametrize("patience", [("--ignore-eof", "--ignore-term"), ()], ids=["stubborn", "obedient"])
-def test_t08_a_group_is_ended_by_its_id_alone(
-    backend: str, patience: tuple[str, ...], tmp_path: Path
-) -> None:
+@in_real_time
+async def test_t08_a_group_is_ended_by_its_id_alone(patience: tuple[str, ...], tmp_path: Path) -> None:
     """No mark in the environment for the guard to find. The obedient leader exits at once and leaves its grandchild:
     the group must be killed while the leader is still a zombie, for later its id may be anybody's."""
-
-    async def body() -> None:
-        log = tmp_path / "log"
-        definition = definition_of("faulty.py", *patience, "--fork", "group", "--log", str(log))
-        async with linked(unmarked(definition), stop=False) as link:
-            await link.greet()
-            pids = await logged(log, "start") + await logged(log, "child")
-            await link.connection.stop(0.5)
-            assert await gone_within(0, pids)
-
-    run(backend, body)
+    log = tmp_path / "log"
+    definition = definition_of("faulty.py", *patience, "--fork", "group", "--log", str(log))
+    async with linked(unmarked(definition), stop=False) as link:
+        await link.greet()
+        pids = await logged(log, "start") + await logged(log, "child")
+        await link.connection.stop(0.5)
+        assert await gone_within(0, pids)
 
 
-def test_t08_leaving_without_a_stop_kills_a_group_by_its_id_alone(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        log = tmp_path / "log"
-        definition = definition_of("faulty.py", "--ignore-eof", "--fork", "group", "--log", str(log))
-        async with linked(unmarked(definition), stop=False) as link:
-            await link.greet()
-            pids = await logged(log, "start") + await logged(log, "child")
-        assert await gone_within(60.0, pids)
-
-    run(backend, body)
+@in_real_time
+async def test_t08_leaving_without_a_stop_kills_a_group_by_its_id_alone(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    definition = definition_of("faulty.py", "--ignore-eof", "--fork", "group", "--log", str(log))
+    async with linked(unmarked(definition), stop=False) as link:
+        await link.greet()
+        pids = await logged(log, "start") + await logged(log, "child")
+    assert await gone_within(60.0, pids)
 
 
 @pytest.mark.parametrize("kind", ["group", "double"])
-def test_t08_leaving_without_a_stop_kills_the_tree(backend: str, kind: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        log = tmp_path / "log"
-        faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", str(log))
-        async with linked(definition_of("faulty.py", *faults), stop=False) as link:
-            await link.greet()
-            pids = await logged(log, "start") + await logged(log, "child")
-        assert await gone_within(60.0, pids)
-
-    run(backend, body)
+@in_real_time
+async def test_t08_leaving_without_a_stop_kills_the_tree(kind: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", str(log))
+    async with linked(definition_of("faulty.py", *faults), stop=False) as link:
+        await link.greet()
+        pids = await logged(log, "start") + await logged(log, "child")
+    assert await gone_within(60.0, pids)
 
 
 def test_t08_native_cancellation_kills_the_tree(tmp_path: Path) -> None:
@@ -241,42 +216,36 @@ def test_t15_full_pipes_both_ways_do_not_deadlock(backend: str) -> None:
     run(backend, body)
 
 
-def test_t16_banners_and_junk_are_counted_and_never_fatal(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--banner", "Welcome!", "--junk-before")) as link:
-            await link.greet()
-            for _ in range(20):
-                assert await link.call("echo", text="a") == "a"
-            counts = link.peer.notes.counts
-            assert counts["junk on stdout"] == 43  # the banner, and two before each of 21 answers
-            assert counts["bad UTF-8 on stdout"] == 21
-            assert counts["an answer nobody asked for"] == 21
-            assert len(link.hooks.notes) < 15  # reported, not shouted
-            assert any("Welcome!" in note for note in link.hooks.notes)
-
-    run(backend, body)
+@in_real_time
+async def test_t16_banners_and_junk_are_counted_and_never_fatal() -> None:
+    async with linked(definition_of("faulty.py", "--banner", "Welcome!", "--junk-before")) as link:
+        await link.greet()
+        for _ in range(20):
+            assert await link.call("echo", text="a") == "a"
+        counts = link.peer.notes.counts
+        assert counts["junk on stdout"] == 43  # the banner, and two before each of 21 answers
+        assert counts["bad UTF-8 on stdout"] == 21
+        assert counts["an answer nobody asked for"] == 21
+        assert len(link.hooks.notes) < 15  # reported, not shouted
+        assert any("Welcome!" in note for note in link.hooks.notes)
 
 
-def test_bad_utf8_in_an_answer_is_replaced(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--bad-utf8")) as link:
-            await link.greet()
-            assert await link.call("echo") == "\ufffd"
-
-    run(backend, body)
+@in_real_time
+async def test_bad_utf8_in_an_answer_is_replaced() -> None:
+    async with linked(definition_of("faulty.py", "--bad-utf8")) as link:
+        await link.greet()
+        assert await link.call("echo") == "\ufffd"
 
 
-def test_t19_a_line_over_the_bound_ends_only_its_call(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py"), settings=Settings(max_line=100_000)) as link:
-            await link.greet()
-            with pytest.raises(RpcFailure, match="over the bound of 100,000 bytes") as caught:
-                await link.call("echo", size=1_000_000)
-            assert caught.value.error is not None
-            assert caught.value.error.fault
-            assert await link.call("echo", text="still here") == "still here"
-
-    run(backend, body)
+@in_real_time
+async def test_t19_a_line_over_the_bound_ends_only_its_call() -> None:
+    async with linked(definition_of("faulty.py"), settings=Settings(max_line=100_000)) as link:
+        await link.greet()
+        with pytest.raises(RpcFailure, match="over the bound of 100,000 bytes") as caught:
+            await link.call("echo", size=1_000_000)
+        assert caught.value.error is not None
+        assert caught.value.error.fault
+        assert await link.call("echo", text="still here") == "still here"
 
 
 def test_t19_huge_lines_take_linear_time(either_backend: str) -> None:
@@ -293,76 +262,63 @@ def test_t19_huge_lines_take_linear_time(either_backend: str) -> None:
     run(either_backend, body)
 
 
-def test_t21_abandoning_a_sent_call_tells_the_server_and_drops_the_late_answer(
-    backend: str, tmp_path: Path
-) -> None:
-    async def body() -> None:
-        log = tmp_path / "log"
-        async with linked(definition_of("faulty.py", "--late", "0.05", "--log", str(log))) as link:
-            await link.greet()
-            call = tool("echo", text="late")
-            link.peer.request(call)
-            assert call.reach is Reach.SENT
-            link.peer.abandon(call, "the caller left")
-            link.peer.abandon(call, "twice")
-            assert await link.call("echo", text="next") == "next"
-            assert call.ends == []
-            assert log.read_text().count("got notifications/cancelled") == 1
-            assert link.peer.notes.counts["a late or second answer"] == 1
-
-    run(backend, body)
+@in_real_time
+async def test_t21_abandoning_a_sent_call_tells_the_server_and_drops_the_late_answer(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with linked(definition_of("faulty.py", "--late", "0.05", "--log", str(log))) as link:
+        await link.greet()
+        call = tool("echo", text="late")
+        link.peer.request(call)
+        assert call.reach is Reach.SENT
+        link.peer.abandon(call, "the caller left")
+        link.peer.abandon(call, "twice")
+        assert await link.call("echo", text="next") == "next"
+        assert call.ends == []
+        assert log.read_text().count("got notifications/cancelled") == 1
+        assert link.peer.notes.counts["a late or second answer"] == 1
 
 
-def test_t21_abandoning_a_queued_call_takes_it_out(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        log = tmp_path / "log"
-        async with linked(
-            definition_of("faulty.py", "--deaf-after", "call:nothing", "--log", str(log))
-        ) as link:
-            await link.greet()
-            big, queued = tool("sleep", seconds=0.1, ballast="b" * 1_000_000), tool("crash")
-            link.peer.request(big)
-            link.peer.request(queued)
-            assert (big.reach, queued.reach) == (Reach.SENT, Reach.NOT_SENT)
-            link.peer.abandon(queued, "the caller left")
-            assert await link.call("echo", text="alive") == "alive"
-            assert big.ends
-            assert "call crash" not in log.read_text()
-            assert "cancelled" not in log.read_text()
-
-    run(backend, body)
+@in_real_time
+async def test_t21_abandoning_a_queued_call_takes_it_out(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with linked(definition_of("faulty.py", "--deaf-after", "call:nothing", "--log", str(log))) as link:
+        await link.greet()
+        big, queued = tool("sleep", seconds=0.1, ballast="b" * 1_000_000), tool("crash")
+        link.peer.request(big)
+        link.peer.request(queued)
+        assert (big.reach, queued.reach) == (Reach.SENT, Reach.NOT_SENT)
+        link.peer.abandon(queued, "the caller left")
+        assert await link.call("echo", text="alive") == "alive"
+        assert big.ends
+        assert "call crash" not in log.read_text()
+        assert "cancelled" not in log.read_text()
 
 
-def test_t21_a_cancelled_ask_is_abandoned(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        log = tmp_path / "log"
-        async with linked(definition_of("faulty.py", "--log", str(log), "--hang-at", "call:echo")) as link:
-            await link.greet()
-            async with anyio.create_task_group() as tasks:
-                params = {"name": "sleep", "arguments": {"seconds": 0.3}}
-                tasks.start_soon(ask, link.peer, link.backend, "tools/call", params, 60)
-                await settle()  # it has been sent
-                tasks.cancel_scope.cancel()
-            assert await link.call("pid")
-            assert log.read_text().count("got notifications/cancelled") == 1
-
-    run(backend, body)
+@in_real_time
+async def test_t21_a_cancelled_ask_is_abandoned(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with linked(definition_of("faulty.py", "--log", str(log), "--hang-at", "call:echo")) as link:
+        await link.greet()
+        async with anyio.create_task_group() as tasks:
+            params = {"name": "sleep", "arguments": {"seconds": 0.3}}
+            tasks.start_soon(ask, link.peer, link.backend, "tools/call", params, 60)
+            await settle()  # it has been sent
+            tasks.cancel_scope.cancel()
+        assert await link.call("pid")
+        assert log.read_text().count("got notifications/cancelled") == 1
 
 
-def test_t31_a_child_sees_a_minimal_environment(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_real_time
+async def test_t31_a_child_sees_a_minimal_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     monkeypatch.setenv("LC_TIME", "C")
-
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", env={"OWN": "yes", "PATH": "/bin"})) as link:
-            await link.greet()
-            seen = json.loads(await link.call("env"))
-            assert "SECRET_TOKEN" not in seen
-            assert (seen["OWN"], seen["PATH"], seen["LC_TIME"]) == ("yes", "/bin", "C")
-            assert seen["GREENROOM_ROOM"] == RUN
-            assert seen["GREENROOM_INCARNATION"] == f"{RUN}:child#1"
-
-    run(backend, body)
+    async with linked(definition_of("faulty.py", env={"OWN": "yes", "PATH": "/bin"})) as link:
+        await link.greet()
+        seen = json.loads(await link.call("env"))
+        assert "SECRET_TOKEN" not in seen
+        assert (seen["OWN"], seen["PATH"], seen["LC_TIME"]) == ("yes", "/bin", "C")
+        assert seen["GREENROOM_ROOM"] == RUN
+        assert seen["GREENROOM_INCARNATION"] == f"{RUN}:child#1"
 
 
 def test_t31_inherit_env_opts_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,163 +354,144 @@ def _broken(tmp_path: Path) -> dict[str, tuple[ServerDefinition, str]]:
 
 
 @pytest.mark.parametrize("case", ["missing", "cwd", "not executable", "interpreter", "nul"])
-def test_what_cannot_be_started_says_why_and_what_to_do(backend: str, case: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_what_cannot_be_started_says_why_and_what_to_do(case: str, tmp_path: Path) -> None:
     definition, text = _broken(tmp_path)[case]
-
-    async def body() -> None:
-        with pytest.raises(ConnectFailed, match=text) as caught:
-            async with linked(definition):
-                raise AssertionError("it started")
-        assert caught.value.reach is Reach.NOT_SENT
-
-    run(backend, body)
+    with pytest.raises(ConnectFailed, match=text) as caught:
+        async with linked(definition):
+            raise AssertionError("it started")
+    assert caught.value.reach is Reach.NOT_SENT
 
 
-def test_progress_reaches_its_exchange_in_order(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py")) as link:
-            await link.greet()
-            params = {
-                "name": "progress",
-                "arguments": {"steps": 5},
-                "_meta": {"progressToken": "mine", "x": 1},
-            }
-            call = Call("tools/call", params, wants_progress=True)
-            link.peer.request(call)
-            await call.done.wait()
-            assert call.seen == [1, 2, 3, 4, 5]
-            assert call.sent_at == [Reach.SENT]
-
-    run(backend, body)
+@in_real_time
+async def test_progress_reaches_its_exchange_in_order() -> None:
+    async with linked(definition_of("faulty.py")) as link:
+        await link.greet()
+        params = {
+            "name": "progress",
+            "arguments": {"steps": 5},
+            "_meta": {"progressToken": "mine", "x": 1},
+        }
+        call = Call("tools/call", params, wants_progress=True)
+        link.peer.request(call)
+        await call.done.wait()
+        assert call.seen == [1, 2, 3, 4, 5]
+        assert call.sent_at == [Reach.SENT]
 
 
-def test_a_ping_of_the_server_is_answered_and_other_requests_are_passed_on(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py")) as link:
-            await link.greet()
-            assert json.loads(await link.call("ask")) == {"jsonrpc": "2.0", "id": "q1", "result": {}}
-            call = tool("ask", method="roots/list")
-            link.peer.request(call)
-            assert await until(lambda: bool(link.hooks.requests))
-            assert link.hooks.requests == [("q1", "roots/list", None)]
-            link.peer.reply("q1", {"roots": []})
-            await call.done.wait()
-            assert await link.call("grow")
-            assert link.hooks.notifications == [("notifications/tools/list_changed", None)]
-
-    run(backend, body)
+@in_real_time
+async def test_a_ping_of_the_server_is_answered_and_other_requests_are_passed_on() -> None:
+    async with linked(definition_of("faulty.py")) as link:
+        await link.greet()
+        assert json.loads(await link.call("ask")) == {"jsonrpc": "2.0", "id": "q1", "result": {}}
+        call = tool("ask", method="roots/list")
+        link.peer.request(call)
+        assert await until(lambda: bool(link.hooks.requests))
+        assert link.hooks.requests == [("q1", "roots/list", None)]
+        link.peer.reply("q1", {"roots": []})
+        await call.done.wait()
+        assert await link.call("grow")
+        assert link.hooks.notifications == [("notifications/tools/list_changed", None)]
 
 
 @pytest.mark.parametrize(
     ("fault", "text"),
     [("not-json", "not JSON-RPC"), ("not-object", "no result object"), ("malformed-error", "malformed")],
 )
-def test_an_answer_that_is_none_ends_its_call_as_a_fault(backend: str, fault: str, text: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", f"--{fault}")) as link:
-            await link.greet()
-            with pytest.raises(RpcFailure, match=text) as caught:
-                await link.call("echo")
-            assert caught.value.error is not None
-            assert caught.value.error.fault
-
-    run(backend, body)
+@in_real_time
+async def test_an_answer_that_is_none_ends_its_call_as_a_fault(fault: str, text: str) -> None:
+    async with linked(definition_of("faulty.py", f"--{fault}")) as link:
+        await link.greet()
+        with pytest.raises(RpcFailure, match=text) as caught:
+            await link.call("echo")
+        assert caught.value.error is not None
+        assert caught.value.error.fault
 
 
-def test_a_server_that_does_not_read_is_bounded(backend: str) -> None:
-    async def body() -> None:
-        settings = Settings(max_line=200_000)
-        async with linked(definition_of("faulty.py", "--hang-at", "start"), settings=settings) as link:
-            calls = [tool("echo", ballast="b" * 90_000) for _ in range(6)]
-            for call in calls:
-                link.peer.request(call)
-            with anyio.fail_after(60):
-                await calls[-1].done.wait()
-            assert calls[0].reach is Reach.SENT
-            assert calls[1].reach is Reach.NOT_SENT
-            ended = calls[-1].ends[0][1]
-            assert ended is not None
-            assert "does not read its stdin" in ended.message
-            assert calls[-1].reach is Reach.NOT_SENT
-            await link.connection.stop(0.3)
-
-    run(backend, body)
+@in_real_time
+async def test_a_server_that_does_not_read_is_bounded() -> None:
+    settings = Settings(max_line=200_000)
+    async with linked(definition_of("faulty.py", "--hang-at", "start"), settings=settings) as link:
+        calls = [tool("echo", ballast="b" * 90_000) for _ in range(6)]
+        for call in calls:
+            link.peer.request(call)
+        with anyio.fail_after(60):
+            await calls[-1].done.wait()
+        assert calls[0].reach is Reach.SENT
+        assert calls[1].reach is Reach.NOT_SENT
+        ended = calls[-1].ends[0][1]
+        assert ended is not None
+        assert "does not read its stdin" in ended.message
+        assert calls[-1].reach is Reach.NOT_SENT
+        await link.connection.stop(0.3)
 
 
-def test_without_a_pidfd_a_thread_sees_the_exit(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_real_time
+async def test_without_a_pidfd_a_thread_sees_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-
-    async def body() -> None:
-        async with linked(definition_of("faulty.py", "--crash-at", "call:echo")) as link:
-            await link.greet()
-            link.peer.request(tool("echo"))
-            await link.hooks.lost.wait()
-            assert link.hooks.reasons[0].exit_code == 3
-
-    run(backend, body)
+    async with linked(definition_of("faulty.py", "--crash-at", "call:echo")) as link:
+        await link.greet()
+        link.peer.request(tool("echo"))
+        await link.hooks.lost.wait()
+        assert link.hooks.reasons[0].exit_code == 3
 
 
-def test_the_bodys_error_comes_out_as_itself(backend: str) -> None:
-    async def body() -> None:
-        loop_backend = current_backend()
-        guard = Guard(loop_backend, RUN)
-        connector = StdioConnector(
-            definition_of("echo.py"),
-            Address("child"),
-            1,
-            backend=loop_backend,
-            guard=guard,
-            settings=Settings(),
-            run_id=RUN,
-        )
-        try:
-            with pytest.raises(ZeroDivisionError):
-                async with connector.open(Recorder()):
-                    raise ZeroDivisionError
-        finally:
-            guard.close()
-
-    run(backend, body)
+@in_real_time
+async def test_the_bodys_error_comes_out_as_itself() -> None:
+    loop_backend = current_backend()
+    guard = Guard(loop_backend, RUN)
+    connector = StdioConnector(
+        definition_of("echo.py"),
+        Address("child"),
+        1,
+        backend=loop_backend,
+        guard=guard,
+        settings=Settings(),
+        run_id=RUN,
+    )
+    try:
+        with pytest.raises(ZeroDivisionError):
+            async with connector.open(Recorder()):
+                raise ZeroDivisionError
+    finally:
+        guard.close()
 
 
-def test_what_was_written_before_the_exit_is_read_though_no_pump_has(backend: str) -> None:
+@in_real_time
+async def test_what_was_written_before_the_exit_is_read_though_no_pump_has() -> None:
     """The exit may be seen before the pumps have had their turn: only the watchers run here."""
-
-    async def body() -> None:
-        loop_backend, hooks = current_backend(), Recorder()
-        guard = Guard(loop_backend, RUN)
-        script = (
-            "import sys; sys.stdin.readline(); print('last words', file=sys.stderr); "
-            'print(\'{"id":1,"result":{}}\', flush=True); sys.exit(4)'
-        )
-        definition = ServerDefinition("child", command=sys.executable, args=("-I", "-S", "-c", script))
-        connector = StdioConnector(
-            definition,
-            Address("child"),
-            1,
-            backend=loop_backend,
-            guard=guard,
-            settings=Settings(),
-            run_id=RUN,
-        )
-        connection = connector._start(hooks)
-        try:
-            call = Call("ping")
-            connection.peer.request(call)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(connection._watch_exit)
-                tasks.start_soon(connection._watch_end)
-                await hooks.lost.wait()
-            assert call.ends == [(b"{}", None)]
-            (reason,) = hooks.reasons
-            assert (reason.text, reason.exit_code) == ("exited with code 4", 4)
-            assert reason.stderr_tail == ("last words",)
-        finally:
-            connection.kill_now()
-            connection.close()
-            guard.close()
-
-    run(backend, body)
+    loop_backend, hooks = current_backend(), Recorder()
+    guard = Guard(loop_backend, RUN)
+    script = (
+        "import sys; sys.stdin.readline(); print('last words', file=sys.stderr); "
+        'print(\'{"id":1,"result":{}}\', flush=True); sys.exit(4)'
+    )
+    definition = ServerDefinition("child", command=sys.executable, args=("-I", "-S", "-c", script))
+    connector = StdioConnector(
+        definition,
+        Address("child"),
+        1,
+        backend=loop_backend,
+        guard=guard,
+        settings=Settings(),
+        run_id=RUN,
+    )
+    connection = connector._start(hooks)
+    try:
+        call = Call("ping")
+        connection.peer.request(call)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection._watch_exit)
+            tasks.start_soon(connection._watch_end)
+            await hooks.lost.wait()
+        assert call.ends == [(b"{}", None)]
+        (reason,) = hooks.reasons
+        assert (reason.text, reason.exit_code) == ("exited with code 4", 4)
+        assert reason.stderr_tail == ("last words",)
+    finally:
+        connection.kill_now()
+        connection.close()
+        guard.close()
 
 
 @pytest.mark.parametrize("with_pidfd", [True, False])
@@ -589,21 +526,16 @@ def test_a_child_is_marked_with_whose_it_is_legibly_and_whatever_a_session_is_na
         assert tag == f"GREENROOM_INCARNATION=run-7:{quoted}#3"
 
 
-def test_where_a_zombie_cannot_be_asked_its_seen_end_counts(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@in_real_time
+async def test_where_a_zombie_cannot_be_asked_its_seen_end_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "waitid")
-
-    async def body() -> None:
-        definition = ServerDefinition("x", command=sys.executable, args=("-I", "-S", "-c", ""))
-        child = start_child(definition, {})
-        try:
-            await child.wait_exit(current_backend())
-            assert child.is_dead
-            assert child.exit_code is None
-            child.reap()
-            assert child.exit_code == 0
-        finally:
-            child.close()
-
-    run(backend, body)
+    definition = ServerDefinition("x", command=sys.executable, args=("-I", "-S", "-c", ""))
+    child = start_child(definition, {})
+    try:
+        await child.wait_exit(current_backend())
+        assert child.is_dead
+        assert child.exit_code is None
+        child.reap()
+        assert child.exit_code == 0
+    finally:
+        child.close()

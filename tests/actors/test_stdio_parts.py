@@ -21,7 +21,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import call as _call
@@ -120,28 +120,26 @@ def test_bad_utf8_in_an_answer_is_repaired_however_fat_it_is(size: int) -> None:
     assert decode_result(bytes(message.result)) == {"text": "\ufffd" + "x" * size}
 
 
-def test_whoever_was_answered_meanwhile_comes_before_the_caller_of_a_fat_result(backend: str) -> None:
-    async def main() -> None:
-        order, meanwhile = list[str](), anyio.Event()
-        call = _call.Call("tools/call", {})
-        call.finish(_call.Tally(), result=b"x" * LARGE_MESSAGE)
+@in_real_time
+async def test_whoever_was_answered_meanwhile_comes_before_the_caller_of_a_fat_result() -> None:
+    order, meanwhile = list[str](), anyio.Event()
+    call = _call.Call("tools/call", {})
+    call.finish(_call.Tally(), result=b"x" * LARGE_MESSAGE)
 
-        async def caller() -> None:
-            meanwhile.set()  # as an answer that came in while the fat one was read
-            await call.wait()
-            order.append("fat")
+    async def caller() -> None:
+        meanwhile.set()  # as an answer that came in while the fat one was read
+        await call.wait()
+        order.append("fat")
 
-        async def other() -> None:
-            await meanwhile.wait()
-            order.append("other")
+    async def other() -> None:
+        await meanwhile.wait()
+        order.append("other")
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(other)
-            await anyio.wait_all_tasks_blocked()
-            tasks.start_soon(caller)
-        assert order == ["other", "fat"]
-
-    run(backend, main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(caller)
+    assert order == ["other", "fat"]
 
 
 def _never(head: bytes, _bound: str) -> None:
@@ -437,81 +435,75 @@ def test_what_is_closed_says_what_it_can_and_what_breaks_tells_of_it_once(pipe: 
         os.close(out)
 
 
-def test_relief_comes_at_its_mark_and_the_end_when_all_is_written(backend: str) -> None:
-    async def main() -> None:
-        read, write = os.pipe()
-        os.set_blocking(read, False)
-        os.set_blocking(write, False)
-        writer = LineWriter(
-            current_backend(), write, WriteRules(1 << 30, gathers_all=True), congested=100_000
-        )
-        came: list[tuple[str, bool]] = []
+@in_real_time
+async def test_relief_comes_at_its_mark_and_the_end_when_all_is_written() -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    writer = LineWriter(current_backend(), write, WriteRules(1 << 30, gathers_all=True), congested=100_000)
+    came: list[tuple[str, bool]] = []
 
-        async def wait(name: str, what: Callable[[], Awaitable[None]]) -> None:
-            await what()
-            came.append((name, writer.congested))
+    async def wait(name: str, what: Callable[[], Awaitable[None]]) -> None:
+        await what()
+        came.append((name, writer.congested))
 
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(writer.run)
-                await writer.relieved()
-                await writer.flushed()  # nothing waits: at once
-                writer.send(b"x" * 300_000)
-                tasks.start_soon(wait, "relieved", writer.relieved)
-                tasks.start_soon(wait, "flushed", writer.flushed)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(writer.run)
+            await writer.relieved()
+            await writer.flushed()  # nothing waits: at once
+            writer.send(b"x" * 300_000)
+            tasks.start_soon(wait, "relieved", writer.relieved)
+            tasks.start_soon(wait, "flushed", writer.flushed)
+            await anyio.wait_all_tasks_blocked()
+            assert (came, writer.congested) == ([], True)
+            with anyio.fail_after(60):
+                while not came:  # in small pieces: it is told long before all is written
+                    with suppress(BlockingIOError):
+                        os.read(read, 4096)
+                    await anyio.lowlevel.checkpoint()
+                assert came == [("relieved", False)]
+                while writer.waiting:
+                    _drain(read)
+                    await anyio.lowlevel.checkpoint()
+                await writer.flushed()
                 await anyio.wait_all_tasks_blocked()
-                assert (came, writer.congested) == ([], True)
-                with anyio.fail_after(60):
-                    while not came:  # in small pieces: it is told long before all is written
-                        with suppress(BlockingIOError):
-                            os.read(read, 4096)
-                        await anyio.lowlevel.checkpoint()
-                    assert came == [("relieved", False)]
-                    while writer.waiting:
-                        _drain(read)
-                        await anyio.lowlevel.checkpoint()
-                    await writer.flushed()
-                    await anyio.wait_all_tasks_blocked()
-                assert came == [("relieved", False), ("flushed", False)]
-                writer.send(b"x" * 300_000)
-                tasks.start_soon(wait, "over", writer.relieved)
-                tasks.start_soon(wait, "over", writer.flushed)
+            assert came == [("relieved", False), ("flushed", False)]
+            writer.send(b"x" * 300_000)
+            tasks.start_soon(wait, "over", writer.relieved)
+            tasks.start_soon(wait, "over", writer.flushed)
+            await anyio.wait_all_tasks_blocked()
+            writer.close()
+            await anyio.wait_all_tasks_blocked()
+            assert came[2:] == [("over", False)] * 2
+            tasks.cancel_scope.cancel()
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+@in_real_time
+async def test_after_a_pass_that_wrote_what_waited_the_next_line_does_not_wait() -> None:
+    read, write = os.pipe()
+    for fd in (read, write):
+        os.set_blocking(fd, False)
+    try:
+        writer = LineWriter(current_backend(), write, WriteRules(1 << 30, gathers_all=True))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(writer.run)
+            await anyio.wait_all_tasks_blocked()
+            for _ in range(2):
+                writer.send(b"a")
+                assert _drain(read) == b"a", "the first is written at once"
+                writer.send(b"b")
+                writer.send(b"c")
+                assert _drain(read) == b"", "the others wait for each other"
                 await anyio.wait_all_tasks_blocked()
-                writer.close()
-                await anyio.wait_all_tasks_blocked()
-                assert came[2:] == [("over", False)] * 2
-                tasks.cancel_scope.cancel()
-        finally:
-            os.close(read)
-            os.close(write)
-
-    run(backend, main)
-
-
-def test_after_a_pass_that_wrote_what_waited_the_next_line_does_not_wait(backend: str) -> None:
-    async def main() -> None:
-        read, write = os.pipe()
-        for fd in (read, write):
-            os.set_blocking(fd, False)
-        try:
-            writer = LineWriter(current_backend(), write, WriteRules(1 << 30, gathers_all=True))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(writer.run)
-                await anyio.wait_all_tasks_blocked()
-                for _ in range(2):
-                    writer.send(b"a")
-                    assert _drain(read) == b"a", "the first is written at once"
-                    writer.send(b"b")
-                    writer.send(b"c")
-                    assert _drain(read) == b"", "the others wait for each other"
-                    await anyio.wait_all_tasks_blocked()
-                    assert _drain(read) == b"bc"
-                tasks.cancel_scope.cancel()
-        finally:
-            os.close(read)
-            os.close(write)
-
-    run(backend, main)
+                assert _drain(read) == b"bc"
+            tasks.cancel_scope.cancel()
+    finally:
+        os.close(read)
+        os.close(write)
 
 
 # ---- the peer over two descriptors ---------------------------------------------------------------------------------
@@ -585,52 +577,48 @@ def test_nothing_more_is_taken_of_one_that_was_shut_for_its_junk(either_backend:
         (b'{"jsonrpc":"2.0","id":99,"result":{}}', True),
     ],
 )
-def test_after_any_message_the_junk_that_came_before_is_forgotten(
-    backend: str, said: bytes, is_counted: bool
+@in_real_time
+async def test_after_any_message_the_junk_that_came_before_is_forgotten(
+    said: bytes, is_counted: bool
 ) -> None:
-    async def main() -> None:
-        with Line() as line:
-            line.peer.request(Call("tools/call"))
-            line.tell(b"junk", b"more")
-            guard = line.peer._flood
-            assert (guard.junk, guard.unheard) == (2, len(b"junk\nmore\n"))
-            line.tell(said)
-            now = (guard.junk, guard.unheard)
-            assert now == ((3, len(b"junk\nmore\n") + len(said) + 1) if is_counted else (0, 0))
-
-    run(backend, main)
+    with Line() as line:
+        line.peer.request(Call("tools/call"))
+        line.tell(b"junk", b"more")
+        guard = line.peer._flood
+        assert (guard.junk, guard.unheard) == (2, len(b"junk\nmore\n"))
+        line.tell(said)
+        now = (guard.junk, guard.unheard)
+        assert now == ((3, len(b"junk\nmore\n") + len(said) + 1) if is_counted else (0, 0))
 
 
-def test_a_request_that_is_taken_back_relieves_whoever_waits_for_less(backend: str) -> None:
-    async def main() -> None:
-        read, write = os.pipe()
-        os.set_blocking(write, False)
-        try:
-            writer = LineWriter(current_backend(), write, WriteRules(1 << 30), congested=150_000)
-            queued = Call("tools/call")
-            writer.send(b"a" * 100_000, Call("tools/call"))
-            writer.send(b"b" * 150_000, queued)
-            assert writer.congested
-            async with anyio.create_task_group() as tasks:
-                came = anyio.Event()
+@in_real_time
+async def test_a_request_that_is_taken_back_relieves_whoever_waits_for_less() -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    try:
+        writer = LineWriter(current_backend(), write, WriteRules(1 << 30), congested=150_000)
+        queued = Call("tools/call")
+        writer.send(b"a" * 100_000, Call("tools/call"))
+        writer.send(b"b" * 150_000, queued)
+        assert writer.congested
+        async with anyio.create_task_group() as tasks:
+            came = anyio.Event()
 
-                async def wait() -> None:
-                    await writer.relieved()
-                    came.set()
+            async def wait() -> None:
+                await writer.relieved()
+                came.set()
 
-                tasks.start_soon(wait)
-                await anyio.wait_all_tasks_blocked()
-                assert not came.is_set()
-                assert writer.withdraw(queued)
-                await anyio.wait_all_tasks_blocked()
-                assert came.is_set()
-                tasks.cancel_scope.cancel()
-            assert not writer.congested
-        finally:
-            os.close(read)
-            os.close(write)
-
-    run(backend, main)
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            assert not came.is_set()
+            assert writer.withdraw(queued)
+            await anyio.wait_all_tasks_blocked()
+            assert came.is_set()
+            tasks.cancel_scope.cancel()
+        assert not writer.congested
+    finally:
+        os.close(read)
+        os.close(write)
 
 
 class LastCall(Call):
@@ -642,311 +630,280 @@ class LastCall(Call):
         self.peer.silence()
 
 
-def test_a_silent_peer_hears_nothing_more_of_a_batch_it_is_reading(backend: str) -> None:
-    async def main() -> None:
-        with Line() as line:
-            first, second = LastCall("ping"), Call("ping")
-            first.peer = line.peer
-            line.peer.protocol_version = "2025-03-26"
-            line.peer.request(first)
-            line.peer.request(second)
-            note = b'{"jsonrpc":"2.0","method":"notifications/x"}'
-            asked = b'{"jsonrpc":"2.0","id":7,"method":"roots/list"}'
-            line.tell(b"[%b,%b,%b,%b]" % (RESULT % 1, RESULT % 2, note, asked), b"junk", RESULT % 2)
-            assert second.ends == []
-            assert (line.hooks.notifications, line.hooks.requests, line.hooks.notes) == ([], [], [])
-            line.said.clear()
-            line.peer.notify("notifications/late")
-            line.peer.reply(7, {})
-            assert line.said == []
-
-    run(backend, main)
+@in_real_time
+async def test_a_silent_peer_hears_nothing_more_of_a_batch_it_is_reading() -> None:
+    with Line() as line:
+        first, second = LastCall("ping"), Call("ping")
+        first.peer = line.peer
+        line.peer.protocol_version = "2025-03-26"
+        line.peer.request(first)
+        line.peer.request(second)
+        note = b'{"jsonrpc":"2.0","method":"notifications/x"}'
+        asked = b'{"jsonrpc":"2.0","id":7,"method":"roots/list"}'
+        line.tell(b"[%b,%b,%b,%b]" % (RESULT % 1, RESULT % 2, note, asked), b"junk", RESULT % 2)
+        assert second.ends == []
+        assert (line.hooks.notifications, line.hooks.requests, line.hooks.notes) == ([], [], [])
+        line.said.clear()
+        line.peer.notify("notifications/late")
+        line.peer.reply(7, {})
+        assert line.said == []
 
 
 LARGE_RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{"text":"%b"}}'
 
 
-def test_a_large_line_is_read_in_slices_before_the_lines_behind_it(backend: str) -> None:
-    async def main() -> None:
-        with Line(max_line=4 * LARGE_MESSAGE) as line:
-            large, small = Call("tools/call"), Call("tools/call")
-            line.peer.request(large)
-            line.peer.request(small)
-            line.peer._writer.flush()
-            answer, turns = LARGE_RESULT % (1, b"\xff" + b"x" * 2 * LARGE_MESSAGE), 0
-            for start in range(0, len(answer), 50_000):
-                os.write(line._tell, answer[start : start + 50_000])
-                assert line.peer.read() is True
-            os.write(line._tell, b"\n%b\n" % (RESULT % 2))
-            while line.peer.read() is AGAIN:
-                turns += 1
-                assert not small.ends
-            assert turns > 10
-            ((result, error),) = large.ends
-            assert (error, len(small.ends)) == (None, 1)
-            assert result == b'{"text":"\xef\xbf\xbd%b"}' % (b"x" * 2 * LARGE_MESSAGE)
-            assert len(line.hooks.notes) == 1
-
-    run(backend, main)
+@in_real_time
+async def test_a_large_line_is_read_in_slices_before_the_lines_behind_it() -> None:
+    with Line(max_line=4 * LARGE_MESSAGE) as line:
+        large, small = Call("tools/call"), Call("tools/call")
+        line.peer.request(large)
+        line.peer.request(small)
+        line.peer._writer.flush()
+        answer, turns = LARGE_RESULT % (1, b"\xff" + b"x" * 2 * LARGE_MESSAGE), 0
+        for start in range(0, len(answer), 50_000):
+            os.write(line._tell, answer[start : start + 50_000])
+            assert line.peer.read() is True
+        os.write(line._tell, b"\n%b\n" % (RESULT % 2))
+        while line.peer.read() is AGAIN:
+            turns += 1
+            assert not small.ends
+        assert turns > 10
+        ((result, error),) = large.ends
+        assert (error, len(small.ends)) == (None, 1)
+        assert result == b'{"text":"\xef\xbf\xbd%b"}' % (b"x" * 2 * LARGE_MESSAGE)
+        assert len(line.hooks.notes) == 1
 
 
 @pytest.mark.parametrize("cut", [0, 1])
-def test_a_large_line_that_is_no_message_or_comes_too_late_is_nobodys(backend: str, cut: int) -> None:
-    async def main() -> None:
-        with Line(max_line=4 * LARGE_MESSAGE) as line:
-            call = Call("tools/call")
-            line.peer.request(call)
-            answer = LARGE_RESULT % (1, b"x" * LARGE_MESSAGE)
-            answer = answer[: len(answer) - cut]
-            for start in range(0, len(answer), 50_000):
-                os.write(line._tell, answer[start : start + 50_000])
-                line.peer.read()
-            os.write(line._tell, b"\n")
-            assert line.peer.read() is AGAIN
-            if cut:
-                while line.peer.read() is AGAIN:
-                    pass
-                ((result, error),) = call.ends
-                assert result is None
-                assert error is not None
-                assert "ends too early" in error.message
-            else:
-                line.peer.silence()
-                assert line.peer.read() is True
-                assert call.ends == []
-
-    run(backend, main)
-
-
-def test_what_is_refused_ends_although_the_other_side_never_reads(backend: str) -> None:
-    async def main() -> None:
-        with Line(max_line=100_000) as line:
-            taken, refused = (Call("x", {"ballast": "b" * 90_000}) for _ in range(2))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(line.peer.write_forever)
-                line.peer.request(taken)
-                await anyio.wait_all_tasks_blocked()
-                line.peer.request(refused)
-                with anyio.fail_after(60):
-                    while not refused.ends:
-                        await anyio.lowlevel.checkpoint()
-                assert taken.ends == []
-                tasks.cancel_scope.cancel()
-
-    run(backend, main)
-
-
-def test_a_writer_that_waits_for_a_full_pipe_ends_when_it_is_over(backend: str) -> None:
-    async def main() -> None:
-        with Line(max_line=1 << 20) as line, anyio.fail_after(60):
-            async with anyio.create_task_group() as tasks:
-                line.peer.request(Call("x", {"ballast": "b" * 900_000}))
-                tasks.start_soon(line.peer.write_forever)
-                await anyio.wait_all_tasks_blocked()
-                line.peer.silence()
-
-    run(backend, main)
-
-
-def test_what_was_refused_is_not_ended_by_a_peer_that_is_over(backend: str) -> None:
-    async def main() -> None:
-        with Line(max_line=100_000) as line:
-            calls = [Call("x", {"ballast": "b" * 90_000}) for _ in range(3)]
-            for call in calls:
-                line.peer.request(call)
-            assert calls[0].reach is Reach.SENT
+@in_real_time
+async def test_a_large_line_that_is_no_message_or_comes_too_late_is_nobodys(cut: int) -> None:
+    with Line(max_line=4 * LARGE_MESSAGE) as line:
+        call = Call("tools/call")
+        line.peer.request(call)
+        answer = LARGE_RESULT % (1, b"x" * LARGE_MESSAGE)
+        answer = answer[: len(answer) - cut]
+        for start in range(0, len(answer), 50_000):
+            os.write(line._tell, answer[start : start + 50_000])
+            line.peer.read()
+        os.write(line._tell, b"\n")
+        assert line.peer.read() is AGAIN
+        if cut:
+            while line.peer.read() is AGAIN:
+                pass
+            ((result, error),) = call.ends
+            assert result is None
+            assert error is not None
+            assert "ends too early" in error.message
+        else:
             line.peer.silence()
-            await line.peer.write_forever()
-            line.peer._end_refused()
-            assert [call.ends for call in calls] == [[], [], []]  # left to their owner
-
-    run(backend, main)
+            assert line.peer.read() is True
+            assert call.ends == []
 
 
-def test_the_writer_of_a_peer_that_falls_silent_ends(backend: str) -> None:
-    async def main() -> None:
-        with Line() as line, anyio.fail_after(60):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(line.peer.write_forever)
-                await anyio.wait_all_tasks_blocked()
-                line.peer.silence()
-
-    run(backend, main)
-
-
-def test_callers_that_come_together_share_a_write_and_a_notification_does_not_wait(backend: str) -> None:
-    async def main() -> None:
-        with Line() as line:
-            first, second, third = (Call("ping") for _ in range(3))
-            line.peer.request(first)
-            line.peer.request(second)
-            assert (first.reach, second.reach) == (Reach.SENT, Reach.NOT_SENT)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(line.peer.write_forever)
-                await anyio.wait_all_tasks_blocked()
-                assert second.reach is Reach.SENT
-                tasks.cancel_scope.cancel()
-            line.tell(RESULT % 1)
-            line.peer.request(third)  # something was heard: at once again
-            assert third.reach is Reach.SENT
-            assert [message["id"] for message in line.said] == [1, 2, 3]
-
-    run(backend, main)
+@in_real_time
+async def test_what_is_refused_ends_although_the_other_side_never_reads() -> None:
+    with Line(max_line=100_000) as line:
+        taken, refused = (Call("x", {"ballast": "b" * 90_000}) for _ in range(2))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(line.peer.write_forever)
+            line.peer.request(taken)
+            await anyio.wait_all_tasks_blocked()
+            line.peer.request(refused)
+            with anyio.fail_after(60):
+                while not refused.ends:
+                    await anyio.lowlevel.checkpoint()
+            assert taken.ends == []
+            tasks.cancel_scope.cancel()
 
 
-def test_the_end_of_its_stream_and_a_broken_pipe_are_told_in_words(backend: str) -> None:
-    async def main() -> None:
-        with Line() as line:
-            before = line.peer.last_heard
-            await anyio.sleep(0.002)
-            line.tell(b"")
-            assert line.peer.last_heard > before
-            os.close(line._tell)
-            line._tell = os.dup(0)
-            assert line.peer.read() is False
-            os.close(line._said)
-            line._said = os.dup(0)
-            line.peer.notify("notifications/x")
-            assert line.over == ["closed its stdout", "closed its stdin"]
+@in_real_time
+async def test_a_writer_that_waits_for_a_full_pipe_ends_when_it_is_over() -> None:
+    with Line(max_line=1 << 20) as line, anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            line.peer.request(Call("x", {"ballast": "b" * 900_000}))
+            tasks.start_soon(line.peer.write_forever)
+            await anyio.wait_all_tasks_blocked()
+            line.peer.silence()
 
-    run(backend, main)
+
+@in_real_time
+async def test_what_was_refused_is_not_ended_by_a_peer_that_is_over() -> None:
+    with Line(max_line=100_000) as line:
+        calls = [Call("x", {"ballast": "b" * 90_000}) for _ in range(3)]
+        for call in calls:
+            line.peer.request(call)
+        assert calls[0].reach is Reach.SENT
+        line.peer.silence()
+        await line.peer.write_forever()
+        line.peer._end_refused()
+        assert [call.ends for call in calls] == [[], [], []]  # left to their owner
+
+
+@in_real_time
+async def test_the_writer_of_a_peer_that_falls_silent_ends() -> None:
+    with Line() as line, anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(line.peer.write_forever)
+            await anyio.wait_all_tasks_blocked()
+            line.peer.silence()
+
+
+@in_real_time
+async def test_callers_that_come_together_share_a_write_and_a_notification_does_not_wait() -> None:
+    with Line() as line:
+        first, second, third = (Call("ping") for _ in range(3))
+        line.peer.request(first)
+        line.peer.request(second)
+        assert (first.reach, second.reach) == (Reach.SENT, Reach.NOT_SENT)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(line.peer.write_forever)
+            await anyio.wait_all_tasks_blocked()
+            assert second.reach is Reach.SENT
+            tasks.cancel_scope.cancel()
+        line.tell(RESULT % 1)
+        line.peer.request(third)  # something was heard: at once again
+        assert third.reach is Reach.SENT
+        assert [message["id"] for message in line.said] == [1, 2, 3]
+
+
+@in_real_time
+async def test_the_end_of_its_stream_and_a_broken_pipe_are_told_in_words() -> None:
+    with Line() as line:
+        before = line.peer.last_heard
+        await anyio.sleep(0.002)
+        line.tell(b"")
+        assert line.peer.last_heard > before
+        os.close(line._tell)
+        line._tell = os.dup(0)
+        assert line.peer.read() is False
+        os.close(line._said)
+        line._said = os.dup(0)
+        line.peer.notify("notifications/x")
+        assert line.over == ["closed its stdout", "closed its stdin"]
 
 
 @pytest.mark.parametrize("answered", [b'"1"', b"1.0"])
-def test_an_id_that_comes_back_in_another_type_is_the_same_id(backend: str, answered: bytes) -> None:
-    async def main() -> None:
-        with Line() as line:
-            call = Call("ping")
-            line.peer.request(call)
-            line.tell(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % answered)
-            assert call.ends == [(b"{}", None)]
-            assert call.reach is Reach.ANSWERED
-
-    run(backend, main)
+@in_real_time
+async def test_an_id_that_comes_back_in_another_type_is_the_same_id(answered: bytes) -> None:
+    with Line() as line:
+        call = Call("ping")
+        line.peer.request(call)
+        line.tell(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % answered)
+        assert call.ends == [(b"{}", None)]
+        assert call.reach is Reach.ANSWERED
 
 
-def test_what_was_not_sent_cannot_be_answered_and_an_error_of_null_is_none(backend: str) -> None:
-    async def main() -> None:
-        with Line() as line:
-            first, queued = Call("ping"), Call("ping")
-            line.peer.request(first)
-            line.peer.request(queued)
-            line.tell(RESULT % 2)
-            assert queued.ends == []
-            line.tell(b'{"jsonrpc":"2.0","id":1,"result":{"a":1},"error":null}')
-            assert first.ends == [(b'{"a":1}', None)]
-            line.tell(RESULT % 1, RESULT % 99)
-            counts = line.peer.notes.counts
-            assert counts["a late or second answer"] == 2
-            assert counts["an answer nobody asked for"] == 1
-
-    run(backend, main)
+@in_real_time
+async def test_what_was_not_sent_cannot_be_answered_and_an_error_of_null_is_none() -> None:
+    with Line() as line:
+        first, queued = Call("ping"), Call("ping")
+        line.peer.request(first)
+        line.peer.request(queued)
+        line.tell(RESULT % 2)
+        assert queued.ends == []
+        line.tell(b'{"jsonrpc":"2.0","id":1,"result":{"a":1},"error":null}')
+        assert first.ends == [(b'{"a":1}', None)]
+        line.tell(RESULT % 1, RESULT % 99)
+        counts = line.peer.notes.counts
+        assert counts["a late or second answer"] == 2
+        assert counts["an answer nobody asked for"] == 1
 
 
-def test_progress_is_asked_for_by_whoever_wants_it(backend: str) -> None:
-    async def main() -> None:
-        with Line() as line:
-            assert not line.peer.has_spoken
-            for wants in (True, False):
-                line.peer.request(Call("tools/call", {"name": "t"}, wants_progress=wants))
-                line.tell(b"")
-            assert [message["params"].get("_meta") for message in line.said] == [{"progressToken": 1}, None]
-            assert line.peer.has_spoken
-
-    run(backend, main)
-
-
-def test_who_leaves_a_call_says_so_only_if_it_was_sent_and_is_open(backend: str) -> None:
-    async def main() -> None:
-        with Line() as line:
-            sent, queued, answered = Call("tools/call"), Call("tools/call"), Call("tools/call")
-            line.peer.request(answered)
-            line.tell(RESULT % 1)
-            line.peer.request(sent)
-            line.peer.request(queued)  # written with whatever comes at the end of the pass
-            for call in (answered, queued, sent, sent):
-                line.peer.abandon(call, "enough")
-            *_, cancelled = said = line.said
-            assert [message.get("id") for message in said] == [1, 2, None]
-            assert cancelled["method"] == "notifications/cancelled"
-            assert cancelled["params"] == {"requestId": 2, "reason": "enough"}
-            line.tell(RESULT % 2, RESULT % 3)
-            assert (sent.ends, queued.ends) == ([], [])
-
-    run(backend, main)
-
-
-def test_a_late_progress_and_a_negotiation_that_is_left_say_nothing(backend: str) -> None:
-    async def main() -> None:
-        with Line() as line:
-            greeting, call = Call("initialize"), Call("tools/call", {}, wants_progress=True)
-            line.peer.request(greeting)
-            line.peer.abandon(greeting, "timed out")
-            assert [message["method"] for message in line.said] == ["initialize"]
+@in_real_time
+async def test_progress_is_asked_for_by_whoever_wants_it() -> None:
+    with Line() as line:
+        assert not line.peer.has_spoken
+        for wants in (True, False):
+            line.peer.request(Call("tools/call", {"name": "t"}, wants_progress=wants))
             line.tell(b"")
-            line.peer.request(call)
-            progress = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":1}}'
-            line.tell(progress)
-            line.peer.abandon(call, "left")
-            line.tell(progress)
-            assert call.seen == [1]
-            assert [message.get("params", {}).get("requestId") for message in line.said] == [None, 2]
-            assert line.hooks.notifications == []
+        assert [message["params"].get("_meta") for message in line.said] == [{"progressToken": 1}, None]
+        assert line.peer.has_spoken
 
-    run(backend, main)
+
+@in_real_time
+async def test_who_leaves_a_call_says_so_only_if_it_was_sent_and_is_open() -> None:
+    with Line() as line:
+        sent, queued, answered = Call("tools/call"), Call("tools/call"), Call("tools/call")
+        line.peer.request(answered)
+        line.tell(RESULT % 1)
+        line.peer.request(sent)
+        line.peer.request(queued)  # written with whatever comes at the end of the pass
+        for call in (answered, queued, sent, sent):
+            line.peer.abandon(call, "enough")
+        *_, cancelled = said = line.said
+        assert [message.get("id") for message in said] == [1, 2, None]
+        assert cancelled["method"] == "notifications/cancelled"
+        assert cancelled["params"] == {"requestId": 2, "reason": "enough"}
+        line.tell(RESULT % 2, RESULT % 3)
+        assert (sent.ends, queued.ends) == ([], [])
+
+
+@in_real_time
+async def test_a_late_progress_and_a_negotiation_that_is_left_say_nothing() -> None:
+    with Line() as line:
+        greeting, call = Call("initialize"), Call("tools/call", {}, wants_progress=True)
+        line.peer.request(greeting)
+        line.peer.abandon(greeting, "timed out")
+        assert [message["method"] for message in line.said] == ["initialize"]
+        line.tell(b"")
+        line.peer.request(call)
+        progress = (
+            b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":1}}'
+        )
+        line.tell(progress)
+        line.peer.abandon(call, "left")
+        line.tell(progress)
+        assert call.seen == [1]
+        assert [message.get("params", {}).get("requestId") for message in line.said] == [None, 2]
+        assert line.hooks.notifications == []
 
 
 @pytest.mark.parametrize("over", [0, 1])
-def test_what_a_server_says_is_bounded_beside_its_results(backend: str, over: int) -> None:
+@in_real_time
+async def test_what_a_server_says_is_bounded_beside_its_results(over: int) -> None:
     """Each is looked through, or told to a client, in one go."""
+    with Line() as line:
+        call = Call("tools/call")
+        line.peer.request(call)
+        line.peer._writer.flush()
+        _ = line.said
 
-    async def main() -> None:
-        with Line() as line:
-            call = Call("tools/call")
-            line.peer.request(call)
-            line.peer._writer.flush()
-            _ = line.said
+        def filled(text: bytes, size: int) -> bytes:
+            return text % (b"x" * (size + over - len(text) + 2))
 
-            def filled(text: bytes, size: int) -> bytes:
-                return text % (b"x" * (size + over - len(text) + 2))
-
-            said = filled(b'{"data":"%b"}', NOTICE_BYTES)
-            line.peer.take_line(b'{"jsonrpc":"2.0","method":"notifications/message","params":%b}' % said)
-            assert len(line.hooks.notifications) == 1 - over
-            assert len(line.hooks.notes) == over
-            asked = filled(b'{"data":"%b"}', QUESTION_BYTES)
-            line.peer.take_line(b'{"jsonrpc":"2.0","id":7,"method":"roots/list","params":%b}' % asked)
-            assert len(line.hooks.requests) == 1 - over
-            line.peer._writer.flush()
-            assert [answer["error"]["code"] for answer in line.said] == [INVALID_PARAMS] * over
-            error = filled(b'{"code":5,"message":"why","data":"%b"}', ERROR_BYTES)
-            line.peer.take_line(b'{"jsonrpc":"2.0","id":1,"error":%b}' % error)
-            ((_, found),) = call.ends
-            assert found is not None
-            assert found.fault is bool(over)
-            assert "why" in found.message
-            assert len(found.message) < 2_000
-
-    run(backend, main)
+        said = filled(b'{"data":"%b"}', NOTICE_BYTES)
+        line.peer.take_line(b'{"jsonrpc":"2.0","method":"notifications/message","params":%b}' % said)
+        assert len(line.hooks.notifications) == 1 - over
+        assert len(line.hooks.notes) == over
+        asked = filled(b'{"data":"%b"}', QUESTION_BYTES)
+        line.peer.take_line(b'{"jsonrpc":"2.0","id":7,"method":"roots/list","params":%b}' % asked)
+        assert len(line.hooks.requests) == 1 - over
+        line.peer._writer.flush()
+        assert [answer["error"]["code"] for answer in line.said] == [INVALID_PARAMS] * over
+        error = filled(b'{"code":5,"message":"why","data":"%b"}', ERROR_BYTES)
+        line.peer.take_line(b'{"jsonrpc":"2.0","id":1,"error":%b}' % error)
+        ((_, found),) = call.ends
+        assert found is not None
+        assert found.fault is bool(over)
+        assert "why" in found.message
+        assert len(found.message) < 2_000
 
 
 @pytest.mark.parametrize("left", range(4, 24, 3))
-def test_a_secret_is_found_where_a_long_error_was_cut_in_it(backend: str, left: int) -> None:
-    async def main() -> None:
-        with Line() as line:
-            call = Call("tools/call")
-            line.peer.request(call)
-            line.peer._writer.flush()
-            secret = "Zq9supersecretvalue1234"
-            head = '{"code":5,"message":"'
-            said = head + "x" * (1_000 - len(head) - left) + secret + "y" * ERROR_BYTES + '"}'
-            line.peer.take_line(b'{"jsonrpc":"2.0","id":1,"error":%b}' % said.encode())
-            ((_, found),) = call.ends
-            assert found is not None
-            assert secret[:4] in found.message
-            assert secret[:4] not in Secrets([Hidden("TOKEN", secret)]).without(found.message)
-
-    run(backend, main)
+@in_real_time
+async def test_a_secret_is_found_where_a_long_error_was_cut_in_it(left: int) -> None:
+    with Line() as line:
+        call = Call("tools/call")
+        line.peer.request(call)
+        line.peer._writer.flush()
+        secret = "Zq9supersecretvalue1234"
+        head = '{"code":5,"message":"'
+        said = head + "x" * (1_000 - len(head) - left) + secret + "y" * ERROR_BYTES + '"}'
+        line.peer.take_line(b'{"jsonrpc":"2.0","id":1,"error":%b}' % said.encode())
+        ((_, found),) = call.ends
+        assert found is not None
+        assert secret[:4] in found.message
+        assert secret[:4] not in Secrets([Hidden("TOKEN", secret)]).without(found.message)
 
 
 # ---- lines, once more -----------------------------------------------------------------------------------------------
@@ -1015,78 +972,68 @@ def _never_taken(line: bytes | bytearray) -> None:
 # ---- the peer over two descriptors, once more -----------------------------------------------------------------------
 
 
-def test_what_a_server_does_not_read_of_our_replies_is_bounded_and_noted(backend: str) -> None:
-    async def main() -> None:
-        with Line(max_line=1 << 22) as line:
-            line.peer.request(Call("x", {"ballast": "b" * 200_000}))  # fills the pipe
-            for number in range(1_023):
-                line.peer.reply(number, {})
-            assert line.hooks.notes == []
-            for number in range(2):
-                line.peer.reply(number, {})
-            assert line.hooks.notes[-1] == (
-                "a message was dropped: it does not read its stdin: 1,024 messages are queued already"
-            )
-
-    run(backend, main)
+@in_real_time
+async def test_what_a_server_does_not_read_of_our_replies_is_bounded_and_noted() -> None:
+    with Line(max_line=1 << 22) as line:
+        line.peer.request(Call("x", {"ballast": "b" * 200_000}))  # fills the pipe
+        for number in range(1_023):
+            line.peer.reply(number, {})
+        assert line.hooks.notes == []
+        for number in range(2):
+            line.peer.reply(number, {})
+        assert line.hooks.notes[-1] == (
+            "a message was dropped: it does not read its stdin: 1,024 messages are queued already"
+        )
 
 
-def test_junk_counts_against_the_budget_of_what_nobody_asked_for(backend: str) -> None:
-    async def main() -> None:
-        with Line() as line:
-            note = b'{"jsonrpc":"2.0","method":"notifications/x"}'
-            turns: list[Any] = []
-            for _ in range(140):  # far fewer notifications than may come at once
-                os.write(line._tell, (b"x\n" * 50 + note + b"\n") * 2)
+@in_virtual_time
+async def test_junk_counts_against_the_budget_of_what_nobody_asked_for() -> None:
+    with Line() as line:
+        note = b'{"jsonrpc":"2.0","method":"notifications/x"}'
+        turns: list[Any] = []
+        for _ in range(140):  # far fewer notifications than may come at once
+            os.write(line._tell, (b"x\n" * 50 + note + b"\n") * 2)
+            more = line.peer.read()
+            while more is AGAIN:
                 more = line.peer.read()
-                while more is AGAIN:
-                    more = line.peer.read()
-                turns.append(more)
-            assert turns.index(PAUSE) == 12_000 // 102
-            assert line.over == []
-
-    run_virtual(backend, main)  # no time passes in which it would be given more
+            turns.append(more)
+        assert turns.index(PAUSE) == 12_000 // 102
+        assert line.over == []
 
 
-def test_a_write_that_fails_otherwise_is_told_with_what_the_system_says(backend: str) -> None:
-    async def main() -> None:
-        with Line() as line:
-            line.peer._writer.fault = OSError(5, "Input/output error")
-            line.peer._broken()
-            assert line.over == ["write failed: Input/output error"]
-
-    run(backend, main)
+@in_real_time
+async def test_a_write_that_fails_otherwise_is_told_with_what_the_system_says() -> None:
+    with Line() as line:
+        line.peer._writer.fault = OSError(5, "Input/output error")
+        line.peer._broken()
+        assert line.over == ["write failed: Input/output error"]
 
 
-def test_a_long_line_is_read_from_what_is_no_pipe_too(backend: str) -> None:
-    async def main() -> None:
-        ours, theirs = socket.socketpair()
-        with Line(max_line=4 << 20) as line, ours, theirs:
-            ours.setblocking(False)
-            line.peer._read_fd = ours.fileno()
-            for _ in range(40):
-                theirs.sendall(b"x" * 20_000)
-                assert line.peer.read() is True
-            held = line.peer._lines.held
-            assert held is not None
-            assert len(held) == 800_000
-            assert line.peer._at_once == 1 << 18
-
-    run(backend, main)
+@in_real_time
+async def test_a_long_line_is_read_from_what_is_no_pipe_too() -> None:
+    ours, theirs = socket.socketpair()
+    with Line(max_line=4 << 20) as line, ours, theirs:
+        ours.setblocking(False)
+        line.peer._read_fd = ours.fileno()
+        for _ in range(40):
+            theirs.sendall(b"x" * 20_000)
+            assert line.peer.read() is True
+        held = line.peer._lines.held
+        assert held is not None
+        assert len(held) == 800_000
+        assert line.peer._at_once == 1 << 18
 
 
-def test_what_was_gathered_is_sent_before_a_peer_falls_silent(backend: str) -> None:
-    async def main() -> None:
-        with Line() as line:
-            first, second = Call("ping"), Call("ping")
-            line.peer.request(first)
-            line.peer.request(second)
-            assert second.reach is Reach.NOT_SENT
-            line.peer.silence()
-            assert [message["id"] for message in line.said] == [1, 2]
-            assert (second.reach, second.ends) == (Reach.SENT, [])
-
-    run(backend, main)
+@in_real_time
+async def test_what_was_gathered_is_sent_before_a_peer_falls_silent() -> None:
+    with Line() as line:
+        first, second = Call("ping"), Call("ping")
+        line.peer.request(first)
+        line.peer.request(second)
+        assert second.reach is Reach.NOT_SENT
+        line.peer.silence()
+        assert [message["id"] for message in line.said] == [1, 2]
+        assert (second.reach, second.ends) == (Reach.SENT, [])
 
 
 # ---- the connection: the steps of its end, with a leader that is only played ----------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run_virtual
+from tests.support import in_virtual_time
 from tests.support.stdio import Recorder
 
 from greenroom.actors.backend import current_backend
@@ -118,66 +118,61 @@ LAST = ["guard told", "reaped", "group gone", "swept for T=1"]
         (False, False, "nothing", [(0.0, "stdin"), (4.0, "SIGTERM"), (8.0, "SIGKILL")]),
     ],
 )
-def test_each_step_of_a_stop_has_its_share_of_the_time_and_is_taken_once(
-    backend: str, installs: bool, has_spoken: bool, ends_at: str, steps: list[tuple[float, str]]
+@in_virtual_time
+async def test_each_step_of_a_stop_has_its_share_of_the_time_and_is_taken_once(
+    installs: bool, has_spoken: bool, ends_at: str, steps: list[tuple[float, str]]
 ) -> None:
-    async def main() -> None:
-        far: Any = Far(ends_at)
+    far: Any = Far(ends_at)
+    with far.stdout, far.stdin:
+        connection = StdioConnection(
+            far,
+            Recorder(),
+            backend=current_backend(),
+            guard=far,
+            settings=Settings(),
+            tag="T=1",
+            installs=installs,
+        )
+        far.over = connection._exited.set
+        if has_spoken:
+            connection.peer.last_heard += 1
+        await connection.stop(10.0)
+        is_dead = ends_at != "nothing"
+        assert far.steps[: len(steps)] == steps
+        done = [what for _, what in far.steps[len(steps) :]]
+        assert done == (LAST if is_dead else LAST[2:])
+        assert anyio.current_time() == (steps[-1][0] if is_dead else 10.0)
+        await connection.stop(10.0)
+        if is_dead:
+            connection.kill_now()
+            connection.kill_now()
+        assert len(far.steps) == len(steps) + len(done), "it was gone already"
+
+
+@in_virtual_time
+async def test_of_several_signs_of_the_end_the_first_is_told_unless_it_exited() -> None:
+    for code, told in (
+        (None, "closed its stdout"),
+        (3, "exited with code 3"),
+        (-9, "was ended by SIGKILL"),
+    ):
+        far: Any = Far("")
         with far.stdout, far.stdin:
+            hooks = Recorder()
             connection = StdioConnection(
-                far,
-                Recorder(),
-                backend=current_backend(),
-                guard=far,
-                settings=Settings(),
-                tag="T=1",
-                installs=installs,
+                far, hooks, backend=current_backend(), guard=far, settings=Settings(), tag="T=1"
             )
-            far.over = connection._exited.set
-            if has_spoken:
-                connection.peer.last_heard += 1
-            await connection.stop(10.0)
-            is_dead = ends_at != "nothing"
-            assert far.steps[: len(steps)] == steps
-            done = [what for _, what in far.steps[len(steps) :]]
-            assert done == (LAST if is_dead else LAST[2:])
-            assert anyio.current_time() == (steps[-1][0] if is_dead else 10.0)
-            await connection.stop(10.0)
-            if is_dead:
-                connection.kill_now()
-                connection.kill_now()
-            assert len(far.steps) == len(steps) + len(done), "it was gone already"
-
-    run_virtual(backend, main)
-
-
-def test_of_several_signs_of_the_end_the_first_is_told_unless_it_exited(backend: str) -> None:
-    async def main() -> None:
-        for code, told in (
-            (None, "closed its stdout"),
-            (3, "exited with code 3"),
-            (-9, "was ended by SIGKILL"),
-        ):
-            far: Any = Far("")
-            with far.stdout, far.stdin:
-                hooks = Recorder()
-                connection = StdioConnection(
-                    far, hooks, backend=current_backend(), guard=far, settings=Settings(), tag="T=1"
-                )
-                far.exit_code = code
-                for sign in ("closed its stdout", "closed its stdin", "exited"):
-                    connection._see_end(sign)
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(connection._watch_end)
-                assert [reason.text for reason in hooks.reasons] == [told]
-
-    run_virtual(backend, main)
+            far.exit_code = code
+            for sign in ("closed its stdout", "closed its stdin", "exited"):
+                connection._see_end(sign)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(connection._watch_end)
+            assert [reason.text for reason in hooks.reasons] == [told]
     assert _in_words(-250, "") == "was ended by signal 250"
 
 
-def test_a_group_that_ends_is_looked_at_soon_and_then_steadily(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@in_virtual_time
+async def test_a_group_that_ends_is_looked_at_soon_and_then_steadily(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
 
     def group_lives(_pgid: int) -> bool:
@@ -185,13 +180,9 @@ def test_a_group_that_ends_is_looked_at_soon_and_then_steadily(
         return len(looks) < 12
 
     monkeypatch.setattr(child_process, "group_lives", group_lives)
-
-    async def main() -> None:
-        child: Any = object.__new__(child_process.Child)
-        child.pid = NOBODY
-        await child.wait_group_gone()
-
-    run_virtual(backend, main)
+    child: Any = object.__new__(child_process.Child)
+    child.pid = NOBODY
+    await child.wait_group_gone()
     pauses = [round(after - before, 4) for before, after in pairwise(looks)]
     assert pauses == [0.001, 0.002, 0.004, 0.008, 0.016, *[0.02] * 6]
 

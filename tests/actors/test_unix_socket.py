@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.stdio import Call, Recorder, until
 
 from greenroom.actors.backend import current_backend
@@ -99,83 +99,74 @@ def room_at(path: Path) -> Greenroom:
     return Greenroom.open(config, cache_path=":memory:", bootstrap=False)
 
 
-def test_it_is_met_and_called(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        with listening(tmp_path / "s") as stage:
-            async with room_at(tmp_path / "s") as room:
-                await room.connect("unix")
-                long = "x" * (1 << 20)
-                for text in ("a", long):
-                    assert json.loads((await room.call("echo", {"text": text})).text) == {"text": text}
-            assert stage.heard[:2] == ["server/discover", "initialize"]
-
-    run(backend, body)
-
-
-def test_t06_when_it_hangs_up_the_next_call_connects_again(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        with listening(tmp_path / "s") as stage:
-            async with room_at(tmp_path / "s") as room, anyio.create_task_group() as tasks:
-                await room.connect("unix")
-                ends: list[ServerLost] = []
-
-                async def under_way() -> None:
-                    try:
-                        await room.call("hang")
-                    except ServerLost as error:
-                        ends.append(error)
-
-                tasks.start_soon(under_way)
-                assert await until(lambda: "tools/call" in stage.heard)
-                stage.hang_up()
-                assert await until(lambda: len(ends) == 1)
-                assert ends[0].reach is Reach.SENT
-                assert "closed the connection" in str(ends[0])
-                assert (await room.call("echo", {})).text == "{}"
-                assert len(stage.lines) == 2
-
-    run(backend, body)
-
-
-def test_nobody_there_is_said_with_what_to_do(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
+@in_real_time
+async def test_it_is_met_and_called(tmp_path: Path) -> None:
+    with listening(tmp_path / "s") as stage:
         async with room_at(tmp_path / "s") as room:
-            with pytest.raises(ConnectFailed, match='Start it, or correct "socket"') as caught:
-                await room.connect("unix")
-            assert caught.value.server == "unix"
+            await room.connect("unix")
+            long = "x" * (1 << 20)
+            for text in ("a", long):
+                assert json.loads((await room.call("echo", {"text": text})).text) == {"text": text}
+        assert stage.heard[:2] == ["server/discover", "initialize"]
 
-    run(backend, body)
+
+@in_real_time
+async def test_t06_when_it_hangs_up_the_next_call_connects_again(tmp_path: Path) -> None:
+    with listening(tmp_path / "s") as stage:
+        async with room_at(tmp_path / "s") as room, anyio.create_task_group() as tasks:
+            await room.connect("unix")
+            ends: list[ServerLost] = []
+
+            async def under_way() -> None:
+                try:
+                    await room.call("hang")
+                except ServerLost as error:
+                    ends.append(error)
+
+            tasks.start_soon(under_way)
+            assert await until(lambda: "tools/call" in stage.heard)
+            stage.hang_up()
+            assert await until(lambda: len(ends) == 1)
+            assert ends[0].reach is Reach.SENT
+            assert "closed the connection" in str(ends[0])
+            assert (await room.call("echo", {})).text == "{}"
+            assert len(stage.lines) == 2
 
 
-def test_a_server_that_is_busy_accepting_others_is_waited_for(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_nobody_there_is_said_with_what_to_do(tmp_path: Path) -> None:
+    async with room_at(tmp_path / "s") as room:
+        with pytest.raises(ConnectFailed, match='Start it, or correct "socket"') as caught:
+            await room.connect("unix")
+        assert caught.value.server == "unix"
+
+
+@in_real_time
+async def test_a_server_that_is_busy_accepting_others_is_waited_for(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as listener, ExitStack() as others:
+        listener.bind(path)
+        listener.listen(0)
+        with suppress(BlockingIOError):
+            while True:
+                line = others.enter_context(socket.socket(socket.AF_UNIX))
+                line.setblocking(False)
+                line.connect(path)
+        connector = UnixConnector(
+            ServerDefinition("a", socket=path), backend=current_backend(), settings=Settings()
+        )
+        opened = anyio.Event()
 
-    async def body() -> None:
-        with socket.socket(socket.AF_UNIX) as listener, ExitStack() as others:
-            listener.bind(path)
-            listener.listen(0)
-            with suppress(BlockingIOError):
-                while True:
-                    line = others.enter_context(socket.socket(socket.AF_UNIX))
-                    line.setblocking(False)
-                    line.connect(path)
-            connector = UnixConnector(
-                ServerDefinition("a", socket=path), backend=current_backend(), settings=Settings()
-            )
-            opened = anyio.Event()
+        async def connect() -> None:
+            async with connector.open(Recorder()):
+                opened.set()
 
-            async def connect() -> None:
-                async with connector.open(Recorder()):
-                    opened.set()
-
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(connect)
-                await anyio.sleep(0.05)
-                assert not opened.is_set()
-                with listener.accept()[0], anyio.fail_after(30):
-                    await opened.wait()
-
-    run(backend, body)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connect)
+            await anyio.sleep(0.05)
+            assert not opened.is_set()
+            with listener.accept()[0], anyio.fail_after(30):
+                await opened.wait()
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o755, 0o775])
@@ -192,77 +183,69 @@ def test_where_anybody_may_make_a_socket_its_owner_is_us_or_root(
         assert asked == ([(line, {"or_root": True})] if mode & 0o002 else [])
 
 
-def test_what_was_written_before_the_hang_up_is_read_though_no_pump_has(backend: str) -> None:
-    async def body() -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            hooks, call = Recorder(), Call("ping")
-            connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
-            connection.peer.request(call)
-            theirs.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
-            theirs.close()
-            connection.peer.notify("notifications/x")  # a broken pipe is the first to show
-            await connection._watch_end()
-            assert call.ends == [(b"{}", None)]
-            assert [reason.text for reason in hooks.reasons] == ["closed the connection"]
-            assert connection.peer.is_silent
-
-    run(backend, body)
+@in_real_time
+async def test_what_was_written_before_the_hang_up_is_read_though_no_pump_has() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        hooks, call = Recorder(), Call("ping")
+        connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
+        connection.peer.request(call)
+        theirs.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
+        theirs.close()
+        connection.peer.notify("notifications/x")  # a broken pipe is the first to show
+        await connection._watch_end()
+        assert call.ends == [(b"{}", None)]
+        assert [reason.text for reason in hooks.reasons] == ["closed the connection"]
+        assert connection.peer.is_silent
 
 
-def test_the_first_sign_of_its_end_is_the_one_that_is_told(backend: str) -> None:
-    async def body() -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            hooks = Recorder()
-            connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
-            for how in ("", "sent too much junk", "closed the connection"):
-                connection._see_end(how)
-            await connection._watch_end()
-            await connection._watch_end()
-            assert [reason.text for reason in hooks.reasons] == ["sent too much junk"], "once"
-
-    run(backend, body)
+@in_real_time
+async def test_the_first_sign_of_its_end_is_the_one_that_is_told() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        hooks = Recorder()
+        connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
+        for how in ("", "sent too much junk", "closed the connection"):
+            connection._see_end(how)
+        await connection._watch_end()
+        await connection._watch_end()
+        assert [reason.text for reason in hooks.reasons] == ["sent too much junk"], "once"
 
 
-def test_hanging_up_ourselves_is_no_loss(backend: str) -> None:
-    async def body() -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            hooks = Recorder()
-            connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
-            await connection.stop(1.0)
-            assert theirs.recv(1) == b""
-            connection._over.set()
-            await connection._watch_end()
-            assert hooks.reasons == []
-
-    run(backend, body)
+@in_real_time
+async def test_hanging_up_ourselves_is_no_loss() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        hooks = Recorder()
+        connection = UnixConnection(ours, hooks, backend=current_backend(), settings=Settings())
+        await connection.stop(1.0)
+        assert theirs.recv(1) == b""
+        connection._over.set()
+        await connection._watch_end()
+        assert hooks.reasons == []
 
 
-def test_a_forked_copy_does_not_hang_up(backend: str) -> None:
-    async def body() -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            theirs.setblocking(False)
-            connection = UnixConnection(ours, Recorder(), backend=current_backend(), settings=Settings())
-            child = os.fork()
-            if not child:
-                try:
-                    connection.kill_now()
-                finally:
-                    os._exit(0)
-            assert (await anyio.to_thread.run_sync(os.waitpid, child, 0))[1] == 0
-            with pytest.raises(BlockingIOError):
-                theirs.recv(1)
-            connection.kill_now()
-            assert theirs.recv(1) == b""
-
-    run(backend, body)
+@in_real_time
+async def test_a_forked_copy_does_not_hang_up() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        connection = UnixConnection(ours, Recorder(), backend=current_backend(), settings=Settings())
+        child = os.fork()
+        if not child:
+            try:
+                connection.kill_now()
+            finally:
+                os._exit(0)
+        assert (await anyio.to_thread.run_sync(os.waitpid, child, 0))[1] == 0
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+        connection.kill_now()
+        assert theirs.recv(1) == b""
 
 
 @pytest.mark.parametrize("path", ["s", "./s", "../s"])

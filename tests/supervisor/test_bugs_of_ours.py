@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import Gateway, serve
 from tests.support.rooms import open_room, record_events
 
@@ -78,28 +78,26 @@ def deep_server(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_t56_what_is_nested_too_deep_to_be_written_ends_its_call_and_nothing_else(
-    backend: str, tmp_path: Path, kind: str
+@in_real_time
+async def test_t56_what_is_nested_too_deep_to_be_written_ends_its_call_and_nothing_else(
+    tmp_path: Path, kind: str
 ) -> None:
-    async def body() -> None:
-        config = {"mcpServers": {"d": deep_server(tmp_path)}, "settings": {"bootstrap": False}}
-        async with Greenroom.open(config, cache_path=":memory:", on_elicitation=decline) as room:
-            await room.connect("d")
-            events = record_events(room, Event)
-            for levels in DEEP:
-                with anyio.fail_after(20):
-                    outcome = await outcome_of(room, f"d_{kind}", levels)
-                if kind == "error":
-                    assert isinstance(outcome, CallError)
-                    assert outcome.reach == "answered"
-                    json.dumps(outcome.as_dict())  # whoever shows it can write it
-                else:
-                    assert outcome == "done"
-            assert not any(isinstance(each, Note) and each.code is NoteCode.BUG for each in events)
-            assert [each.state for each in room.status()] == [State.CONNECTED]
-        assert_one_outcome_each(events, room.drain_report)
-
-    run(backend, body)
+    config = {"mcpServers": {"d": deep_server(tmp_path)}, "settings": {"bootstrap": False}}
+    async with Greenroom.open(config, cache_path=":memory:", on_elicitation=decline) as room:
+        await room.connect("d")
+        events = record_events(room, Event)
+        for levels in DEEP:
+            with anyio.fail_after(20):
+                outcome = await outcome_of(room, f"d_{kind}", levels)
+            if kind == "error":
+                assert isinstance(outcome, CallError)
+                assert outcome.reach == "answered"
+                json.dumps(outcome.as_dict())  # whoever shows it can write it
+            else:
+                assert outcome == "done"
+        assert not any(isinstance(each, Note) and each.code is NoteCode.BUG for each in events)
+        assert [each.state for each in room.status()] == [State.CONNECTED]
+    assert_one_outcome_each(events, room.drain_report)
 
 
 async def outcome_of(room: Greenroom, name: str, levels: int) -> str | CallError:
@@ -242,56 +240,50 @@ def test_t56_whatever_breaks_in_the_room_each_call_has_one_outcome_and_the_serve
     ("policy", "then"),
     [("never", State.IDLE), ("on_demand", State.IDLE), ("always", State.CONNECTED)],
 )
-def test_t56_a_bug_is_followed_by_what_follows_any_loss(backend: str, policy: str, then: State) -> None:
+@in_virtual_time
+async def test_t56_a_bug_is_followed_by_what_follows_any_loss(policy: str, then: State) -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": {"restartPolicy": policy}}) as room:
-            await room.connect("a")
-            events = record_events(room, Transition)
-            async with broken_once(_call_errors, "answer_error", 1):
-                server.call_error = (5, "no ink")
-                with pytest.raises(CallError, match="error in Greenroom itself") as caught:
-                    await room.call("a_echo")
-            assert (caught.value.code, caught.value.reach) == ("bug", "answered")
-            server.call_error = None
-            await anyio.sleep(1.0)
-            assert room.status()[0].state is then
-            assert "failed: bug" in [each.cause.value for each in events if each.cause is not None]
-            if policy == "never":
-                with pytest.raises(CallError) as refusal:
-                    await room.call("a_echo")
-                assert refusal.value.code == "bug"
-                await room.connect("a")
-            await room.call("a_echo")
-            assert server.starts == 2
-
-    run_virtual(backend, body)
-
-
-def test_t56_a_server_that_meets_a_bug_again_and_again_is_quarantined_and_not_for_ever(backend: str) -> None:
-    server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": {"lifecycle": "keep-alive"}}) as room:
-            await room.ready()
+    async with open_room({"a": server}, entries={"a": {"restartPolicy": policy}}) as room:
+        await room.connect("a")
+        events = record_events(room, Transition)
+        async with broken_once(_call_errors, "answer_error", 1):
             server.call_error = (5, "no ink")
-            whole: Callable[..., Any] = _call_errors.answer_error
-            _call_errors.answer_error = always_broken
-            try:
-                for _ in range(30):
-                    with pytest.raises(CallError) as caught:
-                        await room.call("a_echo")
-                    assert caught.value.code in ("bug", "server_unavailable")
-                    await anyio.sleep(1.0)
-            finally:
-                _call_errors.answer_error = whole
-            assert server.starts < 12, "the gate and the restart intensity count it"
-            server.call_error = None
-            await anyio.sleep(120.0)
-            await room.call("a_echo")
+            with pytest.raises(CallError, match="error in Greenroom itself") as caught:
+                await room.call("a_echo")
+        assert (caught.value.code, caught.value.reach) == ("bug", "answered")
+        server.call_error = None
+        await anyio.sleep(1.0)
+        assert room.status()[0].state is then
+        assert "failed: bug" in [each.cause.value for each in events if each.cause is not None]
+        if policy == "never":
+            with pytest.raises(CallError) as refusal:
+                await room.call("a_echo")
+            assert refusal.value.code == "bug"
+            await room.connect("a")
+        await room.call("a_echo")
+        assert server.starts == 2
 
-    run_virtual(backend, body)
+
+@in_virtual_time
+async def test_t56_a_server_that_meets_a_bug_again_and_again_is_quarantined_and_not_for_ever() -> None:
+    server = FakeServer()
+    async with open_room({"a": server}, entries={"a": {"lifecycle": "keep-alive"}}) as room:
+        await room.ready()
+        server.call_error = (5, "no ink")
+        whole: Callable[..., Any] = _call_errors.answer_error
+        _call_errors.answer_error = always_broken
+        try:
+            for _ in range(30):
+                with pytest.raises(CallError) as caught:
+                    await room.call("a_echo")
+                assert caught.value.code in ("bug", "server_unavailable")
+                await anyio.sleep(1.0)
+        finally:
+            _call_errors.answer_error = whole
+        assert server.starts < 12, "the gate and the restart intensity count it"
+        server.call_error = None
+        await anyio.sleep(120.0)
+        await room.call("a_echo")
 
 
 def always_broken(*_given: Any, **_named: Any) -> Any:

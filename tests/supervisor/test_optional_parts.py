@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run
 from tests.support.gateway import FAULTY, Gateway, logged_pids, serve
 from tests.support.stdio import definition_of, linked, lives, until
 
@@ -98,23 +98,20 @@ def _is_open(number: int) -> bool:
 # ---- the one mechanism -----------------------------------------------------------------------------------------------
 
 
-def test_a_part_that_fails_is_said_once_and_tried_again_ever_more_rarely(backend: str) -> None:
+@in_virtual_time
+async def test_a_part_that_fails_is_said_once_and_tried_again_ever_more_rarely() -> None:
     told: list[str] = []
     tries: list[float] = []
+    part = Part("it", told.append, "Nobody minds.")
 
-    async def body() -> None:
-        part = Part("it", told.append, "Nobody minds.")
+    async def work() -> None:
+        tries.append(anyio.current_time())
+        if len(tries) == 9:
+            part.works()
+            return
+        raise OSError(28, "No space left on device", "/x")
 
-        async def work() -> None:
-            tries.append(anyio.current_time())
-            if len(tries) == 9:
-                part.works()
-                return
-            raise OSError(28, "No space left on device", "/x")
-
-        await part.keep(work)
-
-    run_virtual(backend, body)
+    await part.keep(work)
     pauses = [after - before for before, after in pairwise(tries)]
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     assert told == [
@@ -123,56 +120,53 @@ def test_a_part_that_fails_is_said_once_and_tried_again_ever_more_rarely(backend
     ]
 
 
-def test_a_part_begins_with_short_pauses_again_when_it_has_worked_for_long(backend: str) -> None:
-    async def body() -> None:
-        part = Part("it", lambda _text: None)
-        assert [part.failed("a"), part.failed("a")] == [1, 2]
-        assert not part.is_due
-        part.works()
-        assert part.is_due
-        await anyio.sleep(59)
-        assert part.failed("a") == 4  # on and off: no new beginning
-        part.works()
-        await anyio.sleep(61)
-        assert part.failed("a") == 1
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_part_begins_with_short_pauses_again_when_it_has_worked_for_long() -> None:
+    part = Part("it", lambda _text: None)
+    assert [part.failed("a"), part.failed("a")] == [1, 2]
+    assert not part.is_due
+    part.works()
+    assert part.is_due
+    await anyio.sleep(59)
+    assert part.failed("a") == 4  # on and off: no new beginning
+    part.works()
+    await anyio.sleep(61)
+    assert part.failed("a") == 1
 
 
-def test_a_part_has_worked_since_it_first_said_so_and_for_longer_than_the_longest_pause(backend: str) -> None:
-    async def body() -> None:
-        told: list[str] = []
-        part = Part("it", told.append)
-        part.works()
-        assert (part.is_due, told) == (True, [])
-        await anyio.sleep(100)
-        assert [part.failed("a"), part.failed("a")] == [1, 2]
-        assert (part.next_try, part.is_due) == (102, False)
-        await anyio.sleep(2)
-        assert part.is_due
-        part.works()
-        await anyio.sleep(40)
-        part.works()  # is no new beginning of its good time
-        await anyio.sleep(20)
-        assert part.failed("a") == 4, "sixty seconds are not longer than sixty"
-        part.works()
-        await anyio.sleep(40)
-        part.works()
-        await anyio.sleep(21)
-        assert [part.failed("a"), part.failed("a")] == [1, 2], "one good time is one new beginning"
-        await anyio.sleep(61)
-        assert part.failed("a") == 4, "silence is not work"
-        assert told == ["it: a. It is tried again.", "it: works again"] * 2 + ["it: a. It is tried again."]
-        assert part.failed("b") == 8
-        assert part.failed(OSError(28, "No space", "/x")) == 16
-        assert part.failed(OSError(28, "No space", "/y")) == 32
-        assert told[5:] == ["it: b. It is tried again.", "it: No space (/x). It is tried again."]
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_part_has_worked_since_it_first_said_so_and_for_longer_than_the_longest_pause() -> None:
+    told: list[str] = []
+    part = Part("it", told.append)
+    part.works()
+    assert (part.is_due, told) == (True, [])
+    await anyio.sleep(100)
+    assert [part.failed("a"), part.failed("a")] == [1, 2]
+    assert (part.next_try, part.is_due) == (102, False)
+    await anyio.sleep(2)
+    assert part.is_due
+    part.works()
+    await anyio.sleep(40)
+    part.works()  # is no new beginning of its good time
+    await anyio.sleep(20)
+    assert part.failed("a") == 4, "sixty seconds are not longer than sixty"
+    part.works()
+    await anyio.sleep(40)
+    part.works()
+    await anyio.sleep(21)
+    assert [part.failed("a"), part.failed("a")] == [1, 2], "one good time is one new beginning"
+    await anyio.sleep(61)
+    assert part.failed("a") == 4, "silence is not work"
+    assert told == ["it: a. It is tried again.", "it: works again"] * 2 + ["it: a. It is tried again."]
+    assert part.failed("b") == 8
+    assert part.failed(OSError(28, "No space", "/x")) == 16
+    assert part.failed(OSError(28, "No space", "/y")) == 32
+    assert told[5:] == ["it: b. It is tried again.", "it: No space (/x). It is tried again."]
 
 
-def test_t40_a_command_that_breaks_is_told_without_what_it_was_about(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_t40_a_command_that_breaks_is_told_without_what_it_was_about(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[str] = []
 
@@ -180,15 +174,11 @@ def test_t40_a_command_that_breaks_is_told_without_what_it_was_about(
         raise UnicodeEncodeError("ascii", "secret-token\udcff", 12, 13, "ordinal not in range")
 
     monkeypatch.setattr(control_server, "_serve_client", breaks)
-
-    async def body() -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            async with anyio.create_task_group() as group:
-                part = Part("the control socket", told.append)
-                await control_server._serve_line(ours, {}, control_server.Lines(group), part)
-
-    run(backend, body)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        async with anyio.create_task_group() as group:
+            part = Part("the control socket", told.append)
+            await control_server._serve_line(ours, {}, control_server.Lines(group), part)
     assert "UnicodeEncodeError" in told[0]
     assert "secret-token" not in told[0]
 
@@ -306,24 +296,21 @@ def test_t39_a_gateway_without_descriptors_serves_its_client_and_finds_its_contr
 # ---- what watches the configuration ----------------------------------------------------------------------------------
 
 
-def test_t39_without_inotify_instances_it_looks_by_the_clock_says_so_once_and_asks_again(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_t39_without_inotify_instances_it_looks_by_the_clock_says_so_once_and_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_watcher, "LOOK_AGAIN", 0.0)
     told: list[str] = []
-
-    async def body() -> None:
-        part = Part("hearing", told.append)
-        file_watcher._inotify()  # imported
-        with no_more_descriptors():
-            for _ in range(2):
-                with file_watcher.hung_at([tmp_path / "x"], part) as bell, anyio.fail_after(60):
-                    await bell.rung()
-        with file_watcher.hung_at([tmp_path / "x"], part) as bell, anyio.fail_after(60):
-            (tmp_path / "x").touch()
-            await bell.rung()
-
-    run(backend, body)
+    part = Part("hearing", told.append)
+    file_watcher._inotify()  # imported
+    with no_more_descriptors():
+        for _ in range(2):
+            with file_watcher.hung_at([tmp_path / "x"], part) as bell, anyio.fail_after(60):
+                await bell.rung()
+    with file_watcher.hung_at([tmp_path / "x"], part) as bell, anyio.fail_after(60):
+        (tmp_path / "x").touch()
+        await bell.rung()
     assert len(told) == 2, told
     problem, again = told
     assert problem.startswith("hearing: Too many open files")
@@ -333,8 +320,9 @@ def test_t39_without_inotify_instances_it_looks_by_the_clock_says_so_once_and_as
 # ---- the guard -------------------------------------------------------------------------------------------------------
 
 
-def test_t39_a_guard_that_cannot_be_started_again_ends_nobody_and_comes_back(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_t39_a_guard_that_cannot_be_started_again_ends_nobody_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workers, "FIRST_PAUSE", 0.02)
     told: list[str] = []
@@ -343,54 +331,48 @@ def test_t39_a_guard_that_cannot_be_started_again_ends_nobody_and_comes_back(
     def refuse(*_: Any) -> Any:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    async def body() -> None:
-        guard = Guard(current_backend(), "no processes", told.append)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(guard.watch)
-                guard.start()
-                first = guard.pid
-                assert first is not None
-                monkeypatch.setattr(_guard, "_spawn", refuse)
-                os.kill(first, signal.SIGKILL)
-                assert await until(lambda: bool(told))
-                guard.add(1 << 22)  # a child that had just been started
-                guard.remove(1 << 22)
-                assert await guard.sweep("NOBODY=1", 60.0) == 0
-                guard.sweep_soon("NOBODY=1")
-                with pytest.raises(BlockingIOError):
-                    guard.start()  # and no other is started
-                monkeypatch.setattr(_guard, "_spawn", make)
-                assert await until(lambda: guard.pid not in (None, first))
-                tasks.cancel_scope.cancel()
-        finally:
-            guard.close()
-        why = "Resource temporarily unavailable. Until then servers would outlive a SIGKILL of Greenroom."
-        assert told == [f"the guard process: {why} It is tried again."]
-
-    run(backend, body)
+    guard = Guard(current_backend(), "no processes", told.append)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(guard.watch)
+            guard.start()
+            first = guard.pid
+            assert first is not None
+            monkeypatch.setattr(_guard, "_spawn", refuse)
+            os.kill(first, signal.SIGKILL)
+            assert await until(lambda: bool(told))
+            guard.add(1 << 22)  # a child that had just been started
+            guard.remove(1 << 22)
+            assert await guard.sweep("NOBODY=1", 60.0) == 0
+            guard.sweep_soon("NOBODY=1")
+            with pytest.raises(BlockingIOError):
+                guard.start()  # and no other is started
+            monkeypatch.setattr(_guard, "_spawn", make)
+            assert await until(lambda: guard.pid not in (None, first))
+            tasks.cancel_scope.cancel()
+    finally:
+        guard.close()
+    why = "Resource temporarily unavailable. Until then servers would outlive a SIGKILL of Greenroom."
+    assert told == [f"the guard process: {why} It is tried again."]
 
 
-def test_t39_a_guard_that_ends_as_soon_as_it_is_started_is_not_started_without_end(
-    backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@in_real_time
+async def test_t39_a_guard_that_ends_as_soon_as_it_is_started_is_not_started_without_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     told: list[str] = []
     (tmp_path / "nothing.py").write_text("")
     monkeypatch.setattr(_guard, "_PROGRAM", tmp_path / "nothing.py")
-
-    async def body() -> None:
-        guard = Guard(current_backend(), "ends", told.append)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(guard.watch)
-                guard.start()
-                assert await until(lambda: bool(told))
-                tasks.cancel_scope.cancel()
-        finally:
-            guard.close()
-        assert "it ends as soon as it is started" in told[0]
-
-    run(backend, body)
+    guard = Guard(current_backend(), "ends", told.append)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(guard.watch)
+            guard.start()
+            assert await until(lambda: bool(told))
+            tasks.cancel_scope.cancel()
+    finally:
+        guard.close()
+    assert "it ends as soon as it is started" in told[0]
 
 
 def test_t39_a_room_goes_on_while_its_guard_cannot_run(tmp_path: Path) -> None:
@@ -427,39 +409,34 @@ def _guards_of(pid: int) -> list[int]:
 # ---- a stopped guard -------------------------------------------------------------------------------------------------
 
 
-def test_t44_a_stopped_guard_is_noticed_and_replaced(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_real_time
+async def test_t44_a_stopped_guard_is_noticed_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_guard, "_LOOK", 0.02)
     told: list[str] = []
-
-    async def body() -> None:
-        guard = Guard(current_backend(), "stopped", told.append)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(guard.watch)
-                guard.start()
-                first = guard.pid
-                assert first is not None
-                os.kill(first, signal.SIGSTOP)
-                assert await until(lambda: guard.pid not in (None, first))
-                assert not lives(first)
-                assert await guard.sweep("NOBODY=1", 60.0) == 0
-                tasks.cancel_scope.cancel()
-        finally:
-            guard.close()
-        assert told == ["the guard process had been stopped (SIGSTOP), and is replaced"]
-
-    run(backend, body)
-
-
-def test_t44_nothing_is_started_under_a_stopped_guard(backend: str) -> None:
-    async def body() -> None:
-        async with linked(definition_of("echo.py")) as link:
-            first = link.guard.pid
+    guard = Guard(current_backend(), "stopped", told.append)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(guard.watch)
+            guard.start()
+            first = guard.pid
             assert first is not None
             os.kill(first, signal.SIGSTOP)
-            assert await until(lambda: _guard._is_stopped(first))
-            link.guard.start()
-            assert link.guard.pid != first
+            assert await until(lambda: guard.pid not in (None, first))
             assert not lives(first)
+            assert await guard.sweep("NOBODY=1", 60.0) == 0
+            tasks.cancel_scope.cancel()
+    finally:
+        guard.close()
+    assert told == ["the guard process had been stopped (SIGSTOP), and is replaced"]
 
-    run(backend, body)
+
+@in_real_time
+async def test_t44_nothing_is_started_under_a_stopped_guard() -> None:
+    async with linked(definition_of("echo.py")) as link:
+        first = link.guard.pid
+        assert first is not None
+        os.kill(first, signal.SIGSTOP)
+        assert await until(lambda: _guard._is_stopped(first))
+        link.guard.start()
+        assert link.guard.pid != first
+        assert not lives(first)

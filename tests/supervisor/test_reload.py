@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run
 from tests.support.gateway import alive, faulty, logged_pids
 from tests.support.rooms import Outcomes, record_events, settle
 
@@ -39,19 +39,17 @@ def _room(servers: dict[str, FakeServer], config: dict[str, Any]) -> Greenroom:
     return Greenroom.open(config, cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False)
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(backend: str) -> None:
-    async def main() -> None:
-        servers = {n: FakeServer() for n in "abc"}
-        async with _room(servers, _config(a={}, b={})) as room:
-            await room.call("a_echo")
-            plan = await room.reload(_config(b={"args": ["x"]}, c={}), dry_run=True)
+@in_virtual_time
+async def test_a_dry_run_says_what_would_be_done_and_does_nothing() -> None:
+    servers = {n: FakeServer() for n in "abc"}
+    async with _room(servers, _config(a={}, b={})) as room:
+        await room.call("a_echo")
+        plan = await room.reload(_config(b={"args": ["x"]}, c={}), dry_run=True)
 
-            assert str(plan) == "drain 2, start 2"
-            assert [status.server for status in room.status()] == ["a", "b"]
-            await room.call("a_echo")
-            assert servers["a"].starts == 1
-
-    run_virtual(backend, main)
+        assert str(plan) == "drain 2, start 2"
+        assert [status.server for status in room.status()] == ["a", "b"]
+        await room.call("a_echo")
+        assert servers["a"].starts == 1
 
 
 def test_t36_thousands_of_new_servers_are_defined_while_others_have_their_turns(
@@ -139,453 +137,395 @@ def test_t36_thousands_of_servers_are_removed_while_others_have_their_turns(
     run(either_backend, main)
 
 
-def test_t27_unchanged_servers_notice_nothing_and_changed_ones_finish_their_calls_first(backend: str) -> None:
-    async def main() -> None:
-        servers = {n: FakeServer() for n in "abc"}
-        async with _room(servers, _config(a={}, b={}, c={})) as room, Outcomes() as calls:
-            for name in "abc":
-                await room.call(f"{name}_echo")
-            servers["b"].call_latency = 3.0
-            running = calls.start(room, "b_echo")
-            await settle()
+@in_virtual_time
+async def test_t27_unchanged_servers_notice_nothing_and_changed_ones_finish_their_calls_first() -> None:
+    servers = {n: FakeServer() for n in "abc"}
+    async with _room(servers, _config(a={}, b={}, c={})) as room, Outcomes() as calls:
+        for name in "abc":
+            await room.call(f"{name}_echo")
+        servers["b"].call_latency = 3.0
+        running = calls.start(room, "b_echo")
+        await settle()
 
-            plan = await room.reload(_config(a={}, b={"args": ["new"]}))
-            assert (plan.keep, plan.replace, plan.remove) == (("a",), ("b",), ("c",))
-            queued = calls.start(room, "b_echo")
-            await anyio.sleep(10)
+        plan = await room.reload(_config(a={}, b={"args": ["new"]}))
+        assert (plan.keep, plan.replace, plan.remove) == (("a",), ("b",), ("c",))
+        queued = calls.start(room, "b_echo")
+        await anyio.sleep(10)
 
-            assert running.outcome == queued.outcome == "{}"
-            assert [servers[n].starts for n in "abc"] == [1, 2, 1]
-            assert [status.server for status in room.status()] == ["a", "b"]
-            assert servers["c"].live == 0
-            with pytest.raises(UnknownServer):
-                room.entry("c")
-
-    run_virtual(backend, main)
+        assert running.outcome == queued.outcome == "{}"
+        assert [servers[n].starts for n in "abc"] == [1, 2, 1]
+        assert [status.server for status in room.status()] == ["a", "b"]
+        assert servers["c"].live == 0
+        with pytest.raises(UnknownServer):
+            room.entry("c")
 
 
-def test_a_call_between_the_removal_of_a_server_and_that_of_its_names_is_told_so(backend: str) -> None:
+@in_virtual_time
+async def test_a_call_between_the_removal_of_a_server_and_that_of_its_names_is_told_so() -> None:
     """The index is published a moment after the reload: until then it has a tool whose server is gone."""
+    async with _room({"a": FakeServer(), "b": FakeServer()}, _config(a={"idleTimeout": 0.1}, b={})) as room:
+        await room.call("a_echo")
+        await anyio.sleep(10)
+        assert room.status()[0].state is State.IDLE
+        plan = await room.reload(_config(b={}), dry_run=True)
+        config = open_config(_config(b={}))
+        finish(room._runtime.applying(config, plan, room._runtime.recall(config)))
+        assert port_of(room).index.get("a_echo") is not None
+        answer = await ask(McpTool(port_of(room)), {"tool": "a_echo"})
+        assert answer["_meta"]["greenroom/details"]["error"] == "server_not_found"
 
-    async def main() -> None:
-        async with _room(
-            {"a": FakeServer(), "b": FakeServer()}, _config(a={"idleTimeout": 0.1}, b={})
-        ) as room:
+
+@in_virtual_time
+async def test_a_policy_is_applied_live() -> None:
+    servers = {"a": FakeServer()}
+    async with _room(servers, _config(a={"idleTimeout": 60})) as room:
+        await room.call("a_echo")
+        events = record_events(room, Transition)
+        plan = await room.reload(_config(a={"idleTimeout": 0.5}))
+        assert plan.live == ("a",)
+        assert room.status()[0].state is State.CONNECTED
+
+        await anyio.sleep(31)
+
+        assert [e.cause for e in events if e.after is State.DRAINING] == [Cause.IDLE_TIMEOUT]
+        assert servers["a"].starts == 1
+
+
+@in_virtual_time
+async def test_settings_are_applied_live() -> None:
+    servers = {n: FakeServer() for n in "abc"}
+    async with _room(servers, _config({"maxConnections": 3}, a={}, b={}, c={})) as room:
+        for name in "abc":
+            await room.call(f"{name}_echo")
+        await room.reload(_config({"maxConnections": 1}, a={}, b={}, c={}))
+        await room.call("b_echo")
+        await settle()
+        assert sum(server.live for server in servers.values()) == 1
+
+
+@in_virtual_time
+async def test_the_settings_restart_policy_reaches_the_servers() -> None:
+    servers = {"a": FakeServer()}
+    async with _room(servers, _config({"restartPolicy": "never"}, a={})) as room:
+        await room.call("a_echo")
+        servers["a"].crash()
+        await settle()
+        with pytest.raises(ServerDown):
             await room.call("a_echo")
-            await anyio.sleep(10)
-            assert room.status()[0].state is State.IDLE
-            plan = await room.reload(_config(b={}), dry_run=True)
-            config = open_config(_config(b={}))
-            finish(room._runtime.applying(config, plan, room._runtime.recall(config)))
-            assert port_of(room).index.get("a_echo") is not None
-            answer = await ask(McpTool(port_of(room)), {"tool": "a_echo"})
-            assert answer["_meta"]["greenroom/details"]["error"] == "server_not_found"
-
-    run_virtual(backend, main)
 
 
-def test_a_policy_is_applied_live(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer()}
-        async with _room(servers, _config(a={"idleTimeout": 60})) as room:
-            await room.call("a_echo")
-            events = record_events(room, Transition)
-            plan = await room.reload(_config(a={"idleTimeout": 0.5}))
-            assert plan.live == ("a",)
-            assert room.status()[0].state is State.CONNECTED
-
-            await anyio.sleep(31)
-
-            assert [e.cause for e in events if e.after is State.DRAINING] == [Cause.IDLE_TIMEOUT]
-            assert servers["a"].starts == 1
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_disabling_stops_a_server_and_enabling_brings_it_back() -> None:
+    servers = {"a": FakeServer()}
+    async with _room(servers, _config(a={})) as room:
+        await room.call("a_echo")
+        await room.reload(_config(a={"disabled": True}))
+        assert servers["a"].live == 0
+        with pytest.raises(ServerDown, match="disabled"):
+            await room.call("echo", server="a")
+        await room.reload(_config(a={}))
+        await room.call("a_echo")
+        assert servers["a"].starts == 2
 
 
-def test_settings_are_applied_live(backend: str) -> None:
-    async def main() -> None:
-        servers = {n: FakeServer() for n in "abc"}
-        async with _room(servers, _config({"maxConnections": 3}, a={}, b={}, c={})) as room:
-            for name in "abc":
-                await room.call(f"{name}_echo")
-            await room.reload(_config({"maxConnections": 1}, a={}, b={}, c={}))
-            await room.call("b_echo")
-            await settle()
-            assert sum(server.live for server in servers.values()) == 1
-
-    run_virtual(backend, main)
-
-
-def test_the_settings_restart_policy_reaches_the_servers(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer()}
-        async with _room(servers, _config({"restartPolicy": "never"}, a={})) as room:
-            await room.call("a_echo")
-            servers["a"].crash()
-            await settle()
-            with pytest.raises(ServerDown):
-                await room.call("a_echo")
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_new_eager_server_connects_and_one_that_is_configured_again_comes_back() -> None:
+    servers = {"a": FakeServer(stop_latency=5.0), "b": FakeServer()}
+    async with _room(servers, _config(a={})) as room:
+        await room.call("a_echo")
+        await room.reload(_config(b={"lifecycle": "eager"}))
+        await room.reload(_config(a={}, b={"lifecycle": "eager"}))  # while the old one is still going
+        await anyio.sleep(10)
+        assert servers["b"].live == 1
+        await room.call("a_echo")
+        assert (servers["a"].starts, servers["a"].most_live) == (2, 1)
 
 
-def test_disabling_stops_a_server_and_enabling_brings_it_back(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer()}
-        async with _room(servers, _config(a={})) as room:
-            await room.call("a_echo")
-            await room.reload(_config(a={"disabled": True}))
-            assert servers["a"].live == 0
-            with pytest.raises(ServerDown, match="disabled"):
-                await room.call("echo", server="a")
-            await room.reload(_config(a={}))
-            await room.call("a_echo")
-            assert servers["a"].starts == 2
-
-    run_virtual(backend, main)
-
-
-def test_a_new_eager_server_connects_and_one_that_is_configured_again_comes_back(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer(stop_latency=5.0), "b": FakeServer()}
-        async with _room(servers, _config(a={})) as room:
-            await room.call("a_echo")
-            await room.reload(_config(b={"lifecycle": "eager"}))
-            await room.reload(_config(a={}, b={"lifecycle": "eager"}))  # while the old one is still going
-            await anyio.sleep(10)
-            assert servers["b"].live == 1
-            await room.call("a_echo")
-            assert (servers["a"].starts, servers["a"].most_live) == (2, 1)
-
-    run_virtual(backend, main)
-
-
-def test_a_broken_configuration_changes_nothing(backend: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer()}
-        async with _room(servers, _config(a={})) as room:
-            await room.call("a_echo")
-            broken = tmp_path / "mcp.json"
-            broken.write_text('{"mcpServers": [')
-            with pytest.raises(ConfigError):
-                await room.reload(broken)
-            await room.call("a_echo")
-            assert servers["a"].starts == 1
-
-    run_virtual(backend, main)
-
-
-def test_a_server_whose_entry_breaks_finishes_its_calls_and_stops(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer(), "b": FakeServer()}
-        async with _room(servers, _config(a={}, b={})) as room, Outcomes() as calls:
-            await room.connect("b")
-            await room.connect("a")
-            servers["a"].call_latency = 3.0
-            running = calls.start(room, "a_echo", {"n": 1})
-            await settle()
-            broken = _config(b={})
-            broken["mcpServers"]["a"] = {}
+@in_virtual_time
+async def test_a_broken_configuration_changes_nothing(tmp_path: Path) -> None:
+    servers = {"a": FakeServer()}
+    async with _room(servers, _config(a={})) as room:
+        await room.call("a_echo")
+        broken = tmp_path / "mcp.json"
+        broken.write_text('{"mcpServers": [')
+        with pytest.raises(ConfigError):
             await room.reload(broken)
-            with pytest.raises(ServerDown, match=r'Server "a" cannot be used: .*has neither command'):
-                await room.call("a_echo", server="a")
-            await anyio.sleep(5.0)
-            assert running.outcome == '{"n": 1}'
-            assert (servers["a"].live, servers["b"].live) == (0, 1)
-
-    run_virtual(backend, main)
+        await room.call("a_echo")
+        assert servers["a"].starts == 1
 
 
-def test_what_a_reload_brings_is_visited_as_on_a_first_run(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer(), "b": FakeServer()}
-        connectors = fake_connectors(servers)
-        async with Greenroom.open(
-            _config(a={}), cache_path=":memory:", connectors=connectors, bootstrap=True
-        ) as room:
-            await room.catalogued()
-            await room.reload(_config(a={}, b={}))
-            await room.catalogued()
-            assert [target.name for target in room.tools()] == ["a_echo", "b_echo"]
-            assert servers["a"].starts == 1
+@in_virtual_time
+async def test_a_server_whose_entry_breaks_finishes_its_calls_and_stops() -> None:
+    servers = {"a": FakeServer(), "b": FakeServer()}
+    async with _room(servers, _config(a={}, b={})) as room, Outcomes() as calls:
+        await room.connect("b")
+        await room.connect("a")
+        servers["a"].call_latency = 3.0
+        running = calls.start(room, "a_echo", {"n": 1})
+        await settle()
+        broken = _config(b={})
+        broken["mcpServers"]["a"] = {}
+        await room.reload(broken)
+        with pytest.raises(ServerDown, match=r'Server "a" cannot be used: .*has neither command'):
+            await room.call("a_echo", server="a")
+        await anyio.sleep(5.0)
+        assert running.outcome == '{"n": 1}'
+        assert (servers["a"].live, servers["b"].live) == (0, 1)
 
-    run_virtual(backend, main)
+
+@in_virtual_time
+async def test_what_a_reload_brings_is_visited_as_on_a_first_run() -> None:
+    servers = {"a": FakeServer(), "b": FakeServer()}
+    connectors = fake_connectors(servers)
+    async with Greenroom.open(
+        _config(a={}), cache_path=":memory:", connectors=connectors, bootstrap=True
+    ) as room:
+        await room.catalogued()
+        await room.reload(_config(a={}, b={}))
+        await room.catalogued()
+        assert [target.name for target in room.tools()] == ["a_echo", "b_echo"]
+        assert servers["a"].starts == 1
 
 
-def test_real_processes_survive_a_reload_that_does_not_concern_them(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_real_processes_survive_a_reload_that_does_not_concern_them(tmp_path: Path) -> None:
     def config(**extra: Any) -> dict[str, Any]:
         entries = {"a": faulty(tmp_path, "a"), "b": {**faulty(tmp_path, "b"), **extra}}
         return {"mcpServers": entries, "settings": {"bootstrap": False}}
 
-    async def main() -> None:
-        async with Greenroom.open(config(), cache_path=":memory:") as room:
-            before = {name: int((await room.call(f"{name}_pid")).text) for name in "ab"}
-            plan = await room.reload(config(env={"NEW": "1"}))
-            assert (plan.keep, plan.replace) == (("a",), ("b",))
-            after = {name: int((await room.call(f"{name}_pid")).text) for name in "ab"}
-            assert after["a"] == before["a"]
-            assert after["b"] != before["b"]
-            assert alive({before["b"]}) == set()
-        assert alive(logged_pids(tmp_path)) == set()
-        assert os.getpid() not in logged_pids(tmp_path)
-
-    run(backend, main)
+    async with Greenroom.open(config(), cache_path=":memory:") as room:
+        before = {name: int((await room.call(f"{name}_pid")).text) for name in "ab"}
+        plan = await room.reload(config(env={"NEW": "1"}))
+        assert (plan.keep, plan.replace) == (("a",), ("b",))
+        after = {name: int((await room.call(f"{name}_pid")).text) for name in "ab"}
+        assert after["a"] == before["a"]
+        assert after["b"] != before["b"]
+        assert alive({before["b"]}) == set()
+    assert alive(logged_pids(tmp_path)) == set()
+    assert os.getpid() not in logged_pids(tmp_path)
 
 
-def test_one_slot_is_left_for_the_others_also_while_one_that_was_kept_still_stops(backend: str) -> None:
-    async def main() -> None:
-        servers = {n: FakeServer(stop_latency=3.0) for n in "abc"}
-        keep, slots = {"lifecycle": "keep-alive"}, {"maxConnections": 2}
-        async with _room(servers, _config(slots, a=keep, c={})) as room:
-            await room.ready()
-            await room.reload(_config(slots, b=keep, c={}))
-            root = room._runtime.root
-            assert (tuple(root.kept()), root.admission.view.capacity) == (("a",), 1)
-            await anyio.sleep(5)
-            assert (tuple(root.kept()), root.admission.view.capacity) == (("b",), 1)
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_one_slot_is_left_for_the_others_also_while_one_that_was_kept_still_stops() -> None:
+    servers = {n: FakeServer(stop_latency=3.0) for n in "abc"}
+    keep, slots = {"lifecycle": "keep-alive"}, {"maxConnections": 2}
+    async with _room(servers, _config(slots, a=keep, c={})) as room:
+        await room.ready()
+        await room.reload(_config(slots, b=keep, c={}))
+        root = room._runtime.root
+        assert (tuple(root.kept()), root.admission.view.capacity) == (("a",), 1)
+        await anyio.sleep(5)
+        assert (tuple(root.kept()), root.admission.view.capacity) == (("b",), 1)
 
 
-def test_slots_set_aside_follow_the_configuration(backend: str) -> None:
+@in_virtual_time
+async def test_slots_set_aside_follow_the_configuration() -> None:
     """Keep-alive comes and goes, live and by removal: what was set aside is given back."""
-
-    async def main() -> None:
-        servers = {n: FakeServer() for n in "abc"}
-        keep = {"lifecycle": "keep-alive"}
-        slots = {"maxConnections": 2}
-        async with _room(servers, _config(slots, a=keep, b={}, c={})) as room:
-            pool = room._runtime.root.admission.view
-            await room.ready()
-            assert pool.capacity == 1
-            await room.reload(_config(slots, a={}, b={}, c={}))
-            assert pool.capacity == 2
-            await room.reload(_config(slots, a={}, b=keep, c={}))
-            await room.ready()
-            await anyio.sleep(1)
-            assert (pool.capacity, servers["b"].live) == (1, 1)
-            await room.reload(_config(slots, a={}, c={}))
-            await anyio.sleep(1)
-            assert pool.capacity == 2
-            for name in "ac":
-                await room.call(f"{name}_echo")
-            assert [servers[n].live for n in "abc"] == [1, 0, 1]
-
-    run_virtual(backend, main)
+    servers = {n: FakeServer() for n in "abc"}
+    keep = {"lifecycle": "keep-alive"}
+    slots = {"maxConnections": 2}
+    async with _room(servers, _config(slots, a=keep, b={}, c={})) as room:
+        pool = room._runtime.root.admission.view
+        await room.ready()
+        assert pool.capacity == 1
+        await room.reload(_config(slots, a={}, b={}, c={}))
+        assert pool.capacity == 2
+        await room.reload(_config(slots, a={}, b=keep, c={}))
+        await room.ready()
+        await anyio.sleep(1)
+        assert (pool.capacity, servers["b"].live) == (1, 1)
+        await room.reload(_config(slots, a={}, c={}))
+        await anyio.sleep(1)
+        assert pool.capacity == 2
+        for name in "ac":
+            await room.call(f"{name}_echo")
+        assert [servers[n].live for n in "abc"] == [1, 0, 1]
 
 
-def test_the_slot_of_a_removed_server_goes_to_whoever_waits(backend: str) -> None:
+@in_virtual_time
+async def test_the_slot_of_a_removed_server_goes_to_whoever_waits() -> None:
     """A slot was set aside for it; the one who waits for another is not told to wait for more than its end."""
-
-    async def main() -> None:
-        servers = {n: FakeServer(stop_latency=1.0) for n in "abc"}
-        servers["b"].call_latency = 20.0
-        config = _config({"maxConnections": 2}, a={"lifecycle": "keep-alive"}, b={}, c={})
-        async with _room(servers, config) as room, Outcomes() as calls:
-            await room.ready()
-            busy = calls.start(room, "b_echo")
-            await settle()
-            waits = calls.start(room, "c_echo")
-            await settle()
-            assert room.status()[2].waiting_for == "slot"
-            await room.reload(_config({"maxConnections": 2}, b={}, c={}))
-            await anyio.sleep(2.0)
-            assert (waits.outcome is None, busy.outcome is None) == (False, True)
-
-    run_virtual(backend, main)
+    servers = {n: FakeServer(stop_latency=1.0) for n in "abc"}
+    servers["b"].call_latency = 20.0
+    config = _config({"maxConnections": 2}, a={"lifecycle": "keep-alive"}, b={}, c={})
+    async with _room(servers, config) as room, Outcomes() as calls:
+        await room.ready()
+        busy = calls.start(room, "b_echo")
+        await settle()
+        waits = calls.start(room, "c_echo")
+        await settle()
+        assert room.status()[2].waiting_for == "slot"
+        await room.reload(_config({"maxConnections": 2}, b={}, c={}))
+        await anyio.sleep(2.0)
+        assert (waits.outcome is None, busy.outcome is None) == (False, True)
 
 
-def test_a_server_that_becomes_keep_alive_is_looked_after_from_then_on(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer()}
-        async with _room(servers, _config(a={})) as room:
-            await room.call("a_echo")
-            await room.reload(_config(a={"lifecycle": "keep-alive"}))
-            servers["a"].deaf = True
-            await anyio.sleep(121)
-            assert servers["a"].starts > 1
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_server_that_becomes_keep_alive_is_looked_after_from_then_on() -> None:
+    servers = {"a": FakeServer()}
+    async with _room(servers, _config(a={})) as room:
+        await room.call("a_echo")
+        await room.reload(_config(a={"lifecycle": "keep-alive"}))
+        servers["a"].deaf = True
+        await anyio.sleep(121)
+        assert servers["a"].starts > 1
 
 
-def test_a_shorter_idle_time_of_the_settings_applies_to_who_idles_already(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer()}
-        async with _room(servers, _config(a={})) as room:
-            await room.call("a_echo")
-            await room.reload(_config({"idleTimeout": 0.5}, a={}))
-            await anyio.sleep(31)
-            assert servers["a"].live == 0
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_shorter_idle_time_of_the_settings_applies_to_who_idles_already() -> None:
+    servers = {"a": FakeServer()}
+    async with _room(servers, _config(a={})) as room:
+        await room.call("a_echo")
+        await room.reload(_config({"idleTimeout": 0.5}, a={}))
+        await anyio.sleep(31)
+        assert servers["a"].live == 0
 
 
-def test_what_only_the_minimum_kept_is_let_go_when_there_is_no_minimum_any_more(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer()}
-        async with _room(servers, _config({"minConnections": 1, "idleTimeout": 1}, a={})) as room:
-            await room.call("a_echo")
-            await anyio.sleep(1_000)
-            assert servers["a"].live == 1
-            await room.reload(_config({"minConnections": 0, "idleTimeout": 1}, a={}))
-            await anyio.sleep(61)
-            assert servers["a"].live == 0
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_what_only_the_minimum_kept_is_let_go_when_there_is_no_minimum_any_more() -> None:
+    servers = {"a": FakeServer()}
+    async with _room(servers, _config({"minConnections": 1, "idleTimeout": 1}, a={})) as room:
+        await room.call("a_echo")
+        await anyio.sleep(1_000)
+        assert servers["a"].live == 1
+        await room.reload(_config({"minConnections": 0, "idleTimeout": 1}, a={}))
+        await anyio.sleep(61)
+        assert servers["a"].live == 0
 
 
-def test_a_longer_idle_time_applies_to_what_only_the_minimum_kept(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer(), "b": FakeServer()}
-        async with _room(servers, _config({"minConnections": 1, "idleTimeout": 1}, a={}, b={})) as room:
-            await room.call("a_echo")
-            await anyio.sleep(1_000)
-            assert servers["a"].live == 1
-            await room.reload(_config({"minConnections": 1, "idleTimeout": 60}, a={}, b={}))
-            await room.call("b_echo")
-            await anyio.sleep(1_000)
-            assert (servers["a"].live, servers["b"].live) == (1, 1), "its hour is not over"
-            await anyio.sleep(3_600)
-            assert servers["a"].live + servers["b"].live == 1
-
-    run_virtual(backend, main)
-
-
-def test_a_server_enabled_again_while_it_stops_is_not_down(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer(stop_latency=3.0)}
-        async with _room(servers, _config(a={})) as room:
-            await room.call("a_echo")
-            await room.reload(_config(a={"disabled": True}))
-            await room.reload(_config(a={}))
-            await anyio.sleep(5)
-            await room.call("a_echo")
-            assert (servers["a"].starts, servers["a"].most_live) == (2, 1)
-
-    run_virtual(backend, main)
-
-
-def test_what_was_known_of_another_definition_is_known_no_more(backend: str) -> None:
+@in_virtual_time
+async def test_a_longer_idle_time_applies_to_what_only_the_minimum_kept() -> None:
     servers = {"a": FakeServer(), "b": FakeServer()}
-
-    async def body() -> None:
-        async with _room(servers, _config(a={}, b={})) as room:
-            for name in servers:
-                await room.connect(name)
-            await room.settled()
-            assert [target.name for target in room.tools()] == ["a_echo", "b_echo"]
-            await room.drain("a")
-            await room.reload(_config(a={"args": ["other"]}, b={"idleTimeout": 7}))
-            await room.settled()
-            assert room.entry("a") is None
-            assert [target.name for target in room.tools()] == ["b_echo"]
-
-    run_virtual(backend, body)
+    async with _room(servers, _config({"minConnections": 1, "idleTimeout": 1}, a={}, b={})) as room:
+        await room.call("a_echo")
+        await anyio.sleep(1_000)
+        assert servers["a"].live == 1
+        await room.reload(_config({"minConnections": 1, "idleTimeout": 60}, a={}, b={}))
+        await room.call("b_echo")
+        await anyio.sleep(1_000)
+        assert (servers["a"].live, servers["b"].live) == (1, 1), "its hour is not over"
+        await anyio.sleep(3_600)
+        assert servers["a"].live + servers["b"].live == 1
 
 
-def test_what_a_door_lists_during_a_reload_is_what_one_configuration_has(backend: str) -> None:
+@in_virtual_time
+async def test_a_server_enabled_again_while_it_stops_is_not_down() -> None:
+    servers = {"a": FakeServer(stop_latency=3.0)}
+    async with _room(servers, _config(a={})) as room:
+        await room.call("a_echo")
+        await room.reload(_config(a={"disabled": True}))
+        await room.reload(_config(a={}))
+        await anyio.sleep(5)
+        await room.call("a_echo")
+        assert (servers["a"].starts, servers["a"].most_live) == (2, 1)
+
+
+@in_virtual_time
+async def test_what_was_known_of_another_definition_is_known_no_more() -> None:
+    servers = {"a": FakeServer(), "b": FakeServer()}
+    async with _room(servers, _config(a={}, b={})) as room:
+        for name in servers:
+            await room.connect(name)
+        await room.settled()
+        assert [target.name for target in room.tools()] == ["a_echo", "b_echo"]
+        await room.drain("a")
+        await room.reload(_config(a={"args": ["other"]}, b={"idleTimeout": 7}))
+        await room.settled()
+        assert room.entry("a") is None
+        assert [target.name for target in room.tools()] == ["b_echo"]
+
+
+@in_virtual_time
+async def test_what_a_door_lists_during_a_reload_is_what_one_configuration_has() -> None:
     """The room has the new configuration before the index that follows from it is published."""
+    servers = {n: FakeServer() for n in "ab"}
+    async with _room(servers, _config(a={}, b={})) as room, anyio.create_task_group() as tasks:
+        for name in "ab":
+            await room.call(f"{name}_echo")
+        await room.settled()
+        seen: list[set[str]] = []
 
-    async def main() -> None:
-        servers = {n: FakeServer() for n in "ab"}
-        async with _room(servers, _config(a={}, b={})) as room, anyio.create_task_group() as tasks:
-            for name in "ab":
-                await room.call(f"{name}_echo")
-            await room.settled()
-            seen: list[set[str]] = []
+        async def look() -> None:
+            while True:
+                door = Direct(port_of(room))  # without what it found before
+                listing = door.listing("tools/list")
+                assert listing is not None
+                found = {tool["name"] for tool in listing["tools"]}
+                if not seen or seen[-1] != found:
+                    seen.append(found)
+                await anyio.lowlevel.checkpoint()
 
-            async def look() -> None:
-                while True:
-                    door = Direct(port_of(room))  # without what it found before
-                    listing = door.listing("tools/list")
-                    assert listing is not None
-                    found = {tool["name"] for tool in listing["tools"]}
-                    if not seen or seen[-1] != found:
-                        seen.append(found)
-                    await anyio.lowlevel.checkpoint()
+        tasks.start_soon(look)
+        await anyio.lowlevel.checkpoint()
+        await room.reload(_config({"directTools": False}, a={}))
+        await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
 
-            tasks.start_soon(look)
-            await anyio.lowlevel.checkpoint()
-            await room.reload(_config({"directTools": False}, a={}))
-            await anyio.lowlevel.checkpoint()
-            tasks.cancel_scope.cancel()
-
-            both = {f"{name}_{tool}" for name in "ab" for tool in ("echo",)}
-            assert seen[0] >= both
-            assert seen[1:] == [set()]
-
-    run_virtual(backend, main)
+        both = {f"{name}_{tool}" for name in "ab" for tool in ("echo",)}
+        assert seen[0] >= both
+        assert seen[1:] == [set()]
 
 
-def test_a_server_comes_back_by_the_very_configuration_that_it_was_removed_from(backend: str) -> None:
+@in_virtual_time
+async def test_a_server_comes_back_by_the_very_configuration_that_it_was_removed_from() -> None:
     """While what is left of it still ends: its record has that definition already, and is a removed one."""
-
-    async def main() -> None:
-        servers = {n: FakeServer() for n in "ab"}
-        both = parse_config(_config(a={}, b={}))
-        room = Greenroom.open(
-            both, cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False
-        )
-        async with room, Outcomes() as calls:
-            await room.call("b_echo")
-            servers["b"].call_latency = 3.0
-            calls.start(room, "b_echo")
-            await settle()
-            await room.reload(_config(a={}))
-            await room.reload(both)
-            await anyio.sleep(10.0)
-            servers["b"].call_latency = 0.0
-            await room.connect("b")
-            assert [status.server for status in room.status()] == ["a", "b"]
-            await room.call("b_echo")
-
-    run_virtual(backend, main)
+    servers = {n: FakeServer() for n in "ab"}
+    both = parse_config(_config(a={}, b={}))
+    room = Greenroom.open(both, cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False)
+    async with room, Outcomes() as calls:
+        await room.call("b_echo")
+        servers["b"].call_latency = 3.0
+        calls.start(room, "b_echo")
+        await settle()
+        await room.reload(_config(a={}))
+        await room.reload(both)
+        await anyio.sleep(10.0)
+        servers["b"].call_latency = 0.0
+        await room.connect("b")
+        assert [status.server for status in room.status()] == ["a", "b"]
+        await room.call("b_echo")
 
 
-def test_a_reload_is_told_with_its_plan_and_the_problems_that_are_new(backend: str) -> None:
-    async def main() -> None:
-        servers = {n: FakeServer() for n in "ab"}
-        async with _room(servers, _config(a={"odd": 1})) as room:
-            notes = record_events(room, Note)
-            for config in (_config(a={"odd": 1}, b={"strange": 1}), _config(a={"odd": 1}, b={"strange": 1})):
-                await room.reload(config)
-            told = [note.words for note in notes if note.code is NoteCode.CONFIGURATION]
-            assert len(told) == 2
-            assert told[0].startswith("configuration reloaded: keep 1, start 1. Problems: ")
-            assert ("strange" in told[0], "odd" in told[0]) == (True, False), "that one was told before"
-            assert told[1] == "configuration reloaded: keep 2"
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_reload_is_told_with_its_plan_and_the_problems_that_are_new() -> None:
+    servers = {n: FakeServer() for n in "ab"}
+    async with _room(servers, _config(a={"odd": 1})) as room:
+        notes = record_events(room, Note)
+        for config in (_config(a={"odd": 1}, b={"strange": 1}), _config(a={"odd": 1}, b={"strange": 1})):
+            await room.reload(config)
+        told = [note.words for note in notes if note.code is NoteCode.CONFIGURATION]
+        assert len(told) == 2
+        assert told[0].startswith("configuration reloaded: keep 1, start 1. Problems: ")
+        assert ("strange" in told[0], "odd" in told[0]) == (True, False), "that one was told before"
+        assert told[1] == "configuration reloaded: keep 2"
 
 
-def test_what_was_allowed_of_a_server_that_was_removed_is_asked_about_when_another_has_its_name(
-    backend: str,
-) -> None:
-    async def main() -> None:
-        asked: list[str] = []
+@in_virtual_time
+async def test_what_was_allowed_of_a_server_that_was_removed_is_asked_about_when_another_has_its_name() -> (
+    None
+):
+    asked: list[str] = []
 
-        async def approve(request: ApprovalRequest) -> Verdict:
-            asked.append(request.tool)
-            return Verdict.SESSION
+    async def approve(request: ApprovalRequest) -> Verdict:
+        asked.append(request.tool)
+        return Verdict.SESSION
 
-        servers = {n: FakeServer() for n in "ab"}
-        both = _config({"approve": "all"}, a={}, b={})
-        room = Greenroom.open(
-            both,
-            cache_path=":memory:",
-            connectors=fake_connectors(servers),
-            bootstrap=False,
-            on_approval=approve,
-        )
-        async with room:
-            for name in "abab":
-                await room.call(f"{name}_echo")
-            assert asked == ["a_echo", "b_echo"]
-            await room.reload(_config({"approve": "all"}, b={}))
-            await settle()
-            await room.reload(_config({"approve": "all"}, a={"args": ["another"]}, b={}))
-            for name in "ab":
-                await room.call(f"{name}_echo")
-            assert asked == ["a_echo", "b_echo", "a_echo"]
-
-    run_virtual(backend, main)
+    servers = {n: FakeServer() for n in "ab"}
+    both = _config({"approve": "all"}, a={}, b={})
+    room = Greenroom.open(
+        both,
+        cache_path=":memory:",
+        connectors=fake_connectors(servers),
+        bootstrap=False,
+        on_approval=approve,
+    )
+    async with room:
+        for name in "abab":
+            await room.call(f"{name}_echo")
+        assert asked == ["a_echo", "b_echo"]
+        await room.reload(_config({"approve": "all"}, b={}))
+        await settle()
+        await room.reload(_config({"approve": "all"}, a={"args": ["another"]}, b={}))
+        for name in "ab":
+            await room.call(f"{name}_echo")
+        assert asked == ["a_echo", "b_echo", "a_echo"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run_virtual
+from tests.support import in_virtual_time, run_virtual
 from tests.support.rooms import Outcomes, learn, open_room, record_events, retire, settle, teach
 
 from greenroom import CallError, Greenroom, Reach, State, Unavailable, UnknownTool
@@ -910,59 +910,54 @@ def test_one_that_is_slow_but_heard_is_not_hung(backend: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["call", "find", "connect"])
-def test_the_gate_is_shut_while_the_crashed_tree_is_still_being_stopped(backend: str, how: str) -> None:
+@in_virtual_time
+async def test_the_gate_is_shut_while_the_crashed_tree_is_still_being_stopped(how: str) -> None:
     """The crash that trips it takes five seconds to clear away: a new call was accepted, and waited for the whole
     cooldown. What was accepted before waits; a connect by name goes around."""
+    server = FakeServer(call_latency=HANG, wreck_latency=5.0)
+    async with (
+        open_room({"a": server}, failureThreshold=1, cooldownMs=20_000) as room,
+        Outcomes() as calls,
+    ):
+        await teach(room, "a", [tool("echo", annotations={"readOnlyHint": True})])
+        before = calls.start(room, "a_echo")
+        await settle()
+        server.crash()
+        server.call_latency = 0.0
+        await settle()
+        assert room.status()[0].state is State.DRAINING
 
-    async def main() -> None:
-        server = FakeServer(call_latency=HANG, wreck_latency=5.0)
-        async with (
-            open_room({"a": server}, failureThreshold=1, cooldownMs=20_000) as room,
-            Outcomes() as calls,
-        ):
-            await teach(room, "a", [tool("echo", annotations={"readOnlyHint": True})])
-            before = calls.start(room, "a_echo")
-            await settle()
-            server.crash()
-            server.call_latency = 0.0
-            await settle()
-            assert room.status()[0].state is State.DRAINING
+        match how:
+            case "call":
+                with pytest.raises(Unavailable, match="Retry in 20s"):
+                    await room.call("a_echo")
+            case "find":
+                with pytest.raises(Unavailable):
+                    await port_of(room).find("a_other")
+            case _:
+                await room.connect("a")
 
-            match how:
-                case "call":
-                    with pytest.raises(Unavailable, match="Retry in 20s"):
-                        await room.call("a_echo")
-                case "find":
-                    with pytest.raises(Unavailable):
-                        await port_of(room).find("a_other")
-                case _:
-                    await room.connect("a")
-
-            assert anyio.current_time() == (5.0 if how == "connect" else 0.0)
-            await anyio.sleep(30.0)
-            assert before.outcome == "{}"
-            assert before.at == (5.0 if how == "connect" else 20.0)
-
-    run_virtual(backend, main)
+        assert anyio.current_time() == (5.0 if how == "connect" else 0.0)
+        await anyio.sleep(30.0)
+        assert before.outcome == "{}"
+        assert before.at == (5.0 if how == "connect" else 20.0)
 
 
-def test_a_failed_attempt_shuts_the_gate_before_it_is_cleared_away(backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer(refuse_greeting="not now", stop_latency=3.0)
-        async with open_room({"a": server}) as room, Outcomes() as calls:
-            await teach(room, "a")
-            first = calls.start(room, "a_echo")
-            await anyio.sleep(0.5)
-            assert room.status()[0].state is State.DRAINING
+@in_virtual_time
+async def test_a_failed_attempt_shuts_the_gate_before_it_is_cleared_away() -> None:
+    server = FakeServer(refuse_greeting="not now", stop_latency=3.0)
+    async with open_room({"a": server}) as room, Outcomes() as calls:
+        await teach(room, "a")
+        first = calls.start(room, "a_echo")
+        await anyio.sleep(0.5)
+        assert room.status()[0].state is State.DRAINING
 
-            with pytest.raises(Unavailable, match="not now"):
-                await room.call("a_echo")
+        with pytest.raises(Unavailable, match="not now"):
+            await room.call("a_echo")
 
-            assert anyio.current_time() == 0.5
-            await anyio.sleep(3)
-            assert first.error.code == "connect_failed"
-
-    run_virtual(backend, main)
+        assert anyio.current_time() == 0.5
+        await anyio.sleep(3)
+        assert first.error.code == "connect_failed"
 
 
 def test_an_explicit_connect_goes_around_a_shut_gate_once_a_second(backend: str) -> None:
@@ -1168,49 +1163,43 @@ def test_t02_a_room_at_rest_stays_at_rest() -> None:
     run_virtual("asyncio", body)
 
 
-def test_an_alarm_that_rings_as_the_idle_time_runs_out_is_set_again(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_an_alarm_that_rings_as_the_idle_time_runs_out_is_set_again(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It was set for an earlier call, and the clock goes on while it is looked at: no moment may fall between."""
     servers = {"a": FakeServer()}
-
-    async def main() -> None:
-        async with open_room(servers, idleTimeout=10) as room:
-            await teach(room, "a")
-            await room.call("a_echo")
-            actor = room._runtime.root.actor("a")
-            over = actor.idling.until
-            assert actor.alarm._timer is not None
-            actor.alarm._timer.cancel()
-            looks = itertools.chain([over - 1e-6], itertools.repeat(over + 1e-6))
-            monkeypatch.setattr(actor.context.backend, "now", lambda: next(looks))
-            actor.alarm._rang()
-            monkeypatch.undo()
-            await anyio.sleep(over - anyio.current_time() + 1)
-            assert servers["a"].live == 0
-
-    run_virtual(backend, main)
+    async with open_room(servers, idleTimeout=10) as room:
+        await teach(room, "a")
+        await room.call("a_echo")
+        actor = room._runtime.root.actor("a")
+        over = actor.idling.until
+        assert actor.alarm._timer is not None
+        actor.alarm._timer.cancel()
+        looks = itertools.chain([over - 1e-6], itertools.repeat(over + 1e-6))
+        monkeypatch.setattr(actor.context.backend, "now", lambda: next(looks))
+        actor.alarm._rang()
+        monkeypatch.undo()
+        await anyio.sleep(over - anyio.current_time() + 1)
+        assert servers["a"].live == 0
 
 
-def test_a_gate_that_opens_while_it_is_looked_at_is_looked_at_again(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_a_gate_that_opens_while_it_is_looked_at_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     servers = {"a": FakeServer(refuse_start="not yet")}
-
-    async def main() -> None:
-        async with open_room(servers, entries={"a": {"lifecycle": "keep-alive"}}) as room:
-            actor = room._runtime.root.actor("a")
-            await anyio.sleep(0.1)
-            assert actor.start.place is Place.GATE
-            servers["a"].refuse_start = None
-            keeper = keeper_of(actor)
-            assert keeper.timer is not None
-            opens = keeper.shut_until
-            looks = itertools.chain([opens - 1e-6], itertools.repeat(opens + 1e-6))
-            monkeypatch.setattr(actor.context.backend, "now", lambda: next(looks))
-            keeper._ring()
-            monkeypatch.undo()
-            await anyio.sleep(opens - anyio.current_time() + 1)
-            assert servers["a"].live == 1
-
-    run_virtual(backend, main)
+    async with open_room(servers, entries={"a": {"lifecycle": "keep-alive"}}) as room:
+        actor = room._runtime.root.actor("a")
+        await anyio.sleep(0.1)
+        assert actor.start.place is Place.GATE
+        servers["a"].refuse_start = None
+        keeper = keeper_of(actor)
+        assert keeper.timer is not None
+        opens = keeper.shut_until
+        looks = itertools.chain([opens - 1e-6], itertools.repeat(opens + 1e-6))
+        monkeypatch.setattr(actor.context.backend, "now", lambda: next(looks))
+        keeper._ring()
+        monkeypatch.undo()
+        await anyio.sleep(opens - anyio.current_time() + 1)
+        assert servers["a"].live == 1

@@ -15,7 +15,7 @@ from typing import Any, cast
 import anyio
 import pytest
 import trio
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events, settle
 
 from greenroom import Greenroom, Reach, State, UnknownTool, UsageError
@@ -53,25 +53,22 @@ def closed_in_order(room: Greenroom, server: FakeServer) -> None:
 # ---- both loops --------------------------------------------------------------------------------------------
 
 
-def test_async_with_opens_and_ends_a_room(backend: str) -> None:
+@in_virtual_time
+async def test_async_with_opens_and_ends_a_room() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            assert server.live == 1
-            assert room.drain_report is not None
-            assert not room.drain_report.is_final
-        closed_in_order(room, server)
-        with pytest.raises(RoomClosed):
-            await room.call("a_echo")
-        with pytest.raises(RoomClosed):
-            await room.connect("a")
-        with pytest.raises(RoomClosed):
-            await room.catalogued()
-        await room.aclose()
-
-    run_virtual(backend, body)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        assert server.live == 1
+        assert room.drain_report is not None
+        assert not room.drain_report.is_final
+    closed_in_order(room, server)
+    with pytest.raises(RoomClosed):
+        await room.call("a_echo")
+    with pytest.raises(RoomClosed):
+        await room.connect("a")
+    with pytest.raises(RoomClosed):
+        await room.catalogued()
+    await room.aclose()
 
 
 async def _fail_in(room: Greenroom, first: Callable[[], None] = lambda: None) -> None:
@@ -81,100 +78,82 @@ async def _fail_in(room: Greenroom, first: Callable[[], None] = lambda: None) ->
         raise OwnMistakeError
 
 
-def test_a_body_s_own_exception_comes_out_unwrapped(backend: str) -> None:
+@in_virtual_time
+async def test_a_body_s_own_exception_comes_out_unwrapped() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        room = open_room({"a": server})
-        with pytest.raises(OwnMistakeError):
-            await _fail_in(room)
-        closed_in_order(room, server)
-
-    run_virtual(backend, body)
+    room = open_room({"a": server})
+    with pytest.raises(OwnMistakeError):
+        await _fail_in(room)
+    closed_in_order(room, server)
 
 
-def test_a_cancelled_host_does_not_hide_the_body_s_own_exception(backend: str) -> None:
+@in_virtual_time
+async def test_a_cancelled_host_does_not_hide_the_body_s_own_exception() -> None:
     server = FakeServer(stop_latency=1.0)
-
-    async def body() -> None:
-        room = open_room({"a": server})
-        with anyio.CancelScope() as scope, pytest.raises(OwnMistakeError):
-            await _fail_in(room, scope.cancel)
-        closed_in_order(room, server)
-
-    run_virtual(backend, body)
+    room = open_room({"a": server})
+    with anyio.CancelScope() as scope, pytest.raises(OwnMistakeError):
+        await _fail_in(room, scope.cancel)
+    closed_in_order(room, server)
 
 
-def test_before_it_is_open_a_room_says_what_to_do(backend: str) -> None:
-    async def body() -> None:
-        room = open_room({"a": FakeServer()})
-        for ask in (
-            room.status,
-            room.tools,
-            lambda: room.search("x"),
-            lambda: room.describe("x"),
-        ):
-            with pytest.raises(UsageError, match="not open yet: use `async with"):
-                ask()
-        for wait in (lambda: room.call("a_echo"), room.ready, lambda: room.connect("a"), room.catalogued):
-            with pytest.raises(UsageError, match="not open yet"):
-                await wait()  # type: ignore[operator]
-        await room.aclose()
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_before_it_is_open_a_room_says_what_to_do() -> None:
+    room = open_room({"a": FakeServer()})
+    for ask in (
+        room.status,
+        room.tools,
+        lambda: room.search("x"),
+        lambda: room.describe("x"),
+    ):
+        with pytest.raises(UsageError, match="not open yet: use `async with"):
+            ask()
+    for wait in (lambda: room.call("a_echo"), room.ready, lambda: room.connect("a"), room.catalogued):
+        with pytest.raises(UsageError, match="not open yet"):
+            await wait()  # type: ignore[operator]
+    await room.aclose()
 
 
-def test_a_reader_that_comes_before_the_room_is_open_misses_nothing(backend: str) -> None:
-    async def body() -> None:
-        room = open_room({"a": FakeServer()})
-        async with room.events() as events:
+@in_virtual_time
+async def test_a_reader_that_comes_before_the_room_is_open_misses_nothing() -> None:
+    room = open_room({"a": FakeServer()})
+    async with room.events() as events:
+        async with room:
+            await room.connect("a")
+        seen = [event async for event in events]
+    assert all(isinstance(event, Event) for event in seen)
+    assert [event.seq for event in seen if isinstance(event, Event)] == list(range(1, len(seen) + 1))
+    assert len(seen) > 5
+
+
+@in_virtual_time
+async def test_a_room_opens_once() -> None:
+    async with open_room({}) as room:
+        with pytest.raises(UsageError, match="opened once"):
             async with room:
-                await room.connect("a")
-            seen = [event async for event in events]
-        assert all(isinstance(event, Event) for event in seen)
-        assert [event.seq for event in seen if isinstance(event, Event)] == list(range(1, len(seen) + 1))
-        assert len(seen) > 5
-
-    run_virtual(backend, body)
+                pass
 
 
-def test_a_room_opens_once(backend: str) -> None:
-    async def body() -> None:
-        async with open_room({}) as room:
-            with pytest.raises(UsageError, match="opened once"):
-                async with room:
-                    pass
-
-    run_virtual(backend, body)
-
-
-def test_start_in_a_task_group_and_aclose(backend: str) -> None:
+@in_virtual_time
+async def test_start_in_a_task_group_and_aclose() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        room = open_room({"a": server})
-        async with anyio.create_task_group() as tasks:
-            await room.start(tasks)
-            await room.connect("a")
-            await room.aclose()
-            closed_in_order(room, server)
-
-    run_virtual(backend, body)
-
-
-def test_a_cancelled_task_group_ends_the_room_it_was_given(backend: str) -> None:
-    server = FakeServer(stop_latency=0.5)
-
-    async def body() -> None:
-        room = open_room({"a": server})
-        async with anyio.create_task_group() as tasks:
-            await room.start(tasks)
-            await room.connect("a")
-            tasks.cancel_scope.cancel()
+    room = open_room({"a": server})
+    async with anyio.create_task_group() as tasks:
+        await room.start(tasks)
+        await room.connect("a")
+        await room.aclose()
         closed_in_order(room, server)
-        assert anyio.current_time() < 20
 
-    run_virtual(backend, body)
+
+@in_virtual_time
+async def test_a_cancelled_task_group_ends_the_room_it_was_given() -> None:
+    server = FakeServer(stop_latency=0.5)
+    room = open_room({"a": server})
+    async with anyio.create_task_group() as tasks:
+        await room.start(tasks)
+        await room.connect("a")
+        tasks.cancel_scope.cancel()
+    closed_in_order(room, server)
+    assert anyio.current_time() < 20
 
 
 def test_a_room_entered_in_a_cancelled_scope_does_not_wait_for_ever(backend: str) -> None:
@@ -200,151 +179,127 @@ def with_time_limit(backend: str, body: Callable[[], Awaitable[None]]) -> None:
     run_virtual(backend, limited)
 
 
-def test_a_host_cancelled_by_a_scope_still_gets_an_ordered_end(backend: str) -> None:
+@in_virtual_time
+async def test_a_host_cancelled_by_a_scope_still_gets_an_ordered_end() -> None:
     server = FakeServer(call_latency=3.0, stop_latency=1.0)
-
-    async def body() -> None:
-        room = open_room({"a": server})
-        outcomes = list[Any]()
-        with anyio.move_on_after(5.0) as scope:
-            async with room:
-                await room.connect("a")
-                target = room.describe("a_echo")
-                await anyio.sleep(4.0)
-                port_of(room).start_call(target, {}, lambda call: outcomes.append(call.outcome))
-                await anyio.sleep_forever()
-        assert scope.cancelled_caught
-        assert outcomes == ["result"], "a call in flight was not given its time"
-        assert anyio.current_time() == pytest.approx(8.0, abs=0.1)
-        closed_in_order(room, server)
-
-    run_virtual(backend, body)
-
-
-def test_aclose_from_another_task_ends_the_room_under_the_one_that_entered_it(backend: str) -> None:
-    server = FakeServer()
-
-    async def body() -> None:
-        async with anyio.create_task_group() as tasks:
-            async with open_room({"a": server}) as room:
-                await room.connect("a")
-                tasks.start_soon(room.aclose)
-                await anyio.sleep(1.0)
-                assert server.live == 0
-                with pytest.raises(RoomClosed):
-                    await room.call("a_echo")
-            closed_in_order(room, server)
-
-    run_virtual(backend, body)
-
-
-def test_many_acloses_are_one_and_a_less_patient_one_counts(backend: str) -> None:
-    server = FakeServer(call_latency=HANG)
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room, Outcomes() as calls:
+    room = open_room({"a": server})
+    outcomes = list[Any]()
+    with anyio.move_on_after(5.0) as scope:
+        async with room:
             await room.connect("a")
-            call = calls.start(room, "a_echo")
-            await settle()
-            start = anyio.current_time()
-            async with anyio.create_task_group() as tasks:
-                for _ in range(3):
-                    tasks.start_soon(room.aclose)
-                await anyio.sleep(2.0)
-                await room.aclose(0)
-            assert anyio.current_time() - start == pytest.approx(2.0, abs=0.1)
-            assert isinstance(call.error, Drained)
+            target = room.describe("a_echo")
+            await anyio.sleep(4.0)
+            port_of(room).start_call(target, {}, lambda call: outcomes.append(call.outcome))
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert outcomes == ["result"], "a call in flight was not given its time"
+    assert anyio.current_time() == pytest.approx(8.0, abs=0.1)
+    closed_in_order(room, server)
+
+
+@in_virtual_time
+async def test_aclose_from_another_task_ends_the_room_under_the_one_that_entered_it() -> None:
+    server = FakeServer()
+    async with anyio.create_task_group() as tasks:
+        async with open_room({"a": server}) as room:
+            await room.connect("a")
+            tasks.start_soon(room.aclose)
+            await anyio.sleep(1.0)
+            assert server.live == 0
+            with pytest.raises(RoomClosed):
+                await room.call("a_echo")
         closed_in_order(room, server)
 
-    run_virtual(backend, body)
+
+@in_virtual_time
+async def test_many_acloses_are_one_and_a_less_patient_one_counts() -> None:
+    server = FakeServer(call_latency=HANG)
+    async with open_room({"a": server}) as room, Outcomes() as calls:
+        await room.connect("a")
+        call = calls.start(room, "a_echo")
+        await settle()
+        start = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(room.aclose)
+            await anyio.sleep(2.0)
+            await room.aclose(0)
+        assert anyio.current_time() - start == pytest.approx(2.0, abs=0.1)
+        assert isinstance(call.error, Drained)
+    closed_in_order(room, server)
 
 
-def test_the_end_is_bounded_whatever_the_servers_do(backend: str) -> None:
+@in_virtual_time
+async def test_the_end_is_bounded_whatever_the_servers_do() -> None:
     servers = {name: FakeServer(call_latency=HANG, stop_latency=HANG) for name in "abcdefgh"}
-
-    async def body() -> None:
-        async with open_room(servers) as room:
-            for name in servers:
-                await room.connect(name)
-                port_of(room).start_call(room.describe(f"{name}_echo"), {}, lambda _: None)
-            await settle()
-            start = anyio.current_time()
-            await room.aclose()
-            assert anyio.current_time() - start <= 15.1, "servers were stopped one after the other"
-        assert sum(server.live for server in servers.values()) == 0
-        assert room.drain_report is not None
-        assert (room.drain_report.accepted, room.drain_report.failed) == (8, 8)
-
-    run_virtual(backend, body)
+    async with open_room(servers) as room:
+        for name in servers:
+            await room.connect(name)
+            port_of(room).start_call(room.describe(f"{name}_echo"), {}, lambda _: None)
+        await settle()
+        start = anyio.current_time()
+        await room.aclose()
+        assert anyio.current_time() - start <= 15.1, "servers were stopped one after the other"
+    assert sum(server.live for server in servers.values()) == 0
+    assert room.drain_report is not None
+    assert (room.drain_report.accepted, room.drain_report.failed) == (8, 8)
 
 
-def test_a_stop_that_began_before_the_end_is_hurried_too(backend: str) -> None:
+@in_virtual_time
+async def test_a_stop_that_began_before_the_end_is_hurried_too() -> None:
     """It was given a minute, and then the room's client has gone."""
     server = FakeServer(stop_latency=HANG)
-
-    async def main() -> None:
-        async with open_room({"a": server}, entries={"a": {"stopTimeoutMs": 60_000}}) as room:
-            await room.connect("a")
-            room._runtime.root.actor("a").stop(Ending(Cause.EVICTED))
-            await anyio.sleep(5.0)
-            assert server.live == 1
-            began = anyio.current_time()
-            await room.aclose(patience=0)
-            assert anyio.current_time() - began <= 1.0
-            assert server.live == 0
-
-    run_virtual(backend, main)
+    async with open_room({"a": server}, entries={"a": {"stopTimeoutMs": 60_000}}) as room:
+        await room.connect("a")
+        room._runtime.root.actor("a").stop(Ending(Cause.EVICTED))
+        await anyio.sleep(5.0)
+        assert server.live == 1
+        began = anyio.current_time()
+        await room.aclose(patience=0)
+        assert anyio.current_time() - began <= 1.0
+        assert server.live == 0
 
 
-def test_a_room_that_is_closed_while_it_is_being_opened_ends(backend: str) -> None:
+@in_virtual_time
+async def test_a_room_that_is_closed_while_it_is_being_opened_ends() -> None:
     server = FakeServer()
+    room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
 
-    async def main() -> None:
-        room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
-
-        async def close() -> None:
-            while room.drain_report is None or not room.drain_report.is_final:
-                await room.aclose(0)
-                await anyio.lowlevel.checkpoint()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(room.start, tasks)
-            tasks.start_soon(close)
-        closed_in_order(room, server)
-
-    run_virtual(backend, main)
-
-
-def test_who_waits_until_the_room_is_ready_is_let_go_when_it_closes(backend: str) -> None:
-    servers = {name: FakeServer(greet_latency=HANG) for name in ("a", "b")}
-
-    async def main() -> None:
-        eager = {name: {"lifecycle": "eager"} for name in servers}
-        async with open_room(servers, entries=eager) as room, anyio.create_task_group() as tasks:
-            tasks.start_soon(room.ready)
-            await anyio.sleep(1.0)
+    async def close() -> None:
+        while room.drain_report is None or not room.drain_report.is_final:
             await room.aclose(0)
-        assert anyio.current_time() < 3.0
+            await anyio.lowlevel.checkpoint()
 
-    run_virtual(backend, main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(room.start, tasks)
+        tasks.start_soon(close)
+    closed_in_order(room, server)
 
 
-def test_the_trees_have_their_stop_time_out_of_the_time_there_is_for_all(backend: str) -> None:
+@in_virtual_time
+async def test_who_waits_until_the_room_is_ready_is_let_go_when_it_closes() -> None:
+    servers = {name: FakeServer(greet_latency=HANG) for name in ("a", "b")}
+    eager = {name: {"lifecycle": "eager"} for name in servers}
+    async with open_room(servers, entries=eager) as room, anyio.create_task_group() as tasks:
+        tasks.start_soon(room.ready)
+        await anyio.sleep(1.0)
+        await room.aclose(0)
+    assert anyio.current_time() < 3.0
+
+
+@in_virtual_time
+async def test_the_trees_have_their_stop_time_out_of_the_time_there_is_for_all() -> None:
     server = FakeServer(call_latency=HANG, stop_latency=3.5)
     settings: dict[str, Any] = {"shutdownTimeoutMs": 10_000, "stopTimeoutMs": 4_000}
-
-    async def main() -> None:
-        async with open_room({"a": server}, **settings) as room, Outcomes() as calls:
-            await room.connect("a")
-            call = calls.start(room, "a_echo")
-            await settle()
-            began = anyio.current_time()
-            await room.aclose(patience=60.0)
-            assert isinstance(call.error, Drained)
-            assert call.at == began + 6.0
-            assert anyio.current_time() == began + 9.5
-
-    run_virtual(backend, main)
+    async with open_room({"a": server}, **settings) as room, Outcomes() as calls:
+        await room.connect("a")
+        call = calls.start(room, "a_echo")
+        await settle()
+        began = anyio.current_time()
+        await room.aclose(patience=60.0)
+        assert isinstance(call.error, Drained)
+        assert call.at == began + 6.0
+        assert anyio.current_time() == began + 9.5
 
 
 def test_whoever_waits_when_the_room_closes_is_told(backend: str) -> None:
@@ -504,38 +459,35 @@ def test_when_asyncio_run_ends_with_the_room_open_nothing_is_left(latency: float
 # ---- bugs of ours ------------------------------------------------------------------------------------------
 
 
-def test_t26_a_bug_in_a_step_ends_that_incarnation_and_the_rest_serve_on(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_t26_a_bug_in_a_step_ends_that_incarnation_and_the_rest_serve_on(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     servers = {"a": FakeServer(call_latency=1.0), "b": FakeServer()}
+    async with open_room(servers) as room:
+        await room.connect("a")
+        await room.connect("b")
+        notes = record_events(room, Note)
+        actor = room._runtime.root.actor("a")
 
-    async def body() -> None:
-        async with open_room(servers) as room:
-            await room.connect("a")
-            await room.connect("b")
-            notes = record_events(room, Note)
-            actor = room._runtime.root.actor("a")
+        def broken(*_: Any) -> None:
+            raise ZeroDivisionError("a bug of ours")
 
-            def broken(*_: Any) -> None:
-                raise ZeroDivisionError("a bug of ours")
+        async with Outcomes() as calls:
+            in_flight = calls.start(room, "a_echo")
+            await settle()
+            with monkeypatch.context() as patch:
+                patch.setattr(type(actor.idling), "rest", broken)
+                patch.setattr(room._runtime.root.supervision, "idle_timeout", broken)
+                await anyio.sleep(2.0)
+        assert in_flight.outcome == "{}"
+        assert (await room.call("b_echo", {"fine": 1})).text == '{"fine": 1}'
+        assert any("ZeroDivisionError: a bug of ours" in note.detail for note in notes)
+        assert servers["a"].live == 0
+        assert "an error in Greenroom itself" in (room.status()[0].failure or "")
+        assert room.status()[0].down is None
 
-            async with Outcomes() as calls:
-                in_flight = calls.start(room, "a_echo")
-                await settle()
-                with monkeypatch.context() as patch:
-                    patch.setattr(type(actor.idling), "rest", broken)
-                    patch.setattr(room._runtime.root.supervision, "idle_timeout", broken)
-                    await anyio.sleep(2.0)
-            assert in_flight.outcome == "{}"
-            assert (await room.call("b_echo", {"fine": 1})).text == '{"fine": 1}'
-            assert any("ZeroDivisionError: a bug of ours" in note.detail for note in notes)
-            assert servers["a"].live == 0
-            assert "an error in Greenroom itself" in (room.status()[0].failure or "")
-            assert room.status()[0].down is None
-
-            assert (await room.call("a_echo", {"back": 1})).text == '{"back": 1}'
-
-    run_virtual(backend, body)
+        assert (await room.call("a_echo", {"back": 1})).text == '{"back": 1}'
 
 
 SUPERVISOR = [
@@ -643,46 +595,40 @@ def test_a_core_actor_that_keeps_failing_takes_the_room_down_loudly(
 # ---- the end, in small print ---------------------------------------------------------------------------------------
 
 
-def test_a_host_cancelled_while_the_room_ends_does_not_hide_the_body_s_own_exception(backend: str) -> None:
+@in_virtual_time
+async def test_a_host_cancelled_while_the_room_ends_does_not_hide_the_body_s_own_exception() -> None:
     server = FakeServer(stop_latency=2.0)
+    room = open_room({"a": server})
 
-    async def body() -> None:
-        room = open_room({"a": server})
+    async def host() -> None:
+        with anyio.move_on_after(1.0) as scope:
+            with pytest.raises(OwnMistakeError):
+                await _fail_in(room)
+            raised.append(scope.cancel_called)
 
-        async def host() -> None:
-            with anyio.move_on_after(1.0) as scope:
-                with pytest.raises(OwnMistakeError):
-                    await _fail_in(room)
-                raised.append(scope.cancel_called)
-
-        raised: list[bool] = []
-        await host()
-        assert raised == [True]
-        assert anyio.current_time() == pytest.approx(2.0)
-        closed_in_order(room, server)
-
-    run_virtual(backend, body)
+    raised: list[bool] = []
+    await host()
+    assert raised == [True]
+    assert anyio.current_time() == pytest.approx(2.0)
+    closed_in_order(room, server)
 
 
-def test_a_session_that_is_ended_by_a_cancelled_caller_ends_all_the_same(backend: str) -> None:
+@in_virtual_time
+async def test_a_session_that_is_ended_by_a_cancelled_caller_ends_all_the_same() -> None:
     server = FakeServer(stop_latency=2.0)
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": {"isolation": "per_session"}}) as room:
-            session = room.session("ann")
-            await session.__aenter__()
-            await port_of(room).find("a_echo")
+    async with open_room({"a": server}, entries={"a": {"isolation": "per_session"}}) as room:
+        session = room.session("ann")
+        await session.__aenter__()
+        await port_of(room).find("a_echo")
+        await session.call("a_echo")
+        assert server.live == 1
+        began = anyio.current_time()
+        with anyio.move_on_after(0.5):
+            await session.aclose()
+        assert server.live == 0
+        assert anyio.current_time() - began == pytest.approx(2.0)
+        with pytest.raises(UsageError, match="is over"):
             await session.call("a_echo")
-            assert server.live == 1
-            began = anyio.current_time()
-            with anyio.move_on_after(0.5):
-                await session.aclose()
-            assert server.live == 0
-            assert anyio.current_time() - began == pytest.approx(2.0)
-            with pytest.raises(UsageError, match="is over"):
-                await session.call("a_echo")
-
-    run_virtual(backend, body)
 
 
 class SlowStore:
@@ -701,79 +647,68 @@ class SlowStore:
         return None
 
 
-def test_what_was_learned_last_is_written_before_the_room_has_closed(backend: str) -> None:
-    async def body() -> None:
-        store = SlowStore()
-        async with open_room({"a": FakeServer()}) as room:
-            room._runtime.writer._store = store
-            for name in ("first", "second"):
-                room._runtime._remember(ServerEntry(name, "h"))
-                while not store.begun.is_set():
-                    await anyio.sleep(0.001)
-        assert store.saved == ["first", "second"]
-
-    run(backend, body)
+@in_real_time
+async def test_what_was_learned_last_is_written_before_the_room_has_closed() -> None:
+    store = SlowStore()
+    async with open_room({"a": FakeServer()}) as room:
+        room._runtime.writer._store = store
+        for name in ("first", "second"):
+            room._runtime._remember(ServerEntry(name, "h"))
+            while not store.begun.is_set():
+                await anyio.sleep(0.001)
+    assert store.saved == ["first", "second"]
 
 
-def test_what_this_run_reads_is_newer_than_what_an_earlier_one_wrote(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_what_this_run_reads_is_newer_than_what_an_earlier_one_wrote(tmp_path: Path) -> None:
     """Revisions count within a run: those of the run that wrote the cache may be higher."""
+    server = FakeServer()
+    config = {"mcpServers": {"a": {"command": "fake"}}}
 
-    async def body() -> None:
-        server = FakeServer()
-        config = {"mcpServers": {"a": {"command": "fake"}}}
+    def room() -> Greenroom:
+        return Greenroom.open(
+            config,
+            cache_path=tmp_path / "catalogue.json",
+            connectors=fake_connectors({"a": server}),
+            bootstrap=False,
+        )
 
-        def room() -> Greenroom:
-            return Greenroom.open(
-                config,
-                cache_path=tmp_path / "catalogue.json",
-                connectors=fake_connectors({"a": server}),
-                bootstrap=False,
-            )
-
-        async with room() as first:
-            for _ in range(4):
-                await first.connect("a")
-                await first.drain("a")
-            entry = first.entry("a")
-            assert entry is not None
-            assert entry.revision == 4
-        server.tools.append(tool("new"))
-        async with room() as second:
-            assert [target.name for target in second.tools()] == ["a_echo"]
-            await second.connect("a")
-            await second.settled()
-            assert [target.name for target in second.tools()] == ["a_echo", "a_new"]
-
-    run(backend, body)
+    async with room() as first:
+        for _ in range(4):
+            await first.connect("a")
+            await first.drain("a")
+        entry = first.entry("a")
+        assert entry is not None
+        assert entry.revision == 4
+    server.tools.append(tool("new"))
+    async with room() as second:
+        assert [target.name for target in second.tools()] == ["a_echo"]
+        await second.connect("a")
+        await second.settled()
+        assert [target.name for target in second.tools()] == ["a_echo", "a_new"]
 
 
-def test_which_era_a_server_spoke_last_time_is_known_before_it_is_met(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_which_era_a_server_spoke_last_time_is_known_before_it_is_met(tmp_path: Path) -> None:
     config, cache = {"mcpServers": {"a": {"command": "fake"}, "b": {"command": "fake"}}}, tmp_path / "c.json"
     keys = catalogue_keys(open_config(config))
     entry = ServerEntry("a", keys["a"], tools=(), fetched_at=time.time(), protocol_version="2026-07-28")
     assert CatalogueFile(cache).save([entry], time.time()) is None
-
-    async def body() -> None:
-        async with Greenroom.open(
-            config, cache_path=cache, connectors=fake_connectors({}), bootstrap=False
-        ) as room:
-            assert (port_of(room).is_stateless("a"), port_of(room).is_stateless("b")) == (True, False)
-
-    run(backend, body)
+    async with Greenroom.open(
+        config, cache_path=cache, connectors=fake_connectors({}), bootstrap=False
+    ) as room:
+        assert (port_of(room).is_stateless("a"), port_of(room).is_stateless("b")) == (True, False)
 
 
-def test_what_a_server_does_not_declare_it_is_known_not_to_have(backend: str) -> None:
+@in_virtual_time
+async def test_what_a_server_does_not_declare_it_is_known_not_to_have() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            entry = room.entry("a")
-            assert entry is not None
-            assert (entry.resources, entry.templates, entry.prompts) == ((), (), ())
-            assert room.refresh() == []
-
-    run_virtual(backend, body)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        entry = room.entry("a")
+        assert entry is not None
+        assert (entry.resources, entry.templates, entry.prompts) == ((), (), ())
+        assert room.refresh() == []
 
 
 def test_callbacks_declare_what_they_can_and_are_told_what_they_hear() -> None:
@@ -805,7 +740,8 @@ def test_callbacks_declare_what_they_can_and_are_told_what_they_hear() -> None:
     ]
 
 
-def test_each_question_goes_to_the_callback_that_is_for_it_or_is_refused(backend: str) -> None:
+@in_real_time
+async def test_each_question_goes_to_the_callback_that_is_for_it_or_is_refused() -> None:
     methods = {
         "sampling": "sampling/createMessage",
         "elicitation": "elicitation/create",
@@ -828,20 +764,16 @@ def test_each_question_goes_to_the_callback_that_is_for_it_or_is_refused(backend
         ("roots", Callbacks(roots=["x://1", {"uri": "y"}]), {"roots": [{"uri": "x://1"}, {"uri": "y"}]}),
         ("roots", Callbacks(roots=[]), {"roots": []}),
     )
-
-    async def body() -> None:
-        for what, callbacks, answered in cases:
-            assert list(callbacks.declared()) == [what]
-            for method in (*methods.values(), "tasks/list"):
-                request = ServerRequest(Address("a"), method, {})
-                if method == methods[what]:
-                    assert await callbacks.answer(request) == answered
-                    continue
-                with pytest.raises(RpcRefusal) as caught:
-                    await callbacks.answer(request)
-                assert caught.value.rpc_code == -32601
-
-    run(backend, body)
+    for what, callbacks, answered in cases:
+        assert list(callbacks.declared()) == [what]
+        for method in (*methods.values(), "tasks/list"):
+            request = ServerRequest(Address("a"), method, {})
+            if method == methods[what]:
+                assert await callbacks.answer(request) == answered
+                continue
+            with pytest.raises(RpcRefusal) as caught:
+                await callbacks.answer(request)
+            assert caught.value.rpc_code == -32601
 
 
 @pytest.mark.parametrize(
@@ -887,187 +819,160 @@ def test_what_is_refused_before_it_reaches_a_server_is_counted_by_its_reason(bac
     }
 
 
-def test_what_a_completion_is_asked_with_goes_along(backend: str) -> None:
+@in_virtual_time
+async def test_what_a_completion_is_asked_with_goes_along() -> None:
     server = FakeServer()
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        (connection,) = server.connections
+        request, asked = connection.request, list[Any]()
 
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            (connection,) = server.connections
-            request, asked = connection.request, list[Any]()
+        def note(exchange: Any) -> None:
+            asked.append((exchange.params, exchange.wants_progress))
+            request(exchange)
 
-            def note(exchange: Any) -> None:
-                asked.append((exchange.params, exchange.wants_progress))
-                request(exchange)
-
-            connection.request = note
-            ref, argument = {"type": "ref/resource", "uri": "x:/{day}"}, {"name": "day", "value": "m"}
-            for context in (None, {"arguments": {"month": "may"}}):
-                with pytest.raises(RemoteError):
-                    await room.complete(ref, argument, context=context, server="a")
+        connection.request = note
+        ref, argument = {"type": "ref/resource", "uri": "x:/{day}"}, {"name": "day", "value": "m"}
+        for context in (None, {"arguments": {"month": "may"}}):
             with pytest.raises(RemoteError):
-                await room.read_resource("x:/may", "a", on_progress=asked.append)
-            plain = {"ref": ref, "argument": argument}
-            assert asked == [
-                (plain, False),
-                ({**plain, "context": {"arguments": {"month": "may"}}}, False),
-                ({"uri": "x:/may"}, True),
-            ]
+                await room.complete(ref, argument, context=context, server="a")
+        with pytest.raises(RemoteError):
+            await room.read_resource("x:/may", "a", on_progress=asked.append)
+        plain = {"ref": ref, "argument": argument}
+        assert asked == [
+            (plain, False),
+            ({**plain, "context": {"arguments": {"month": "may"}}}, False),
+            ({"uri": "x:/may"}, True),
+        ]
 
-    run_virtual(backend, body)
 
-
-def test_who_names_a_server_means_that_one(backend: str) -> None:
+@in_virtual_time
+async def test_who_names_a_server_means_that_one() -> None:
     servers = {"a": FakeServer(), "b": FakeServer()}
-
-    async def body() -> None:
-        async with open_room(servers) as room:
-            for name in servers:
-                await room.connect(name)
-            with pytest.raises(UnknownTool):
-                await room.call("a_echo", server="b")
-            assert (servers["a"].calls, servers["b"].calls) == ([], [])
-            await room.call("echo", server="b")
-            assert len(servers["b"].calls) == 1
-            learned = ServerEntry("a", "", tools=(), resources=({"uri": "x:/1", "name": "x"},), revision=99)
-            room._runtime.router.ref.tell(Learn(learned))
-            await room.settled()
-            assert port_of(room).locate("x:/1").server == "a"
-            assert (port_of(room).locate("x:/1", "b").server, port_of(room).locate("x:/1", "b").original) == (
-                "b",
-                "x:/1",
-            )
-
-    run_virtual(backend, body)
+    async with open_room(servers) as room:
+        for name in servers:
+            await room.connect(name)
+        with pytest.raises(UnknownTool):
+            await room.call("a_echo", server="b")
+        assert (servers["a"].calls, servers["b"].calls) == ([], [])
+        await room.call("echo", server="b")
+        assert len(servers["b"].calls) == 1
+        learned = ServerEntry("a", "", tools=(), resources=({"uri": "x:/1", "name": "x"},), revision=99)
+        room._runtime.router.ref.tell(Learn(learned))
+        await room.settled()
+        assert port_of(room).locate("x:/1").server == "a"
+        assert (port_of(room).locate("x:/1", "b").server, port_of(room).locate("x:/1", "b").original) == (
+            "b",
+            "x:/1",
+        )
 
 
-def test_all_that_may_have_a_tool_are_waited_for_as_long_as_one(backend: str) -> None:
+@in_virtual_time
+async def test_all_that_may_have_a_tool_are_waited_for_as_long_as_one() -> None:
     servers = {name: FakeServer(greet_latency=HANG) for name in ("x", "x_y")}
-
-    async def body() -> None:
-        async with open_room(servers, queueTimeoutMs=10_000) as room:
-            with pytest.raises(CallTimeout):
-                await room.call("x_y_z")
-            assert anyio.current_time() == pytest.approx(10.0, abs=0.1)
-
-    run_virtual(backend, body)
+    async with open_room(servers, queueTimeoutMs=10_000) as room:
+        with pytest.raises(CallTimeout):
+            await room.call("x_y_z")
+        assert anyio.current_time() == pytest.approx(10.0, abs=0.1)
 
 
-def test_a_mistaken_name_is_told_with_what_there_is(backend: str) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer()}) as room:
-            await room.connect("a")
-            with pytest.raises(
-                UnknownTool, match=r'Tool "a_ecoh" not found. Server "a" has: a_echo\.'
-            ) as tools:
-                await room.call("a_ecoh")
-            assert tools.value.suggestions == ("a_echo",)
-            learned = ServerEntry("a", "", tools=(), prompts=({"name": "greet"},), revision=99)
-            room._runtime.router.ref.tell(Learn(learned))
-            await room.settled()
-            with pytest.raises(UnknownPrompt, match="a_greet"):
-                await room.get_prompt("a_great")
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_mistaken_name_is_told_with_what_there_is() -> None:
+    async with open_room({"a": FakeServer()}) as room:
+        await room.connect("a")
+        with pytest.raises(UnknownTool, match=r'Tool "a_ecoh" not found. Server "a" has: a_echo\.') as tools:
+            await room.call("a_ecoh")
+        assert tools.value.suggestions == ("a_echo",)
+        learned = ServerEntry("a", "", tools=(), prompts=({"name": "greet"},), revision=99)
+        room._runtime.router.ref.tell(Learn(learned))
+        await room.settled()
+        with pytest.raises(UnknownPrompt, match="a_greet"):
+            await room.get_prompt("a_great")
 
 
-def test_an_answer_that_is_no_result_was_an_answer(backend: str) -> None:
+@in_virtual_time
+async def test_an_answer_that_is_no_result_was_an_answer() -> None:
     server = FakeServer(handler=lambda _: [1])  # pyright: ignore[reportArgumentType, reportReturnType]
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            for ask in (
-                lambda: room.call("a_echo"),
-                lambda: room.request("a", "tools/call", {"name": "echo"}),
-            ):
-                with pytest.raises(ProtocolFault) as caught:
-                    await ask()
-                assert caught.value.reach is Reach.ANSWERED
-            assert server.live == 1
-
-    run_virtual(backend, body)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        for ask in (
+            lambda: room.call("a_echo"),
+            lambda: room.request("a", "tools/call", {"name": "echo"}),
+        ):
+            with pytest.raises(ProtocolFault) as caught:
+                await ask()
+            assert caught.value.reach is Reach.ANSWERED
+        assert server.live == 1
 
 
-def test_what_a_caller_leaves_out_is_left_out_and_what_it_says_goes_along(backend: str) -> None:
+@in_virtual_time
+async def test_what_a_caller_leaves_out_is_left_out_and_what_it_says_goes_along() -> None:
     server = FakeServer()
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        await room.call("a_echo")
+        await room.call("a_echo", {"n": 1}, meta={"x": 1})
+        assert server.calls == [
+            {"name": "echo", "arguments": {}},
+            {"name": "echo", "arguments": {"n": 1}, "_meta": {"x": 1}},
+        ]
+        learned = ServerEntry("a", "", tools=(), prompts=({"name": "p"},), revision=99)
+        room._runtime.router.ref.tell(Learn(learned))
+        await room.settled()
+        (connection,) = server.connections
+        request, asked = connection.request, list[Any]()
 
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            await room.call("a_echo")
-            await room.call("a_echo", {"n": 1}, meta={"x": 1})
-            assert server.calls == [
-                {"name": "echo", "arguments": {}},
-                {"name": "echo", "arguments": {"n": 1}, "_meta": {"x": 1}},
-            ]
-            learned = ServerEntry("a", "", tools=(), prompts=({"name": "p"},), revision=99)
-            room._runtime.router.ref.tell(Learn(learned))
-            await room.settled()
-            (connection,) = server.connections
-            request, asked = connection.request, list[Any]()
+        def note(exchange: Any) -> None:
+            asked.append(exchange.params)
+            request(exchange)
 
-            def note(exchange: Any) -> None:
-                asked.append(exchange.params)
-                request(exchange)
-
-            connection.request = note
-            for arguments in (None, {}, {"day": "monday"}):
-                with pytest.raises(RemoteError):
-                    await room.get_prompt("a_p", arguments)
-            assert asked == [
-                {"name": "p"},
-                {"name": "p", "arguments": {}},
-                {"name": "p", "arguments": {"day": "monday"}},
-            ]
-            with pytest.raises(UnknownServer):
-                room.tools("typo")
-
-    run_virtual(backend, body)
+        connection.request = note
+        for arguments in (None, {}, {"day": "monday"}):
+            with pytest.raises(RemoteError):
+                await room.get_prompt("a_p", arguments)
+        assert asked == [
+            {"name": "p"},
+            {"name": "p", "arguments": {}},
+            {"name": "p", "arguments": {"day": "monday"}},
+        ]
+        with pytest.raises(UnknownServer):
+            room.tools("typo")
 
 
-def test_a_resource_that_is_called_like_a_tool_may_be_read_again(backend: str) -> None:
+@in_virtual_time
+async def test_a_resource_that_is_called_like_a_tool_may_be_read_again() -> None:
     server = FakeServer()
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        learned = ServerEntry("a", "", tools=(), resources=({"uri": "x:/1", "name": "Read Me"},), revision=99)
+        room._runtime.router.ref.tell(Learn(learned))
+        await room.settled()
+        (target,) = room.tools("a")
+        (connection,) = server.connections
 
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            learned = ServerEntry(
-                "a", "", tools=(), resources=({"uri": "x:/1", "name": "Read Me"},), revision=99
-            )
-            room._runtime.router.ref.tell(Learn(learned))
-            await room.settled()
-            (target,) = room.tools("a")
-            (connection,) = server.connections
+        def swallow(exchange: Any) -> None:
+            mark_sent(exchange)
 
-            def swallow(exchange: Any) -> None:
-                mark_sent(exchange)
-
-            connection.request = swallow
-            async with Outcomes() as calls:
-                call = calls.start(room, target.name)
-                await settle()
-                server.crash()
-            assert isinstance(call.error, RemoteError), "the next one has answered"
-            assert server.starts == 2
-
-    run_virtual(backend, body)
+        connection.request = swallow
+        async with Outcomes() as calls:
+            call = calls.start(room, target.name)
+            await settle()
+            server.crash()
+        assert isinstance(call.error, RemoteError), "the next one has answered"
+        assert server.starts == 2
 
 
-def test_in_a_fork_closing_a_room_ends_nothing(backend: str) -> None:
+@in_virtual_time
+async def test_in_a_fork_closing_a_room_ends_nothing() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            room._runtime.is_copy = True
-            await room.aclose()
-            assert room.drain_report is not None
-            assert (room.drain_report.is_final, server.live) == (False, 1)
-            room._runtime.is_copy = False
-        closed_in_order(room, server)
-
-    run_virtual(backend, body)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        room._runtime.is_copy = True
+        await room.aclose()
+        assert room.drain_report is not None
+        assert (room.drain_report.is_final, server.live) == (False, 1)
+        room._runtime.is_copy = False
+    closed_in_order(room, server)
 
 
 def host_of(callbacks: Callbacks, bugs: list[str]) -> RoomHost:
@@ -1116,23 +1021,21 @@ def test_a_subscribers_bug_is_told_of_and_stays_here() -> None:
     assert bugs == ["a: KeyError"]
 
 
-def test_methods_that_only_look_may_be_sent_again_and_others_may_not(backend: str) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer()}) as room:
-            await room.connect("a")
-            for method, harmless in (
-                ("resources/read", True),
-                ("prompts/get", True),
-                ("completion/complete", True),
-                ("resources/subscribe", True),
-                ("resources/unsubscribe", True),
-                ("tools/call", False),
-                ("x/own", False),
-            ):
-                call = port_of(room).start_request("a", method, {}, lambda _: None)
-                assert call.replayable is harmless, method
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_methods_that_only_look_may_be_sent_again_and_others_may_not() -> None:
+    async with open_room({"a": FakeServer()}) as room:
+        await room.connect("a")
+        for method, harmless in (
+            ("resources/read", True),
+            ("prompts/get", True),
+            ("completion/complete", True),
+            ("resources/subscribe", True),
+            ("resources/unsubscribe", True),
+            ("tools/call", False),
+            ("x/own", False),
+        ):
+            call = port_of(room).start_request("a", method, {}, lambda _: None)
+            assert call.replayable is harmless, method
 
 
 @pytest.mark.parametrize(
@@ -1150,25 +1053,23 @@ def test_an_update_is_about_a_resource_or_a_part_of_it(told: Any, watched: str, 
     assert _is_about(told, watched) is is_about
 
 
-def test_a_watcher_that_does_not_keep_up_loses_the_oldest(backend: str) -> None:
-    async def body() -> None:
-        updates = Updates()
-        for number in range(2000):
-            updates.put({"n": number})
-        first = await anext(aiter(updates))
-        assert first == {"n": 2000 - 1024}
-        quiet, found = Updates(), list[Any]()
-        async with anyio.create_task_group() as tasks:
+@in_real_time
+async def test_a_watcher_that_does_not_keep_up_loses_the_oldest() -> None:
+    updates = Updates()
+    for number in range(2000):
+        updates.put({"n": number})
+    first = await anext(aiter(updates))
+    assert first == {"n": 2000 - 1024}
+    quiet, found = Updates(), list[Any]()
+    async with anyio.create_task_group() as tasks:
 
-            async def read() -> None:
-                found.append(await anext(quiet))
+        async def read() -> None:
+            found.append(await anext(quiet))
 
-            tasks.start_soon(read)
-            await anyio.wait_all_tasks_blocked()
-            quiet.put({"n": 1})
-        assert found == [{"n": 1}]
-
-    run(backend, body)
+        tasks.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        quiet.put({"n": 1})
+    assert found == [{"n": 1}]
 
 
 def test_who_waits_for_the_first_visits_when_the_room_closes_is_told(backend: str) -> None:
@@ -1226,67 +1127,59 @@ def test_who_waits_for_a_drain_under_a_host_that_is_cancelled_natively_is_let_go
     run_virtual("asyncio", body)
 
 
-def test_nobody_waits_for_ever_for_an_actor_of_a_room_that_is_over(backend: str) -> None:
-    async def body() -> None:
-        let_go: list[str] = []
-        async with open_room({"a": FakeServer()}) as room:
-            root = room._runtime.root
-            supervision, release = root.supervision, root.supervision.release
+@in_virtual_time
+async def test_nobody_waits_for_ever_for_an_actor_of_a_room_that_is_over() -> None:
+    let_go: list[str] = []
+    async with open_room({"a": FakeServer()}) as room:
+        root = room._runtime.root
+        supervision, release = root.supervision, root.supervision.release
 
-            def late() -> None:  # somebody who comes after the last server has closed
-                supervision.on_closed(root.actor("a"), lambda: let_go.append("let go"))
-                release()
+        def late() -> None:  # somebody who comes after the last server has closed
+            supervision.on_closed(root.actor("a"), lambda: let_go.append("let go"))
+            release()
 
-            supervision.release = late
-        assert let_go == ["let go"]
-
-    run_virtual(backend, body)
+        supervision.release = late
+    assert let_go == ["let go"]
 
 
-def test_who_reads_updates_when_the_room_closes_reads_no_more(backend: str) -> None:
-    async def body() -> None:
-        room, found = open_room({"a": FakeServer()}), list[Any]()
+@in_virtual_time
+async def test_who_reads_updates_when_the_room_closes_reads_no_more() -> None:
+    room, found = open_room({"a": FakeServer()}), list[Any]()
 
-        async def read() -> None:
-            async with room.subscribe("x:/", "a") as updates:
-                async for update in updates:
-                    found.append(update)
-                found.append("over")
+    async def read() -> None:
+        async with room.subscribe("x:/", "a") as updates:
+            async for update in updates:
+                found.append(update)
+            found.append("over")
 
-        with anyio.fail_after(1000.0):
-            async with anyio.create_task_group() as readers, room:
-                await room.connect("a")
-                actor = room._runtime.root.actor("a")
-                actor.subscriptions.add("x:/")  # so nothing is asked of the server
-                readers.start_soon(read)
-                await settle()
-                room._runtime.room_host.heard(
-                    actor.address, "notifications/resources/updated", {"uri": "x:/"}
-                )
-                await settle()
-        assert found == [{"uri": "x:/"}, "over"]
-        assert room._runtime.room_host._subscribers == {}
-
-    run_virtual(backend, body)
-
-
-def test_a_subscription_that_is_refused_or_over_leaves_nobody_listening(backend: str) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer()}) as room:
+    with anyio.fail_after(1000.0):
+        async with anyio.create_task_group() as readers, room:
             await room.connect("a")
-            watchers = room._runtime.room_host._subscribers
-            with pytest.raises(RemoteError, match="Method not found"):
-                async with room.subscribe("x:/", "a"):
-                    raise AssertionError("it was not refused")
-            assert watchers == {}
             actor = room._runtime.root.actor("a")
-            actor.subscriptions.add("x:/")  # somebody watches it already: nothing is asked of the server
-            async with room.subscribe("x:/", "a"):
-                assert len(watchers) == 1
-                assert actor.subscriptions.uris == {"x:/": 2}
-            assert (watchers, actor.subscriptions.uris) == ({}, {"x:/": 1})
+            actor.subscriptions.add("x:/")  # so nothing is asked of the server
+            readers.start_soon(read)
+            await settle()
+            room._runtime.room_host.heard(actor.address, "notifications/resources/updated", {"uri": "x:/"})
+            await settle()
+    assert found == [{"uri": "x:/"}, "over"]
+    assert room._runtime.room_host._subscribers == {}
 
-    run_virtual(backend, body)
+
+@in_virtual_time
+async def test_a_subscription_that_is_refused_or_over_leaves_nobody_listening() -> None:
+    async with open_room({"a": FakeServer()}) as room:
+        await room.connect("a")
+        watchers = room._runtime.room_host._subscribers
+        with pytest.raises(RemoteError, match="Method not found"):
+            async with room.subscribe("x:/", "a"):
+                raise AssertionError("it was not refused")
+        assert watchers == {}
+        actor = room._runtime.root.actor("a")
+        actor.subscriptions.add("x:/")  # somebody watches it already: nothing is asked of the server
+        async with room.subscribe("x:/", "a"):
+            assert len(watchers) == 1
+            assert actor.subscriptions.uris == {"x:/": 2}
+        assert (watchers, actor.subscriptions.uris) == ({}, {"x:/": 1})
 
 
 def test_who_closes_a_room_and_is_cancelled_has_no_patience_any_more() -> None:
@@ -1347,59 +1240,52 @@ def test_a_session_of_the_same_name_sees_what_its_own_profile_shows() -> None:
 # ---- what a room knows and counts ----------------------------------------------------------------------------------
 
 
-def test_a_search_has_pages_and_each_of_them_is_another(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer(tools=[tool(f"echo_{number}", "Says it back") for number in range(5)])
-        async with open_room({"a": server, "b": FakeServer()}) as room:
-            await room.connect("a")
-            await room.connect("b")
-            pages = [room.search("echo", server="a", limit=2, offset=offset) for offset in (0, 2, 4, 6)]
-            assert [len(page.matches) for page in pages] == [2, 2, 1, 0]
-            assert len({match.target.name for page in pages for match in page.matches}) == 5
-            assert [page.total for page in pages] == [5, 5, 5, 5]
-            assert len(room.search("echo").matches) == 6, "without a server all have it"
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_search_has_pages_and_each_of_them_is_another() -> None:
+    server = FakeServer(tools=[tool(f"echo_{number}", "Says it back") for number in range(5)])
+    async with open_room({"a": server, "b": FakeServer()}) as room:
+        await room.connect("a")
+        await room.connect("b")
+        pages = [room.search("echo", server="a", limit=2, offset=offset) for offset in (0, 2, 4, 6)]
+        assert [len(page.matches) for page in pages] == [2, 2, 1, 0]
+        assert len({match.target.name for page in pages for match in page.matches}) == 5
+        assert [page.total for page in pages] == [5, 5, 5, 5]
+        assert len(room.search("echo").matches) == 6, "without a server all have it"
 
 
-def test_what_is_wrong_with_a_list_is_in_the_row_with_and_without_what_is_wrong_in_it(backend: str) -> None:
+@in_virtual_time
+async def test_what_is_wrong_with_a_list_is_in_the_row_with_and_without_what_is_wrong_in_it() -> None:
     wrong: Any = [{"name": "bad", "inputSchema": {"type": "array"}}]
-
-    async def body() -> None:
-        async with open_room({name: FakeServer() for name in ("plain", "cut", "odd", "both")}) as room:
-            router = room._runtime.router.ref
-            for name, tools, problems in (
-                ("plain", [tool("ok")], ()),
-                ("cut", [tool("ok")], ("cut",)),
-                ("odd", wrong, ()),
-                ("both", wrong, ("cut",)),
-            ):
-                router.tell(Learn(ServerEntry(name, "", tools=tuple(tools), problems=problems)))
-            await room.settled()
-            rows = {row.server: (bool(row.faults), row.problems) for row in room.status()}
-            assert rows == {
-                "plain": (False, ()),
-                "cut": (False, ("cut",)),
-                "odd": (True, ()),
-                "both": (True, ("cut",)),
-            }
-
-    run_virtual(backend, body)
+    async with open_room({name: FakeServer() for name in ("plain", "cut", "odd", "both")}) as room:
+        router = room._runtime.router.ref
+        for name, tools, problems in (
+            ("plain", [tool("ok")], ()),
+            ("cut", [tool("ok")], ("cut",)),
+            ("odd", wrong, ()),
+            ("both", wrong, ("cut",)),
+        ):
+            router.tell(Learn(ServerEntry(name, "", tools=tuple(tools), problems=problems)))
+        await room.settled()
+        rows = {row.server: (bool(row.faults), row.problems) for row in room.status()}
+        assert rows == {
+            "plain": (False, ()),
+            "cut": (False, ("cut",)),
+            "odd": (True, ()),
+            "both": (True, ("cut",)),
+        }
 
 
-def test_what_a_caller_does_to_the_numbers_it_was_given_changes_nothing(backend: str) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer()}) as room:
-            with pytest.raises(UnknownTool):
-                await room.call("nothing")
-            before: Any = port_of(room).refusals
-            with pytest.raises(UnknownTool):
-                await room.call("nothing")
-            assert (before, port_of(room).refusals) == ({"tool_not_found": 1}, {"tool_not_found": 2})
-            before.clear()
-            assert port_of(room).refusals == {"tool_not_found": 2}
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_what_a_caller_does_to_the_numbers_it_was_given_changes_nothing() -> None:
+    async with open_room({"a": FakeServer()}) as room:
+        with pytest.raises(UnknownTool):
+            await room.call("nothing")
+        before: Any = port_of(room).refusals
+        with pytest.raises(UnknownTool):
+            await room.call("nothing")
+        assert (before, port_of(room).refusals) == ({"tool_not_found": 1}, {"tool_not_found": 2})
+        before.clear()
+        assert port_of(room).refusals == {"tool_not_found": 2}
 
 
 @pytest.mark.parametrize(
@@ -1423,32 +1309,30 @@ def test_what_a_caller_does_to_the_numbers_it_was_given_changes_nothing(backend:
         "prompt of nobody", "prompt to complete", "resource to complete", "nothing to complete", "request",
     ],
 )  # fmt: skip
-def test_each_request_that_is_refused_is_counted_once_by_its_code_and_gives_others_a_turn(
-    backend: str, ask: Any, code: str
+@in_virtual_time
+async def test_each_request_that_is_refused_is_counted_once_by_its_code_and_gives_others_a_turn(
+    ask: Any, code: str
 ) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer()}) as room:
-            await room.connect("a")
-            with pytest.raises(CallError) as refused:
-                await ask(room)
-            assert refused.value.code == code
-            assert port_of(room).refusals == {code: 1}
-            turns: list[int] = []
+    async with open_room({"a": FakeServer()}) as room:
+        await room.connect("a")
+        with pytest.raises(CallError) as refused:
+            await ask(room)
+        assert refused.value.code == code
+        assert port_of(room).refusals == {code: 1}
+        turns: list[int] = []
 
-            async def insist() -> None:
-                for _ in range(3):
-                    with pytest.raises(CallError):
-                        await ask(room)
-                    turns.append(1)
+        async def insist() -> None:
+            for _ in range(3):
+                with pytest.raises(CallError):
+                    await ask(room)
+                turns.append(1)
 
-            async with anyio.create_task_group() as tasks:
-                for _ in range(2):
-                    tasks.start_soon(insist)
-            assert port_of(room).refusals == {code: 7}
-        assert room.drain_report is not None
-        assert (room.drain_report.refused, room.drain_report.refusals) == (7, {code: 7})
-
-    run_virtual(backend, body)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(insist)
+        assert port_of(room).refusals == {code: 7}
+    assert room.drain_report is not None
+    assert (room.drain_report.refused, room.drain_report.refusals) == (7, {code: 7})
 
 
 # ---- the owner task, over a runtime that only notes what it is asked -------------------------------------------------
@@ -1488,36 +1372,30 @@ class NotedRuntime:
 OF_A_REQUEST: ContextVar[str | None] = ContextVar("OF_A_REQUEST", default=None)
 
 
-def test_a_cancelled_group_asks_for_the_end_with_the_usual_patience(backend: str) -> None:
+@in_virtual_time
+async def test_a_cancelled_group_asks_for_the_end_with_the_usual_patience() -> None:
     runtime = NotedRuntime()
-
-    async def body() -> None:
-        async with anyio.create_task_group() as tasks:
-            await Owner(cast("Any", runtime)).start(tasks)
-            tasks.cancel_scope.cancel()
-
-    run_virtual(backend, body)
+    async with anyio.create_task_group() as tasks:
+        await Owner(cast("Any", runtime)).start(tasks)
+        tasks.cancel_scope.cancel()
     assert runtime.asked == [None]
 
 
-def test_a_copy_of_an_owner_asks_for_nothing_and_waits_for_nothing(backend: str) -> None:
+@in_virtual_time
+async def test_a_copy_of_an_owner_asks_for_nothing_and_waits_for_nothing() -> None:
     runtime = NotedRuntime()
-
-    async def body() -> None:
-        async with anyio.create_task_group() as tasks:
-            owner = Owner(cast("Any", runtime))
-            await owner.aclose(0)  # it was never opened
-            await owner.start(tasks)
-            runtime.is_copy = True
-            with anyio.fail_after(1):
-                await owner.aclose(0)
-            assert runtime.asked == []
-            runtime.is_copy = False
-            for patience in (None, 3.0, 0):
-                await owner.aclose(patience)
-            assert (runtime.asked[0], runtime.asked[-2:]) == (None, [3.0, 0])
-
-    run_virtual(backend, body)
+    async with anyio.create_task_group() as tasks:
+        owner = Owner(cast("Any", runtime))
+        await owner.aclose(0)  # it was never opened
+        await owner.start(tasks)
+        runtime.is_copy = True
+        with anyio.fail_after(1):
+            await owner.aclose(0)
+        assert runtime.asked == []
+        runtime.is_copy = False
+        for patience in (None, 3.0, 0):
+            await owner.aclose(patience)
+        assert (runtime.asked[0], runtime.asked[-2:]) == (None, [3.0, 0])
 
 
 def test_the_failure_of_a_room_is_raised_where_it_is_closed_and_its_cancellation_is_not() -> None:
@@ -1583,197 +1461,180 @@ def test_an_owner_task_that_is_cancelled_before_its_first_step_has_ended_all_the
 # ---- the end of a room, and a copy of it -----------------------------------------------------------------------------
 
 
-def test_whatever_is_asked_of_a_copy_of_a_room_is_refused_and_says_why(backend: str) -> None:
+@in_virtual_time
+async def test_whatever_is_asked_of_a_copy_of_a_room_is_refused_and_says_why() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server, "b": FakeServer()}) as room:
-            await room.connect("a")
-            runtime = room._runtime
-            runtime.disown()
-            for ask in (lambda: room.connect("b"), lambda: room.restart("a"), lambda: room.call("b_x")):
-                with pytest.raises(RoomClosed, match=r"forked this one. Open another here|not open"):
-                    await ask()
-            with pytest.raises(RoomClosed, match="belongs to the process that forked"):
-                await room.connect("b")
-            with pytest.raises(RoomClosed) as refused:
-                await room.call("a_echo")
-            assert refused.value.server == "a"
-            runtime.is_copy, runtime.is_running, runtime.root.closing = False, True, None
-
-    run_virtual(backend, body)
+    async with open_room({"a": server, "b": FakeServer()}) as room:
+        await room.connect("a")
+        runtime = room._runtime
+        runtime.disown()
+        for ask in (lambda: room.connect("b"), lambda: room.restart("a"), lambda: room.call("b_x")):
+            with pytest.raises(RoomClosed, match=r"forked this one. Open another here|not open"):
+                await ask()
+        with pytest.raises(RoomClosed, match="belongs to the process that forked"):
+            await room.connect("b")
+        with pytest.raises(RoomClosed) as refused:
+            await room.call("a_echo")
+        assert refused.value.server == "a"
+        runtime.is_copy, runtime.is_running, runtime.root.closing = False, True, None
 
 
 @pytest.mark.parametrize(("patience", "took"), [(0, 0.2), (1.0, 2.0), (None, 2.0)])
-def test_a_file_that_cannot_be_written_holds_the_end_up_for_as_long_as_there_is_patience(
-    backend: str, patience: float | None, took: float
+@in_virtual_time
+async def test_a_file_that_cannot_be_written_holds_the_end_up_for_as_long_as_there_is_patience(
+    patience: float | None, took: float
 ) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer()}) as room:
-            writer: Any = room._runtime.writer
-            asked: list[Any] = []
+    async with open_room({"a": FakeServer()}) as room:
+        writer: Any = room._runtime.writer
+        asked: list[Any] = []
 
-            async def hang(message: Any) -> None:
-                asked.append(message)
-                await anyio.sleep_forever()
+        async def hang(message: Any) -> None:
+            asked.append(message)
+            await anyio.sleep_forever()
 
-            writer.ref = SimpleNamespace(ask=hang)
-            began = anyio.current_time()
-            await room.aclose(patience)
-            assert anyio.current_time() - began == pytest.approx(took, abs=0.01)
-            assert len(asked) == 1
-
-    run_virtual(backend, body)
+        writer.ref = SimpleNamespace(ask=hang)
+        began = anyio.current_time()
+        await room.aclose(patience)
+        assert anyio.current_time() - began == pytest.approx(took, abs=0.01)
+        assert len(asked) == 1
 
 
-def test_what_is_asked_of_a_room_that_is_over_is_refused_and_nobody_waits(backend: str) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer()}) as room:
-            await room.connect("a")
-        with anyio.fail_after(5):
-            for ask in (room.settled, lambda: room.accept("a"), room.accept, lambda: room.connect("a")):
-                with pytest.raises(RoomClosed):
-                    await ask()
-            await room.ready()
-            assert not port_of(room).is_learning
-        for ask in (lambda: room.call("a_echo"), lambda: room.request("a", "ping")):
-            with pytest.raises(RoomClosed) as refused:
+@in_virtual_time
+async def test_what_is_asked_of_a_room_that_is_over_is_refused_and_nobody_waits() -> None:
+    async with open_room({"a": FakeServer()}) as room:
+        await room.connect("a")
+    with anyio.fail_after(5):
+        for ask in (room.settled, lambda: room.accept("a"), room.accept, lambda: room.connect("a")):
+            with pytest.raises(RoomClosed):
                 await ask()
-            assert (refused.value.server, refused.value.reach) == ("a", "not_sent")
-
-    run_virtual(backend, body)
+        await room.ready()
+        assert not port_of(room).is_learning
+    for ask in (lambda: room.call("a_echo"), lambda: room.request("a", "ping")):
+        with pytest.raises(RoomClosed) as refused:
+            await ask()
+        assert (refused.value.server, refused.value.reach) == ("a", "not_sent")
 
 
 # ---- what a caller says goes along -----------------------------------------------------------------------------------
 
 
-def test_each_option_of_a_request_reaches_its_call(backend: str) -> None:
+@in_virtual_time
+async def test_each_option_of_a_request_reaches_its_call() -> None:
     def heard(_params: Any) -> None:
         raise AssertionError
 
-    async def body() -> None:
-        async with open_room({"a": FakeServer(), "b": FakeServer()}) as room:
+    async with open_room({"a": FakeServer(), "b": FakeServer()}) as room:
+        learned = ServerEntry(
+            "a", "", tools=(tool("echo"),), prompts=({"name": "p"},), resources=({"uri": "x:/1", "name": "r"},),
+            templates=({"uriTemplate": "y:/{n}", "name": "t"},), revision=99, capabilities={"resources": {}},
+        )  # fmt: skip
+        room._runtime.router.ref.tell(Learn(learned))
+        await room.settled()
+        calls: list[Any] = []
+
+        def submit(server: str, call: Any, **_: Any) -> None:
+            calls.append((server, call))
+            raise UsageError("noted")
+
+        port_of(room).submit = submit
+        options: Any = {"timeout": 3.0, "on_progress": heard}
+        ref = {"type": "ref/prompt", "name": "a_p"}
+        for ask in (
+            room.call("a_echo", {"n": 1}, **options, meta={}),
+            room.call("echo", server="a", **options, meta={"k": 1}),
+            room.call("a_get_r", **options),
+            room.read_resource("x:/1", **options),
+            room.read_resource("z:/", "b", **options),
+            room.get_prompt("a_p", {}, **options),
+            room.get_prompt("p", server="a", **options),
+            room.complete(ref, {"name": "n", "value": ""}, context={}, timeout=3.0),
+            room.complete({"type": "ref/resource", "uri": "y:/{n}"}, {}, timeout=3.0),
+            room.request("b", "x/own", {"k": 0}, **options),
+        ):
+            with pytest.raises(UsageError, match="noted"):
+                await ask
+        for method in ("x/own", "resources/read"):
+            with pytest.raises(UsageError, match="noted"):
+                port_of(room).start_request(
+                    "b", method, {}, heard, tool="t", **options, replayable=False, takes_inputs=True
+                )
+        with pytest.raises(UsageError, match="noted"):
+            port_of(room).start_request("b", "x/own", None, None, replayable=True)
+        last = calls.pop()[1]
+        assert (last.replayable, last.takes_inputs, last.timeout, last.tool) == (True, False, None, None)
+        assert {call.timeout for _, call in calls} == {3.0}
+        completions = [call for _, call in calls if call.method == "completion/complete"]
+        assert all(call.on_progress is heard for _, call in calls if call not in completions)
+        assert all(call.wants_progress for _, call in calls if call not in completions)
+        assert [(server, call.method, call.params, call.replayable) for server, call in calls] == [
+            ("a", "tools/call", {"name": "echo", "arguments": {"n": 1}, "_meta": {}}, False),
+            ("a", "tools/call", {"name": "echo", "arguments": {}, "_meta": {"k": 1}}, False),
+            ("a", "resources/read", {"uri": "x:/1"}, True),
+            ("a", "resources/read", {"uri": "x:/1"}, True),
+            ("b", "resources/read", {"uri": "z:/"}, True),
+            ("a", "prompts/get", {"name": "p", "arguments": {}}, True),
+            ("a", "prompts/get", {"name": "p"}, True),
+            (
+                "a", "completion/complete",
+                {
+                    "ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "n", "value": ""},
+                    "context": {},
+                },
+                True,
+            ),
+            (
+                "a", "completion/complete",
+                {"ref": {"type": "ref/resource", "uri": "y:/{n}"}, "argument": {}}, True,
+            ),
+            ("b", "x/own", {"k": 0}, False),
+            ("b", "x/own", {}, False),
+            ("b", "resources/read", {}, True),
+        ]  # fmt: skip
+        started = [call for _, call in calls[-2:]]
+        assert [(call.tool, call.takes_inputs, call.on_end) for call in started] == [("t", True, heard)] * 2
+        assert [call.tool for _, call in calls[:3]] == ["a_echo", "a_echo", "a_get_r"]
+
+
+@in_virtual_time
+async def test_a_name_that_several_have_or_nobody_is_told_with_where_it_could_be() -> None:
+    async with open_room({name: FakeServer() for name in "abc"}, toolPrefix="none") as room:
+        for name in "ab":
+            said: Any = ({"name": "p"}, {"name": f"only_{name}"})
             learned = ServerEntry(
-                "a", "", tools=(tool("echo"),), prompts=({"name": "p"},), resources=({"uri": "x:/1", "name": "r"},),
-                templates=({"uriTemplate": "y:/{n}", "name": "t"},), revision=99, capabilities={"resources": {}},
+                name, "", tools=(), prompts=said, resources=({"uri": "x:/1", "name": "r"},),
+                revision=99, capabilities={"resources": {}},
             )  # fmt: skip
             room._runtime.router.ref.tell(Learn(learned))
-            await room.settled()
-            calls: list[Any] = []
-
-            def submit(server: str, call: Any, **_: Any) -> None:
-                calls.append((server, call))
-                raise UsageError("noted")
-
-            port_of(room).submit = submit
-            options: Any = {"timeout": 3.0, "on_progress": heard}
-            ref = {"type": "ref/prompt", "name": "a_p"}
-            for ask in (
-                room.call("a_echo", {"n": 1}, **options, meta={}),
-                room.call("echo", server="a", **options, meta={"k": 1}),
-                room.call("a_get_r", **options),
-                room.read_resource("x:/1", **options),
-                room.read_resource("z:/", "b", **options),
-                room.get_prompt("a_p", {}, **options),
-                room.get_prompt("p", server="a", **options),
-                room.complete(ref, {"name": "n", "value": ""}, context={}, timeout=3.0),
-                room.complete({"type": "ref/resource", "uri": "y:/{n}"}, {}, timeout=3.0),
-                room.request("b", "x/own", {"k": 0}, **options),
-            ):
-                with pytest.raises(UsageError, match="noted"):
-                    await ask
-            for method in ("x/own", "resources/read"):
-                with pytest.raises(UsageError, match="noted"):
-                    port_of(room).start_request(
-                        "b", method, {}, heard, tool="t", **options, replayable=False, takes_inputs=True
-                    )
-            with pytest.raises(UsageError, match="noted"):
-                port_of(room).start_request("b", "x/own", None, None, replayable=True)
-            last = calls.pop()[1]
-            assert (last.replayable, last.takes_inputs, last.timeout, last.tool) == (True, False, None, None)
-            assert {call.timeout for _, call in calls} == {3.0}
-            completions = [call for _, call in calls if call.method == "completion/complete"]
-            assert all(call.on_progress is heard for _, call in calls if call not in completions)
-            assert all(call.wants_progress for _, call in calls if call not in completions)
-            assert [(server, call.method, call.params, call.replayable) for server, call in calls] == [
-                ("a", "tools/call", {"name": "echo", "arguments": {"n": 1}, "_meta": {}}, False),
-                ("a", "tools/call", {"name": "echo", "arguments": {}, "_meta": {"k": 1}}, False),
-                ("a", "resources/read", {"uri": "x:/1"}, True),
-                ("a", "resources/read", {"uri": "x:/1"}, True),
-                ("b", "resources/read", {"uri": "z:/"}, True),
-                ("a", "prompts/get", {"name": "p", "arguments": {}}, True),
-                ("a", "prompts/get", {"name": "p"}, True),
-                (
-                    "a", "completion/complete",
-                    {
-                        "ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "n", "value": ""},
-                        "context": {},
-                    },
-                    True,
-                ),
-                (
-                    "a", "completion/complete",
-                    {"ref": {"type": "ref/resource", "uri": "y:/{n}"}, "argument": {}}, True,
-                ),
-                ("b", "x/own", {"k": 0}, False),
-                ("b", "x/own", {}, False),
-                ("b", "resources/read", {}, True),
-            ]  # fmt: skip
-            started = [call for _, call in calls[-2:]]
-            assert [(call.tool, call.takes_inputs, call.on_end) for call in started] == [
-                ("t", True, heard)
-            ] * 2
-            assert [call.tool for _, call in calls[:3]] == ["a_echo", "a_echo", "a_get_r"]
-
-    run_virtual(backend, body)
+        room._runtime.router.ref.tell(Learn(ServerEntry("c", "", tools=(), prompts=(), revision=99)))
+        await room.settled()
+        prompt, resource = room.get_prompt("p"), room.read_resource("x:/1")
+        for ask, words in ((prompt, 'Prompt "p"'), (resource, 'Resource "x:/1"')):
+            with pytest.raises(AmbiguousTool) as several:
+                await ask
+            assert str(several.value).startswith(words)
+        with pytest.raises(UnknownPrompt) as unknown:
+            await room.get_prompt("nothing", server="a")
+        assert "only_a" in str(unknown.value)
+        assert "only_b" not in str(unknown.value), "that is another's"
+        with pytest.raises(UnknownResource, match="Specify a server: a, b"):
+            await room.read_resource("nowhere:/")
+        with pytest.raises(UnknownServer):
+            await room.complete({"type": "ref/resource", "uri": "x:/1"}, {}, server="nobody")
+        with pytest.raises(UnknownServer):
+            port_of(room).locate("x:/1", "nobody")
+        assert port_of(room).locate("x:/1", "c").server == "c", "who names a server means that one"
+        assert (port_of(room).locate("x:/1", "b").server, port_of(room).locate("x:/1", "b").original) == (
+            "b",
+            "x:/1",
+        )
 
 
-def test_a_name_that_several_have_or_nobody_is_told_with_where_it_could_be(backend: str) -> None:
-    async def body() -> None:
-        async with open_room({name: FakeServer() for name in "abc"}, toolPrefix="none") as room:
-            for name in "ab":
-                said: Any = ({"name": "p"}, {"name": f"only_{name}"})
-                learned = ServerEntry(
-                    name, "", tools=(), prompts=said, resources=({"uri": "x:/1", "name": "r"},),
-                    revision=99, capabilities={"resources": {}},
-                )  # fmt: skip
-                room._runtime.router.ref.tell(Learn(learned))
-            room._runtime.router.ref.tell(Learn(ServerEntry("c", "", tools=(), prompts=(), revision=99)))
-            await room.settled()
-            prompt, resource = room.get_prompt("p"), room.read_resource("x:/1")
-            for ask, words in ((prompt, 'Prompt "p"'), (resource, 'Resource "x:/1"')):
-                with pytest.raises(AmbiguousTool) as several:
-                    await ask
-                assert str(several.value).startswith(words)
-            with pytest.raises(UnknownPrompt) as unknown:
-                await room.get_prompt("nothing", server="a")
-            assert "only_a" in str(unknown.value)
-            assert "only_b" not in str(unknown.value), "that is another's"
-            with pytest.raises(UnknownResource, match="Specify a server: a, b"):
-                await room.read_resource("nowhere:/")
-            with pytest.raises(UnknownServer):
-                await room.complete({"type": "ref/resource", "uri": "x:/1"}, {}, server="nobody")
-            with pytest.raises(UnknownServer):
-                port_of(room).locate("x:/1", "nobody")
-            assert port_of(room).locate("x:/1", "c").server == "c", "who names a server means that one"
-            assert (port_of(room).locate("x:/1", "b").server, port_of(room).locate("x:/1", "b").original) == (
-                "b",
-                "x:/1",
-            )
-
-    run_virtual(backend, body)
-
-
-def test_a_description_that_is_not_there_names_no_other_tool_of_the_server_but_those_like_it(
-    backend: str,
-) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer(tools=[tool("echo"), tool("other")])}) as room:
-            await room.connect("a")
-            assert room.describe("echo", server="a").name == "a_echo"
-            with pytest.raises(UnknownTool) as unknown:
-                room.describe("a_ecoh")
-            assert unknown.value.suggestions == ("a_echo",)
-            assert "other" not in str(unknown.value)
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_description_that_is_not_there_names_no_other_tool_of_the_server_but_those_like_it() -> None:
+    async with open_room({"a": FakeServer(tools=[tool("echo"), tool("other")])}) as room:
+        await room.connect("a")
+        assert room.describe("echo", server="a").name == "a_echo"
+        with pytest.raises(UnknownTool) as unknown:
+            room.describe("a_ecoh")
+        assert unknown.value.suggestions == ("a_echo",)
+        assert "other" not in str(unknown.value)

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_virtual_time, run, run_virtual
 from tests.support.gateway import faulty, named_after, serve
 from tests.support.rooms import Outcomes, Running, open_room, record_events, settle, teach
 
@@ -30,23 +30,21 @@ def _live(servers: dict[str, FakeServer]) -> int:
     return sum(server.live for server in servers.values())
 
 
-def test_there_are_never_more_live_than_slots_and_the_longest_idle_makes_room(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(4)
-        async with open_room(servers, maxConnections=2) as room:
-            for name in ("s0", "s1"):
-                await room.call(f"{name}_echo")
-                await anyio.sleep(1)
-            await room.call("s0_echo")  # now s1 is the longest idle
+@in_virtual_time
+async def test_there_are_never_more_live_than_slots_and_the_longest_idle_makes_room() -> None:
+    servers = _servers(4)
+    async with open_room(servers, maxConnections=2) as room:
+        for name in ("s0", "s1"):
+            await room.call(f"{name}_echo")
+            await anyio.sleep(1)
+        await room.call("s0_echo")  # now s1 is the longest idle
 
-            await room.call("s2_echo")
+        await room.call("s2_echo")
 
-            states = {status.server: status.state for status in room.status()}
-            assert states["s1"] is State.IDLE
-            assert states["s0"] is states["s2"] is State.CONNECTED
-            assert _live(servers) == 2
-
-    run_virtual(backend, main)
+        states = {status.server: status.state for status in room.status()}
+        assert states["s1"] is State.IDLE
+        assert states["s0"] is states["s2"] is State.CONNECTED
+        assert _live(servers) == 2
 
 
 @pytest.mark.parametrize("latency", [0.0, 1_000.0], ids=["idle", "busy"])
@@ -87,367 +85,325 @@ def test_a_decision_looks_at_few_actors_however_many_are_live(latency: float, ei
     assert counts[0] == counts[1] < 150
 
 
-def test_a_stopping_child_keeps_its_slot_until_it_is_gone(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(2, stop_latency=3.0)
-        async with open_room(servers, maxConnections=1) as room:
-            await room.call("s0_echo")
-            begun = anyio.current_time()
+@in_virtual_time
+async def test_a_stopping_child_keeps_its_slot_until_it_is_gone() -> None:
+    servers = _servers(2, stop_latency=3.0)
+    async with open_room(servers, maxConnections=1) as room:
+        await room.call("s0_echo")
+        begun = anyio.current_time()
 
-            await room.call("s1_echo")
+        await room.call("s1_echo")
 
-            assert anyio.current_time() - begun == pytest.approx(3.0)
-            assert max(server.most_live for server in servers.values()) == 1
-
-    run_virtual(backend, main)
+        assert anyio.current_time() - begun == pytest.approx(3.0)
+        assert max(server.most_live for server in servers.values()) == 1
 
 
-def test_a_busy_server_is_never_evicted_and_waiters_are_served_in_order(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(3, call_latency=5.0)
-        async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
-            running: list[Running] = []
-            for n in (0, 1, 2):
-                running.append(calls.start(room, f"s{n}_echo"))
-                await settle()
-            waiting = {status.server: status.waiting_for for status in room.status()}
-            assert sorted(filter(None, waiting.values())) == ["slot", "slot"]
-            for call in running:
-                while call.at is None:
-                    await anyio.sleep(1)
-
-            assert [call.at for call in running] == sorted(call.at or 0 for call in running)
-            assert all(isinstance(call.outcome, str) for call in running)
-
-    run_virtual(backend, main)
-
-
-def test_a_cancelled_waiter_leaves_the_queue_with_its_last_call(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(3, call_latency=10.0)
-        async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
-            first = calls.start(room, "s0_echo")
+@in_virtual_time
+async def test_a_busy_server_is_never_evicted_and_waiters_are_served_in_order() -> None:
+    servers = _servers(3, call_latency=5.0)
+    async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
+        running: list[Running] = []
+        for n in (0, 1, 2):
+            running.append(calls.start(room, f"s{n}_echo"))
             await settle()
-            gone, stays = calls.start(room, "s1_echo"), calls.start(room, "s2_echo")
-            await settle()
-            gone.cancel()
-            await settle()
-            assert room._runtime.root.admission.starts.count(Place.SLOT) == 1
-            while stays.at is None:
+        waiting = {status.server: status.waiting_for for status in room.status()}
+        assert sorted(filter(None, waiting.values())) == ["slot", "slot"]
+        for call in running:
+            while call.at is None:
                 await anyio.sleep(1)
 
-            assert (first.outcome, gone.outcome, stays.outcome) == ("{}", "cancelled", "{}")
-            assert servers["s1"].starts == 0
-
-    run_virtual(backend, main)
+        assert [call.at for call in running] == sorted(call.at or 0 for call in running)
+        assert all(isinstance(call.outcome, str) for call in running)
 
 
-def test_who_waits_too_long_is_told_and_nothing_was_sent(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(2, call_latency=20.0)
-        async with open_room(servers, maxConnections=1, acquireTimeoutMs=5000) as room, Outcomes() as calls:
-            calls.start(room, "s0_echo")
-            await settle()
-            late = calls.start(room, "s1_echo")
-            await anyio.sleep(6)
+@in_virtual_time
+async def test_a_cancelled_waiter_leaves_the_queue_with_its_last_call() -> None:
+    servers = _servers(3, call_latency=10.0)
+    async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
+        first = calls.start(room, "s0_echo")
+        await settle()
+        gone, stays = calls.start(room, "s1_echo"), calls.start(room, "s2_echo")
+        await settle()
+        gone.cancel()
+        await settle()
+        assert room._runtime.root.admission.starts.count(Place.SLOT) == 1
+        while stays.at is None:
+            await anyio.sleep(1)
 
-            assert isinstance(late.error, CallTimeout)
-            assert late.error.reach is Reach.NOT_SENT
-            assert late.at == 5
-            assert "no slot of 1" in str(late.error)
-            assert room._runtime.root.admission.starts.count(Place.SLOT) == 0
-
-    run_virtual(backend, main)
+        assert (first.outcome, gone.outcome, stays.outcome) == ("{}", "cancelled", "{}")
+        assert servers["s1"].starts == 0
 
 
-def test_who_has_got_its_slot_in_time_may_take_longer_to_start(backend: str) -> None:
-    async def main() -> None:
-        servers = {"s0": FakeServer(call_latency=3.0), "s1": FakeServer(greet_latency=4.0)}
-        async with open_room(servers, maxConnections=1, acquireTimeoutMs=5000) as room, Outcomes() as calls:
-            calls.start(room, "s0_echo")
-            await settle()
-            late = calls.start(room, "s1_echo")
-            await anyio.sleep(10)
+@in_virtual_time
+async def test_who_waits_too_long_is_told_and_nothing_was_sent() -> None:
+    servers = _servers(2, call_latency=20.0)
+    async with open_room(servers, maxConnections=1, acquireTimeoutMs=5000) as room, Outcomes() as calls:
+        calls.start(room, "s0_echo")
+        await settle()
+        late = calls.start(room, "s1_echo")
+        await anyio.sleep(6)
 
-            assert (late.outcome, late.at) == ("{}", pytest.approx(7.0))
+        assert isinstance(late.error, CallTimeout)
+        assert late.error.reach is Reach.NOT_SENT
+        assert late.at == 5
+        assert "no slot of 1" in str(late.error)
+        assert room._runtime.root.admission.starts.count(Place.SLOT) == 0
 
-    run_virtual(backend, main)
+
+@in_virtual_time
+async def test_who_has_got_its_slot_in_time_may_take_longer_to_start() -> None:
+    servers = {"s0": FakeServer(call_latency=3.0), "s1": FakeServer(greet_latency=4.0)}
+    async with open_room(servers, maxConnections=1, acquireTimeoutMs=5000) as room, Outcomes() as calls:
+        calls.start(room, "s0_echo")
+        await settle()
+        late = calls.start(room, "s1_echo")
+        await anyio.sleep(10)
+
+        assert (late.outcome, late.at) == ("{}", pytest.approx(7.0))
 
 
 @pytest.mark.parametrize("how", ["cancelled", "too late"])
-def test_a_server_that_nobody_waits_for_any_more_is_not_started_when_a_slot_is_free(
-    backend: str, how: str
-) -> None:
-    async def main() -> None:
-        servers = _servers(2, call_latency=10.0)
-        times: dict[str, Any] = (
-            {"queueTimeoutMs": 1_000, "connectTimeoutMs": 1_000} if how == "too late" else {}
-        )
-        async with open_room(servers, maxConnections=1, **times) as room, Outcomes() as calls:
-            calls.start(room, "s0_echo")
-            await settle()
-            with anyio.move_on_after(5), suppress(CallTimeout):
-                await room.connect("s1")
-            assert anyio.current_time() == (2.0 if how == "too late" else 5.0)
-            assert [status.waiting_for for status in room.status()] == [None, None]
-            await anyio.sleep(20)
+@in_virtual_time
+async def test_a_server_that_nobody_waits_for_any_more_is_not_started_when_a_slot_is_free(how: str) -> None:
+    servers = _servers(2, call_latency=10.0)
+    times: dict[str, Any] = {"queueTimeoutMs": 1_000, "connectTimeoutMs": 1_000} if how == "too late" else {}
+    async with open_room(servers, maxConnections=1, **times) as room, Outcomes() as calls:
+        calls.start(room, "s0_echo")
+        await settle()
+        with anyio.move_on_after(5), suppress(CallTimeout):
+            await room.connect("s1")
+        assert anyio.current_time() == (2.0 if how == "too late" else 5.0)
+        assert [status.waiting_for for status in room.status()] == [None, None]
+        await anyio.sleep(20)
 
-            assert [server.starts for server in servers.values()] == [1, 0]
-
-    run_virtual(backend, main)
+        assert [server.starts for server in servers.values()] == [1, 0]
 
 
-def test_the_reserve_opens_after_its_time_and_closes_again(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(2, call_latency=20.0)
-        async with (
-            open_room(servers, maxConnections=1, reserve=1, reserveTimeoutMs=4000) as room,
-            Outcomes() as calls,
-        ):
-            calls.start(room, "s0_echo")
-            await settle()
-            second = calls.start(room, "s1_echo")
-            await anyio.sleep(3.9)
-            assert _live(servers) == 1
-            await anyio.sleep(0.2)
-            assert _live(servers) == 2
-            while second.at is None:
-                await anyio.sleep(1)
+@in_virtual_time
+async def test_the_reserve_opens_after_its_time_and_closes_again() -> None:
+    servers = _servers(2, call_latency=20.0)
+    async with (
+        open_room(servers, maxConnections=1, reserve=1, reserveTimeoutMs=4000) as room,
+        Outcomes() as calls,
+    ):
+        calls.start(room, "s0_echo")
+        await settle()
+        second = calls.start(room, "s1_echo")
+        await anyio.sleep(3.9)
+        assert _live(servers) == 1
+        await anyio.sleep(0.2)
+        assert _live(servers) == 2
+        while second.at is None:
+            await anyio.sleep(1)
 
-            assert _live(servers) == 1  # the first that came to rest went at once
-
-    run_virtual(backend, main)
+        assert _live(servers) == 1  # the first that came to rest went at once
 
 
-def test_a_reserve_without_a_time_is_off(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(2, call_latency=20.0)
-        async with (
-            open_room(servers, maxConnections=1, reserve=1, reserveTimeoutMs=0) as room,
-            Outcomes() as calls,
-        ):
-            calls.start(room, "s0_echo")
-            await settle()
-            calls.start(room, "s1_echo")
-            await anyio.sleep(15)
-            assert _live(servers) == 1
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_reserve_without_a_time_is_off() -> None:
+    servers = _servers(2, call_latency=20.0)
+    async with (
+        open_room(servers, maxConnections=1, reserve=1, reserveTimeoutMs=0) as room,
+        Outcomes() as calls,
+    ):
+        calls.start(room, "s0_echo")
+        await settle()
+        calls.start(room, "s1_echo")
+        await anyio.sleep(15)
+        assert _live(servers) == 1
 
 
-def test_the_minimum_keeps_connections_that_have_outstayed_their_idle_time(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(3)
-        async with open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1) as room:
-            for name in servers:
-                await room.call(f"{name}_echo")
-                await anyio.sleep(0.5)
-            await anyio.sleep(60)
+@in_virtual_time
+async def test_the_minimum_keeps_connections_that_have_outstayed_their_idle_time() -> None:
+    servers = _servers(3)
+    async with open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1) as room:
+        for name in servers:
+            await room.call(f"{name}_echo")
+            await anyio.sleep(0.5)
+        await anyio.sleep(60)
 
-            assert [status.state for status in room.status()] == [
-                State.IDLE,
-                State.CONNECTED,
-                State.CONNECTED,
-            ]
-            await room.call("s0_echo")
-            await anyio.sleep(0.1)  # the total exceeds the minimum: the oldest it held goes
-            assert [status.state for status in room.status()] == [
-                State.CONNECTED,
-                State.IDLE,
-                State.CONNECTED,
-            ]
-
-    run_virtual(backend, main)
+        assert [status.state for status in room.status()] == [
+            State.IDLE,
+            State.CONNECTED,
+            State.CONNECTED,
+        ]
+        await room.call("s0_echo")
+        await anyio.sleep(0.1)  # the total exceeds the minimum: the oldest it held goes
+        assert [status.state for status in room.status()] == [
+            State.CONNECTED,
+            State.IDLE,
+            State.CONNECTED,
+        ]
 
 
-def test_t52_the_minimum_is_held_while_one_whose_idle_time_is_over_still_stops(backend: str) -> None:
+@in_virtual_time
+async def test_t52_the_minimum_is_held_while_one_whose_idle_time_is_over_still_stops() -> None:
     """Three idle times end within a second of each other, and the first takes five to stop: all three went."""
+    servers = _servers(3, stop_latency=5.0)
+    async with open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1) as room:
+        for name in servers:
+            await room.call(f"{name}_echo")
+            await anyio.sleep(0.5)
+        await anyio.sleep(60)
 
-    async def main() -> None:
-        servers = _servers(3, stop_latency=5.0)
-        async with open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1) as room:
-            for name in servers:
-                await room.call(f"{name}_echo")
-                await anyio.sleep(0.5)
-            await anyio.sleep(60)
-
-            assert [status.state for status in room.status()] == [
-                State.IDLE,
-                State.CONNECTED,
-                State.CONNECTED,
-            ]
-
-    run_virtual(backend, main)
+        assert [status.state for status in room.status()] == [
+            State.IDLE,
+            State.CONNECTED,
+            State.CONNECTED,
+        ]
 
 
-def test_one_that_was_held_and_then_used_has_its_idle_time_anew(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(3)
-        async with open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1) as room:
-            for name in ("s0", "s1"):
-                await room.call(f"{name}_echo")
-                await anyio.sleep(0.5)
-            await anyio.sleep(10)  # the minimum holds both
-            await room.call("s0_echo")
-            await room.call("s2_echo")
-            await anyio.sleep(0.1)
+@in_virtual_time
+async def test_one_that_was_held_and_then_used_has_its_idle_time_anew() -> None:
+    servers = _servers(3)
+    async with open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1) as room:
+        for name in ("s0", "s1"):
+            await room.call(f"{name}_echo")
+            await anyio.sleep(0.5)
+        await anyio.sleep(10)  # the minimum holds both
+        await room.call("s0_echo")
+        await room.call("s2_echo")
+        await anyio.sleep(0.1)
 
-            assert [status.state for status in room.status()] == [
-                State.CONNECTED,
-                State.IDLE,
-                State.CONNECTED,
-            ]
-
-    run_virtual(backend, main)
+        assert [status.state for status in room.status()] == [
+            State.CONNECTED,
+            State.IDLE,
+            State.CONNECTED,
+        ]
 
 
-def test_a_slot_that_is_given_back_at_once_takes_nobody_below_the_minimum(backend: str) -> None:
+@in_virtual_time
+async def test_a_slot_that_is_given_back_at_once_takes_nobody_below_the_minimum() -> None:
     """The third server's start was granted, one of the two that the minimum held was asked to go, and then the start
     was refused: restarts had become too many."""
+    servers = _servers(3)
+    async with (
+        open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1, failureThreshold=50,
+                  restartBackoff={"minMs": 50, "maxMs": 50}) as room,
+        Outcomes() as calls,
+    ):  # fmt: skip
+        for name in ("s0", "s1"):
+            await room.call(f"{name}_echo")
+        for _ in range(6):
+            await room.call("s2_echo")
+            servers["s2"].crash()
+            await anyio.sleep(0.1)
+        await anyio.sleep(7)
+        late = calls.start(room, "s2_echo")
+        await settle()
 
-    async def main() -> None:
-        servers = _servers(3)
-        async with (
-            open_room(servers, maxConnections=3, minConnections=2, idleTimeout=0.1, failureThreshold=50,
-                      restartBackoff={"minMs": 50, "maxMs": 50}) as room,
-            Outcomes() as calls,
-        ):  # fmt: skip
-            for name in ("s0", "s1"):
-                await room.call(f"{name}_echo")
-            for _ in range(6):
-                await room.call("s2_echo")
-                servers["s2"].crash()
-                await anyio.sleep(0.1)
-            await anyio.sleep(7)
-            late = calls.start(room, "s2_echo")
-            await settle()
-
-            assert servers["s2"].starts == 6, "it was not kept from starting"
-            assert [status.state for status in room.status()][:2] == [State.CONNECTED, State.CONNECTED]
-            late.cancel()
-
-    run_virtual(backend, main)
+        assert servers["s2"].starts == 6, "it was not kept from starting"
+        assert [status.state for status in room.status()][:2] == [State.CONNECTED, State.CONNECTED]
+        late.cancel()
 
 
 @pytest.mark.parametrize("how", ["idle", "lost", "drain"])
-def test_a_slot_that_is_on_its_way_costs_nobody_else_an_eviction(backend: str, how: str) -> None:
-    async def main() -> None:
-        servers = _servers(3, stop_latency=5.0, wreck_latency=5.0)
-        entries = {"s0": {"idleTimeout": 0.05}}
-        async with (
-            open_room(servers, entries=entries, maxConnections=2) as room,
-            anyio.create_task_group() as tasks,
-        ):
-            events = record_events(room, Transition)
-            await room.call("s0_echo")
-            await room.call("s1_echo")
-            match how:
-                case "idle":
-                    await anyio.sleep(3.5)
-                case "lost":
-                    servers["s0"].crash()
-                case _:
-                    tasks.start_soon(getattr(room, how), "s0")
-            await settle()
-            assert room.status()[0].state is State.DRAINING
+@in_virtual_time
+async def test_a_slot_that_is_on_its_way_costs_nobody_else_an_eviction(how: str) -> None:
+    servers = _servers(3, stop_latency=5.0, wreck_latency=5.0)
+    entries = {"s0": {"idleTimeout": 0.05}}
+    async with (
+        open_room(servers, entries=entries, maxConnections=2) as room,
+        anyio.create_task_group() as tasks,
+    ):
+        events = record_events(room, Transition)
+        await room.call("s0_echo")
+        await room.call("s1_echo")
+        match how:
+            case "idle":
+                await anyio.sleep(3.5)
+            case "lost":
+                servers["s0"].crash()
+            case _:
+                tasks.start_soon(getattr(room, how), "s0")
+        await settle()
+        assert room.status()[0].state is State.DRAINING
 
-            await room.call("s2_echo")
+        await room.call("s2_echo")
 
-            left = [event.address for event in events if event.after is State.DRAINING]
-            assert [address and address.server for address in left] == ["s0"]
-            tasks.cancel_scope.cancel()
-
-    run_virtual(backend, main)
+        left = [event.address for event in events if event.after is State.DRAINING]
+        assert [address and address.server for address in left] == ["s0"]
+        tasks.cancel_scope.cancel()
 
 
-def test_keep_alive_servers_keep_their_slots_and_leave_one_for_the_rest(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(3)
-        entries = {name: {"lifecycle": "keep-alive"} for name in ("s0", "s1")}
-        async with open_room(servers, entries=entries, maxConnections=2) as room:
-            assert "runs lazy" in str(room.config.problems[0])
-            await room.ready()
-            assert [status.lifecycle for status in room.status()] == ["keep-alive", "lazy", "lazy"]
-            await room.call("s1_echo")
-            await room.call("s2_echo")
+@in_virtual_time
+async def test_keep_alive_servers_keep_their_slots_and_leave_one_for_the_rest() -> None:
+    servers = _servers(3)
+    entries = {name: {"lifecycle": "keep-alive"} for name in ("s0", "s1")}
+    async with open_room(servers, entries=entries, maxConnections=2) as room:
+        assert "runs lazy" in str(room.config.problems[0])
+        await room.ready()
+        assert [status.lifecycle for status in room.status()] == ["keep-alive", "lazy", "lazy"]
+        await room.call("s1_echo")
+        await room.call("s2_echo")
 
-            assert [status.state for status in room.status()] == [
-                State.CONNECTED,
-                State.IDLE,
-                State.CONNECTED,
-            ]
-
-    run_virtual(backend, main)
+        assert [status.state for status in room.status()] == [
+            State.CONNECTED,
+            State.IDLE,
+            State.CONNECTED,
+        ]
 
 
-def test_a_keep_alive_server_that_stops_makes_no_room_for_others(backend: str) -> None:
-    async def main() -> None:
-        servers = {"s0": FakeServer(stop_latency=5.0), "s1": FakeServer(), "s2": FakeServer()}
-        entries = {"s0": {"lifecycle": "keep-alive"}}
-        async with (
-            open_room(servers, entries=entries, maxConnections=2) as room,
-            anyio.create_task_group() as tasks,
-        ):
-            await room.connect("s0")
-            await room.call("s1_echo")
-            tasks.start_soon(room.restart, "s0")
-            await settle()
-            assert room.status()[0].state is State.DRAINING
+@in_virtual_time
+async def test_a_keep_alive_server_that_stops_makes_no_room_for_others() -> None:
+    servers = {"s0": FakeServer(stop_latency=5.0), "s1": FakeServer(), "s2": FakeServer()}
+    entries = {"s0": {"lifecycle": "keep-alive"}}
+    async with (
+        open_room(servers, entries=entries, maxConnections=2) as room,
+        anyio.create_task_group() as tasks,
+    ):
+        await room.connect("s0")
+        await room.call("s1_echo")
+        tasks.start_soon(room.restart, "s0")
+        await settle()
+        assert room.status()[0].state is State.DRAINING
 
-            await room.call("s2_echo")
+        await room.call("s2_echo")
 
-            assert anyio.current_time() == pytest.approx(0.0, abs=0.1), "in the place of `s1`, and at once"
-            assert [status.state for status in room.status()[:2]] == [State.DRAINING, State.IDLE]
-
-    run_virtual(backend, main)
+        assert anyio.current_time() == pytest.approx(0.0, abs=0.1), "in the place of `s1`, and at once"
+        assert [status.state for status in room.status()[:2]] == [State.DRAINING, State.IDLE]
 
 
-def test_evictions_are_told_with_their_cause(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(2)
-        async with open_room(servers, maxConnections=1) as room:
-            events = record_events(room, Transition)
-            await room.call("s0_echo")
-            await room.call("s1_echo")
+@in_virtual_time
+async def test_evictions_are_told_with_their_cause() -> None:
+    servers = _servers(2)
+    async with open_room(servers, maxConnections=1) as room:
+        events = record_events(room, Transition)
+        await room.call("s0_echo")
+        await room.call("s1_echo")
 
-            causes = [event.cause for event in events if event.after is State.DRAINING]
-            assert causes == [Cause.EVICTED]
-
-    run_virtual(backend, main)
+        causes = [event.cause for event in events if event.after is State.DRAINING]
+        assert causes == [Cause.EVICTED]
 
 
-def test_each_place_a_start_comes_to_is_told(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(2, call_latency=5.0)
-        async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
-            events = record_events(room, StartMoved)
-            calls.start(room, "s0_echo")
-            await settle()
-            late = calls.start(room, "s1_echo")
-            while late.at is None:
-                await anyio.sleep(1)
+@in_virtual_time
+async def test_each_place_a_start_comes_to_is_told() -> None:
+    servers = _servers(2, call_latency=5.0)
+    async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
+        events = record_events(room, StartMoved)
+        calls.start(room, "s0_echo")
+        await settle()
+        late = calls.start(room, "s1_echo")
+        while late.at is None:
+            await anyio.sleep(1)
 
-            told = [(event.at, event.detail) for event in events if str(event.address) == "s1"]
-            assert told == [(0.0, "slot"), (5.0, "permit"), (5.0, "starting"), (5.0, "live")]
-
-    run_virtual(backend, main)
+        told = [(event.at, event.detail) for event in events if str(event.address) == "s1"]
+        assert told == [(0.0, "slot"), (5.0, "permit"), (5.0, "starting"), (5.0, "live")]
 
 
-def test_a_visit_that_is_called_while_it_waits_for_a_slot_passes_the_other_visits(backend: str) -> None:
-    async def main() -> None:
-        servers = _servers(4, call_latency=5.0)
-        async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
-            calls.start(room, "s0_echo")
-            await settle()
-            for name in ("s1", "s2", "s3"):
-                room.refresh(name)
-            await settle()
-            calls.start(room, "s3_echo")
-            await anyio.sleep(6)
+@in_virtual_time
+async def test_a_visit_that_is_called_while_it_waits_for_a_slot_passes_the_other_visits() -> None:
+    servers = _servers(4, call_latency=5.0)
+    async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
+        calls.start(room, "s0_echo")
+        await settle()
+        for name in ("s1", "s2", "s3"):
+            room.refresh(name)
+        await settle()
+        calls.start(room, "s3_echo")
+        await anyio.sleep(6)
 
-            assert [server.starts for server in servers.values()] == [1, 0, 0, 1]
-
-    run_virtual(backend, main)
+        assert [server.starts for server in servers.values()] == [1, 0, 0, 1]
 
 
 def test_sixty_calls_over_ten_real_servers_and_three_slots(either_backend: str, tmp_path: Path) -> None:
@@ -492,41 +448,37 @@ def test_serve_takes_the_bound_as_a_flag(tmp_path: Path) -> None:
         gateway.end()
 
 
-def test_looking_for_a_name_at_two_servers_does_not_hold_the_one_slot_twice(backend: str) -> None:
-    async def main() -> None:
-        servers = {"a": FakeServer(), "a_b": FakeServer()}
-        async with open_room(servers, maxConnections=1) as room:
-            with pytest.raises(UnknownTool):
-                await room.call("a_b_nothing")
-            assert anyio.current_time() < 1.0
-            assert [server.starts for server in servers.values()] == [1, 1]
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_looking_for_a_name_at_two_servers_does_not_hold_the_one_slot_twice() -> None:
+    servers = {"a": FakeServer(), "a_b": FakeServer()}
+    async with open_room(servers, maxConnections=1) as room:
+        with pytest.raises(UnknownTool):
+            await room.call("a_b_nothing")
+        assert anyio.current_time() < 1.0
+        assert [server.starts for server in servers.values()] == [1, 1]
 
 
-def test_a_connect_by_name_while_a_failed_attempt_is_cleared_away_means_the_next(backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer(refuse_greeting="not now", stop_latency=3.0)
-        async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
-            early: list[CallError] = []
+@in_virtual_time
+async def test_a_connect_by_name_while_a_failed_attempt_is_cleared_away_means_the_next() -> None:
+    server = FakeServer(refuse_greeting="not now", stop_latency=3.0)
+    async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
+        early: list[CallError] = []
 
-            async def connect() -> None:
-                try:
-                    await room.connect("a")
-                except CallError as error:
-                    early.append(error)
+        async def connect() -> None:
+            try:
+                await room.connect("a")
+            except CallError as error:
+                early.append(error)
 
-            tasks.start_soon(connect)
-            await anyio.sleep(1)
-            assert room.status()[0].state is State.DRAINING
-            server.refuse_greeting = None
+        tasks.start_soon(connect)
+        await anyio.sleep(1)
+        assert room.status()[0].state is State.DRAINING
+        server.refuse_greeting = None
 
-            await room.connect("a")
+        await room.connect("a")
 
-            assert room.status()[0].state is State.CONNECTED
-            assert (server.starts, [error.code for error in early]) == (2, ["connect_failed"])
-
-    run_virtual(backend, main)
+        assert room.status()[0].state is State.CONNECTED
+        assert (server.starts, [error.code for error in early]) == (2, ["connect_failed"])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -588,21 +540,18 @@ def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(either_bac
     run_virtual(either_backend, main)
 
 
-def test_a_lease_keeps_a_server_from_being_evicted_after_its_last_call(backend: str) -> None:
+@in_virtual_time
+async def test_a_lease_keeps_a_server_from_being_evicted_after_its_last_call() -> None:
     servers = {"a": FakeServer(call_latency=2.0), "b": FakeServer()}
-
-    async def body() -> None:
-        async with open_room(servers, maxConnections=1) as room:
-            await room.connect("a")
-            release = room._runtime.root.actor("a").idling.lease()
-            async with Outcomes() as calls:
-                calls.start(room, "a_echo")
-                await teach(room, "b")
-                waits = calls.start(room, "b_echo")
-                await anyio.sleep(5.0)
-                assert (servers["a"].live, waits.outcome) == (1, None)
-                release()
-            assert waits.outcome == "{}"
-            assert servers["a"].live == 0
-
-    run_virtual(backend, body)
+    async with open_room(servers, maxConnections=1) as room:
+        await room.connect("a")
+        release = room._runtime.root.actor("a").idling.lease()
+        async with Outcomes() as calls:
+            calls.start(room, "a_echo")
+            await teach(room, "b")
+            waits = calls.start(room, "b_echo")
+            await anyio.sleep(5.0)
+            assert (servers["a"].live, waits.outcome) == (1, None)
+            release()
+        assert waits.outcome == "{}"
+        assert servers["a"].live == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support import run_virtual
+from tests.support import in_virtual_time
 from tests.support.rooms import open_room, teach
 
 from greenroom import Greenroom
@@ -13,42 +13,38 @@ from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
 
-def test_the_row_of_a_sessions_own_child_stands_in_place_of_its_servers(backend: str) -> None:
-    async def body() -> None:
-        entries = {"own": {"isolation": "per_session"}}
-        async with (
-            open_room({"own": FakeServer(), "shared": FakeServer()}, entries=entries) as room,
-            room.session("ann") as ann,
-            room.session("ben") as ben,
-        ):
-            await ann.connect("own")
-            seen = sorted((row.server, row.scope) for row in port_of(ann).status())
-            assert seen == [("own", "session:ann"), ("shared", "shared")]
-            assert ("own", "shared") in [(row.server, row.scope) for row in port_of(ben).status()]
-            assert [row.scope for row in room.status() if row.server == "own"] == ["shared", "session:ann"]
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_the_row_of_a_sessions_own_child_stands_in_place_of_its_servers() -> None:
+    entries = {"own": {"isolation": "per_session"}}
+    async with (
+        open_room({"own": FakeServer(), "shared": FakeServer()}, entries=entries) as room,
+        room.session("ann") as ann,
+        room.session("ben") as ben,
+    ):
+        await ann.connect("own")
+        seen = sorted((row.server, row.scope) for row in port_of(ann).status())
+        assert seen == [("own", "session:ann"), ("shared", "shared")]
+        assert ("own", "shared") in [(row.server, row.scope) for row in port_of(ben).status()]
+        assert [row.scope for row in room.status() if row.server == "own"] == ["shared", "session:ann"]
 
 
-def test_through_the_port_of_a_session_with_a_profile_the_rest_does_not_exist(backend: str) -> None:
-    async def body() -> None:
-        servers = {"a": FakeServer(), "b": FakeServer()}
-        config = {
-            "mcpServers": {name: {"command": "fake"} for name in servers},
-            "profiles": {"work": {"servers": ["b"]}},
-        }
-        opened = Greenroom.open(config, cache_path=":memory:", connectors=fake_connectors(servers))
-        async with opened as room:
-            await teach(room, "a")
-            await teach(room, "b")
-            async with room.session("ann", profile="work") as ann:
-                port = port_of(ann)
-                assert list(port.config.servers) == ["b"]
-                assert [row.server for row in port.status()] == ["b"]
-                assert finish(port.surveying("a")) == []
-                assert port.entry("b") is not None
-                with pytest.raises(UnknownServer):
-                    port.entry("a")
-            assert port_of(room).entry("a") is not None
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_through_the_port_of_a_session_with_a_profile_the_rest_does_not_exist() -> None:
+    servers = {"a": FakeServer(), "b": FakeServer()}
+    config = {
+        "mcpServers": {name: {"command": "fake"} for name in servers},
+        "profiles": {"work": {"servers": ["b"]}},
+    }
+    opened = Greenroom.open(config, cache_path=":memory:", connectors=fake_connectors(servers))
+    async with opened as room:
+        await teach(room, "a")
+        await teach(room, "b")
+        async with room.session("ann", profile="work") as ann:
+            port = port_of(ann)
+            assert list(port.config.servers) == ["b"]
+            assert [row.server for row in port.status()] == ["b"]
+            assert finish(port.surveying("a")) == []
+            assert port.entry("b") is not None
+            with pytest.raises(UnknownServer):
+                port.entry("a")
+        assert port_of(room).entry("a") is not None

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run
 from tests.support.gateway import serve
 from tests.support.raw_http import raw_http
 from tests.support.rooms import open_room
@@ -77,162 +77,151 @@ def room_of(**servers: Any) -> Greenroom:
 
 
 @pytest.mark.parametrize("isolation", ["per_session", "per_call"])
-def test_each_sessions_children_have_its_credentials_and_no_others(isolation: str, backend: str) -> None:
-    async def main() -> None:
+@in_real_time
+async def test_each_sessions_children_have_its_credentials_and_no_others(
+    isolation: str,
+) -> None:
+    async with (
+        room_of(t=teller(isolation, "--who=${session.WHO:-nobody}")) as room,
+        room.session("alice", variables={"TOKEN": "of-alice", "WHO": "al"}) as alice,
+        room.session("bob", variables={"TOKEN": "of-bob"}) as bob,
+    ):
+        for _ in range(2):
+            assert json.loads((await alice.call("t_tell")).text) == ["of-alice", ["--who=al"]]
+            assert json.loads((await bob.call("t_tell")).text) == ["of-bob", ["--who=nobody"]]
+
+
+@in_real_time
+async def test_headers_and_the_url_are_filled_in_for_each_session() -> None:
+    with raw_http() as server:
+        entry = {
+            "url": server.url + "?who=${session.WHO}",
+            "headers": {"Authorization": "Bearer ${session.TOKEN}"},
+            "isolation": "per_session",
+        }
         async with (
-            room_of(t=teller(isolation, "--who=${session.WHO:-nobody}")) as room,
+            room_of(h=entry) as room,
             room.session("alice", variables={"TOKEN": "of-alice", "WHO": "al"}) as alice,
-            room.session("bob", variables={"TOKEN": "of-bob"}) as bob,
+            room.session("bob", variables={"TOKEN": "of-bob", "WHO": "bo"}) as bob,
         ):
-            for _ in range(2):
-                assert json.loads((await alice.call("t_tell")).text) == ["of-alice", ["--who=al"]]
-                assert json.loads((await bob.call("t_tell")).text) == ["of-bob", ["--who=nobody"]]
-
-    run(backend, main)
-
-
-def test_headers_and_the_url_are_filled_in_for_each_session(backend: str) -> None:
-    async def main() -> None:
-        with raw_http() as server:
-            entry = {
-                "url": server.url + "?who=${session.WHO}",
-                "headers": {"Authorization": "Bearer ${session.TOKEN}"},
-                "isolation": "per_session",
-            }
-            async with (
-                room_of(h=entry) as room,
-                room.session("alice", variables={"TOKEN": "of-alice", "WHO": "al"}) as alice,
-                room.session("bob", variables={"TOKEN": "of-bob", "WHO": "bo"}) as bob,
-            ):
-                assert (await alice.call("h_ok")).text == "ok"
-                assert {seen.headers["authorization"] for seen in server.requests} == {"Bearer of-alice"}
-                server.requests.clear()
-                assert (await bob.call("h_ok")).text == "ok"
-                assert {seen.headers["authorization"] for seen in server.requests} == {"Bearer of-bob"}
-
-    run(backend, main)
+            assert (await alice.call("h_ok")).text == "ok"
+            assert {seen.headers["authorization"] for seen in server.requests} == {"Bearer of-alice"}
+            server.requests.clear()
+            assert (await bob.call("h_ok")).text == "ok"
+            assert {seen.headers["authorization"] for seen in server.requests} == {"Bearer of-bob"}
 
 
 @pytest.mark.parametrize("isolation", ["per_session", "per_call"])
-def test_what_a_session_does_not_give_is_named_and_nothing_is_started(isolation: str, backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer()
-        entry = {"isolation": isolation, "args": ["${session.TOKEN}", "${session.ORG}"]}
-        async with open_room({"a": server}, entries={"a": entry}) as room:
-            async with room.session("alice", variables={"TOKEN": "of-alice"}) as alice:
-                for asked in (alice.call("a_echo"), alice.connect("a"), port_of(alice).find("a_echo")):
-                    with pytest.raises(
-                        CredentialNeeded, match=r"needs \$\{session\.ORG\}, and this session"
-                    ) as said:
-                        await asked
-                    assert said.value.variables == ("ORG",)
-            for asked in (room.call("a_echo"), room.connect("a")):
-                with pytest.raises(SessionNeeded):
+@in_virtual_time
+async def test_what_a_session_does_not_give_is_named_and_nothing_is_started(
+    isolation: str,
+) -> None:
+    server = FakeServer()
+    entry = {"isolation": isolation, "args": ["${session.TOKEN}", "${session.ORG}"]}
+    async with open_room({"a": server}, entries={"a": entry}) as room:
+        async with room.session("alice", variables={"TOKEN": "of-alice"}) as alice:
+            for asked in (alice.call("a_echo"), alice.connect("a"), port_of(alice).find("a_echo")):
+                with pytest.raises(
+                    CredentialNeeded, match=r"needs \$\{session\.ORG\}, and this session"
+                ) as said:
                     await asked
-            with pytest.raises(CredentialNeeded, match="this call is in no session"):
-                room.refresh("a")
-            await room.catalogued()
-            assert server.starts == 0
-            (row,) = room.status()
-            assert (row.failure, row.session_variables) == (None, ("ORG", "TOKEN"))
-
-    run_virtual(backend, main)
+                assert said.value.variables == ("ORG",)
+        for asked in (room.call("a_echo"), room.connect("a")):
+            with pytest.raises(SessionNeeded):
+                await asked
+        with pytest.raises(CredentialNeeded, match="this call is in no session"):
+            room.refresh("a")
+        await room.catalogued()
+        assert server.starts == 0
+        (row,) = room.status()
+        assert (row.failure, row.session_variables) == (None, ("ORG", "TOKEN"))
 
 
 @pytest.mark.parametrize("isolation", ["per_session", "per_call"])
-def test_t58_an_empty_value_of_a_session_is_none_and_nothing_is_started(isolation: str, backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer()
-        entry = {"isolation": isolation, "args": ["${session.TOKEN}"]}
-        async with open_room({"a": server}, entries={"a": entry}) as room:
-            for name, value in (("alice", ""), ("bob", " \n")):
-                async with room.session(name, variables={"TOKEN": value}) as session:
-                    with pytest.raises(CredentialNeeded) as said:
-                        await session.call("a_echo")
-                    assert said.value.variables == ("TOKEN",)
-            assert server.starts == 0
-            for name in ("", " "):
-                with pytest.raises(UsageError, match="needs a name"):
-                    async with room.session(name):
-                        pass
+@in_virtual_time
+async def test_t58_an_empty_value_of_a_session_is_none_and_nothing_is_started(
+    isolation: str,
+) -> None:
+    server = FakeServer()
+    entry = {"isolation": isolation, "args": ["${session.TOKEN}"]}
+    async with open_room({"a": server}, entries={"a": entry}) as room:
+        for name, value in (("alice", ""), ("bob", " \n")):
+            async with room.session(name, variables={"TOKEN": value}) as session:
+                with pytest.raises(CredentialNeeded) as said:
+                    await session.call("a_echo")
+                assert said.value.variables == ("TOKEN",)
+        assert server.starts == 0
+        for name in ("", " "):
+            with pytest.raises(UsageError, match="needs a name"):
+                async with room.session(name):
+                    pass
 
-    run_virtual(backend, main)
 
-
-def test_the_gate_does_not_count_a_missing_credential_and_who_has_them_is_served(backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer()
-        entry = {"isolation": "per_session", "args": ["${session.TOKEN}"]}
-        async with open_room({"a": server}, entries={"a": entry}, failureThreshold=1) as room:
-            async with room.session("poor") as poor:
-                for _ in range(3):
-                    with pytest.raises(CredentialNeeded):
-                        await poor.call("a_echo")
-            async with room.session("rich", variables={"TOKEN": "t"}) as rich:
-                await rich.call("a_echo")
-            assert room.drain_report is not None
-            assert (room.drain_report.refused, room.drain_report.is_final) == (3, False)
+@in_virtual_time
+async def test_the_gate_does_not_count_a_missing_credential_and_who_has_them_is_served() -> None:
+    server = FakeServer()
+    entry = {"isolation": "per_session", "args": ["${session.TOKEN}"]}
+    async with open_room({"a": server}, entries={"a": entry}, failureThreshold=1) as room:
+        async with room.session("poor") as poor:
+            for _ in range(3):
+                with pytest.raises(CredentialNeeded):
+                    await poor.call("a_echo")
+        async with room.session("rich", variables={"TOKEN": "t"}) as rich:
+            await rich.call("a_echo")
         assert room.drain_report is not None
-        assert room.drain_report.refused == 3
-
-    run_virtual(backend, main)
-
-
-def test_a_server_is_first_asked_by_the_session_that_can_and_is_known_to_that_alone(backend: str) -> None:
-    async def main() -> None:
-        async with room_of(t=teller()) as room:
-            await room.catalogued()
-            assert room.tools() == ()
-            async with room.session("alice", variables={"TOKEN": "of-alice"}) as alice:
-                await alice.call("t_tell")
-                assert [target.name for target in port_of(alice).index.tools()] == ["t_die", "t_tell"]
-                async with room.session("bob", variables={"TOKEN": "of-bob"}) as bob:
-                    assert port_of(bob).index.tools() == ()
-                    await bob.connect("t")
-                    assert len(port_of(bob).index.tools()) == 2
-            assert room.tools() == ()
-
-    run(backend, main)
+        assert (room.drain_report.refused, room.drain_report.is_final) == (3, False)
+    assert room.drain_report is not None
+    assert room.drain_report.refused == 3
 
 
-def test_a_credential_is_in_no_error_event_status_or_cache(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_a_server_is_first_asked_by_the_session_that_can_and_is_known_to_that_alone() -> None:
+    async with room_of(t=teller()) as room:
+        await room.catalogued()
+        assert room.tools() == ()
+        async with room.session("alice", variables={"TOKEN": "of-alice"}) as alice:
+            await alice.call("t_tell")
+            assert [target.name for target in port_of(alice).index.tools()] == ["t_die", "t_tell"]
+            async with room.session("bob", variables={"TOKEN": "of-bob"}) as bob:
+                assert port_of(bob).index.tools() == ()
+                await bob.connect("t")
+                assert len(port_of(bob).index.tools()) == 2
+        assert room.tools() == ()
+
+
+@in_real_time
+async def test_a_credential_is_in_no_error_event_status_or_cache(tmp_path: Path) -> None:
     secret = "Zq7-plain-words"
     cache = tmp_path / "cache.json"
-
-    async def main() -> None:
-        said: list[str] = []
-        config = {"mcpServers": {"t": teller("per_session", "--key", "${session.TOKEN}")}}
-        async with Greenroom.open(config, cache_path=cache) as room, room.events() as events:
-            async with room.session("alice", variables={"TOKEN": secret}) as alice:
-                await alice.call("t_tell")
-                assert search(port_of(alice).index, "tell").total
-                assert not room.search("tell").total
-                with pytest.raises(CallError) as lost:
-                    await alice.call("t_die")
-                said += [str(lost.value), repr(lost.value), json.dumps(lost.value.as_dict()), repr(alice)]
-                said += [repr(room.status()), repr(room.config)]
-                assert "fatal: [" in said[0]
-            events.close()
-            said += [repr(one) async for one in events]
-        said.append(cache.read_text())
-        assert all("Zq7" not in text for text in said), said
-        assert not cache.with_suffix(".search").exists(), "what a session's own server lists is not kept"
-
-    run(backend, main)
+    said: list[str] = []
+    config = {"mcpServers": {"t": teller("per_session", "--key", "${session.TOKEN}")}}
+    async with Greenroom.open(config, cache_path=cache) as room, room.events() as events:
+        async with room.session("alice", variables={"TOKEN": secret}) as alice:
+            await alice.call("t_tell")
+            assert search(port_of(alice).index, "tell").total
+            assert not room.search("tell").total
+            with pytest.raises(CallError) as lost:
+                await alice.call("t_die")
+            said += [str(lost.value), repr(lost.value), json.dumps(lost.value.as_dict()), repr(alice)]
+            said += [repr(room.status()), repr(room.config)]
+            assert "fatal: [" in said[0]
+        events.close()
+        said += [repr(one) async for one in events]
+    said.append(cache.read_text())
+    assert all("Zq7" not in text for text in said), said
+    assert not cache.with_suffix(".search").exists(), "what a session's own server lists is not kept"
 
 
-def test_credentials_are_forgotten_with_their_session(backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer()
-        entry = {"isolation": "per_session", "args": ["${session.TOKEN}"]}
-        async with open_room({"a": server}, entries={"a": entry}) as room:
-            async with room.session("alice", variables={"TOKEN": "t"}) as alice:
-                await alice.call("a_echo")
-            async with room.session("alice") as again:
-                with pytest.raises(CredentialNeeded):
-                    await again.call("a_echo")
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_credentials_are_forgotten_with_their_session() -> None:
+    server = FakeServer()
+    entry = {"isolation": "per_session", "args": ["${session.TOKEN}"]}
+    async with open_room({"a": server}, entries={"a": entry}) as room:
+        async with room.session("alice", variables={"TOKEN": "t"}) as alice:
+            await alice.call("a_echo")
+        async with room.session("alice") as again:
+            with pytest.raises(CredentialNeeded):
+                await again.call("a_echo")
 
 
 async def _lingers(folder: Path) -> None:
@@ -242,60 +231,54 @@ async def _lingers(folder: Path) -> None:
             await anyio.sleep(0.01)
 
 
-def test_a_credential_is_hidden_as_long_as_a_child_runs_that_has_it(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_a_credential_is_hidden_as_long_as_a_child_runs_that_has_it(tmp_path: Path) -> None:
     """A call goes on when its session has ended, and so does a child that was started for it alone."""
     secret = "Zq7-plain-words"
+    lost: list[str] = []
 
-    async def main() -> None:
-        lost: list[str] = []
+    async def die(session: Session) -> None:
+        with pytest.raises(CallError) as error:
+            await session.call("t_die")
+        lost.append(str(error.value))
 
-        async def die(session: Session) -> None:
-            with pytest.raises(CallError) as error:
-                await session.call("t_die")
-            lost.append(str(error.value))
-
-        async with room_of(t=teller("per_call", "--linger-in-call", os.fspath(tmp_path))) as room:
-            async with room.session("teacher", variables={"TOKEN": "x"}) as teacher:
-                await teacher.call("t_tell")
-            async with anyio.create_task_group() as calls:
-                async with room.session("alice", variables={"TOKEN": secret}) as alice:
-                    calls.start_soon(die, alice)
-                    await _lingers(tmp_path)
-                (tmp_path / "go").touch()
-            address, known = Address.of_call("t", "1", "alice"), room._runtime.context.secrets
-            with anyio.fail_after(30.0):  # when the child is gone, its credential is forgotten
-                while known.of(address).without(secret) != secret:
-                    await anyio.sleep(0.01)
-        assert "fatal: [" in lost[0]
-        assert "Zq7" not in lost[0]
-
-    run(backend, main)
+    async with room_of(t=teller("per_call", "--linger-in-call", os.fspath(tmp_path))) as room:
+        async with room.session("teacher", variables={"TOKEN": "x"}) as teacher:
+            await teacher.call("t_tell")
+        async with anyio.create_task_group() as calls:
+            async with room.session("alice", variables={"TOKEN": secret}) as alice:
+                calls.start_soon(die, alice)
+                await _lingers(tmp_path)
+            (tmp_path / "go").touch()
+        address, known = Address.of_call("t", "1", "alice"), room._runtime.context.secrets
+        with anyio.fail_after(30.0):  # when the child is gone, its credential is forgotten
+            while known.of(address).without(secret) != secret:
+                await anyio.sleep(0.01)
+    assert "fatal: [" in lost[0]
+    assert "Zq7" not in lost[0]
 
 
-def test_the_end_of_a_session_does_not_show_the_credentials_of_the_next_of_its_name(
-    backend: str, tmp_path: Path
+@in_real_time
+async def test_the_end_of_a_session_does_not_show_the_credentials_of_the_next_of_its_name(
+    tmp_path: Path,
 ) -> None:
     secret = "Zq7-plain-words"
-
-    async def main() -> None:
-        slow = teller("per_call", "--linger-at-end", os.fspath(tmp_path))
-        async with room_of(slow=slow, t=teller()) as room:
-            async with room.session("alice", variables={"TOKEN": "x"}) as first:
-                await first.call("slow_tell")
-                await _lingers(tmp_path)
-            async with room.session("alice", variables={"TOKEN": secret}) as second:
-                await second.call("t_tell")
-                (tmp_path / "go").touch()
-                with anyio.fail_after(30.0):
-                    while any(row.server == "slow" and row.scope != "shared" for row in room.status()):
-                        await anyio.sleep(0.01)
-                await anyio.wait_all_tasks_blocked()
-                with pytest.raises(CallError) as lost:
-                    await second.call("t_die")
-                assert "fatal: [" in str(lost.value)
-                assert "Zq7" not in str(lost.value)
-
-    run(backend, main)
+    slow = teller("per_call", "--linger-at-end", os.fspath(tmp_path))
+    async with room_of(slow=slow, t=teller()) as room:
+        async with room.session("alice", variables={"TOKEN": "x"}) as first:
+            await first.call("slow_tell")
+            await _lingers(tmp_path)
+        async with room.session("alice", variables={"TOKEN": secret}) as second:
+            await second.call("t_tell")
+            (tmp_path / "go").touch()
+            with anyio.fail_after(30.0):
+                while any(row.server == "slow" and row.scope != "shared" for row in room.status()):
+                    await anyio.sleep(0.01)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(CallError) as lost:
+                await second.call("t_die")
+            assert "fatal: [" in str(lost.value)
+            assert "Zq7" not in str(lost.value)
 
 
 def test_a_variable_has_a_usable_name_and_a_text() -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import anyio
 import attrs
 import pytest
-from tests.support import run_virtual
+from tests.support import in_virtual_time
 from tests.support.rooms import open_room, settle
 
 from greenroom import Greenroom
@@ -75,23 +75,21 @@ from greenroom.testing import FakeServer
 from greenroom.testing.fake_servers import fake_connectors
 
 
-def test_a_room_that_is_asked_to_stop_before_it_was_built_ends_at_once(backend: str) -> None:
+@in_virtual_time
+async def test_a_room_that_is_asked_to_stop_before_it_was_built_ends_at_once() -> None:
     server = FakeServer()
-
-    async def main() -> None:
-        room: Any = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
-        room._owner._runtime.request_stop(0)
-        async with anyio.create_task_group() as tasks:
-            await room.start(tasks)
-            with anyio.fail_after(600):
-                await room._owner._ended.wait()
-        assert room.drain_report is not None
-        assert server.live == 0
-
-    run_virtual(backend, main)
+    room: Any = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
+    room._owner._runtime.request_stop(0)
+    async with anyio.create_task_group() as tasks:
+        await room.start(tasks)
+        with anyio.fail_after(600):
+            await room._owner._ended.wait()
+    assert room.drain_report is not None
+    assert server.live == 0
 
 
-def test_a_reload_starts_the_servers_that_stand_anew_and_no_others(backend: str) -> None:
+@in_virtual_time
+async def test_a_reload_starts_the_servers_that_stand_anew_and_no_others() -> None:
     servers = {name: FakeServer() for name in ("old", "new", "lazy")}
 
     def config(*names: str) -> dict[str, Any]:
@@ -102,40 +100,34 @@ def test_a_reload_starts_the_servers_that_stand_anew_and_no_others(backend: str)
         }
         return {"mcpServers": {name: entries[name] for name in names}, "settings": {"minConnections": 0}}
 
-    async def main() -> None:
-        async with Greenroom.open(
-            config("old"), cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False
-        ) as room:
-            await room.ready()
-            await anyio.sleep(100.0)
-            assert (servers["old"].starts, servers["old"].live) == (1, 0), "it has idled away"
-            await room.reload(config("old", "new", "lazy"))
-            await settle()
-            await anyio.sleep(1.0)
-            assert {name: server.starts for name, server in servers.items()} == {
-                "old": 1,
-                "new": 1,
-                "lazy": 0,
-            }
-
-    run_virtual(backend, main)
+    async with Greenroom.open(
+        config("old"), cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False
+    ) as room:
+        await room.ready()
+        await anyio.sleep(100.0)
+        assert (servers["old"].starts, servers["old"].live) == (1, 0), "it has idled away"
+        await room.reload(config("old", "new", "lazy"))
+        await settle()
+        await anyio.sleep(1.0)
+        assert {name: server.starts for name, server in servers.items()} == {
+            "old": 1,
+            "new": 1,
+            "lazy": 0,
+        }
 
 
-def test_what_a_session_gave_is_forgotten_with_it(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_virtual_time
+async def test_what_a_session_gave_is_forgotten_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten: list[str] = []
     monkeypatch.setattr(_runtime, "forget_credentials", lambda _root, name: forgotten.append(name))
-
-    async def main() -> None:
-        async with open_room({"a": FakeServer()}) as room:
-            async with room.session("x"):
-                assert forgotten == []
-            assert forgotten == ["x"]
-            late = room.session("y")
-            await late.__aenter__()
-        await late.aclose()
-        assert forgotten == ["x", "y"], "also after the room"
-
-    run_virtual(backend, main)
+    async with open_room({"a": FakeServer()}) as room:
+        async with room.session("x"):
+            assert forgotten == []
+        assert forgotten == ["x"]
+        late = room.session("y")
+        await late.__aenter__()
+    await late.aclose()
+    assert forgotten == ["x", "y"], "also after the room"
 
 
 # ---- slots and gates -----------------------------------------------------------------------------------------------
@@ -473,24 +465,22 @@ def test_what_is_no_result_is_told_with_its_tool_and_its_server_and_that_it_came
     anyio.run(main)
 
 
-def test_an_answer_that_is_scrubbed_or_decoded_is_not_lost_to_a_cancellation(backend: str) -> None:
-    async def main() -> None:
-        found: list[Any] = []
+@in_virtual_time
+async def test_an_answer_that_is_scrubbed_or_decoded_is_not_lost_to_a_cancellation() -> None:
+    found: list[Any] = []
 
-        def work() -> Any:
-            yield
-            yield
-            return b"{}"
+    def work() -> Any:
+        yield
+        yield
+        return b"{}"
 
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            found.append(await caller.scrubbed_in_turns(work()))
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            found.append(await caller.decoded_in_turns(b'{"x": [1, 2]}'))
-        assert found == [b"{}", {"x": [1, 2]}]
-
-    run_virtual(backend, main)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        found.append(await caller.scrubbed_in_turns(work()))
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        found.append(await caller.decoded_in_turns(b'{"x": [1, 2]}'))
+    assert found == [b"{}", {"x": [1, 2]}]
 
 
 def test_each_reason_that_a_server_cannot_be_used_refuses_with_its_own_code_and_next_step() -> None:
@@ -645,159 +635,142 @@ def test_the_least_patience_counts_and_who_says_none_has_the_usual_if_nobody_sai
     assert closing.patience == patience
 
 
-def test_a_later_request_with_less_patience_brings_the_end_of_all_servers_nearer(backend: str) -> None:
+@in_virtual_time
+async def test_a_later_request_with_less_patience_brings_the_end_of_all_servers_nearer() -> None:
     closed_with: list[float] = []
-
-    async def main() -> None:
-        closing, actor = Closing(), object()
-        root: Any = SimpleNamespace(
-            close_all=lambda patience: closed_with.append(patience) or [actor],
-            supervision=SimpleNamespace(on_closed=lambda *_: None),
-        )
-        settings = Settings(shutdown_timeout=10.0, stop_timeout=2.0)
-        context: Any = SimpleNamespace(
-            settings=settings, stop_by=math.inf, backend=SimpleNamespace(now=anyio.current_time)
-        )
-        closing.ask(None, 30.0)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(closing.close_servers, context, root)
-            await anyio.sleep(1.0)
-            assert (closed_with, context.stop_by) == ([8.0], 10.0), "their trees have two seconds of the ten"
-            closing.ask(5.0, 30.0)
-            assert (closed_with, context.stop_by) == ([8.0, 5.0], 10.0), "it does not begin again"
-            closing.ask(20.0, 30.0)
-            closing.ask(5.0, 30.0)
-            assert closed_with == [8.0, 5.0], "once for the same patience"
-            await anyio.sleep(1.0)
-            closing.ask(0, 30.0)
-            assert closed_with == [8.0, 5.0, 0.0]
-            assert context.stop_by == pytest.approx(2.8)
-        assert anyio.current_time() == pytest.approx(2.8), "the time is up for all"
-
-    run_virtual(backend, main)
+    closing, actor = Closing(), object()
+    root: Any = SimpleNamespace(
+        close_all=lambda patience: closed_with.append(patience) or [actor],
+        supervision=SimpleNamespace(on_closed=lambda *_: None),
+    )
+    settings = Settings(shutdown_timeout=10.0, stop_timeout=2.0)
+    context: Any = SimpleNamespace(
+        settings=settings, stop_by=math.inf, backend=SimpleNamespace(now=anyio.current_time)
+    )
+    closing.ask(None, 30.0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(closing.close_servers, context, root)
+        await anyio.sleep(1.0)
+        assert (closed_with, context.stop_by) == ([8.0], 10.0), "their trees have two seconds of the ten"
+        closing.ask(5.0, 30.0)
+        assert (closed_with, context.stop_by) == ([8.0, 5.0], 10.0), "it does not begin again"
+        closing.ask(20.0, 30.0)
+        closing.ask(5.0, 30.0)
+        assert closed_with == [8.0, 5.0], "once for the same patience"
+        await anyio.sleep(1.0)
+        closing.ask(0, 30.0)
+        assert closed_with == [8.0, 5.0, 0.0]
+        assert context.stop_by == pytest.approx(2.8)
+    assert anyio.current_time() == pytest.approx(2.8), "the time is up for all"
 
 
 # ---- the root: servers, sessions and their children ------------------------------------------------------------------
 
 
-def test_a_child_of_a_session_begins_with_what_is_known_of_its_server(backend: str) -> None:
-    async def main() -> None:
-        entries = {"a": {"isolation": "per_session"}}
-        async with open_room({"a": FakeServer()}, entries=entries) as room, room.session("x") as x:
-            root = room._runtime.root
-            record = root.records["a"]
-            record.era_hint = "2026-07-28"
-            room.set_log_level("error")
-            x.set_log_level("debug")
-            quarantine(record, {"pay": ("description",)})
-            child = record_of(root.actor_for("a", "x"))
-            assert child.load is record.load
-            assert (child.parent, child.definition) == (record, record.definition)
-            assert (child.era_hint, child.log_level) == ("2026-07-28", "debug")
-            assert (child.quarantined, child.guarded) == ({"pay": ("description",)}, True)
-            assert child.gatekeeper.parent is record.gatekeeper
-            assert child.address == Address.of_session("a", "x")
-            record.available = drained("a")
-            assert child.refusal is record.available.refusal, "its server is down"
-            child.available = needs_login("a", "why")
-            assert child.refusal is child.available.refusal
-            root.bring_back("a")
-            assert (record.available, child.available) == (USABLE, USABLE)
-            another = ServerDefinition("a", command="other", isolation=record.definition.isolation)
-            child.available = needs_login("a", "why")
-            root.redefine(another, same_process=False)
-            assert (child.definition, child.available) == (another, USABLE)
-            quarantine(record, {})
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_child_of_a_session_begins_with_what_is_known_of_its_server() -> None:
+    entries = {"a": {"isolation": "per_session"}}
+    async with open_room({"a": FakeServer()}, entries=entries) as room, room.session("x") as x:
+        root = room._runtime.root
+        record = root.records["a"]
+        record.era_hint = "2026-07-28"
+        room.set_log_level("error")
+        x.set_log_level("debug")
+        quarantine(record, {"pay": ("description",)})
+        child = record_of(root.actor_for("a", "x"))
+        assert child.load is record.load
+        assert (child.parent, child.definition) == (record, record.definition)
+        assert (child.era_hint, child.log_level) == ("2026-07-28", "debug")
+        assert (child.quarantined, child.guarded) == ({"pay": ("description",)}, True)
+        assert child.gatekeeper.parent is record.gatekeeper
+        assert child.address == Address.of_session("a", "x")
+        record.available = drained("a")
+        assert child.refusal is record.available.refusal, "its server is down"
+        child.available = needs_login("a", "why")
+        assert child.refusal is child.available.refusal
+        root.bring_back("a")
+        assert (record.available, child.available) == (USABLE, USABLE)
+        another = ServerDefinition("a", command="other", isolation=record.definition.isolation)
+        child.available = needs_login("a", "why")
+        root.redefine(another, same_process=False)
+        assert (child.definition, child.available) == (another, USABLE)
+        quarantine(record, {})
 
 
-def test_a_new_server_is_told_the_level_that_everybody_wants_of_all(backend: str) -> None:
-    async def main() -> None:
-        async with open_room({"a": FakeServer()}) as room:
-            room.set_log_level("error")
-            config: Any = {"mcpServers": {name: {"command": "fake"} for name in "ab"}}
-            await room.reload(config)
-            assert {name: one.log_level for name, one in room._runtime.root.records.items()} == {
-                "a": "error",
-                "b": "error",
-            }
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_new_server_is_told_the_level_that_everybody_wants_of_all() -> None:
+    async with open_room({"a": FakeServer()}) as room:
+        room.set_log_level("error")
+        config: Any = {"mcpServers": {name: {"command": "fake"} for name in "ab"}}
+        await room.reload(config)
+        assert {name: one.log_level for name, one in room._runtime.root.records.items()} == {
+            "a": "error",
+            "b": "error",
+        }
 
 
 @pytest.mark.parametrize("session", [None, "x"])
 @pytest.mark.parametrize("isolation", ["persistent", "per_session", "per_call"])
-def test_whose_child_a_call_goes_to_is_in_its_address(
-    backend: str, isolation: str, session: str | None
-) -> None:
-    async def main() -> None:
-        async with open_room({"a": FakeServer()}, isolation=isolation) as room, room.session("x"):
-            root = room._runtime.root
-            stands = isolation == "persistent" or (isolation == "per_session" and session is not None)
-            assert root.has_standing_address("a", session) is stands
-            if isolation == "per_session" and session is None:
-                with pytest.raises(SessionNeeded) as refused:
-                    root.address("a", session)
-                assert refused.value.server == "a"
-                return
-            first, second = (root.address("a", session) for _ in range(2))
-            assert (first == second) is stands
-            assert first.session == (None if isolation == "persistent" else session)
-            assert (first.is_shared, first.is_call) == (isolation == "persistent", isolation == "per_call")
-            actor = root.actor_for("a", session)
-            assert (root.actor_for("a", session) is actor) is stands
-            root.forget_unused(actor)
-            assert (actor in root.actors_of("a")) is stands
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_whose_child_a_call_goes_to_is_in_its_address(isolation: str, session: str | None) -> None:
+    async with open_room({"a": FakeServer()}, isolation=isolation) as room, room.session("x"):
+        root = room._runtime.root
+        stands = isolation == "persistent" or (isolation == "per_session" and session is not None)
+        assert root.has_standing_address("a", session) is stands
+        if isolation == "per_session" and session is None:
+            with pytest.raises(SessionNeeded) as refused:
+                root.address("a", session)
+            assert refused.value.server == "a"
+            return
+        first, second = (root.address("a", session) for _ in range(2))
+        assert (first == second) is stands
+        assert first.session == (None if isolation == "persistent" else session)
+        assert (first.is_shared, first.is_call) == (isolation == "persistent", isolation == "per_call")
+        actor = root.actor_for("a", session)
+        assert (root.actor_for("a", session) is actor) is stands
+        root.forget_unused(actor)
+        assert (actor in root.actors_of("a")) is stands
 
 
 @pytest.mark.parametrize("how", ["closing", "aborted"])
-def test_a_room_that_closes_says_so_first_whatever_else_is_wrong_with_a_server(
-    backend: str, how: str
-) -> None:
-    async def main() -> None:
-        async with open_room({"a": FakeServer(), "b": FakeServer()}) as room:
-            await room.connect("a")
-            root = room._runtime.root
-            root.take_down("b", Ending(Cause.DRAINED))
-            if how == "closing":
-                root.close_all(0.0)
-            else:
-                abort(root, RoomClosed("The room has closed.", server=""))
-            for name in "ab" if how == "closing" else "":
-                with pytest.raises(RoomClosed, match="is closing") as refused:
-                    await room.request(name, "ping")
-                assert refused.value.server == name
-            with pytest.raises(RoomClosed, match=r"is closing|has closed"):
-                await room.connect("b")
-            with pytest.raises(RoomClosed):
-                root.bring_back("b")
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_room_that_closes_says_so_first_whatever_else_is_wrong_with_a_server(how: str) -> None:
+    async with open_room({"a": FakeServer(), "b": FakeServer()}) as room:
+        await room.connect("a")
+        root = room._runtime.root
+        root.take_down("b", Ending(Cause.DRAINED))
+        if how == "closing":
+            root.close_all(0.0)
+        else:
+            abort(root, RoomClosed("The room has closed.", server=""))
+        for name in "ab" if how == "closing" else "":
+            with pytest.raises(RoomClosed, match="is closing") as refused:
+                await room.request(name, "ping")
+            assert refused.value.server == name
+        with pytest.raises(RoomClosed, match=r"is closing|has closed"):
+            await room.connect("b")
+        with pytest.raises(RoomClosed):
+            root.bring_back("b")
 
 
-def test_of_many_kept_alive_one_slot_is_left_and_one_that_cannot_run_takes_none(backend: str) -> None:
-    async def main() -> None:
-        servers = {name: FakeServer() for name in "abcd"}
-        async with open_room(servers, maxConnections=3) as room:
-            root = room._runtime.root
-            for number, name in enumerate("abcd"):
-                root.define(ServerDefinition(name, command="fake", lifecycle=Lifecycle.KEEP_ALIVE))
-                assert list(root.kept()) == list("abcd"[: min(number + 1, 2)])
-            off = ServerDefinition("a", command="fake", lifecycle=Lifecycle.KEEP_ALIVE, disabled=True)
-            root.define(off)
-            assert list(root.kept()) == ["b", "c"]
-            problem = Problem("f", "is bad")
-            root.define(ServerDefinition("b", command="fake", lifecycle=Lifecycle.KEEP_ALIVE), problem)
-            assert list(root.kept()) == ["c", "d"]
-            root.define(ServerDefinition("c", command="fake"))
-            assert list(root.kept()) == ["d"]
-            root.remove("d")
-            assert list(root.kept()) == []
-            with pytest.raises(UnknownServer) as unknown:
-                root.record("d")
-            assert unknown.value.known == ("a", "b", "c")
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_of_many_kept_alive_one_slot_is_left_and_one_that_cannot_run_takes_none() -> None:
+    servers = {name: FakeServer() for name in "abcd"}
+    async with open_room(servers, maxConnections=3) as room:
+        root = room._runtime.root
+        for number, name in enumerate("abcd"):
+            root.define(ServerDefinition(name, command="fake", lifecycle=Lifecycle.KEEP_ALIVE))
+            assert list(root.kept()) == list("abcd"[: min(number + 1, 2)])
+        off = ServerDefinition("a", command="fake", lifecycle=Lifecycle.KEEP_ALIVE, disabled=True)
+        root.define(off)
+        assert list(root.kept()) == ["b", "c"]
+        problem = Problem("f", "is bad")
+        root.define(ServerDefinition("b", command="fake", lifecycle=Lifecycle.KEEP_ALIVE), problem)
+        assert list(root.kept()) == ["c", "d"]
+        root.define(ServerDefinition("c", command="fake"))
+        assert list(root.kept()) == ["d"]
+        root.remove("d")
+        assert list(root.kept()) == []
+        with pytest.raises(UnknownServer) as unknown:
+            root.record("d")
+        assert unknown.value.known == ("a", "b", "c")

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run_virtual
+from tests.support import in_virtual_time, run_virtual
 from tests.support.rooms import open_room, settle
 
 from greenroom.actors.server import ServerActor
@@ -17,22 +17,19 @@ from greenroom.supervisor.discovery import AT_ONCE, Visits
 from greenroom.testing.fake_servers import HANG, FakeServer, tool
 
 
-def test_t36_a_first_call_passes_ahead_of_all_first_visits(backend: str) -> None:
+@in_virtual_time
+async def test_t36_a_first_call_passes_ahead_of_all_first_visits() -> None:
     slow = {f"s{number}": FakeServer(greet_latency=20.0) for number in range(50)}
     servers = {**slow, "called": FakeServer(greet_latency=0.1), "later": FakeServer(greet_latency=0.1)}
-
-    async def main() -> None:
-        async with open_room(servers, bootstrap=True, maxConnections=5, startPermits=5) as room:
-            await anyio.sleep(1.0)
-            assert sum(server.live for server in servers.values()) == 4, "a fifth is for those who are called"
-            for name in ("called", "later"):
-                start = anyio.current_time()
-                await room.call(f"{name}_echo", {})
-                assert anyio.current_time() - start < 0.5
-            await room.catalogued()
-            assert [server.starts for server in servers.values()] == [1] * 52
-
-    run_virtual(backend, main)
+    async with open_room(servers, bootstrap=True, maxConnections=5, startPermits=5) as room:
+        await anyio.sleep(1.0)
+        assert sum(server.live for server in servers.values()) == 4, "a fifth is for those who are called"
+        for name in ("called", "later"):
+            start = anyio.current_time()
+            await room.call(f"{name}_echo", {})
+            assert anyio.current_time() - start < 0.5
+        await room.catalogued()
+        assert [server.starts for server in servers.values()] == [1] * 52
 
 
 def test_t36_a_call_for_a_server_that_waits_to_be_visited_takes_it_out_of_the_queue(
@@ -53,55 +50,46 @@ def test_t36_a_call_for_a_server_that_waits_to_be_visited_takes_it_out_of_the_qu
     run_virtual(either_backend, main)
 
 
-def test_t36_who_was_called_meanwhile_is_not_visited_when_its_turn_comes(backend: str) -> None:
+@in_virtual_time
+async def test_t36_who_was_called_meanwhile_is_not_visited_when_its_turn_comes() -> None:
     """Not even when it has gone to rest again by then."""
     slow = {f"s{number:02}": FakeServer(greet_latency=20.0) for number in range(AT_ONCE)}
     servers = {**slow, "z": FakeServer()}
-
-    async def main() -> None:
-        async with open_room(servers, entries={"z": {"idleTimeout": 0.05}}, bootstrap=True) as room:
-            await anyio.sleep(1.0)
-            await room.call("z_echo", {})
-            await anyio.sleep(5.0)
-            assert servers["z"].live == 0
-            await room.catalogued()
-            assert servers["z"].starts == 1
-
-    run_virtual(backend, main)
+    async with open_room(servers, entries={"z": {"idleTimeout": 0.05}}, bootstrap=True) as room:
+        await anyio.sleep(1.0)
+        await room.call("z_echo", {})
+        await anyio.sleep(5.0)
+        assert servers["z"].live == 0
+        await room.catalogued()
+        assert servers["z"].starts == 1
 
 
-def test_to_refresh_a_server_by_name_brings_it_back(backend: str) -> None:
+@in_virtual_time
+async def test_to_refresh_a_server_by_name_brings_it_back() -> None:
     server = FakeServer()
-
-    async def main() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            await room.drain("a")
-            assert room.refresh() == [], "it is known, and down"
-            server.tools = [tool("other")]
-            assert room.refresh("a") == ["a"]
-            await room.catalogued()
-            assert [target.name for target in room.tools()] == ["a_other"]
-            assert server.starts == 2
-
-    run_virtual(backend, main)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        await room.drain("a")
+        assert room.refresh() == [], "it is known, and down"
+        server.tools = [tool("other")]
+        assert room.refresh("a") == ["a"]
+        await room.catalogued()
+        assert [target.name for target in room.tools()] == ["a_other"]
+        assert server.starts == 2
 
 
-def test_to_refresh_a_connected_server_that_lists_no_more_has_it_started_anew(backend: str) -> None:
+@in_virtual_time
+async def test_to_refresh_a_connected_server_that_lists_no_more_has_it_started_anew() -> None:
     server = FakeServer()
-
-    async def main() -> None:
-        async with open_room({"a": server}, requestTimeoutMs=5_000) as room:
-            await room.connect("a")
-            server.list_latency = HANG
-            assert room.refresh("a") == ["a"]
-            await anyio.sleep(1.0)
-            server.list_latency = 0.0  # for the next who lists: this one never answers
-            await anyio.sleep(40.0)
-            assert server.starts == 2
-            await room.call("a_echo", {})
-
-    run_virtual(backend, main)
+    async with open_room({"a": server}, requestTimeoutMs=5_000) as room:
+        await room.connect("a")
+        server.list_latency = HANG
+        assert room.refresh("a") == ["a"]
+        await anyio.sleep(1.0)
+        server.list_latency = 0.0  # for the next who lists: this one never answers
+        await anyio.sleep(40.0)
+        assert server.starts == 2
+        await room.call("a_echo", {})
 
 
 def test_t36_who_has_its_turn_is_found_without_a_look_at_all_who_wait(
@@ -168,20 +156,18 @@ def test_thousands_that_end_as_they_begin_are_no_recursion() -> None:
     assert not visits
 
 
-def test_who_waits_for_visits_is_let_go_when_they_are_closed(backend: str) -> None:
-    async def main() -> None:
-        visits = Visits(lambda _: True)
-        visits.ask(["a", "b"])
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(visits.wait))
-            await anyio.sleep(1.0)
-            visits.tried("a")
-            await anyio.sleep(1.0)
-            assert visits
-            visits.close()
-        await visits.wait()
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_who_waits_for_visits_is_let_go_when_they_are_closed() -> None:
+    visits = Visits(lambda _: True)
+    visits.ask(["a", "b"])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(visits.wait))
+        await anyio.sleep(1.0)
+        visits.tried("a")
+        await anyio.sleep(1.0)
+        assert visits
+        visits.close()
+    await visits.wait()
 
 
 def test_as_many_as_may_be_are_begun_and_one_that_cannot_be_takes_nobodys_place() -> None:
@@ -202,7 +188,8 @@ def test_as_many_as_may_be_are_begun_and_one_that_cannot_be_takes_nobodys_place(
     assert not visits
 
 
-def test_who_waits_for_visits_sleeps_until_the_last_one_was_tried(backend: str) -> None:
+@in_virtual_time
+async def test_who_waits_for_visits_sleeps_until_the_last_one_was_tried() -> None:
     looks: list[int] = []
 
     class Watched(Visits):
@@ -210,31 +197,28 @@ def test_who_waits_for_visits_sleeps_until_the_last_one_was_tried(backend: str) 
             looks.append(1)
             return super().__bool__()
 
-    async def main() -> None:
-        visits, over = Watched(lambda _: True), list[float]()
+    visits, over = Watched(lambda _: True), list[float]()
 
-        async def wait() -> None:
-            await visits.wait()
-            over.append(anyio.current_time())
-
-        visits.ask(["a"])
-        visits.tried("a")
+    async def wait() -> None:
         await visits.wait()
-        visits.ask(["b"])  # more to do, after all was done
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wait)
-            looks.clear()
-            await settle(100)
-            assert len(looks) < 5
-            visits.ask(["c"])
-            visits.tried("b")
-            await anyio.sleep(1.0)
-            assert over == []
-            visits.tried("c")
-            visits.ask(["d"])  # before the waiter had its turn
-            await anyio.sleep(1.0)
-            assert over == []
-            visits.tried("d")
-        assert over == [2.0]
+        over.append(anyio.current_time())
 
-    run_virtual(backend, main)
+    visits.ask(["a"])
+    visits.tried("a")
+    await visits.wait()
+    visits.ask(["b"])  # more to do, after all was done
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        looks.clear()
+        await settle(100)
+        assert len(looks) < 5
+        visits.ask(["c"])
+        visits.tried("b")
+        await anyio.sleep(1.0)
+        assert over == []
+        visits.tried("c")
+        visits.ask(["d"])  # before the waiter had its turn
+        await anyio.sleep(1.0)
+        assert over == []
+        visits.tried("d")
+    assert over == [2.0]

@@ -1,11 +1,14 @@
-"""What the tests share: running one body on both backends, on the real clock or on a virtual one.
+"""What the tests share: running an async test on both backends, on the real clock or on a virtual one.
 
-Both runners refuse to end while a task the body started still lives, so a forgotten task fails the test that forgot it.
-Processes and descriptors are watched by `leaks`, schedules are seeded by `seeds`, both for every test (`conftest`).
+`in_real_time` and `in_virtual_time` make such a test of an `async def`; `run` and `run_virtual` run one body. All
+refuse to end while a task the body started still lives, so a forgotten task fails the test that forgot it. Processes
+and descriptors are watched by `leaks`, schedules are seeded by `seeds`, both for every test (`conftest`).
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -16,7 +19,7 @@ from .tasks import refuse_leftovers
 
 T = TypeVar("T")
 
-__all__ = ["run", "run_virtual"]
+__all__ = ["in_real_time", "in_virtual_time", "run", "run_virtual"]
 
 
 def run(backend: str, body: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -38,3 +41,28 @@ def run_virtual(backend: str, body: Callable[..., Awaitable[T]], *args: Any) -> 
     from .virtual import virtual_options  # with it comes pytest, which the servers of the tests do not need
 
     return anyio.run(refuse_leftovers, body, *args, backend=backend, backend_options=virtual_options(backend))
+
+
+def in_real_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make of an async test one that runs on both backends, real clock. It may ask for any fixture, `backend` too."""
+    return _on_backends(test, run)
+
+
+def in_virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The same in virtual time, as `run_virtual` has it."""
+    return _on_backends(test, run_virtual)
+
+
+def _on_backends(test: Callable[..., Awaitable[None]], runner: Callable[..., None]) -> Callable[..., None]:
+    asked = dict(inspect.signature(test).parameters)
+
+    @functools.wraps(test)
+    def on_backend(backend: str, **fixtures: Any) -> None:
+        if "backend" in asked:
+            fixtures["backend"] = backend
+        runner(backend, functools.partial(test, **fixtures))
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    wanted = {"backend": inspect.Parameter("backend", kind), **asked}
+    setattr(on_backend, "__signature__", inspect.Signature([*wanted.values()]))  # noqa: B010 -- it is what pytest reads
+    return on_backend

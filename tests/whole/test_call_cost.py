@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import in_real_time, run
 
 import greenroom
 from greenroom import Greenroom
@@ -58,17 +58,15 @@ def opened() -> Greenroom:
     return Greenroom.open({"mcpServers": {"e": ECHO}}, cache_path=":memory:")
 
 
-def test_an_embedded_call_is_few_calls_of_ours(backend: str) -> None:
-    async def body() -> None:
-        async with opened() as room:
-            await room.connect("e")
-            await room.call("e_echo", {"text": "hi"})
-            with Count() as count:
-                for _ in range(CALLS):
-                    await room.call("e_echo", {"text": "hi"})
-            assert 10 < count.calls / CALLS <= EMBEDDED
-
-    run(backend, body)
+@in_real_time
+async def test_an_embedded_call_is_few_calls_of_ours() -> None:
+    async with opened() as room:
+        await room.connect("e")
+        await room.call("e_echo", {"text": "hi"})
+        with Count() as count:
+            for _ in range(CALLS):
+                await room.call("e_echo", {"text": "hi"})
+        assert 10 < count.calls / CALLS <= EMBEDDED
 
 
 @pytest.mark.parametrize(
@@ -78,8 +76,9 @@ def test_an_embedded_call_is_few_calls_of_ours(backend: str) -> None:
         (Proxy, {"name": "mcp", "arguments": {"tool": "e_echo", "args": {"text": "hi"}}}, PROXY),
     ],
 )
-def test_a_call_at_a_door_is_few_calls_of_ours(
-    backend: str, door: Callable[[Any], Any], params: Mapping[str, Any], most: int
+@in_real_time
+async def test_a_call_at_a_door_is_few_calls_of_ours(
+    door: Callable[[Any], Any], params: Mapping[str, Any], most: int
 ) -> None:
     class Outlet:
         busy = False
@@ -96,29 +95,26 @@ def test_a_call_at_a_door_is_few_calls_of_ours(
     def ask(number: int) -> bytes:
         return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode()
 
-    async def body() -> None:
-        outlet, count = Outlet(), Count()
-        async with opened() as room, room.session("door") as session, anyio.create_task_group() as tasks:
-            await room.connect("e")
-            seen = port_of(session)
-            client = Endpoint(door(seen), "1").open(outlet, tasks.start_soon)
-            lines = [ask(number) for number in range(CALLS + 1)]
+    outlet, count = Outlet(), Count()
+    async with opened() as room, room.session("door") as session, anyio.create_task_group() as tasks:
+        await room.connect("e")
+        seen = port_of(session)
+        client = Endpoint(door(seen), "1").open(outlet, tasks.start_soon)
+        lines = [ask(number) for number in range(CALLS + 1)]
 
-            async def call(line: bytes) -> None:
-                outlet.came = anyio.Event()
-                client.receive(line)
-                await outlet.came.wait()
+        async def call(line: bytes) -> None:
+            outlet.came = anyio.Event()
+            client.receive(line)
+            await outlet.came.wait()
 
-            await call(lines.pop())
-            with count:
-                for line in lines:
-                    await call(line)
-            client.close()
-        assert all(b'"hi"' in line for line in outlet.lines)
-        assert len(outlet.lines) == CALLS + 1
-        assert 10 < count.calls / CALLS <= most
-
-    run(backend, body)
+        await call(lines.pop())
+        with count:
+            for line in lines:
+                await call(line)
+        client.close()
+    assert all(b'"hi"' in line for line in outlet.lines)
+    assert len(outlet.lines) == CALLS + 1
+    assert 10 < count.calls / CALLS <= most
 
 
 def test_no_object_that_a_call_meets_has_so_many_fields_that_reading_them_is_slow() -> None:

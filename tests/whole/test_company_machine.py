@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import faulty
 from tests.support.said import said
@@ -64,15 +64,13 @@ async def _seen(tmp_path: Path, entry: dict[str, Any], settings: dict[str, Any])
     ],
 )
 @pytest.mark.usefixtures("company")
-def test_a_child_sees_certificates_proxies_and_what_is_named(
-    backend: str, tmp_path: Path, entry: dict[str, Any], settings: dict[str, Any], more: set[str]
+@in_real_time
+async def test_a_child_sees_certificates_proxies_and_what_is_named(
+    tmp_path: Path, entry: dict[str, Any], settings: dict[str, Any], more: set[str]
 ) -> None:
-    async def body() -> None:
-        seen = await _seen(tmp_path, entry, settings)
-        assert PASSED.items() <= seen.items()
-        assert KEPT.keys() & seen.keys() == more
-
-    run(backend, body)
+    seen = await _seen(tmp_path, entry, settings)
+    assert PASSED.items() <= seen.items()
+    assert KEPT.keys() & seen.keys() == more
 
 
 def test_names_are_patterns_of_the_whole_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,21 +119,18 @@ def test_the_login_of_a_proxy_is_not_quoted_from_a_server_that_prints_it() -> No
     assert heard == ["junk on stdout: using http://***@proxy.corp:3128"]
 
 
-def test_the_login_of_a_proxy_is_not_in_the_error_of_a_server_that_dies_with_it(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_the_login_of_a_proxy_is_not_in_the_error_of_a_server_that_dies_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", PROXY)
     program = "import os, sys; sys.stdin.readline(); sys.exit('no way through ' + os.environ['HTTPS_PROXY'])"
     servers = {"s": {"command": sys.executable, "args": ["-c", program]}}
-
-    async def body() -> None:
-        async with Greenroom.open({"mcpServers": servers}) as room:
-            with pytest.raises(Exception, match=r"no way through http://\*\*\*@proxy\.corp:3128") as caught:
-                await room.connect("s")
-            assert not isinstance(caught.value, ServerLost)
-            assert "hunter2" not in f"{caught.value!r} {room.status()} {vars(caught.value)}"
-
-    run(backend, body)
+    async with Greenroom.open({"mcpServers": servers}) as room:
+        with pytest.raises(Exception, match=r"no way through http://\*\*\*@proxy\.corp:3128") as caught:
+            await room.connect("s")
+        assert not isinstance(caught.value, ServerLost)
+        assert "hunter2" not in f"{caught.value!r} {room.status()} {vars(caught.value)}"
 
 
 # ---- the directory -----------------------------------------------------------------------------------------

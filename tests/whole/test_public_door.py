@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import run_virtual
+from tests.support import in_virtual_time
 from tests.support.rooms import open_room, teach
 from tools.public_surface import FILE, MODULES, public_names, surface
 
@@ -125,49 +125,47 @@ def test_whatever_is_raised_can_be_imported_and_a_call_raises_one_kind() -> None
         assert issubclass(getattr(errors, name), CallError), name
 
 
-def test_all_that_a_call_raises_is_a_call_error(backend: str) -> None:
-    async def main() -> None:
-        twins = {name: FakeServer(tools=[tool("do_it")], strict_json=True) for name in "ab"}
-        servers = {**twins, "apart": FakeServer(), "sick": FakeServer(refuse_start="no")}
-        entries = {
-            "apart": {"isolation": "per_session"},
-            "a": {"toolPrefix": "none"},
-            "b": {"toolPrefix": "none"},
-        }
-        async with open_room(servers, entries=entries) as room:
-            for name, server in servers.items():
-                await teach(room, name, [] if name == "sick" else server.tools)
-            calls: list[tuple[str, dict[str, Any]]] = [
-                ("nobody_has_this", {}),
-                ("do_it", {}),
-                ("x", {"server": "nowhere"}),
-                ("a_do_it", {"arguments": ["no object"]}),
-                ("apart_echo", {}),
-                ("sick_tool", {}),
-                ("a_do_it", {"arguments": {"x": object()}}),
-            ]
-            for name, options in calls:
-                with pytest.raises(CallError) as caught:
-                    await room.call(name, **options)
-                error = caught.value
-                assert error.reach is Reach.NOT_SENT
-                assert json.loads(json.dumps(error.as_dict()))["reach"] == "not_sent"
-                assert error.as_dict()["code"] == error.code
-        report = room.drain_report
-        assert report is not None
-        assert report.adds_up
-        assert report.refusals == {
-            "ambiguous_tool": 1,
-            "connect_failed": 1,
-            "invalid_args": 1,
-            "server_not_found": 1,
-            "session_needed": 1,
-            "tool_not_found": 1,
-        }
-        assert report.refused == sum(report.refusals.values())
-        assert "1 ambiguous_tool" in str(report)
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_all_that_a_call_raises_is_a_call_error() -> None:
+    twins = {name: FakeServer(tools=[tool("do_it")], strict_json=True) for name in "ab"}
+    servers = {**twins, "apart": FakeServer(), "sick": FakeServer(refuse_start="no")}
+    entries = {
+        "apart": {"isolation": "per_session"},
+        "a": {"toolPrefix": "none"},
+        "b": {"toolPrefix": "none"},
+    }
+    async with open_room(servers, entries=entries) as room:
+        for name, server in servers.items():
+            await teach(room, name, [] if name == "sick" else server.tools)
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("nobody_has_this", {}),
+            ("do_it", {}),
+            ("x", {"server": "nowhere"}),
+            ("a_do_it", {"arguments": ["no object"]}),
+            ("apart_echo", {}),
+            ("sick_tool", {}),
+            ("a_do_it", {"arguments": {"x": object()}}),
+        ]
+        for name, options in calls:
+            with pytest.raises(CallError) as caught:
+                await room.call(name, **options)
+            error = caught.value
+            assert error.reach is Reach.NOT_SENT
+            assert json.loads(json.dumps(error.as_dict()))["reach"] == "not_sent"
+            assert error.as_dict()["code"] == error.code
+    report = room.drain_report
+    assert report is not None
+    assert report.adds_up
+    assert report.refusals == {
+        "ambiguous_tool": 1,
+        "connect_failed": 1,
+        "invalid_args": 1,
+        "server_not_found": 1,
+        "session_needed": 1,
+        "tool_not_found": 1,
+    }
+    assert report.refused == sum(report.refusals.values())
+    assert "1 ambiguous_tool" in str(report)
 
 
 def test_what_is_hidden_from_an_error_is_hidden_from_all_its_texts_and_nothing_else_is_changed() -> None:
@@ -266,18 +264,15 @@ def test_what_a_model_is_shown_is_what_the_door_shows(tmp_path: Path) -> None:
     assert failed.for_model()[0]["text"] == "Error: too many\n\nExpected parameters:\nn (integer) *required*"
 
 
-def test_meta_goes_along_with_a_call(backend: str) -> None:
+@in_virtual_time
+async def test_meta_goes_along_with_a_call() -> None:
     """With the progress token that is ours."""
-
-    async def main() -> None:
-        server = FakeServer()
-        async with open_room({"a": server}) as room:
-            result = await room.call("a_echo", {"x": 1}, meta={"traceparent": "00-1"}, on_progress=print)
-            assert result.target is not None
-            assert result.target.name == "a_echo"
-            assert server.calls[0]["_meta"] == {"traceparent": "00-1"}
-
-    run_virtual(backend, main)
+    server = FakeServer()
+    async with open_room({"a": server}) as room:
+        result = await room.call("a_echo", {"x": 1}, meta={"traceparent": "00-1"}, on_progress=print)
+        assert result.target is not None
+        assert result.target.name == "a_echo"
+        assert server.calls[0]["_meta"] == {"traceparent": "00-1"}
 
 
 def test_the_front_door_has_forty_names_at_most_and_the_surface_is_what_is_recorded() -> None:

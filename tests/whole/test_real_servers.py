@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.real_servers import REAL_SERVERS, RealServer, real_server
 
 from greenroom.supervisor.room import Greenroom
@@ -55,48 +55,45 @@ ON = {
 
 
 @pytest.mark.parametrize(("name", "backend"), [(name, ON[name]) for name in REAL_SERVERS])
-def test_a_real_server_answers_as_it_answers_the_sdk(name: str, backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_a_real_server_answers_as_it_answers_the_sdk(name: str, tmp_path: Path) -> None:
     server = real_server(name, tmp_path)
     tool, arguments = STEADY.get(name, (server.tool, dict(server.arguments)))
+    from mcp_types import Tool
 
-    async def main() -> None:
-        from mcp_types import Tool
+    cache = tmp_path / "catalogue.json"
+    config = {"mcpServers": {name: server.entry}, "settings": PATIENT}
+    async with Greenroom.open(config, cache_path=cache) as room:
+        await room.catalogued()
+        (visited,) = room.status()
+        assert visited.connected
+        assert len(room.tools(server=name)) >= server.tool_count
+        described = room.describe(f"{name}_{tool}")
+        assert room.search(tool.replace("_", " ").replace("-", " ")).matches[0].target.server == name
 
-        cache = tmp_path / "catalogue.json"
-        config = {"mcpServers": {name: server.entry}, "settings": PATIENT}
-        async with Greenroom.open(config, cache_path=cache) as room:
-            await room.catalogued()
-            (visited,) = room.status()
-            assert visited.connected
-            assert len(room.tools(server=name)) >= server.tool_count
-            described = room.describe(f"{name}_{tool}")
-            assert room.search(tool.replace("_", " ").replace("-", " ")).matches[0].target.server == name
+        known = await room.call(f"{name}_{server.tool}", dict(server.arguments))
+        assert server.answer in known.text
+        result = await room.call(described.name, arguments)
 
-            known = await room.call(f"{name}_{server.tool}", dict(server.arguments))
-            assert server.answer in known.text
-            result = await room.call(described.name, arguments)
+        entry = room.entry(name)
+        assert entry is not None
+        assert entry.protocol_version == server.era
+        assert [status.pid for status in room.status()] == [visited.pid], (
+            "the visit and the call share a child"
+        )
+    assert room.drain_report is not None
+    assert room.drain_report.adds_up
+    assert room.drain_report.completed == 2
 
-            entry = room.entry(name)
-            assert entry is not None
-            assert entry.protocol_version == server.era
-            assert [status.pid for status in room.status()] == [visited.pid], (
-                "the visit and the call share a child"
-            )
-        assert room.drain_report is not None
-        assert room.drain_report.adds_up
-        assert room.drain_report.completed == 2
+    theirs, answer = await _ask_the_sdk(server, tool, arguments)
+    assert [Tool.model_validate(record) for record in entry.tools or ()] == theirs
+    assert result.to_mcp().model_dump(exclude={"meta"}) == answer.model_dump(exclude={"meta"})
 
-        theirs, answer = await _ask_the_sdk(server, tool, arguments)
-        assert [Tool.model_validate(record) for record in entry.tools or ()] == theirs
-        assert result.to_mcp().model_dump(exclude={"meta"}) == answer.model_dump(exclude={"meta"})
-
-        # A second boot knows all of it and starts nothing.
-        async with Greenroom.open(config, cache_path=cache) as again:
-            assert [target.name for target in again.tools()] == [target.name for target in room.tools()]
-            assert again.describe(described.name).input_schema == described.input_schema
-            assert [status.pid for status in again.status()] == [None]
-
-    run(backend, main)
+    # A second boot knows all of it and starts nothing.
+    async with Greenroom.open(config, cache_path=cache) as again:
+        assert [target.name for target in again.tools()] == [target.name for target in room.tools()]
+        assert again.describe(described.name).input_schema == described.input_schema
+        assert [status.pid for status in again.status()] == [None]
 
 
 def test_a_real_server_refuses_what_its_schema_does_not_allow(either_backend: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from tests.support import run
+from tests.support import in_real_time, run
 
 from greenroom import Greenroom
 from greenroom.actors.transports.http_client import make_client
@@ -68,26 +68,26 @@ def _server(home: Any) -> Any:
 
 
 @pytest.mark.parametrize("home", [home for _, home in _kinds()], ids=[name for name, _ in _kinds()])
-def test_a_server_of_any_kind_runs_in_our_process(home: Any, backend: str) -> None:
-    async def main() -> None:
-        server, progress = _server(home), list[Any]()
-        async with Greenroom.open(EMPTY, cache_path=":memory:", in_process={"in": server}) as room:
-            await room.connect("in")
-            traced = await room.call(
-                "steps", {"count": 2}, meta={"traceparent": "00-1"}, on_progress=progress.append
-            )
-            assert (traced.text, [step["progress"] for step in progress]) == ("00-1", [1, 2])
-            added = await room.call("add", {"a": 1, "b": 2})
-            assert (added.text, added.is_error) == ("3", False)
-            assert added.to_mcp().content[0].text == "3"  # type: ignore[union-attr]
-            failed = await room.call("fail")
-            assert failed.is_error
-            assert "fail" in failed.text
-            assert room.describe("add").to_mcp().name == "add"
-            await room.restart("in")  # an object is run again
-            assert (await room.call("add", {"a": 2, "b": 2})).text == "4"
-
-    run(backend, main)
+@in_real_time
+async def test_a_server_of_any_kind_runs_in_our_process(
+    home: Any,
+) -> None:
+    server, progress = _server(home), list[Any]()
+    async with Greenroom.open(EMPTY, cache_path=":memory:", in_process={"in": server}) as room:
+        await room.connect("in")
+        traced = await room.call(
+            "steps", {"count": 2}, meta={"traceparent": "00-1"}, on_progress=progress.append
+        )
+        assert (traced.text, [step["progress"] for step in progress]) == ("00-1", [1, 2])
+        added = await room.call("add", {"a": 1, "b": 2})
+        assert (added.text, added.is_error) == ("3", False)
+        assert added.to_mcp().content[0].text == "3"  # type: ignore[union-attr]
+        failed = await room.call("fail")
+        assert failed.is_error
+        assert "fail" in failed.text
+        assert room.describe("add").to_mcp().name == "add"
+        await room.restart("in")  # an object is run again
+        assert (await room.call("add", {"a": 2, "b": 2})).text == "4"
 
 
 def test_what_is_no_server_is_none() -> None:
