@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import anyio
 import attrs
 
+from ..config.files import unread_file, working_directory
 from ..config.masking import secrets_of
 from ..config.model import Config, ServerDefinition, with_settings
 from ..config.private_files import NotOurs, socket_in
@@ -318,6 +319,15 @@ def _nothing(setup: Setup) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, "configuration", "servers", "there are none", mend)
 
 
+def _unread(setup: Setup) -> Iterator[Finding]:
+    """An `mcp.json` of this folder that nobody reads."""
+    unread = unread_file(working_directory(None), setup.config.files) if setup.path is None else None
+    if unread is not None:
+        what = "it is not read: of a folder only .mcp.json and .greenroom/mcp.json are"
+        mend = "give it one of these names, or: greenroom --config mcp.json"
+        yield Finding(Severity.NOTE, "configuration", os.fspath(unread), what, mend)
+
+
 def _rights(setup: Setup) -> Iterator[Finding]:
     """Files that others may change, and files with secrets that others may read."""
     secret = {
@@ -503,7 +513,7 @@ _OF_SERVERS: Final[tuple[_Check, ...]] = (
     _logins,
     _names,
 )
-CHECKS: Final = (_broken, _nothing, *_OF_SERVERS, gateways, sockets)
+CHECKS: Final = (_broken, _nothing, _unread, *_OF_SERVERS, gateways, sockets)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -216,6 +216,18 @@ def left_out(config: Config) -> Iterator[str]:
         yield f"Cannot be used: {_first(broken)}. To see why: {about('doctor')}"
 
 
+def not_read(config: Config) -> Iterator[str]:
+    """What is said of an `mcp.json` in this folder that is not read: that, and the next step."""
+    from ..config.files import unread_file, working_directory
+
+    unread = (
+        None if commands_typed().config is not None else unread_file(working_directory(None), config.files)
+    )
+    if unread is not None:
+        yield f"{one_line(os.fspath(unread))} is not read: of a folder only .mcp.json and .greenroom/mcp.json are."
+        yield "To use it, give it one of these names, or: greenroom --config mcp.json"
+
+
 def _first(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return one_line(", ".join(names[:_NAMED])) + more

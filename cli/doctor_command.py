@@ -20,8 +20,6 @@ from ..protocol.safe_text import counted, one_line
 from .common import (
     commands_typed,
     common_options,
-    config_option,
-    load,
     load_asked,
     no_such_server,
     open_source,
@@ -44,9 +42,8 @@ MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
 
 @click.command("doctor")
 @click.option("--start", "starts", is_flag=True, help="Start every server once, and say what goes wrong.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@config_option
-def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int:
+@common_options
+def doctor_command(starts: bool, config_path: Path | None, pid: int | None, as_json: bool) -> int:
     """Say what is wrong with the set-up, and what mends it.
 
     Nothing is started unless you say --start, and nothing is changed. What a running gateway, or else the cache, knows
@@ -54,7 +51,7 @@ def doctor_command(starts: bool, as_json: bool, config_path: Path | None) -> int
     """
     from .checks import Setup, Severity, examine
 
-    config = load(config_path)
+    config = load_asked(config_path, pid)
     setup = Setup(config, config_path, os.environ, commands_typed())
     found = examine(setup)
     if starts:

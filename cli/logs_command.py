@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..protocol.safe_text import printable, seen_in_json
-from .common import config_option, load, no_such_server, say, show
+from .common import common_options, load_asked, no_such_server, say, show
 from .completion import complete_servers
 
 if TYPE_CHECKING:
@@ -33,15 +33,16 @@ LOOK_EVERY: Final = 0.3  # seconds between two looks of --follow
 @click.option(
     "--lines", "-n", type=click.IntRange(0), default=200, show_default=True, help="The last so many; 0: all."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --follow an object for each line.")
-@config_option
-def logs_command(server: str, follow: bool, lines: int, as_json: bool, config_path: Path | None) -> int:
+@common_options
+def logs_command(
+    server: str, follow: bool, lines: int, config_path: Path | None, pid: int | None, as_json: bool
+) -> int:
     """Show what SERVER has written to its stderr.
 
     A line that begins with --- is Greenroom's: when a process was started, and how it was lost. Credentials are
-    removed. Nothing is started.
+    removed. Nothing is started. With --follow and --json each line is an object of its own.
     """
-    config = load(config_path)
+    config = load_asked(config_path, pid)
     if (why := _has_none(config, server)) is not None:
         say(why)
         return 1

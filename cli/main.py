@@ -156,16 +156,27 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     callback=_print_version,
     help="Show the version and exit.",
 )
+@click.option("--config", "config_path", metavar="FILE", help="Read only this configuration file.")
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(context: click.Context, config_path: str | None) -> None:
     """Supervised MCP servers behind one door.
 
     Without --config, the configuration is ./.greenroom/mcp.json over ./.mcp.json over the user's own.
     """
-    if context.invoked_subcommand is None:
+    command = context.invoked_subcommand
+    if command is None:
         from .overview_command import show_overview
 
-        show_overview()
+        context.obj.config = config_path
+        show_overview(config_path)
+    elif config_path is not None:
+        from ..gateway.next_steps import WITH_CONFIG
+
+        if command not in WITH_CONFIG:
+            raise click.UsageError(
+                f"{command} reads no configuration file, so it takes no --config.", context
+            )
+        context.default_map = {command: {"config_path": config_path}}  # as if it stood behind the command
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -246,7 +257,7 @@ def _report(error: BaseException, typed: object = None) -> int:
         raise error
     if isinstance(error, OSError):
         _forget_stdout()  # most often the reason is that stdout cannot be written
-        click.echo(f"greenroom: the system refused: {error.strerror or error}.", err=True)
+        click.echo(f"greenroom: {printable(_refused(error))}", err=True)
         return FAILED
     click.echo(
         f"greenroom: a bug in Greenroom, please report it: {type(error).__name__}: {error}\n"
@@ -254,6 +265,15 @@ def _report(error: BaseException, typed: object = None) -> int:
         err=True,
     )
     return FAILED
+
+
+def _refused(error: OSError) -> str:
+    """What the system refused, and what to do."""
+    if not isinstance(error.filename, str):
+        return f"the system refused: {error.strerror or error}."
+    from ..config.private_files import other_folder
+
+    return f"{error.filename} cannot be used: {error.strerror}. {other_folder(error.filename)}"
 
 
 def _forget_stdout() -> None:

@@ -13,10 +13,9 @@ import click
 
 from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import identity
-from ..gateway.next_steps import Commands
 from ..protocol.errors import GreenroomError
 from ..protocol.safe_text import counted, one_line, printable
-from .common import FromCache, FromGateway, elsewhere_in_words, load, say
+from .common import FromCache, FromGateway, commands_typed, elsewhere_in_words, load, not_read, say
 
 if TYPE_CHECKING:
     from ..config.model import Config
@@ -34,16 +33,17 @@ _WORDS = {  # of a server's status -> in the line of servers; the others are kno
 }
 
 
-def show_overview() -> None:
-    """Print the overview on stdout."""
-    config = load(None)
+def show_overview(path: str | None) -> None:
+    """Print the overview on stdout, of the file at `path` or of those that are found."""
+    config = load(None if path is None else Path(path))
     gateways = _gateways(config)
     try:
         details = _status(config, gateways)
     finally:
         for gateway in gateways:
             gateway.connection.close()
-    click.echo(printable("\n".join(_lines(config, details, gateways))))
+    lines = _lines(config, details, gateways, is_named=path is not None)
+    click.echo(printable("\n".join(lines)))
 
 
 def _gateways(config: Config) -> list[control.Gateway]:
@@ -68,9 +68,15 @@ def _status(config: Config, gateways: Sequence[control.Gateway]) -> dict[str, An
     return FromCache(catalogue, CatalogueReader(catalogue, hints=FOR_PEOPLE), {}).status()
 
 
-def _lines(config: Config, details: Mapping[str, Any], gateways: Sequence[control.Gateway]) -> Iterator[str]:
+def _lines(
+    config: Config, details: Mapping[str, Any], gateways: Sequence[control.Gateway], *, is_named: bool
+) -> Iterator[str]:
     servers: Sequence[Mapping[str, Any]] = details["servers"]
-    yield from _configuration(config)
+    if is_named:
+        yield one_line(f"Configuration: {', '.join(config.files)} (named by --config)")
+        yield from _warnings(config)
+    else:
+        yield from _configuration(config)
     yield f"Servers: {_servers(servers, details['totalTools'])}"
     yield from _running(config, gateways)
     yield ""
@@ -83,8 +89,10 @@ def _configuration(config: Config) -> Iterator[str]:
 
     around: dict[str, Any] = {"home": Path.home(), "environ": os.environ}
     cwd = working_directory(None)
+    unread = not_read(config)
     if not config.files:
         yield "Configuration: no file was found."
+        yield from unread
         return
     of_project = project_files(config, cwd=cwd, **around)
     ours = {os.fspath(path) for path in find_files(cwd=cwd, **around)}
@@ -93,8 +101,13 @@ def _configuration(config: Config) -> Iterator[str]:
         whose = "this project's" if file in of_project else "yours" if file in ours else "imported"
         whose = "yours" if file == os.fspath(own_file(**around)) else whose
         yield one_line(f"  {file} ({whose}{', not trusted' if file in config.untrusted else ''})")
+    yield from _warnings(config)
+    yield from unread
+
+
+def _warnings(config: Config) -> Iterator[str]:
     if config.problems:
-        yield f"  {counted(len(config.problems), 'warning')} about it: greenroom doctor"
+        yield f"  {counted(len(config.problems), 'warning')} about it: {commands_typed().about('doctor')}"
 
 
 def _servers(servers: Sequence[Mapping[str, Any]], tools: int) -> str:
@@ -119,11 +132,11 @@ def _next(config: Config, servers: Sequence[Mapping[str, Any]], *, is_served: bo
     for server in servers:
         first.setdefault(server["status"], server["name"])
     changed = next((server["name"] for server in servers if server.get("changed")), None)
-    about = Commands().about
+    about = commands_typed().about
     if config.untrusted:
         yield f"Next, see what this project's file would do, and decide: {about('trust')}"
     elif not servers:
-        yield "Next, add a server: greenroom add NAME -- COMMAND"
+        yield f"Next, add a server: {about('add')} NAME -- COMMAND"
         yield "Or see Greenroom work with servers that it brings along: greenroom demo"
     elif (bad := first.get("broken") or first.get("failed")) is not None:
         yield f"Next, see why {one_line(bad)} does not work: {about('explain', bad)}"
@@ -138,5 +151,5 @@ def _next(config: Config, servers: Sequence[Mapping[str, Any]], *, is_served: bo
     elif is_served:
         yield f"Next, watch the servers: {about('top')}"
     else:
-        yield "Next, find a tool: greenroom search WORDS"
-        yield "Or let your MCP clients use it: greenroom init"
+        yield f"Next, find a tool: {about('search')} WORDS"
+        yield f"Or let your MCP clients use it: {about('init')}"

@@ -24,6 +24,8 @@ from .common import (
     common_options,
     config_option,
     left_out,
+    load,
+    not_read,
     open_source,
     read_config,
     say,
@@ -58,7 +60,10 @@ def status_command(config_path: Path | None, pid: int | None, as_json: bool) -> 
     if details["servers"] and not as_json and tables.on_terminal():
         _print_status(details)
     else:
-        show("\n".join(_status_lines(details)), {**details, **source.origin}, as_json)
+        lines = [*_status_lines(details)]
+        if not details["servers"] and pid is None:
+            lines += not_read(load(config_path))
+        show("\n".join(lines), {**details, **source.origin}, as_json)
 
 
 @click.command("tools")

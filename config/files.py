@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -66,7 +66,17 @@ def _candidates(cwd: Path, home: Path, environ: Mapping[str, str]) -> list[Path]
 
 def own_file(home: Path, environ: Mapping[str, str]) -> Path:
     """Our file of the user, for all projects; it need not exist."""
-    return Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "greenroom" / "mcp.json"
+    named = Path(
+        environ.get("XDG_CONFIG_HOME") or ""
+    )  # one that is not absolute does not count, says the standard
+    return (named if named.is_absolute() else home / ".config") / "greenroom" / "mcp.json"
+
+
+def unread_file(cwd: Path, files: Sequence[str]) -> Path | None:
+    """An `mcp.json` in `cwd` that looks like a configuration of the folder and is not read, because none of `files`
+    is it."""
+    path = cwd / "mcp.json"
+    return path if os.fspath(path) not in files and _is_there(path) else None
 
 
 def load_config(

@@ -149,7 +149,7 @@ def open_own_folder(path: Path, *, denied: int = OURS_ALONE) -> int:
     try:
         descriptor = os.open(path, flags)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.lexists(path):
             raise NotOurs(path, "it must be a directory and not a link: remove it and try again") from None
         raise
     found = os.fstat(descriptor)
@@ -158,6 +158,22 @@ def open_own_folder(path: Path, *, denied: int = OURS_ALONE) -> int:
         mode = f" of mode {0o777 & ~denied:04o} or less"
         raise NotOurs(path, f"it must be a directory{mode} of your own: remove it and try again")
     return descriptor
+
+
+def other_folder(path: str | os.PathLike[str]) -> str:
+    """What to do when our file or folder at `path` cannot be used: the next step, as a sentence."""
+    import platformdirs
+
+    folders = {
+        "XDG_CACHE_HOME": platformdirs.user_cache_path(),
+        "XDG_CONFIG_HOME": Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"),
+        "XDG_STATE_HOME": platformdirs.user_state_path(),
+        "XDG_DATA_HOME": platformdirs.user_data_path(),
+    }
+    name = next((name for name, folder in folders.items() if Path(path).is_relative_to(folder)), None)
+    if name is None:
+        return "Make it a file or a folder of your own that you can write to."
+    return f"Make {folders[name]} a folder that you can write to, or name another one in {name}."
 
 
 # ---- sockets ---------------------------------------------------------------------------------------------------------

@@ -19,13 +19,13 @@ from ..protocol.safe_text import typed
 WITH_PID: Final = frozenset(
     {
         *("status", "top", "tools", "search", "describe", "call", "refresh", "reconnect"),
-        *("explain", "approve", "accept", "stop"),
+        *("explain", "approve", "accept", "stop", "doctor", "logs"),
     }
 )
 # `init` is here, too: what it has under this name is what its client shall use, which is the same file.
 WITH_CONFIG: Final = WITH_PID | {
     *("serve", "attach", "add", "remove", "enable", "disable", "trust", "auth"),
-    *("config", "doctor", "cost", "init", "logs"),
+    *("config", "cost", "init"),
 }
 # Where a text of ours stands in JSON that is made of status rows, tools and answers, and what such JSON holds.
 _OURS: Final = ("message", "failure", "broken", "down", "problems")

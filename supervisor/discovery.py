@@ -44,6 +44,15 @@ class Visiting:
             self._starter.request_by_policy(visitor)
         return visitor
 
+    def begin_by_name(self, server: str) -> None:
+        """Start a server that is visited, or is to be, whatever its gate says. If this try fails, the visit goes on
+        like any other."""
+        if self._visitor(server).is_connected:  # it lists again
+            return
+        visitor = self.begin(server)
+        visitor.on_connected(lambda _error: self._starter.withdraw(visitor), by_name=True)
+        self._starter.request_by_name(visitor)
+
     def _listed_again(self, actor: ServerActor, error: CallError | None) -> None:
         """A connected server has listed what it has again, or this error kept it from doing so. If its connection is
         over, it is visited as others are. One that does not list and has nothing else to do is started anew."""

@@ -647,13 +647,14 @@ class Greenroom(Calls):
 
     def refresh(self, server: str | None = None) -> list[str]:
         """Visit the servers of which nothing is known, or this one, and return their names. If this one is connected,
-        it lists again what it has. `catalogued` waits for the visits. Raises `UnknownServer`, `ServerDown` for a
-        server that is out of service, and `CredentialNeeded` for one that only a session can start."""
+        it lists again what it has; otherwise it is started whatever its gate says, but at most once a second.
+        `catalogued` waits for the visits. Raises `UnknownServer`, `ServerDown` for a server that is out of service, and
+        `CredentialNeeded` for one that only a session can start."""
         live = self._live
         if server is not None:
             live.root.bring_back(server)
             live.sessions.check(live.root.record(server).definition, None)
-            return live.visit([server])
+            return live.visit_by_name(server)
         entries = {name: live.router.entry(name) for name in live.root.records}
         return live.visit([name for name, entry in entries.items() if entry is None or not entry.known])
 

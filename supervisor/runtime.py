@@ -292,6 +292,13 @@ class Runtime:
         self._visits.ask(usable)
         return usable
 
+    def visit_by_name(self, name: str) -> list[str]:
+        """The same for one server, whatever its gate says."""
+        usable = self.visit([name])
+        for each in usable:
+            self.root.supervision.visiting.begin_by_name(each)
+        return usable
+
     @property
     def is_learning(self) -> bool:
         """Whether servers are still to be visited for the first time."""

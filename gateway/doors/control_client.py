@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from ...config.private_files import NotOurs, check_peer, socket_in
+from ...config.private_files import NotOurs, check_peer, other_folder, socket_in
 from ...protocol.errors import GreenroomError, Reach, UsageError
 from .control_protocol import control_directory
 
@@ -203,6 +203,9 @@ def _candidates(config: str | None) -> Iterator[tuple[int, Path]]:
         return
     except NotOurs as error:
         raise UsageError(f"No gateway can be looked for in {directory}: {error.strerror}.") from None
+    except NotADirectoryError:
+        text = f"No gateway can be looked for in {directory}: a folder above it is none. {other_folder(directory)}"
+        raise UsageError(text) from None
     for _, pid, path in sorted(found, reverse=True):
         yield pid, path
 

@@ -54,6 +54,58 @@ def test_without_any_file_it_says_how_to_begin(home: Path, capsys: pytest.Captur
     assert not (home / ".cache").exists(), "it writes nothing"
 
 
+def test_it_says_the_same_of_a_file_that_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_config(home, '{"mcpServers": {"mine": {"command": "mine"}}}')
+    Path("other.json").write_text('{"mcpServers": {"theirs": {"command": "theirs"}}}')
+    assert run(["--config", "other.json"]) == 0
+    said = capsys.readouterr().out
+    assert "other.json (named by --config)" in said
+    assert "1 not asked yet" in said
+    assert "greenroom refresh --config other.json" in steps_in(said)
+    for words in (["--config", "other.json", "status"], ["status", "--config", "other.json"]):
+        assert run(words) == 0
+        said = capsys.readouterr().out
+        assert ("theirs" in said, "mine" in said) == (True, False)
+    assert run(["--config", "other.json", "outputs"]) == 2
+    assert "takes no --config" in capsys.readouterr().err
+    assert run(["--config", "missing.json"]) == 2
+
+
+@pytest.mark.parametrize("command", [[], ["status"], ["doctor"]])
+def test_an_mcp_json_that_is_not_read_is_named_with_what_to_do(
+    home: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mcp.json").write_text('{"mcpServers": {"one": {"command": "one"}}}')
+    assert run(command) == 0
+    said = capsys.readouterr().out
+    assert f"{home / 'work' / 'mcp.json'}" in said
+    assert "greenroom --config mcp.json" in said
+    assert run(["--config", "mcp.json", *command]) in (0, 1)
+    assert "is not read" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("variable", "command", "code"),
+    [
+        ("XDG_CACHE_HOME", ["status"], 2),
+        ("XDG_CACHE_HOME", ["serve", "--background"], 1),
+        ("XDG_CONFIG_HOME", ["add", "one", "--", "cat"], 1),
+        ("XDG_STATE_HOME", ["serve", "--background"], 1),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_named_with_the_variable_that_names_another(
+    home: Path, variable: str, command: list[str], code: int
+) -> None:
+    file = home / "a file"
+    file.touch()
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home), variable: os.fspath(file)}
+    done = run_forked([*GREENROOM, *command], cwd=home / "work", env=environment, text=True)
+    assert done.returncode == code, done
+    (said,) = [line for line in done.stderr.splitlines() if os.fspath(file) in line]
+    assert said.endswith(f"or name another one in {variable}.")
+    assert "Traceback" not in done.stderr
+
+
 def test_a_project_that_nobody_has_trusted_is_named_with_what_decides(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,6 +48,10 @@ def test_gateways_elsewhere_are_named_and_can_be_asked(home: Path) -> None:
         assert explained.returncode == 0, explained
         said = json.loads(explained.stdout)
         assert (said["status"]["status"], list(said["sources"])) == ("connected", list(said["entry"])), said
+        examined = greenroom(home, one, "doctor", "--pid", str(pid), "--json", *here)
+        assert json.loads(examined.stdout)["files"] == [os.fspath(two / "mcp.json")], examined
+        logged = greenroom(home, one, "logs", "far", "--pid", str(pid), *here)
+        assert (logged.returncode, "incarnation 1" in logged.stdout) == (0, True), logged
         accepted = greenroom(home, one, "accept", "far", "--pid", str(pid), *here)
         assert (accepted.returncode, "no tool of far has changed" in accepted.stdout) == (0, True), accepted
         unknown = greenroom(home, one, "explain", "near", "--pid", str(pid), *here)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -105,6 +106,20 @@ def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
         assert "slow_echo" in gateway.mcp(search="echo")["content"][0]["text"]
         gateway.end()
     assert len(logged(tmp_path, "npx")) == 1
+
+
+def test_a_server_that_is_named_is_started_although_it_has_just_failed(tmp_path: Path) -> None:
+    works = faulty(tmp_path, "mended")
+    script = f"test -e {tmp_path / 'mended'} && exec {shlex.join([works['command'], *works['args']])}; exit 3"
+    entry = {"command": "sh", "args": ["-c", script]}
+    with serve(tmp_path, {"one": entry}, restartBackoff={"minMs": 600_000, "maxMs": 600_000}) as gateway:
+        gateway.greet()
+        failed = greenroom(tmp_path, "refresh", "one")
+        assert (failed.returncode, "exited with code 3" in failed.stdout) == (1, True), failed.stdout
+        (tmp_path / "mended").touch()
+        mended = greenroom(tmp_path, "refresh", "one")
+        assert (mended.returncode, mended.stdout[:7]) == (0, "✓ one: "), mended.stdout
+        gateway.end()
 
 
 def test_t47_a_call_alone_waits_for_the_install_that_ends_with_it(tmp_path: Path) -> None:
