@@ -12,9 +12,8 @@ times. Cancelling the wait leaves the flag usable, and nothing is lost, because 
 `read_forever` calls `on_readable` each time the descriptor has something to read, until it returns False. `AGAIN` means
 that there is more to do than one turn allows: it is called again in the next turn, whatever there is to read. `PAUSE`
 means that it is called again after a hundredth of a second and not before. On trio this is a loop around
-`wait_readable`. On asyncio it is a loop callback, so an answer is handled without waking a task for it; in a `StepLoop`
-it is a step, which is called sooner still. Rejected: anyio's byte streams (an intermediate buffer and two task switches
-a read) and one task per call.
+`wait_readable`. On asyncio it is a loop callback, so an answer is handled without waking a task
+for it. Rejected: anyio's byte streams (an intermediate buffer and two task switches a read) and one task per call.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import anyio
@@ -74,6 +74,15 @@ def current_backend() -> Backend:
     if sniffio.current_async_library() == "trio":
         return _TrioBackend()
     return _AsyncioBackend()
+
+
+def context_of_room() -> Context:
+    """A context with nothing of the caller's, for a task that belongs to the room. Only the name of the loop is in it.
+    On asyncio a task's readers are called in the task's context, but in no task, and anyio would not know there which
+    loop is running."""
+    context = Context()
+    context.run(sniffio.current_async_library_cvar.set, sniffio.current_async_library())
+    return context
 
 
 class _TrioBackend:
@@ -137,13 +146,10 @@ class _AsyncioBackend:
         import asyncio
 
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        # What the loop's own `time` calls, unless the loop is another one: one call less at each read.
-        plain = type(self._loop).time is asyncio.BaseEventLoop.time
-        self.now: Callable[[], float] = time.monotonic if plain else self._loop.time
-        loop: Any = self._loop  # a `StepLoop` has a shorter way to call a reader
-        self._add_reader: Callable[[int, Callable[[], object]], object]
-        self._add_reader = getattr(loop, "add_step", self._loop.add_reader)
-        self._remove_reader: Callable[[int], object] = getattr(loop, "remove_step", self._loop.remove_reader)
+        # A loop on the machine's clock may read it only once a turn, and in whole milliseconds (uvloop). The time of
+        # an event should be nearer than that. A virtual loop has another clock.
+        is_real = abs(self._loop.time() - time.monotonic()) < 1.0
+        self.now: Callable[[], float] = time.monotonic if is_real else self._loop.time
 
     def waiter(self) -> Waiter:
         return _AsyncioWaiter(self._loop)
@@ -162,7 +168,7 @@ class _AsyncioBackend:
             nonlocal is_paused
             is_paused = False
             if not done.done():
-                self._add_reader(fd, ready)
+                self._loop.add_reader(fd, ready)
                 ready()
 
         def ready() -> None:
@@ -183,16 +189,16 @@ class _AsyncioBackend:
                         self._loop.call_soon(again)
                 elif more is PAUSE:
                     is_paused = True
-                    self._remove_reader(fd)
+                    self._loop.remove_reader(fd)
                     self._loop.call_later(_PAUSE, resume)
                 elif not more and not done.done():  # the callback may have cancelled us
                     done.set_result(None)
 
-        self._add_reader(fd, ready)
+        self._loop.add_reader(fd, ready)
         try:
             await done
         finally:
-            self._remove_reader(fd)
+            self._loop.remove_reader(fd)
 
 
 class _AsyncioWaiter:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
 from typing import Any
 
 import attrs
@@ -20,7 +19,7 @@ from anyio.abc import TaskGroup
 
 from ..config.model import Settings
 from ..config.secrets import KnownSecrets
-from .backend import Backend, Waiter
+from .backend import Backend, Waiter, context_of_room
 from .call import Tally
 from .event_stream import EventStream
 from .host import Host, NoHost
@@ -48,13 +47,12 @@ class Spawner:
         self._bell.set()
 
     async def run(self) -> None:
-        """Ends by cancellation. Each task gets an empty context: it belongs to the room, not to the caller that
-        came first."""
+        """Ends by cancellation. Each task belongs to the room, not to the caller that came first."""
         while True:
             await self._bell.wait()
             self._bell = self._backend.waiter()
             while self._bodies:
-                Context().run(self._tasks.start_soon, self._bodies.popleft())
+                context_of_room().run(self._tasks.start_soon, self._bodies.popleft())
 
 
 @attrs.define(eq=False)

@@ -241,15 +241,14 @@ def _run(main: Callable[[], Awaitable[None]]) -> None:
 
     A gateway makes two reads and two writes per call. For each, asyncio calls a function, while trio wakes a
     task and registers the descriptor again, which takes twice as long (`benchmarks.b03_gateway` measures a
-    bare forwarder on each). Our own loop calls the function without any work by asyncio
-    (`gateway.event_loop`). `serve` handles signals itself, so it does not need `run_to_end`.
+    bare forwarder on each). `serve` handles signals itself, so it does not need `run_to_end`.
     """
     import anyio
 
-    from ..gateway.event_loop import new_loop
+    from ..gateway.event_loop import GatewayLoop
 
     sys.setswitchinterval(_TURN)
-    anyio.run(main, backend="asyncio", backend_options={"loop_factory": new_loop})
+    anyio.run(main, backend="asyncio", backend_options={"loop_factory": GatewayLoop})
 
 
 def override(config: Config, **settings: Any) -> Config:

@@ -1,7 +1,7 @@
 """The owner task of a room: how it is entered, and how it ends.
 
 This differs between trio and asyncio, because they cancel differently. On trio, `async with` opens a task group in the
-caller's task and runs the owner task in it. On asyncio the owner task is a separate task with an empty context, so
+caller's task and runs the owner task in it. On asyncio the owner task is a separate task with a context of its own, so
 that a cancelled host (natively, twice, under `wait_for`) still ends the room in order. `start(task_group)` uses the
 caller's group. In a group the runtime shields itself, and a task beside it turns the cancellation of the group into a
 request to stop. `aclose` may be called from any task; it requests the end and waits for it. Only the task that entered
@@ -10,13 +10,13 @@ the group of `async with` leaves it.
 
 from __future__ import annotations
 
-import contextvars
 from contextlib import AsyncExitStack
 from typing import Any, cast
 
 import anyio
 import sniffio
 
+from ..actors.backend import context_of_room
 from ..protocol.errors import UsageError
 from .audit_trail import auditing
 from .runtime import Runtime, sole
@@ -129,9 +129,8 @@ class Owner:
                     started.set_exception(error)
                 # Else it is in `runtime.failure`, and `aclose` raises it.
 
-        # An empty context, because the room does not belong to any one request.
         self._task = asyncio.get_running_loop().create_task(
-            own(), name="greenroom", context=contextvars.Context()
+            own(), name="greenroom", context=context_of_room()
         )
         ended = self._ended
         assert ended is not None

@@ -11,7 +11,7 @@ from tests.support.rooms import settle
 
 from greenroom.actors import backend as _backend
 from greenroom.actors.backend import AGAIN, PAUSE, More, current_backend
-from greenroom.gateway.event_loop import new_loop
+from greenroom.gateway.event_loop import GatewayLoop
 
 
 @in_virtual_time
@@ -139,7 +139,7 @@ async def test_reading_ends_by_an_exception_or_a_cancellation_and_lets_go_of_the
         os.close(write_end)
 
 
-@pytest.mark.parametrize("loop", ["trio", "asyncio", "ours"])
+@pytest.mark.parametrize("loop", ["trio", "asyncio", "the gateway's"])
 def test_a_pause_is_a_pause_whatever_turn_was_due(loop: str) -> None:
     """A reader is asked on a readable descriptor and once more for each `AGAIN`; a pause is the end of both."""
     said: list[More] = [AGAIN, AGAIN, PAUSE, PAUSE, True, False]
@@ -159,7 +159,7 @@ def test_a_pause_is_a_pause_whatever_turn_was_due(loop: str) -> None:
             os.close(writer)
         await anyio.sleep(2 * _backend._PAUSE)  # what is due twice comes then
 
-    options = {"loop_factory": new_loop} if loop == "ours" else {}
+    options = {"loop_factory": GatewayLoop} if loop == "the gateway's" else {}
     anyio.run(body, backend="trio" if loop == "trio" else "asyncio", backend_options=options)
     assert len(asked) == len(said)
     assert asked[3] - asked[2] >= 0.9 * _backend._PAUSE

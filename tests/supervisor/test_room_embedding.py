@@ -16,6 +16,7 @@ import anyio
 import pytest
 import trio
 from tests.support import in_real_time, in_virtual_time, run_virtual
+from tests.support.gateway import PATIENCE, faulty
 from tests.support.rooms import Outcomes, open_room, record_events, settle
 
 from greenroom import Greenroom, Reach, State, UnknownTool, UsageError
@@ -1019,6 +1020,26 @@ def test_a_subscribers_bug_is_told_of_and_stays_here() -> None:
     host.subscribe(Address("a"), raises)
     host.heard(Address("a"), "notifications/resources/updated", {"uri": "x:/"})
     assert bugs == ["a: KeyError"]
+
+
+@in_real_time
+async def test_what_hears_the_end_of_a_call_may_start_a_task(tmp_path: Path) -> None:
+    """It is called where the answer was read: on asyncio in a callback of the loop, and in no task."""
+    async with Greenroom.open({"mcpServers": {"a": faulty(tmp_path, "a")}}) as room:
+        await room.connect("a")
+        ended = anyio.Event()
+
+        async def after() -> None:
+            ended.set()
+
+        async with anyio.create_task_group() as tasks:
+
+            def heard(_: object) -> None:
+                tasks.start_soon(after)
+
+            port_of(room).start_request("a", "tools/list", {}, heard)
+            with anyio.fail_after(PATIENCE):
+                await ended.wait()
 
 
 @in_virtual_time

@@ -79,7 +79,7 @@ _of_sdk = _ForkServer("tests.support.sdk_app", "tests.support.sdk_asker", "uvico
 _of_ours = _ForkServer(
     *("greenroom.__main__", "greenroom", "greenroom.gateway.serve", "greenroom.gateway.exposures.direct"),
     *(f"greenroom.cli.{name}" for name in _COMMANDS),
-    *("greenroom.gateway.event_loop", "anyio._backends._asyncio", "anyio._backends._trio"),
+    *("greenroom.gateway.event_loop", "uvloop", "anyio._backends._asyncio", "anyio._backends._trio"),
     # What is imported only when a room opens; a forked gateway would import it each time, in 90 ms.
     *("greenroom.supervisor.room", "greenroom.config.files", "platformdirs.unix", "filelock"),
     "inotify_simple",

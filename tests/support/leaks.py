@@ -34,6 +34,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+import uvloop
 
 ROOT = Path(__file__).resolve().parents[2]
 PROC = Path("/proc")
@@ -60,6 +61,7 @@ class Snapshot:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    uvloop.new_event_loop().close()  # from its first loop on, uvloop keeps a pipe for the signals of the process
     if hasattr(config, "workerinput"):
         own = tempfile.mkdtemp(prefix="gr-")
         os.chmod(own, 0o711)  # as of /tmp: another user may walk through it
