@@ -96,7 +96,7 @@ TESTS_INSIDE: Mapping[str, str] = {
         "a login, a trust or a pin is given by a command, and the command's own parts are tested with it",
     ),
     **dict.fromkeys(
-        ["tests/gateway/test_attach_joining.py", "tests/gateway/test_attach_parts.py"],
+        ["tests/gateway/test_attach_joining.py"],
         "what attaches is a command, and its door is the gateway",
     ),
     **dict.fromkeys(
@@ -111,7 +111,7 @@ TESTS_INSIDE: Mapping[str, str] = {
         [
             "tests/safety/test_approval_desk.py",
             *("tests/safety/test_scrubbing.py", "tests/supervisor/test_bugs_of_ours.py"),
-            *("tests/torture/test_torture_forged.py", "tests/gateway/test_meta_execute.py"),
+            "tests/torture/test_torture_forged.py",
         ],
         "a fault, or a moment, is planted where no user can bring it about",
     ),
@@ -126,8 +126,8 @@ TESTS_INSIDE: Mapping[str, str] = {
     **dict.fromkeys(
         [
             *("tests/actors/test_http_large.py", "tests/actors/test_installs.py"),
-            *("tests/config/test_secret_commands.py", "tests/gateway/test_http_streams.py"),
-            *("tests/gateway/test_outputs.py", "tests/supervisor/test_optional_parts.py"),
+            "tests/config/test_secret_commands.py",
+            "tests/supervisor/test_optional_parts.py",
             *("tests/supervisor/test_start_up.py", "tests/whole/test_other_users.py"),
         ],
         "one bound or one place that two rooms share is named, and read from the room that has it",

@@ -7,10 +7,14 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import faulty, started
 
+from greenroom.cli.common import room_of
+from greenroom.config.files import load_config
 from greenroom.gateway.doors import control_client as control
+from greenroom.gateway.doors.background import RoomPlace
 from greenroom.gateway.doors.control_protocol import control_directory
 
 
@@ -88,3 +92,25 @@ def test_status_shows_the_processes_of_sessions(home: Path) -> None:
         (row,) = json.loads(greenroom(home, home, "status", "--json", *where).stdout)["addresses"]
         assert f"{row['scope']}: connected, pid {row['pid']}" in done.stdout
         assert gateway.end() == 0
+
+
+def test_a_file_that_says_something_else_in_each_project_is_another_configuration_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, one, two, plain = (tmp_path / name for name in ("home", "one", "two", "plain"))
+    own = home / ".config" / "mcp" / "mcp.json"
+    for folder in (own.parent, one, two, plain):
+        folder.mkdir(parents=True)
+    own.write_text(json.dumps({"imports": ["claude-code"], "mcpServers": {}}))
+    projects = {os.fspath(folder): {"mcpServers": {"a": {"command": "a"}}} for folder in (one, two)}
+    (home / ".claude.json").write_text(json.dumps({"projects": projects}))
+    monkeypatch.setenv("HOME", os.fspath(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+    def seen_from(cwd: Path) -> RoomPlace:
+        monkeypatch.chdir(cwd)
+        return room_of(load_config(cwd=cwd, home=home, environ=os.environ), None)
+
+    places = [seen_from(folder) for folder in (one, two, plain)]
+    assert len({place.name for place in places}) == 3
+    assert [place.folder for place in places] == [one, two, own.parent]

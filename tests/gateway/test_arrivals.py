@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_virtual_time, run
 from tests.support.gateway import faulty, serve
 from tests.support.http_door import http_door, request
 from tests.support.raw_request import send_slowly
@@ -147,25 +147,23 @@ def test_t57_bodies_that_do_not_end_are_refused_at_the_bound() -> None:
     run("asyncio", main)
 
 
-def test_t57_calls_of_a_program_wait_for_their_server_within_the_same_bound(backend: str) -> None:
-    async def main() -> None:
-        room: Greenroom = open_room({"never": hanging(50.0)}, maxQueuedBytes=1024, connectTimeoutMs=300_000)
-        outcomes: list[str] = []
+@in_virtual_time
+async def test_t57_calls_of_a_program_wait_for_their_server_within_the_same_bound() -> None:
+    room: Greenroom = open_room({"never": hanging(50.0)}, maxQueuedBytes=1024, connectTimeoutMs=300_000)
+    outcomes: list[str] = []
 
-        async def call() -> None:
-            try:
-                await room.call("never_echo", {"text": "x" * 300})
-            except CallError as error:
-                outcomes.append(f"{error.code} {error.server!r} {error.reach.value}")
-            else:
-                outcomes.append("result")
+    async def call() -> None:
+        try:
+            await room.call("never_echo", {"text": "x" * 300})
+        except CallError as error:
+            outcomes.append(f"{error.code} {error.server!r} {error.reach.value}")
+        else:
+            outcomes.append("result")
 
-        async with room, anyio.create_task_group() as tasks:
-            for _ in range(5):
-                tasks.start_soon(call)
-            await anyio.sleep(1)
-            assert outcomes == ["server_busy '' not_sent"] * 2
-        assert room.drain_report is not None
-        assert room.drain_report.refusals == {"server_busy": 2}
-
-    run_virtual(backend, main)
+    async with room, anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(call)
+        await anyio.sleep(1)
+        assert outcomes == ["server_busy '' not_sent"] * 2
+    assert room.drain_report is not None
+    assert room.drain_report.refusals == {"server_busy": 2}

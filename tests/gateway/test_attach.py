@@ -163,6 +163,20 @@ def test_a_room_that_is_stopped_lets_every_clients_calls_finish(tmp_path: Path) 
         assert [client.process.wait(PATIENCE) for client in clients] == [0, 0]
 
 
+def test_a_second_signal_hurries_a_room_that_waits_for_its_clients_calls(tmp_path: Path) -> None:
+    servers = {"f": faulty(tmp_path, "f")}
+    with background(tmp_path, servers, drainTimeoutMs=600_000) as room, room.attach() as client:
+        client.greet()
+        client.start_mcp(tool="f_sleep", args={"seconds": 3600})
+        until(lambda: any(each["inFlight"] for each in room.status()["clients"]), "the call in flight")
+        pid = room.pid()
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not room.place.socket.exists(), "the end of the door")
+        assert alive({pid})
+        os.kill(pid, signal.SIGTERM)
+        assert not gone_within({pid})
+
+
 def test_a_room_in_the_background_is_started_shown_and_stopped_by_name(tmp_path: Path) -> None:
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
         assert room.command("stop").stderr == "greenroom: no background room runs for this configuration.\n"
@@ -280,7 +294,7 @@ def test_t60_no_memory_is_shared_that_a_client_could_shrink(tmp_path: Path) -> N
     """A client brings files in memory as its pipes, or beside them, and empties them under the room's hands."""
     with background(tmp_path, {"one": faulty(tmp_path, "one")}) as room, room.attach() as bystander:
         bystander.greet()
-        running = bystander.start_mcp(tool="one_sleep", args={"seconds": 3})
+        running = bystander.start_mcp(tool="one_sleep", args={"seconds": 1})
         pid = room.pid()
         said = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping", "junk": "x" * 5_000}).encode() + b"\n"
         for count in (2, 3):

@@ -18,12 +18,12 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from tests.support import run as run_async
+from tests.support.door_rooms import FakeRoom
 
 from greenroom.cli import attach_command as _cli_attach
 from greenroom.cli import serve_command
 from greenroom.cli.common import read_config
 from greenroom.cli.main import run
-from greenroom.config.model import Config, Settings
 from greenroom.gateway import serve
 from greenroom.gateway.doors import attach_client, attach_server, background
 from greenroom.gateway.doors.attach_client import Refused, dial, join
@@ -37,9 +37,8 @@ from greenroom.gateway.doors.attach_protocol import (
     send_hello,
 )
 from greenroom.gateway.doors.attach_server import Doorway
-from greenroom.gateway.doors.background import LARGEST, NoRoom, RoomPlace, end_of, keep_small, open_log
+from greenroom.gateway.doors.background import LARGEST, NoRoom, end_of, keep_small, open_log
 from greenroom.gateway.doors.stdio_door import StdioDoor
-from greenroom.gateway.next_steps import Commands
 from greenroom.protocol.version import VERSION
 
 HELLO = Hello("9")
@@ -305,7 +304,8 @@ def test_the_end_of_a_log_is_its_last_three_lines_without_our_name(tmp_path: Pat
 
 
 def a_doorway(left: list[bool], notes: list[str], *, is_leaving: bool = False) -> Doorway:
-    room: Any = SimpleNamespace(run_id="run-1")
+    room = FakeRoom()
+    room.run_id = "run-1"
     nothing: Any = None
     return Doorway(
         room, nothing, "9.0", None, 1 << 20, notes.append, lambda: left.append(True), lambda: is_leaving
@@ -494,7 +494,8 @@ def test_a_client_brings_what_it_is_and_each_of_its_ends_is_told(
 
     async def main() -> None:
         talks, ours_is_open = _Talks(), True
-        room: Any = SimpleNamespace(run_id="run-1")
+        room = FakeRoom()
+        room.run_id = "run-1"
         conversations: Any = talks
         doorway = Doorway(
             room, conversations, "9.0", "work", 200, lambda _: None, lambda: None, lambda: False
@@ -649,20 +650,6 @@ def test_who_says_nothing_is_not_waited_for_and_its_end_is_seen_by_who_asked_the
     anyio.run(main)
 
 
-def test_nobody_is_told_in_minutes_that_the_room_ends() -> None:
-    left, notes = list[bool](), list[str]()
-
-    async def main() -> None:
-        doorway = a_doorway(left, notes)
-        await doorway.leave_when_idle(0.03)
-        assert doorway.why == STOPPED
-        await a_doorway(left, notes).leave_when_idle(0)
-
-    anyio.run(main)
-    assert left == [True]
-    assert notes == ["nobody has been attached for 0.0005 min: the background room ends"]
-
-
 # ---- starting one ----------------------------------------------------------------------------------------------------
 
 
@@ -740,143 +727,3 @@ def test_attach_takes_only_what_a_client_can_be_shown(
         assert run(["attach", "--config", os.fspath(config), "--expose", shown]) == 0
     assert run(["attach", "--config", os.fspath(config), "--expose", "all"]) == 2
     assert "'proxy', 'direct', 'meta'" in capsys.readouterr().err
-
-
-# ---- the room itself -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("events", [False, True])
-@pytest.mark.parametrize("end", ["politely", "at once", "left by its doorway"])
-def test_a_background_room_takes_clients_until_it_ends_and_ends_in_order(
-    end: str, events: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    did: list[Any] = []
-    given: dict[str, Any] = {}
-
-    class Talks:
-        def __init__(self, *_args: Any, **more: Any) -> None:
-            given["talks"] = more
-
-        async def watch(self, *, task_status: Any) -> None:
-            given["watches"] = True
-            task_status.started()
-            await anyio.sleep_forever()
-
-        def refuse_new(self) -> None:
-            did.append("refuse_new")
-
-    class Waiting(Doorway):
-        async def take(self, listener: Any, visitors: Any) -> None:
-            given["doorway"], given["takes"] = self, listener
-            if end == "left by its doorway":
-                self._leave(REPLACED)
-
-        async def leave_when_idle(self, idle: float) -> None:
-            given["idle"] = idle
-
-        async def closed(self) -> None:
-            did.append("closed")
-
-    class Shut:
-        def __init__(self, path: Path) -> None:
-            assert "room.start" in did, "nobody is taken before there is a room"
-            given["listener"] = path
-
-        def shut(self) -> None:
-            did.append("shut")
-
-    async def starts(_group: Any) -> None:
-        did.append("room.start")
-
-    async def closes(patience: float | None = None) -> None:
-        did.append(("room.aclose", patience))
-
-    async def signals(leaving: Any, *, task_status: Any) -> None:
-        given["leaving"] = leaving
-        task_status.started()
-        await anyio.sleep_forever()
-
-    async def follows(_room: Any, heard: Any, *, kinds: Any, task_status: Any) -> None:
-        given["follow"] = (list(heard), kinds)
-        task_status.started()
-        await anyio.sleep_forever()
-
-    async def attends(*args: Any) -> None:
-        given["attend"] = args[2:]
-
-    async def status(_params: Any) -> Any:
-        return {"servers": 1}
-
-    def ready() -> None:
-        did.append("ready")
-        if end == "politely":
-            given["leaving"].politely()
-        if end == "at once":
-            given["leaving"].at_once()
-
-    def log(path: Path, _commands: object) -> Any:
-        given["log"] = path
-        return SimpleNamespace(line="line")
-
-    for name, fake in {
-        "Conversations": Talks,
-        "Doorway": Waiting,
-        "Listener": Shut,
-        "RoomLog": log,
-        "heed_signals": signals,
-        "follow": follows,
-        "attend": attends,
-        "commands": lambda _room, version, _config: {"status": status, "version": version},
-        "events_file": lambda path, *_: [f"{path} hears"] if path is not None else [],
-        "to_log": lambda _log: "log hears",
-        "set_alarm": lambda seconds: did.append(("alarm", seconds)),
-        "want_orphans": lambda: given.update(orphans=True),
-        "collect_again": lambda: given.update(collects=True),
-        "set_room_aside": lambda: given.update(aside=list(did)),
-    }.items():
-        monkeypatch.setattr(serve, name, fake)
-    settings = Settings(max_line=12_345, background_idle=77.0)
-    file = tmp_path / "events" if events else None
-    options = serve.Options(
-        expose="direct", profile="work", events=file, version="9.9", commands=Commands("f")
-    )
-    place = RoomPlace("x", tmp_path, tmp_path / "socket", tmp_path / "lock", tmp_path / "log")
-    room: Any = SimpleNamespace(
-        _port=SimpleNamespace(expect_clients=lambda: None),
-        start=starts,
-        aclose=closes,
-        config=SimpleNamespace(settings=settings),
-        run_id="run-1",
-    )
-    anyio.run(serve.serve_background, Config(), lambda _: room, options, place, ready)
-
-    assert (given["log"], given["listener"]) == (place.log, place.socket)
-    assert given["talks"] == {
-        "expose": "direct",
-        "version": "9.9",
-        "note": "line",
-        "commands": options.commands,
-    }
-    assert (given["idle"], given["watches"], given["orphans"], given["collects"]) == (77.0, True, True, True)
-    assert isinstance(given["takes"], Shut)
-    assert given["aside"] == ["room.start"], "what the room has made is set aside"
-    heard, kinds = given["follow"]
-    assert heard == ["log hears", *([f"{file} hears"] if events else [])]
-    assert kinds is None if events else {kind.value for kind in kinds} == {"transition", "decision", "note"}
-    told_options, told_log, methods, _lines = given["attend"]
-    assert (told_options, told_log.line, methods["version"]) == (options, "line", "9.9")
-    shown = anyio.run(methods["status"], {})
-    assert (shown["servers"], shown["background"]["version"]) == (1, "9.9")
-    doorway = given["doorway"]
-    assert (doorway.room, doorway.profile, doorway.max_line) == (room, "work", 12_345)
-    assert doorway.is_leaving()
-    assert doorway.why == (REPLACED if end == "left by its doorway" else STOPPED)
-    at_once = end == "at once"
-    assert did[:2] == ["room.start", "ready"]
-    assert did[-1] == "closed"
-    if at_once:
-        assert ("alarm", 5.0) in did
-    assert {one[1] for one in did if one[0] == "room.aclose"} == {0 if at_once else None}
-    if not at_once:  # whoever comes from then on starts another room
-        closing = did.index(("room.aclose", None))
-        assert did.index("shut") < did.index("refuse_new") < closing

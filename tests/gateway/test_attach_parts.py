@@ -13,9 +13,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run, run_virtual
+from tests.support import run_virtual
 
-from greenroom.cli.common import room_of
 from greenroom.config import private_files
 from greenroom.config.files import load_config, project_files
 from greenroom.gateway.doors import attach_client
@@ -38,8 +37,9 @@ from greenroom.gateway.doors.background import (
 
 
 def place_seen_from(cwd: Path, home: Path, path: Path | None = None) -> RoomPlace:
-    config = load_config(path, cwd=cwd, home=home, environ={})
-    is_own = bool(project_files(config, cwd=cwd, home=home, environ={}))
+    environ = {"HOME": os.fspath(home)}
+    config = load_config(path, cwd=cwd, home=home, environ=environ)
+    is_own = bool(project_files(config, cwd=cwd, home=home, environ=environ))
     return room_place(config, path, cwd, of_project=is_own)
 
 
@@ -60,28 +60,6 @@ def test_projects_have_rooms_of_their_own_and_the_users_own_files_have_one(tmp_p
     named = place_seen_from(plain, home, Path("../one/.mcp.json"))
     assert named.folder == one
     assert place_seen_from(one, home, one / ".mcp.json").name == named.name
-
-
-def test_a_file_that_says_something_else_in_each_project_is_another_configuration_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home, one, two, plain = (tmp_path / name for name in ("home", "one", "two", "plain"))
-    own = home / ".config" / "mcp" / "mcp.json"
-    for folder in (own.parent, one, two, plain):
-        folder.mkdir(parents=True)
-    own.write_text(json.dumps({"imports": ["claude-code"], "mcpServers": {}}))
-    projects = {os.fspath(folder): {"mcpServers": {"a": {"command": "a"}}} for folder in (one, two)}
-    (home / ".claude.json").write_text(json.dumps({"projects": projects}))
-    monkeypatch.setenv("HOME", os.fspath(home))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-
-    def seen_from(cwd: Path) -> RoomPlace:
-        monkeypatch.chdir(cwd)
-        return room_of(load_config(cwd=cwd, home=home, environ=os.environ), None)
-
-    places = [seen_from(folder) for folder in (one, two, plain)]
-    assert len({place.name for place in places}) == 3
-    assert [place.folder for place in places] == [one, two, own.parent]
 
 
 def test_a_room_does_not_inherit_what_belongs_to_the_process_that_starts_it() -> None:
@@ -241,47 +219,6 @@ def test_a_room_that_is_lost_soon_after_another_was_is_not_replaced(
         attach(starting, Hello("9"), 1 << 20, notes.append)
     assert greetings == list(range(len(lived) + (not is_over)))
     assert len(notes) == len(lived) - is_over
-
-
-@pytest.mark.parametrize("ends", ["says nothing", "is refused", "is another user", "is taken"])
-def test_the_descriptors_of_a_visitor_are_closed_however_its_visit_ends(
-    ends: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        ours, theirs = socket.socketpair()
-        given = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
-
-        async def hello(_line: Any, descriptors: list[int]) -> Hello | None:
-            descriptors += given
-            if ends == "is refused":
-                raise BadHello("no")
-            return Hello("9") if ends == "is taken" else None
-
-        def check(_line: Any) -> None:
-            if ends == "is another user":
-                raise private_files.NotOurs(1, "another")
-
-        async def welcome(_self: Any, _hello: Any, _line: Any, _descriptors: Any) -> None:
-            raise BadHello("later")
-
-        monkeypatch.setattr(_doorway, "_hello", hello)
-        monkeypatch.setattr(_doorway, "check_peer", check)
-        monkeypatch.setattr(_doorway.Doorway, "_welcome", welcome)
-        doorway: Any = object.__new__(_doorway.Doorway)
-        doorway._coming = 1
-        doorway._changed = anyio.Event()
-        doorway.note = lambda _text: None
-        with theirs:
-            await doorway._visit(ours)
-        assert doorway._coming == 0
-        if ends == "is another user":  # its hello was not read
-            for descriptor in given:
-                os.close(descriptor)
-        for descriptor in given:
-            with pytest.raises(OSError, match="Bad file descriptor"):
-                os.fstat(descriptor)
-
-    run("asyncio", main)
 
 
 @pytest.mark.parametrize(("stays", "idle", "left_at"), [(0.0, 5.0, 5.0), (7.0, 5.0, 12.0), (3.0, 0.0, None)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import json
 import os
 import tempfile
@@ -16,7 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
 
@@ -142,16 +141,6 @@ def test_a_folder_that_is_swapped_by_a_link_is_another_configuration(tmp_path: P
         assert [line.partition("reloaded: ")[2] for line in said()] == ["keep 1, start 1", "drain 2, start 1"]
 
 
-def test_a_folder_that_is_replaced_by_another_is_another_configuration(tmp_path: Path) -> None:
-    for name, servers in (("old", ["a"]), ("new", ["a", "b"])):
-        (tmp_path / name / "deep").mkdir(parents=True)
-        (tmp_path / name / "deep" / "mcp.json").write_text(config_of(*servers))
-    with serving(tmp_path, "--config", os.fspath(tmp_path / "old" / "deep" / "mcp.json")) as said:
-        (tmp_path / "old").rename(tmp_path / "gone")
-        (tmp_path / "new").rename(tmp_path / "old")
-        assert until(lambda: any("keep 1, start 1" in line for line in said()))
-
-
 def test_each_change_is_one_line_and_no_change_is_none(tmp_path: Path) -> None:
     file = tmp_path / "home" / ".config" / "greenroom" / "mcp.json"
     file.parent.mkdir(parents=True)
@@ -256,25 +245,8 @@ def test_the_way_to_a_file_leads_through_links_and_ends_where_something_is_missi
     assert set(below(real / "loop" / "x")) == {(".", "loop")}
 
 
-def test_without_watches_it_looks_again_by_the_clock(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bell, "LOOK_AGAIN", 0.0)
-
-    class Exhausted:
-        def INotify(self, **_: object) -> None:  # noqa: N802
-            raise OSError(24, "Too many open files")
-
-    async def main() -> None:
-        for library in (None, Exhausted()):
-            monkeypatch.setattr(bell, "_inotify", lambda found=library: found)
-            with bell.hung_at([tmp_path / "x"], Part("it", print)) as hung, anyio.fail_after(60):
-                await hung.rung()
-
-    run(backend, main)
-
-
-def test_it_rings_for_names_on_the_way_and_for_no_others(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_it_rings_for_names_on_the_way_and_for_no_others(tmp_path: Path) -> None:
     file = tmp_path / "here" / "file"
     file.parent.mkdir()
 
@@ -286,19 +258,16 @@ def test_it_rings_for_names_on_the_way_and_for_no_others(backend: str, tmp_path:
                 return True
         return False
 
-    async def main() -> None:
-        assert not await rings(file, lambda: None, 0.1)
-        assert await rings(file, file.touch)
-        assert await rings(file, lambda: file.write_text("x"))
-        assert await rings(file, lambda: file.chmod(0o600))
-        assert not await rings(file, file.read_text, 0.1)
-        assert not await rings(file, (tmp_path / "here" / "other").touch, 0.1)
-        assert not await rings(file, (tmp_path / "beside").touch, 0.1)
-        assert await rings(file, lambda: (tmp_path / "here").rename(tmp_path / "there"))
-        assert await rings(file, lambda: (tmp_path / "there").rename(tmp_path / "here"))
-        assert await rings(file, file.unlink)
-
-    run(backend, main)
+    assert not await rings(file, lambda: None, 0.1)
+    assert await rings(file, file.touch)
+    assert await rings(file, lambda: file.write_text("x"))
+    assert await rings(file, lambda: file.chmod(0o600))
+    assert not await rings(file, file.read_text, 0.1)
+    assert not await rings(file, (tmp_path / "here" / "other").touch, 0.1)
+    assert not await rings(file, (tmp_path / "beside").touch, 0.1)
+    assert await rings(file, lambda: (tmp_path / "here").rename(tmp_path / "there"))
+    assert await rings(file, lambda: (tmp_path / "there").rename(tmp_path / "here"))
+    assert await rings(file, file.unlink)
 
 
 class Told:
@@ -348,50 +317,22 @@ class Told:
         (OSError(28, "no more watches"), "by the clock"),
     ],
 )
-def test_what_cannot_be_watched_rings_at_once_never_or_by_the_clock(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: OSError, rings: str
+@in_virtual_time
+async def test_what_cannot_be_watched_rings_at_once_never_or_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: OSError, rings: str
 ) -> None:
     library, never = Told(refusal), anyio.Event()
     monkeypatch.setattr(bell, "_inotify", lambda: library)
     monkeypatch.setattr(bell.anyio, "wait_readable", lambda _kernel: never.wait())
-
-    async def main() -> None:
-        heard: list[str] = []
-        with bell.hung_at([tmp_path / "x"], Part("it", heard.append)) as hung:
-            began = anyio.current_time()
-            with anyio.move_on_after(60):
-                await hung.rung()
-            took = {"at once": 0.0, "never": 60.0, "by the clock": bell.LOOK_AGAIN}[rings]
-            assert anyio.current_time() - began == took
-        assert library.closed
-        assert bool(heard) == (rings == "by the clock")
-
-    run_virtual(backend, main)
-
-
-def test_events_that_were_lost_are_ours() -> None:
-    kernel = bell._KernelBell(Told(), Told(), ())
-    kernel._names[3].add("file")
-
-    def ours(watch: int, name: str) -> bool:
-        return kernel._is_ours(SimpleNamespace(wd=watch, name=name))
-
-    assert [ours(3, "file"), ours(3, "other"), ours(-1, "")] == [True, False, True]
-
-
-def test_a_look_sees_another_file_with_the_same_size_and_time(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("a")
-    times = (file.stat().st_atime_ns, file.stat().st_mtime_ns)
-    looks = [watch.look([file])]
-    assert watch.look([file]) == looks[0]
-    time.sleep(0.02)
-    file.write_text("b")
-    os.utime(file, ns=times)
-    looks.append(watch.look([file]))
-    for place in (tmp_path / "none", file / "below"):
-        looks.append({file: watch.look([place])[place]})
-    assert all(one != other for at, one in enumerate(looks) for other in looks[:at])
+    heard: list[str] = []
+    with bell.hung_at([tmp_path / "x"], Part("it", heard.append)) as hung:
+        began = anyio.current_time()
+        with anyio.move_on_after(60):
+            await hung.rung()
+        took = {"at once": 0.0, "never": 60.0, "by the clock": bell.LOOK_AGAIN}[rings]
+        assert anyio.current_time() - began == took
+    assert library.closed
+    assert bool(heard) == (rings == "by the clock")
 
 
 _AnyRoom: Any = object  # for type checkers
@@ -420,106 +361,94 @@ class Said:
         self.lines.append(text)
 
 
-def test_a_configuration_is_reloaded_when_it_is_another_and_kept_when_it_is_refused(backend: str) -> None:
+@in_real_time
+async def test_a_configuration_is_reloaded_when_it_is_another_and_kept_when_it_is_refused() -> None:
     old, new = Config(files=("old",)), Config(files=("new",))
 
     def broken() -> Config:
         raise ConfigError([Problem("mcp.json", "is no JSON"), Problem("other", "neither")])
 
-    async def main() -> None:
-        said: Any = Said()
-        room = Reloading(old)
-        assert not await watch.reload(room, lambda: Config(files=("old",)), said)
-        assert not await watch.reload(room, broken, said)
-        assert (room.reloads, room.config) == (0, old)
-        refused = Reloading(old, UsageError("The room is closing."))
-        assert not await watch.reload(refused, lambda: new, said)
-        assert await watch.reload(room, lambda: new, said)
-        assert (room.reloads, room.config) == (1, new)
-        what = "the changed configuration is not used, the old one stays: "
-        assert said.lines == [
-            f"{what}mcp.json: is no JSON; other: neither",
-            f"{what}The room is closing.",
-        ]
-
-    run(backend, main)
+    said: Any = Said()
+    room = Reloading(old)
+    assert not await watch.reload(room, lambda: Config(files=("old",)), said)
+    assert not await watch.reload(room, broken, said)
+    assert (room.reloads, room.config) == (0, old)
+    refused = Reloading(old, UsageError("The room is closing."))
+    assert not await watch.reload(refused, lambda: new, said)
+    assert await watch.reload(room, lambda: new, said)
+    assert (room.reloads, room.config) == (1, new)
+    what = "the changed configuration is not used, the old one stays: "
+    assert said.lines == [
+        f"{what}mcp.json: is no JSON; other: neither",
+        f"{what}The room is closing.",
+    ]
 
 
-def test_after_a_reload_the_new_places_are_watched_and_several_changes_are_one(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hung: list[tuple[float, list[str]]] = []
-    rings = [anyio.Event() for _ in range(9)]
+class Watches:
+    """The watches of a gateway, which ring when a test says so: when each was begun, and over which places."""
 
-    class OfTest:
-        async def rung(self) -> None:
-            await rings[len(hung)].wait()
+    def __init__(self) -> None:
+        self.begun: list[tuple[float, list[str]]] = []
+        self._rings: dict[int, anyio.Event] = {}
+
+    def ring(self, number: int) -> anyio.Event:
+        return self._rings.setdefault(number, anyio.Event())
 
     @contextmanager
-    def hung_at(places: list[Path], _part: object) -> Generator[OfTest]:
-        hung.append((anyio.current_time(), [str(place) for place in places]))
-        yield OfTest()
+    def hung_at(self, places: list[Path], _part: object) -> Generator[Watches]:
+        self.begun.append((round(anyio.current_time(), 3), [str(place) for place in places]))
+        yield self
 
+    async def rung(self) -> None:
+        await self.ring(len(self.begun)).wait()
+
+
+@pytest.fixture
+def watches(monkeypatch: pytest.MonkeyPatch) -> Watches:
     async def here(work: Callable[[], Any]) -> Any:
         return work()
 
-    monkeypatch.setattr(watch, "hung_at", hung_at)
+    found = Watches()
+    monkeypatch.setattr(watch, "hung_at", found.hung_at)
     monkeypatch.setattr(watch, "apart", here)
-    looks = iter(range(9))
-    monkeypatch.setattr(watch, "look", lambda _places: {Path("x"): next(looks) if len(hung) != 3 else 1})
-
-    async def main() -> None:
-        said: Any = Said()
-        hung.clear()
-        room, reread, reloads = Reloading(Config(places=("/old",))), list[None](), list[float]()
-
-        def read() -> Config:
-            reread.append(None)
-            return Config(places=("/new",), files=("new",))
-
-        async with anyio.create_task_group() as tasks:
-            began = anyio.current_time()
-            tasks.start_soon(
-                lambda: watch.watch_configuration(
-                    room, read, said, lambda: reloads.append(anyio.current_time())
-                )
-            )
-            await anyio.sleep(5.0)
-            assert [places for _, places in hung] == [["/old"], ["/new"]]
-            assert [round(at - began, 3) for at, _ in hung] == [0.3, 0.6]
-            assert [round(at - began, 3) for at in reloads] == [0.3]
-            assert len(reread) == 2
-            rings[2].set()
-            await anyio.sleep(1.0)
-            assert [round(at - began, 3) for at, _ in hung] == [0.3, 0.6, 5.3]
-            assert len(reread) == 2, "nothing has changed at any place"
-            tasks.cancel_scope.cancel()
-
-    run_virtual(backend, main)
+    return found
 
 
-def test_what_is_accepted_counts_once_and_at_once_and_its_file_is_watched(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_after_a_reload_the_new_places_are_watched_and_several_changes_are_one(
+    watches: Watches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hung: list[list[str]] = []
-    rings = [anyio.Event() for _ in range(9)]
+    looks = iter(range(9))
+    stamp = lambda _places: {Path("x"): next(looks) if len(watches.begun) != 3 else 1}  # noqa: E731
+    monkeypatch.setattr(watch, "look", stamp)
+    room, reread, reloads = Reloading(Config(places=("/old",))), list[None](), list[float]()
+
+    def read() -> Config:
+        reread.append(None)
+        return Config(places=("/new",), files=("new",))
+
+    def reloaded() -> None:
+        reloads.append(round(anyio.current_time(), 3))
+
+    said: Any = Said()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch.watch_configuration, room, read, said, reloaded)
+        await anyio.sleep(5.0)
+        assert watches.begun == [(0.3, ["/old"]), (0.6, ["/new"])]
+        assert (reloads, len(reread)) == ([0.3], 2)
+        watches.ring(2).set()
+        await anyio.sleep(1.0)
+        assert [at for at, _ in watches.begun] == [0.3, 0.6, 5.3]
+        assert len(reread) == 2, "nothing has changed at any place"
+        tasks.cancel_scope.cancel()
+
+
+@in_virtual_time
+async def test_what_is_accepted_counts_once_and_at_once_and_its_file_is_watched(
+    watches: Watches, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pins, other = Path("/pins"), Path("/place")
     stamps = {pins: 0, other: 0}
-
-    class OfTest:
-        async def rung(self) -> None:
-            await rings[len(hung)].wait()
-
-    @contextmanager
-    def hung_at(places: list[Path], _part: object) -> Generator[OfTest]:
-        hung.append([str(place) for place in places])
-        yield OfTest()
-
-    async def here(work: Callable[[], Any]) -> Any:
-        return work()
-
-    monkeypatch.setattr(watch, "hung_at", hung_at)
-    monkeypatch.setattr(watch, "apart", here)
     monkeypatch.setattr(watch, "look", lambda places: {place: stamps[place] for place in places})
 
     class Accepting(Reloading):
@@ -528,29 +457,21 @@ def test_what_is_accepted_counts_once_and_at_once_and_its_file_is_watched(
         async def accept(self) -> None:
             self.accepted += 1
 
-    async def main() -> None:
-        hung.clear()
-        stamps.update({pins: 0, other: 0})
-        said: Any = Said()
-        config = Config(places=(str(other),))
-        room = Accepting(config)
-        accepted: list[int] = []
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(
-                lambda: watch.watch_configuration(room, lambda: config, said, lambda: None, [pins])
-            )
-            for place in (None, pins, None, other, pins):
-                if place is not None:
-                    stamps[place] += 1
-                rings[len(hung)].set()
-                await anyio.sleep(1.0)
-                accepted.append(room.accepted)
-            tasks.cancel_scope.cancel()
-        assert accepted == [0, 1, 1, 1, 2]
-        assert hung[0] == ["/place", "/pins"]
-        assert room.reloads == 0
-
-    run_virtual(backend, main)
+    said: Any = Said()
+    config = Config(places=(str(other),))
+    room, accepted = Accepting(config), list[int]()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: watch.watch_configuration(room, lambda: config, said, lambda: None, [pins]))
+        for place in (None, pins, None, other, pins):
+            if place is not None:
+                stamps[place] += 1
+            watches.ring(len(watches.begun)).set()
+            await anyio.sleep(1.0)
+            accepted.append(room.accepted)
+        tasks.cancel_scope.cancel()
+    assert accepted == [0, 1, 1, 1, 2]
+    assert watches.begun[0][1] == ["/place", "/pins"]
+    assert room.reloads == 0
 
 
 def test_each_part_of_a_stamp_tells_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -576,25 +497,3 @@ def test_each_part_of_a_stamp_tells_another_file(monkeypatch: pytest.MonkeyPatch
         stamps.append(watch.look(here))
         assert watch.look(here) == stamps[-1]
     assert all(one != two for place, one in enumerate(stamps) for two in stamps[:place])
-
-
-def test_a_configuration_is_read_again_while_nothing_is_collected(backend: str) -> None:
-    """A large one is a million objects, and a collection would go over all of them."""
-    seen: list[bool] = []
-
-    def reads() -> Config:
-        seen.append(gc.isenabled())
-        raise UsageError("no")
-
-    async def main() -> None:
-        said: Any = Said()
-        assert not await watch.reload(Reloading(Config()), reads, said)
-
-    for was_on in (True, False):
-        (gc.enable if was_on else gc.disable)()
-        try:
-            run(backend, main)
-            assert gc.isenabled() is was_on
-        finally:
-            gc.enable()
-    assert seen == [False, False]

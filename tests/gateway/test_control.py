@@ -9,24 +9,23 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run
+from tests.support.bodies import body_of
 
 from greenroom import Greenroom
 from greenroom.actors.workers import Part
 from greenroom.config.private_files import NotOurs, make_own_folder
-from greenroom.config.secrets import in_words
-from greenroom.gateway import commands as gateway_commands
-from greenroom.gateway.commands import allowing, commands
+from greenroom.gateway.commands import commands
 from greenroom.gateway.doors import control_client as client
 from greenroom.gateway.doors import control_protocol as place
 from greenroom.gateway.doors import control_server as control
@@ -79,7 +78,7 @@ def mode_of(path: Path) -> int:
 
 
 def serving(
-    backend: str, body: Callable[[Path], Awaitable[None]], methods: Any = METHODS, note: Any = print
+    body: Callable[[Path], Awaitable[None]], backend: str, methods: Any = METHODS, note: Any = print
 ) -> None:
     async def main() -> None:
         path = place.socket_path(place.identity(["a"]), os.getpid())
@@ -99,7 +98,8 @@ def serving(
     run(backend, main)
 
 
-def test_a_command_finds_it_and_is_answered(backend: str) -> None:
+@body_of(serving)
+async def test_a_command_finds_it_and_is_answered(path: Path, /) -> None:
     def command() -> None:
         gateway = client.find_gateway(place.identity(["a"]))
         assert gateway is not None
@@ -122,12 +122,9 @@ def test_a_command_finds_it_and_is_answered(backend: str) -> None:
                 gateway.ask("zebra")
         assert client.find_gateway(place.identity(["another"])) is None
 
-    async def body(path: Path) -> None:
-        assert mode_of(path) == 0o600
-        assert mode_of(path.parent) == 0o700
-        await anyio.to_thread.run_sync(command)
-
-    serving(backend, body)
+    assert mode_of(path) == 0o600
+    assert mode_of(path.parent) == 0o700
+    await anyio.to_thread.run_sync(command)
 
 
 FAULTS = (
@@ -157,11 +154,12 @@ def test_lines_that_are_no_requests_are_told_why_and_the_next_is_served(backend:
             assert fault in answer["error"]["message"]
         assert (empty, served) == ({"result": {}}, {"result": {"n": "\ufffd"}})
 
-    serving(backend, body)
+    serving(body, backend)
 
 
-def test_a_line_without_end_is_refused_and_its_sender_is_hung_up_on(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@body_of(serving)
+async def test_a_line_without_end_is_refused_and_its_sender_is_hung_up_on(
+    path: Path, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "MAX_LINE", 1000)
 
@@ -172,11 +170,8 @@ def test_a_line_without_end_is_refused_and_its_sender_is_hung_up_on(
             with connection.makefile("rb") as lines:
                 return lines.readlines()
 
-    async def body(path: Path) -> None:
-        (answer,) = await anyio.to_thread.run_sync(command, path)
-        assert "may have 1000 bytes" in json.loads(answer)["error"]["message"]
-
-    serving(backend, body)
+    (answer,) = await anyio.to_thread.run_sync(command, path)
+    assert "may have 1000 bytes" in json.loads(answer)["error"]["message"]
 
 
 @pytest.mark.parametrize("name", ["text", "object"])
@@ -198,138 +193,21 @@ def test_parameters_of_another_kind_are_named(name: str) -> None:
     assert caught.value.message == f'{form}: "x" must be {kind}.'
 
 
-def test_malformed_parameters_of_a_refresh_are_the_commands_fault(backend: str) -> None:
-    async def body() -> None:
-        async with Greenroom.open({"mcpServers": {}}) as room:
-            methods = commands(room, "0")
-            for method, params, fault in (
-                ("refresh", {"server": 5}, '"server" must be a string'),
-                ("refreshed", {}, '"names" must be a list of strings'),
-                ("refreshed", {"names": [[]], "since": 0}, '"names" must be a list of strings'),
-                ("refreshed", {"names": ["x"]}, '"since" must be a number, not null'),
-                ("refreshed", {"names": ["x"], "since": True}, '"since" must be a number'),
-            ):
-                with pytest.raises(UsageError, match=fault):
-                    await methods[method](params)
-            (row,) = await methods["refreshed"]({"names": ["x"], "since": 0})
-            assert (row["name"], row["state"]) == ("x", "failed")
-
-    run(backend, body)
-
-
-class NamedSession(str):
-    """A session that is only its name, and says by which door it came."""
-
-    doors: Final = list[str]()
-
-    def came_by(self, door: str) -> None:
-        self.doors.append(door)
-
-
-_AnyRoom: Any = object  # for type checkers
-
-
-class Asked(_AnyRoom):
-    """A room that notes what commands ask of it."""
-
-    audit: Any = None
-
-    def __init__(self) -> None:
-        self.did: list[Any] = []
-        self.approvals = self
-
-    def __len__(self) -> int:
-        return 3
-
-    @contextmanager
-    def asked_elsewhere(self, name: str) -> Generator[None]:
-        self.did.append(("asked elsewhere", name))
-        yield
-
-    @asynccontextmanager
-    async def session(self, name: str, *, on_approval: Any) -> AsyncGenerator[NamedSession]:
-        self.did.append((name, on_approval))
-        yield NamedSession(f"session {name}")
-        self.did.append(("ended", name))
-
-    async def reconnect(self, server: str | None) -> Any:
-        self.did.append(("reconnect", server))
-        return [("a", None), ("b", UsageError("It is down."))]
-
-
-def test_each_method_asks_the_room_for_what_the_command_wants(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    room, given = Asked(), list[Any]()
-
-    def view(*what: Any) -> Any:
-        given.append(what)
-        yield from ()
-        return {"seen": what[-1]}
-
-    async def asks(tool: Any, arguments: Any) -> Any:
-        given.append((tool, arguments))
-        room.did.append("asked")
-        return {"content": []}
-
-    def reader(of: Any, *, hints: Any) -> Any:
-        return "reader", of is room, hints.learn
-
-    fakes: dict[str, Any] = {
-        "CatalogueReader": reader,
-        "McpTool": lambda session, *, hints: (session, hints.learn),
-        "port_of": lambda room: room,
-        "approval_methods": lambda _room: {},
-        "status_view": view,
-        "tools_view": view,
-        "look": view,
-        "begin": lambda _room, server: {"begun": server},
-        "ask": asks,
-    }
-    for name, fake in fakes.items():
-        monkeypatch.setattr(gateway_commands, name, fake)
-    people = "greenroom refresh"
-
-    async def body() -> None:
-        methods = commands(room, "9.9")
-        where = {"pid": os.getpid(), "folder": os.getcwd(), "config": None}
-        assert await methods["hello"]({}) == {**where, "version": "9.9"}
-        assert await methods["status"]({}) == {"seen": room, "waitingForApproval": 3}
-        room.audit = SimpleNamespace(path=Path("a"), failing=True, missed=2)
-        failing = {"audit": {"file": "a", "failing": True, "missed": 2}}
-        assert await methods["status"]({}) == {"seen": room, "waitingForApproval": 3, **failing}
-        assert await methods["tools"]({"server": "s"}) == {"seen": "s"}
-        assert await methods["tools"]({}) == {"seen": None}
-        assert given[0][0][:2] == ("reader", True)
-        assert people in given[0][0][2], "hints are for people, not for models"
-        asked = {"names": ["a", "b"], "since": 7.5}
-        assert await methods["refreshed"](asked) == {"seen": asked}
-        assert await methods["refresh"]({"server": "s"}) == {"begun": "s"}
-        for server in ("s", None):
-            said = await methods["reconnect"]({"server": server})
-            assert room.did.pop() == ("reconnect", server)
-        assert said == {
-            "servers": [
-                {"server": "a", "name": "a", "error": None},
-                {"server": "b", "name": "b", "error": "It is down."},
-            ]
-        }
-        for number, (allowed, on_approval) in enumerate([(True, allowing), (False, None)], 1):
-            room.did.clear()
-            request = {"arguments": {"tool": "t"}, "allowed": allowed}
-            assert await methods["mcp"](request) == {"content": []}
-            name = f"command-{number}"
-            told, arguments = given[-1]
-            assert (told[0], arguments) == (f"session {name}", {"tool": "t"})
-            assert people in told[1]
-            assert room.did == [(name, on_approval), ("asked elsewhere", name), "asked", ("ended", name)]
-        assert NamedSession.doors == ["command line"] * 2
-        NamedSession.doors.clear()
-        vitals = await methods["vitals"]({})
-        assert vitals["pid"] == os.getpid()
-        assert (vitals["tasks"] > 0, vitals["threads"] > 0) == (True, True)
-
-    run(backend, body)
+@in_real_time
+async def test_malformed_parameters_of_a_refresh_are_the_commands_fault() -> None:
+    async with Greenroom.open({"mcpServers": {}}) as room:
+        methods = commands(room, "0")
+        for method, params, fault in (
+            ("refresh", {"server": 5}, '"server" must be a string'),
+            ("refreshed", {}, '"names" must be a list of strings'),
+            ("refreshed", {"names": [[]], "since": 0}, '"names" must be a list of strings'),
+            ("refreshed", {"names": ["x"]}, '"since" must be a number, not null'),
+            ("refreshed", {"names": ["x"], "since": True}, '"since" must be a number'),
+        ):
+            with pytest.raises(UsageError, match=fault):
+                await methods[method](params)
+        (row,) = await methods["refreshed"]({"names": ["x"], "since": 0})
+        assert (row["name"], row["state"]) == ("x", "failed")
 
 
 def test_when_a_command_goes_away_what_it_asked_for_is_cancelled(backend: str) -> None:
@@ -352,7 +230,7 @@ def test_when_a_command_goes_away_what_it_asked_for_is_cancelled(backend: str) -
         while state != ["began", "cancelled"]:
             await anyio.lowlevel.checkpoint()
 
-    serving(backend, body, {"wait": wait})
+    serving(body, backend, {"wait": wait})
 
 
 def test_a_gateway_that_dies_over_a_request_is_reported(tmp_path: Path) -> None:
@@ -506,7 +384,10 @@ def test_a_gateway_that_answers_nobody_is_given_up(monkeypatch: pytest.MonkeyPat
         gateway.ask("call")
 
 
-def test_who_is_not_of_this_user_is_hung_up_on_at_once(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@body_of(serving)
+async def test_who_is_not_of_this_user_is_hung_up_on_at_once(
+    path: Path, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(_line: socket.socket) -> None:
         raise NotOurs(None, "somebody else's")
 
@@ -516,11 +397,8 @@ def test_who_is_not_of_this_user_is_hung_up_on_at_once(backend: str, monkeypatch
             connection.connect(os.fspath(path))
             return connection.recv(1)
 
-    async def body(path: Path) -> None:
-        monkeypatch.setattr(control, "check_peer", refuse)
-        assert await anyio.to_thread.run_sync(command, path) == b""
-
-    serving(backend, body)
+    monkeypatch.setattr(control, "check_peer", refuse)
+    assert await anyio.to_thread.run_sync(command, path) == b""
 
 
 def test_who_left_before_it_was_taken_in_costs_nothing(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -543,15 +421,7 @@ def test_who_left_before_it_was_taken_in_costs_nothing(backend: str, monkeypatch
         assert await anyio.to_thread.run_sync(command) == {"n": 1}
         assert told == []
 
-    serving(backend, body, note=told.append)
-
-
-def test_a_place_is_bound_for_its_owner_and_never_blocks_the_loop(tmp_path: Path) -> None:
-    path = tmp_path / "run" / "a.sock"
-    with control.Place(path).bound() as listener:
-        assert not listener.getblocking(), "who left before it was taken in would be waited for"
-        assert path.stat().st_mode & 0o777 == 0o600
-    assert not path.exists()
+    serving(body, backend, note=told.append)
 
 
 def test_a_place_is_bound_over_what_was_left_there_and_moves_bound_or_not(tmp_path: Path) -> None:
@@ -579,8 +449,9 @@ def test_a_fork_does_not_remove_the_socket_of_its_parent(
     assert [each.name for each in folder.iterdir()] == ["a.sock"]
 
 
-def test_a_gateway_that_cannot_listen_says_so_goes_on_and_tries_again(
-    backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@in_virtual_time
+async def test_a_gateway_that_cannot_listen_says_so_goes_on_and_tries_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     told, bound = list[str](), list[float]()
 
@@ -599,27 +470,23 @@ def test_a_gateway_that_cannot_listen_says_so_goes_on_and_tries_again(
     monkeypatch.setattr(control.Place, "bound", binds)
     monkeypatch.setattr(control, "_let_in", lets_in)
     path = tmp_path / "a.sock"
+    told.clear()
+    bound.clear()
+    began = anyio.current_time()
+    async with anyio.create_task_group() as group:
 
-    async def body() -> None:
-        told.clear()
-        bound.clear()
-        began = anyio.current_time()
-        async with anyio.create_task_group() as group:
+        async def listen(*, task_status: Any) -> None:
+            await control.serve_control(
+                path, METHODS, Part("it", told.append), control.Lines(group), task_status=task_status
+            )
 
-            async def listen(*, task_status: Any) -> None:
-                await control.serve_control(
-                    path, METHODS, Part("it", told.append), control.Lines(group), task_status=task_status
-                )
-
-            spot = await group.start(listen)
-            assert (spot.path, anyio.current_time() - began) == (path, 0.0), "its client need not wait"
-            await anyio.sleep(10.0)
-            group.cancel_scope.cancel()
-        assert [at - began for at in bound] == [0.0, pytest.approx(1.0), pytest.approx(3.0)]
-        assert ["no such luck" in line or "too many" in line for line in told] == [True, False, True, False]
-        assert told[1::2] == ["it: works again"] * 2
-
-    run_virtual(backend, body)
+        spot = await group.start(listen)
+        assert (spot.path, anyio.current_time() - began) == (path, 0.0), "its client need not wait"
+        await anyio.sleep(10.0)
+        group.cancel_scope.cancel()
+    assert [at - began for at in bound] == [0.0, pytest.approx(1.0), pytest.approx(3.0)]
+    assert ["no such luck" in line or "too many" in line for line in told] == [True, False, True, False]
+    assert told[1::2] == ["it: works again"] * 2
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
@@ -650,39 +517,6 @@ def test_a_place_whose_socket_is_gone_is_moved_in_name_alone(tmp_path: Path) -> 
     assert spot.path.name == "b.sock"
     with spot.bound():
         assert [each.name for each in (tmp_path / "run").iterdir()] == ["b.sock"]
-
-
-def test_what_goes_wrong_over_an_answer_is_told_in_words_that_hide_secrets(backend: str) -> None:
-    circle: list[Any] = []
-    circle.append(circle)
-
-    async def breaks(_params: Mapping[str, Any]) -> Any:
-        raise ZeroDivisionError("oh")
-
-    async def body() -> None:
-        said = await control._answer(b'{"method": "breaks"}', {"breaks": breaks})
-        assert said["error"]["code"] == "bug"
-        assert said["error"]["message"].endswith(f"please report it: {in_words(ZeroDivisionError('oh'))}")
-        for value, why in ((circle, "Circular"), ({1, 2}, "not JSON serializable")):
-            line = control._encoded({"result": value})
-            assert line.endswith(b"\n")
-            error = json.loads(line)["error"]
-            assert (error["code"], why in error["message"]) == ("unwritable", True)
-
-    run(backend, body)
-
-
-def test_only_sockets_of_the_very_configuration_are_candidates() -> None:
-    folder = place.control_directory()
-    make_own_folder(folder)
-    here = os.getpid()
-    (folder / f"abc-{here}.sock").touch()  # which is no socket
-    with listening(f"abcd-{here}.sock"):
-        assert list(client._candidates("abc")) == []
-        assert [pid for pid, _ in client._candidates("abcd")] == [here]
-    assert client.find_gateway("abc") is None
-    with pytest.raises(UsageError, match="No gateway runs as process 0"):
-        client.find_gateway("abc", 0)
 
 
 @pytest.mark.parametrize(
@@ -719,18 +553,6 @@ def test_a_gateway_that_cannot_be_asked_is_told_of_and_left_out(
             client.find_gateway("abc")
         assert (caught.value.code, caught.value.message) == (code, told[0])
         assert "1" in told[0]
-
-
-def test_who_listens_has_to_be_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_line: socket.socket) -> None:
-        raise NotOurs(None, "somebody else's")
-
-    monkeypatch.setattr(client, "check_peer", refuse)
-    with (
-        listening(f"abc-{os.getpid()}.sock"),
-        pytest.raises(client.GatewayError, match=f"Process {os.getpid()} is not trusted as a gateway"),
-    ):
-        client.find_gateway("abc")
 
 
 @pytest.mark.parametrize("names", [["a", 5], [5, "a"], [None], "a", {"a": 1}, None])

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_virtual_time, run, run_virtual
 from tests.support.asking import Asking, AskingServer, Refused, asking_connectors
 from tests.support.gateway import alive
 from tests.support.http_servers import asker_entry
@@ -131,51 +131,45 @@ PER_SESSION = {"isolation": "per_session"}
 
 
 @pytest.mark.parametrize("expose", ["direct", "proxy"])
-def test_a_clients_children_are_its_own_and_end_with_it(backend: str, expose: str) -> None:
-    async def body() -> None:
-        own = AskingServer({"echo": echo})
-        async with (
-            asking_room({"own": own}, {"own": PER_SESSION}) as room,
-            talking(room, expose) as talk,
-        ):
-            await teach(room, "own")
-            async with talk("ann") as ann:
-                async with talk("ben") as ben:
-                    for person in (ann, ben, ann):
-                        answer = await call(person, expose, "own_echo")
-                        assert not answer["result"].get("isError"), answer
-                    assert (own.starts, len(own.live)) == (2, 2)
-                assert len(own.live) == 1
-            assert not own.live
-
-    run_virtual(backend, body)
-
-
-def test_who_drains_refuses_every_client_also_those_that_come_later(backend: str) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer()}) as room, talking(room) as talk, talk("ann") as ann:
-            assert "result" in await ann.ask("tools/list")
-            talk.conversations.refuse_new()
+@in_virtual_time
+async def test_a_clients_children_are_its_own_and_end_with_it(expose: str) -> None:
+    own = AskingServer({"echo": echo})
+    async with (
+        asking_room({"own": own}, {"own": PER_SESSION}) as room,
+        talking(room, expose) as talk,
+    ):
+        await teach(room, "own")
+        async with talk("ann") as ann:
             async with talk("ben") as ben:
-                for person in (ann, ben):
-                    refused = await person.ask("tools/call", {"name": "a_echo", "arguments": {}})
-                    assert "shutting down" in refused["error"]["message"]
-                assert len(talk.conversations) == 2
-            assert len(talk.conversations) == 1
+                for person in (ann, ben, ann):
+                    answer = await call(person, expose, "own_echo")
+                    assert not answer["result"].get("isError"), answer
+                assert (own.starts, len(own.live)) == (2, 2)
+            assert len(own.live) == 1
+        assert not own.live
 
-    run_virtual(backend, body)
+
+@in_virtual_time
+async def test_who_drains_refuses_every_client_also_those_that_come_later() -> None:
+    async with open_room({"a": FakeServer()}) as room, talking(room) as talk, talk("ann") as ann:
+        assert "result" in await ann.ask("tools/list")
+        talk.conversations.refuse_new()
+        async with talk("ben") as ben:
+            for person in (ann, ben):
+                refused = await person.ask("tools/call", {"name": "a_echo", "arguments": {}})
+                assert "shutting down" in refused["error"]["message"]
+            assert len(talk.conversations) == 2
+        assert len(talk.conversations) == 1
 
 
-def test_a_name_that_is_taken_and_an_unknown_exposure_are_refused(backend: str) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer()}) as room, talking(room) as talk, talk("ann"):
-            with pytest.raises(UsageError, match="already open"):
-                async with talk("ann"):
-                    raise AssertionError
-            with pytest.raises(UsageError, match="exposed"):
-                Conversations(room, expose="all", version="1", note=print)
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_name_that_is_taken_and_an_unknown_exposure_are_refused() -> None:
+    async with open_room({"a": FakeServer()}) as room, talking(room) as talk, talk("ann"):
+        with pytest.raises(UsageError, match="already open"):
+            async with talk("ann"):
+                raise AssertionError
+        with pytest.raises(UsageError, match="exposed"):
+            Conversations(room, expose="all", version="1", note=print)
 
 
 # ---- what a server asks -------------------------------------------------------------------------------------------
@@ -212,128 +206,117 @@ def asked(person: Person) -> list[Any]:
 
 
 @BOTH
-def test_t20_a_shared_servers_question_goes_to_the_client_whose_call_it_is_in(
-    backend: str, expose: str
-) -> None:
-    async def body() -> None:
-        server = AskingServer({"sample": sample})
-        async with asking_room({"s": server}) as room, talking(room, expose) as talk:
-            await teach(room, "s", [tool("sample")])
-            async with talk("ann", **SAMPLED) as ann, talk("ben", **SAMPLED) as ben:
-                for person, name in ((ann, "ann"), (ben, "ben"), (ann, "ann again")):
-                    person.answers["sampling/createMessage"] = {"from": name}
-                    answer = await call(person, expose, "s_sample", who=name)
-                    assert name in answer["result"]["content"][0]["text"], answer
-                assert asked(ann) == [("sampling/createMessage", who) for who in ("ann", "ann again")]
-                assert asked(ben) == [("sampling/createMessage", "ben")]
-                assert server.starts == 1, "the second client could answer nothing that was not known"
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_t20_a_shared_servers_question_goes_to_the_client_whose_call_it_is_in(expose: str) -> None:
+    server = AskingServer({"sample": sample})
+    async with asking_room({"s": server}) as room, talking(room, expose) as talk:
+        await teach(room, "s", [tool("sample")])
+        async with talk("ann", **SAMPLED) as ann, talk("ben", **SAMPLED) as ben:
+            for person, name in ((ann, "ann"), (ben, "ben"), (ann, "ann again")):
+                person.answers["sampling/createMessage"] = {"from": name}
+                answer = await call(person, expose, "s_sample", who=name)
+                assert name in answer["result"]["content"][0]["text"], answer
+            assert asked(ann) == [("sampling/createMessage", who) for who in ("ann", "ann again")]
+            assert asked(ben) == [("sampling/createMessage", "ben")]
+            assert server.starts == 1, "the second client could answer nothing that was not known"
 
 
 @BOTH
-def test_t20_a_question_that_may_be_of_several_clients_is_refused_and_sent_to_nobody(
-    backend: str, expose: str
+@in_virtual_time
+async def test_t20_a_question_that_may_be_of_several_clients_is_refused_and_sent_to_nobody(
+    expose: str,
 ) -> None:
-    async def body() -> None:
-        done = anyio.Event()
-        server = AskingServer({"sample": sample, "hold": held_by(done)})
-        async with asking_room({"s": server}) as room, talking(room, expose) as talk:
-            await teach(room, "s", [tool("sample"), tool("hold")])
-            async with talk("ann", **SAMPLED) as ann, talk("ben", **SAMPLED) as ben:
-                begin(ann, expose, "s_hold")
-                answer = await call(ben, expose, "s_sample")
-                text = answer["result"]["content"][0]["text"]
-                assert "-32603" in text
-                assert '"isolation": "per_session"' in text
-                done.set()
-                await ann.answer(2)
-                with pytest.raises(Refused, match="several clients"):  # in no call, when two could answer
-                    await server.live[0].ask("sampling/createMessage", {"messages": []})
-                assert asked(ann) == asked(ben) == []
-            async with talk("ann", **SAMPLED) as ann, talk("mute"):
-                ann.answers["sampling/createMessage"] = {"from": "ann"}
-                said = await server.live[0].ask("sampling/createMessage", {"messages": [], "for": "x"})
-                assert said == {"from": "ann"}, "only one could answer"
-            with pytest.raises(Refused) as caught:
+    done = anyio.Event()
+    server = AskingServer({"sample": sample, "hold": held_by(done)})
+    async with asking_room({"s": server}) as room, talking(room, expose) as talk:
+        await teach(room, "s", [tool("sample"), tool("hold")])
+        async with talk("ann", **SAMPLED) as ann, talk("ben", **SAMPLED) as ben:
+            begin(ann, expose, "s_hold")
+            answer = await call(ben, expose, "s_sample")
+            text = answer["result"]["content"][0]["text"]
+            assert "-32603" in text
+            assert '"isolation": "per_session"' in text
+            done.set()
+            await ann.answer(2)
+            with pytest.raises(Refused, match="several clients"):  # in no call, when two could answer
                 await server.live[0].ask("sampling/createMessage", {"messages": []})
-            assert caught.value.code == -32601, "nobody is here"
+            assert asked(ann) == asked(ben) == []
+        async with talk("ann", **SAMPLED) as ann, talk("mute"):
+            ann.answers["sampling/createMessage"] = {"from": "ann"}
+            said = await server.live[0].ask("sampling/createMessage", {"messages": [], "for": "x"})
+            assert said == {"from": "ann"}, "only one could answer"
+        with pytest.raises(Refused) as caught:
+            await server.live[0].ask("sampling/createMessage", {"messages": []})
+        assert caught.value.code == -32601, "nobody is here"
 
-    run_virtual(backend, body)
 
-
-def test_a_question_to_a_client_that_did_not_declare_it_is_refused_with_the_reason(backend: str) -> None:
-    async def body() -> None:
-        server = AskingServer({"sample": sample, "list_roots": list_roots, "ask_by_url": ask_by_url})
-        async with asking_room({"s": server}) as room, talking(room) as talk:
-            await teach(room, "s", [tool(name) for name in server.acts])
-            async with (
-                talk("ann", sampling={}, elicitation={}) as ann,
-                talk("ben", roots={}, elicitation={"form": {}, "url": {}}) as ben,
-            ):
-                for name, missing in (("list_roots", "roots"), ("ask_by_url", "elicitation.url")):
-                    answer = await call(ann, "direct", f"s_{name}")
-                    assert f"did not declare {missing}" in answer["result"]["content"][0]["text"]
-                assert asked(ann) == asked(ben) == []
-                assert server.greeted_with[-1].keys() == {"sampling", "elicitation", "roots"}
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_question_to_a_client_that_did_not_declare_it_is_refused_with_the_reason() -> None:
+    server = AskingServer({"sample": sample, "list_roots": list_roots, "ask_by_url": ask_by_url})
+    async with asking_room({"s": server}) as room, talking(room) as talk:
+        await teach(room, "s", [tool(name) for name in server.acts])
+        async with (
+            talk("ann", sampling={}, elicitation={}) as ann,
+            talk("ben", roots={}, elicitation={"form": {}, "url": {}}) as ben,
+        ):
+            for name, missing in (("list_roots", "roots"), ("ask_by_url", "elicitation.url")):
+                answer = await call(ann, "direct", f"s_{name}")
+                assert f"did not declare {missing}" in answer["result"]["content"][0]["text"]
+            assert asked(ann) == asked(ben) == []
+            assert server.greeted_with[-1].keys() == {"sampling", "elicitation", "roots"}
 
 
 async def ask_by_url(asking: Asking, _arguments: Mapping[str, Any]) -> Any:
     return await asking.ask("elicitation/create", {"mode": "url", "url": "https://x", "elicitationId": "e1"})
 
 
-def test_a_shared_server_is_told_what_anybody_can_answer_and_restarted_only_for_more(backend: str) -> None:
-    async def body() -> None:
-        server = AskingServer({"echo": echo})
-        async with asking_room({"s": server}) as room, talking(room) as talk:
-            await teach(room, "s")
-            async with talk("ann", sampling={}) as ann:
-                await call(ann, "direct", "s_echo")
-                assert server.greeted_with == [{"sampling": {}}]
-                async with talk("ben", roots={}) as ben:
-                    await call(ben, "direct", "s_echo")
-                    assert server.greeted_with[1:] == [{"sampling": {}, "roots": {}}]
-                for number in range(20):
-                    async with talk(f"guest {number}", roots={}) as guest, talk(f"mute {number}") as mute:
-                        for one in (guest, mute):
-                            await call(one, "direct", "s_echo")
-                await call(ann, "direct", "s_echo")
-                assert server.starts == 2
+@in_virtual_time
+async def test_a_shared_server_is_told_what_anybody_can_answer_and_restarted_only_for_more() -> None:
+    server = AskingServer({"echo": echo})
+    async with asking_room({"s": server}) as room, talking(room) as talk:
+        await teach(room, "s")
+        async with talk("ann", sampling={}) as ann:
+            await call(ann, "direct", "s_echo")
+            assert server.greeted_with == [{"sampling": {}}]
+            async with talk("ben", roots={}) as ben:
+                await call(ben, "direct", "s_echo")
+                assert server.greeted_with[1:] == [{"sampling": {}, "roots": {}}]
+            for number in range(20):
+                async with talk(f"guest {number}", roots={}) as guest, talk(f"mute {number}") as mute:
+                    for one in (guest, mute):
+                        await call(one, "direct", "s_echo")
+            await call(ann, "direct", "s_echo")
             assert server.starts == 2
-
-    run_virtual(backend, body)
+        assert server.starts == 2
 
 
 @BOTH
 @pytest.mark.parametrize("isolation", ["per_session", "per_call"])
-def test_t20_a_clients_own_child_asks_that_client_and_is_told_only_what_it_can_answer(
-    backend: str, expose: str, isolation: str
+@in_virtual_time
+async def test_t20_a_clients_own_child_asks_that_client_and_is_told_only_what_it_can_answer(
+    expose: str, isolation: str
 ) -> None:
-    async def body() -> None:
-        server = AskingServer({"sample": sample})
-        async with asking_room({"s": server}, {"s": {"isolation": isolation}}) as room:
-            await teach(room, "s", [tool("sample")])
-            async with (
-                talking(room, expose) as talk,
-                talk("ann", sampling={}, roots={}) as ann,
-                talk("ben", sampling={"tools": {}}) as ben,
-            ):
-                for person in (ann, ben):
-                    begin(person, expose, "s_sample")
-                await ann.heard(lambda said: said.get("method") == "sampling/createMessage")
-                await ben.heard(lambda said: said.get("method") == "sampling/createMessage")
-                assert sorted(map(str, server.greeted_with)) == sorted(
-                    map(str, ({"sampling": {}, "roots": {}}, {"sampling": {"tools": {}}}))
-                )
-                assert len(asked(ann)) == len(asked(ben)) == 1, "both calls are in flight"
-
-    run_virtual(backend, body)
+    server = AskingServer({"sample": sample})
+    async with asking_room({"s": server}, {"s": {"isolation": isolation}}) as room:
+        await teach(room, "s", [tool("sample")])
+        async with (
+            talking(room, expose) as talk,
+            talk("ann", sampling={}, roots={}) as ann,
+            talk("ben", sampling={"tools": {}}) as ben,
+        ):
+            for person in (ann, ben):
+                begin(person, expose, "s_sample")
+            await ann.heard(lambda said: said.get("method") == "sampling/createMessage")
+            await ben.heard(lambda said: said.get("method") == "sampling/createMessage")
+            assert sorted(map(str, server.greeted_with)) == sorted(
+                map(str, ({"sampling": {}, "roots": {}}, {"sampling": {"tools": {}}}))
+            )
+            assert len(asked(ann)) == len(asked(ben)) == 1, "both calls are in flight"
 
 
 @BOTH
-def test_t20_input_that_a_call_requires_is_asked_of_its_own_client(backend: str, expose: str) -> None:
+@in_virtual_time
+async def test_t20_input_that_a_call_requires_is_asked_of_its_own_client(expose: str) -> None:
     """A server of 2026-07-28 names the call, so that it does not matter how many are in flight."""
 
     async def both(asking: Asking, arguments: Mapping[str, Any]) -> Any:
@@ -346,39 +329,34 @@ def test_t20_input_that_a_call_requires_is_asked_of_its_own_client(backend: str,
             return {"resultType": "input_required", "inputRequests": {"q": question}, "requestState": "s"}
         return {"resultType": "complete", "content": [{"type": "text", "text": json.dumps(found)}]}
 
-    async def body() -> None:
-        server = AskingServer({"both": both}, modern=True)
-        async with asking_room({"s": server}) as room, talking(room, expose) as talk:
-            await teach(room, "s", [tool("both")])
-            async with talk("ann", **SAMPLED) as ann, talk("ben", **SAMPLED) as ben:
-                ids = [begin(one, expose, "s_both", who=who) for one, who in ((ann, "ann"), (ben, "ben"))]
-                for person, who in ((ann, "ann"), (ben, "ben")):
-                    await person.heard(lambda said: said.get("method") == "sampling/createMessage")
-                    assert asked(person) == [("sampling/createMessage", who)]
-                for person, who, number in ((ann, "ann", ids[0]), (ben, "ben", ids[1])):
-                    person.reply({"from": who})
-                    assert who in (await person.answer(number))["result"]["content"][0]["text"]
-
-    run_virtual(backend, body)
+    server = AskingServer({"both": both}, modern=True)
+    async with asking_room({"s": server}) as room, talking(room, expose) as talk:
+        await teach(room, "s", [tool("both")])
+        async with talk("ann", **SAMPLED) as ann, talk("ben", **SAMPLED) as ben:
+            ids = [begin(one, expose, "s_both", who=who) for one, who in ((ann, "ann"), (ben, "ben"))]
+            for person, who in ((ann, "ann"), (ben, "ben")):
+                await person.heard(lambda said: said.get("method") == "sampling/createMessage")
+                assert asked(person) == [("sampling/createMessage", who)]
+            for person, who, number in ((ann, "ann", ids[0]), (ben, "ben", ids[1])):
+                person.reply({"from": who})
+                assert who in (await person.answer(number))["result"]["content"][0]["text"]
 
 
-def test_t20_a_client_that_leaves_takes_its_questions_with_it_and_nobody_elses(backend: str) -> None:
-    async def body() -> None:
-        server = AskingServer({"sample": sample})
-        entries = {"s": PER_SESSION}
-        async with asking_room({"s": server}, entries) as room, talking(room) as talk:
-            await teach(room, "s", [tool("sample")])
-            async with talk("ann", **SAMPLED) as ann:
-                number = begin(ann, "direct", "s_sample", who="ann")
-                async with talk("ben", **SAMPLED) as ben:
-                    begin(ben, "direct", "s_sample", who="ben")
-                    await ben.heard(lambda said: said.get("method") == "sampling/createMessage")
-                assert len(server.live) == 1
-                await ann.heard(lambda said: said.get("method") == "sampling/createMessage")
-                ann.reply({"from": "ann"})
-                assert "result" in await ann.answer(number)
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_t20_a_client_that_leaves_takes_its_questions_with_it_and_nobody_elses() -> None:
+    server = AskingServer({"sample": sample})
+    entries = {"s": PER_SESSION}
+    async with asking_room({"s": server}, entries) as room, talking(room) as talk:
+        await teach(room, "s", [tool("sample")])
+        async with talk("ann", **SAMPLED) as ann:
+            number = begin(ann, "direct", "s_sample", who="ann")
+            async with talk("ben", **SAMPLED) as ben:
+                begin(ben, "direct", "s_sample", who="ben")
+                await ben.heard(lambda said: said.get("method") == "sampling/createMessage")
+            assert len(server.live) == 1
+            await ann.heard(lambda said: said.get("method") == "sampling/createMessage")
+            ann.reply({"from": "ann"})
+            assert "result" in await ann.answer(number)
 
 
 # ---- what a server says -------------------------------------------------------------------------------------------
@@ -393,172 +371,144 @@ def say(server: AskingServer, level: str, text: str) -> None:
 
 
 @BOTH
-def test_each_client_hears_logs_at_its_own_level_and_a_shared_server_is_told_the_most_talkative(
-    backend: str, expose: str
+@in_virtual_time
+async def test_each_client_hears_logs_at_its_own_level_and_a_shared_server_is_told_the_most_talkative(
+    expose: str,
 ) -> None:
-    async def body() -> None:
-        done = anyio.Event()
-        server = AskingServer({"echo": echo, "hold": held_by(done)})
-        told = lambda: [params["level"] for method, params in server.requests if method == "logging/setLevel"]  # noqa: E731
-        async with asking_room({"s": server}) as room, talking(room, expose) as talk:
-            await teach(room, "s", [tool("echo"), tool("hold")])
-            async with talk("ann") as ann, talk("ben") as ben, talk("carl") as carl, talk("dora") as dora:
-                assert "result" in await ann.ask("logging/setLevel", {"level": "error"})
-                await call(ann, expose, "s_echo")
-                await settle()
-                assert told() == ["error"]
-                await ben.ask("logging/setLevel", {"level": "debug"})
-                await dora.ask("logging/setLevel", {"level": "debug"})
-                await settle()
-                assert told() == ["error", "debug"], "once, whoever else wants it"
-                begin(carl, expose, "s_hold")
-                await settle()
-                for level in ("debug", "info", "error"):
-                    say(server, level, level)
-                assert (logs(ann), logs(ben)) == (["error"], ["debug", "info", "error"])
-                assert logs(carl) == ["info", "error"], "it set no level, but its call is there"
-                done.set()
-                await carl.answer(2)
-                say(server, "error", "later")
-                assert logs(carl) == ["info", "error"], "it asked for none, and has no call there"
-                refused = await ann.ask("logging/setLevel", {"level": "loud"})
-                assert refused["error"]["code"] == -32602
+    done = anyio.Event()
+    server = AskingServer({"echo": echo, "hold": held_by(done)})
+    told = lambda: [params["level"] for method, params in server.requests if method == "logging/setLevel"]  # noqa: E731
+    async with asking_room({"s": server}) as room, talking(room, expose) as talk:
+        await teach(room, "s", [tool("echo"), tool("hold")])
+        async with talk("ann") as ann, talk("ben") as ben, talk("carl") as carl, talk("dora") as dora:
+            assert "result" in await ann.ask("logging/setLevel", {"level": "error"})
+            await call(ann, expose, "s_echo")
             await settle()
-            assert told() == ["error", "debug", "error"], "who is left wants less; nobody wants nothing"
-
-    run_virtual(backend, body)
-
-
-def test_a_shared_server_is_told_less_when_who_wanted_more_has_left(backend: str) -> None:
-    async def body() -> None:
-        server = AskingServer({"echo": echo})
-        async with asking_room({"s": server}) as room, talking(room) as talk, talk("ann") as ann:
-            await teach(room, "s")
-            await ann.ask("logging/setLevel", {"level": "warning"})
-            await call(ann, "direct", "s_echo")
-            async with talk("ben") as ben:
-                await ben.ask("logging/setLevel", {"level": "debug"})
-                await settle()
+            assert told() == ["error"]
+            await ben.ask("logging/setLevel", {"level": "debug"})
+            await dora.ask("logging/setLevel", {"level": "debug"})
             await settle()
-            levels = [params["level"] for method, params in server.requests if method == "logging/setLevel"]
-            assert levels == ["warning", "debug", "warning"]
-
-    run_virtual(backend, body)
-
-
-def test_t20_a_session_cannot_change_a_shared_server_for_others_by_a_plain_request(backend: str) -> None:
-    async def body() -> None:
-        server = AskingServer({"echo": echo})
-        async with asking_room({"s": server}) as room, room.session("ann") as ann:
-            await ann.connect("s")
-            with pytest.raises(UsageError, match="set_log_level"):
-                await ann.request("s", "logging/setLevel", {"level": "debug"})
-            for method in ("resources/unsubscribe", "initialize"):
-                with pytest.raises(UsageError, match="shared with others"):
-                    await ann.request("s", method, {"uri": "x:/"})
-            with pytest.raises(UsageError, match="set_log_level"):
-                port_of(ann).start_request("s", "logging/setLevel", {"level": "debug"}, None)
-            assert await room.request("s", "logging/setLevel", {"level": "error"}) == {}
+            assert told() == ["error", "debug"], "once, whoever else wants it"
+            begin(carl, expose, "s_hold")
             await settle()
-            assert [params for method, params in server.requests if method == "logging/setLevel"] == [
-                {"level": "error"}
-            ]
-
-    run_virtual(backend, body)
-
-
-def test_what_a_server_says_during_a_call_is_told_to_nobody_else(backend: str) -> None:
-    async def body() -> None:
-        done = anyio.Event()
-        server = AskingServer({"hold": held_by(done)})
-        async with asking_room({"s": server}) as room, talking(room) as talk:
-            await teach(room, "s", [tool("hold")])
-            async with talk("ann") as ann, talk("ben") as ben:
-                begin(ann, "direct", "s_hold")
-                await settle()
-                server.tell("x/own", {"secret": 1})
-                assert ("x/own" in ann.methods(), "x/own" in ben.methods()) == (True, False)
-                done.set()
-                await ann.answer(2)
-                server.tell("x/later", {"secret": 2})
-                assert "x/later" not in (*ann.methods(), *ben.methods())
-            async with talk("cora") as cora:
-                server.tell("x/sole", {})
-                assert "x/sole" in cora.methods(), "it is the only one"
-
-    run_virtual(backend, body)
+            for level in ("debug", "info", "error"):
+                say(server, level, level)
+            assert (logs(ann), logs(ben)) == (["error"], ["debug", "info", "error"])
+            assert logs(carl) == ["info", "error"], "it set no level, but its call is there"
+            done.set()
+            await carl.answer(2)
+            say(server, "error", "later")
+            assert logs(carl) == ["info", "error"], "it asked for none, and has no call there"
+            refused = await ann.ask("logging/setLevel", {"level": "loud"})
+            assert refused["error"]["code"] == -32602
+        await settle()
+        assert told() == ["error", "debug", "error"], "who is left wants less; nobody wants nothing"
 
 
-def test_a_client_is_told_that_what_it_answered_elsewhere_is_complete(backend: str) -> None:
-    async def body() -> None:
-        server = AskingServer({"ask_by_url": ask_by_url})
-        complete, told = "notifications/elicitation/complete", {"elicitationId": "e1"}
-        async with asking_room({"s": server}) as room, talking(room) as talk:
-            await teach(room, "s", [tool("ask_by_url")])
-            able = {"elicitation": {"url": {}}}
-            async with talk("ann", **able) as ann, talk("ben", **able) as ben:
-                ann.answers["elicitation/create"] = {"action": "accept"}
-                await call(ann, "direct", "s_ask_by_url")
-                server.tell(complete, told)  # after the call
-                server.tell(complete, {"elicitationId": "of nobody"})
-                assert (ann.methods().count(complete), ben.methods().count(complete)) == (1, 0)
+@in_virtual_time
+async def test_t20_a_session_cannot_change_a_shared_server_for_others_by_a_plain_request() -> None:
+    server = AskingServer({"echo": echo})
+    async with asking_room({"s": server}) as room, room.session("ann") as ann:
+        await ann.connect("s")
+        with pytest.raises(UsageError, match="set_log_level"):
+            await ann.request("s", "logging/setLevel", {"level": "debug"})
+        for method in ("resources/unsubscribe", "initialize"):
+            with pytest.raises(UsageError, match="shared with others"):
+                await ann.request("s", method, {"uri": "x:/"})
+        with pytest.raises(UsageError, match="set_log_level"):
+            port_of(ann).start_request("s", "logging/setLevel", {"level": "debug"}, None)
+        assert await room.request("s", "logging/setLevel", {"level": "error"}) == {}
+        await settle()
+        assert [params for method, params in server.requests if method == "logging/setLevel"] == [
+            {"level": "error"}
+        ]
 
-    run_virtual(backend, body)
+
+@in_virtual_time
+async def test_what_a_server_says_during_a_call_is_told_to_nobody_else() -> None:
+    done = anyio.Event()
+    server = AskingServer({"hold": held_by(done)})
+    async with asking_room({"s": server}) as room, talking(room) as talk:
+        await teach(room, "s", [tool("hold")])
+        async with talk("ann") as ann, talk("ben") as ben:
+            begin(ann, "direct", "s_hold")
+            await settle()
+            server.tell("x/own", {"secret": 1})
+            assert ("x/own" in ann.methods(), "x/own" in ben.methods()) == (True, False)
+            done.set()
+            await ann.answer(2)
+            server.tell("x/later", {"secret": 2})
+            assert "x/later" not in (*ann.methods(), *ben.methods())
+        async with talk("cora") as cora:
+            server.tell("x/sole", {})
+            assert "x/sole" in cora.methods(), "it is the only one"
+
+
+@in_virtual_time
+async def test_a_client_is_told_that_what_it_answered_elsewhere_is_complete() -> None:
+    server = AskingServer({"ask_by_url": ask_by_url})
+    complete, told = "notifications/elicitation/complete", {"elicitationId": "e1"}
+    async with asking_room({"s": server}) as room, talking(room) as talk:
+        await teach(room, "s", [tool("ask_by_url")])
+        able = {"elicitation": {"url": {}}}
+        async with talk("ann", **able) as ann, talk("ben", **able) as ben:
+            ann.answers["elicitation/create"] = {"action": "accept"}
+            await call(ann, "direct", "s_ask_by_url")
+            server.tell(complete, told)  # after the call
+            server.tell(complete, {"elicitationId": "of nobody"})
+            assert (ann.methods().count(complete), ben.methods().count(complete)) == (1, 0)
 
 
 @pytest.mark.parametrize("isolation", ["persistent", "per_session"])
-def test_t20_updates_of_a_resource_go_to_who_subscribed(backend: str, isolation: str) -> None:
-    async def body() -> None:
-        updated = "notifications/resources/updated"
-        server = AskingServer({"echo": echo}, resources=[{"uri": "x:/a", "name": "a"}])
-        async with (
-            asking_room({"s": server}, {"s": {"isolation": isolation}}) as room,
-            talking(room) as talk,
-            talk("ann") as ann,
-            talk("ben") as ben,
-            talk("cora") as cora,
-        ):
-            for person in (ann, ben):
-                await call(person, "direct", "s_echo")
-            for person in (ann, ben):
-                assert "result" in await person.ask("resources/subscribe", {"uri": "x:/a"})
-            assert "result" in await ben.ask("resources/unsubscribe", {"uri": "x:/a"})
-            await settle()
-            for person in (ann, ben, cora):
-                person.said.clear()
-            server.tell(updated, {"uri": "x:/a"})
-            assert (ann.methods(), ben.methods(), cora.methods()) == ([updated], [], [])
-            if isolation == "per_session":
-                of_ben = server.live[1]
-                assert "result" in await ben.ask("resources/subscribe", {"uri": "x:/a"})
-                ann.said.clear()
-                of_ben.tell(updated, {"uri": "x:/a"})
-                assert (ann.methods(), ben.methods()) == ([], [updated]), "each has a child of its own"
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_t20_updates_of_a_resource_go_to_who_subscribed(isolation: str) -> None:
+    updated = "notifications/resources/updated"
+    server = AskingServer({"echo": echo}, resources=[{"uri": "x:/a", "name": "a"}])
+    async with (
+        asking_room({"s": server}, {"s": {"isolation": isolation}}) as room,
+        talking(room) as talk,
+        talk("ann") as ann,
+        talk("ben") as ben,
+        talk("cora") as cora,
+    ):
+        for person in (ann, ben):
+            await call(person, "direct", "s_echo")
+        for person in (ann, ben):
+            assert "result" in await person.ask("resources/subscribe", {"uri": "x:/a"})
+        assert "result" in await ben.ask("resources/unsubscribe", {"uri": "x:/a"})
+        await settle()
+        for person in (ann, ben, cora):
+            person.said.clear()
+        server.tell(updated, {"uri": "x:/a"})
+        assert (ann.methods(), ben.methods(), cora.methods()) == ([updated], [], [])
+        if isolation == "per_session":
+            of_ben = server.live[1]
+            assert "result" in await ben.ask("resources/subscribe", {"uri": "x:/a"})
+            ann.said.clear()
+            of_ben.tell(updated, {"uri": "x:/a"})
+            assert (ann.methods(), ben.methods()) == ([], [updated]), "each has a child of its own"
 
 
-def test_a_changed_list_is_announced_to_every_client_once(backend: str) -> None:
-    async def body() -> None:
-        changed = "notifications/tools/list_changed"
-        server = AskingServer({"echo": echo})
-        async with (
-            asking_room({"s": server}) as room,
-            talking(room) as talk,
-            talk("ann") as ann,
-            talk("ben") as ben,
-        ):
-            await room.connect("s")
-            await ann.heard(lambda said: said.get("method") == changed)
-            server.acts["more"] = echo
-            server.tell(changed)
-            await anyio.sleep(5.0)
-            assert (ann.methods().count(changed), ben.methods().count(changed)) == (2, 2)
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_changed_list_is_announced_to_every_client_once() -> None:
+    changed = "notifications/tools/list_changed"
+    server = AskingServer({"echo": echo})
+    async with (
+        asking_room({"s": server}) as room,
+        talking(room) as talk,
+        talk("ann") as ann,
+        talk("ben") as ben,
+    ):
+        await room.connect("s")
+        await ann.heard(lambda said: said.get("method") == changed)
+        server.acts["more"] = echo
+        server.tell(changed)
+        await anyio.sleep(5.0)
+        assert (ann.methods().count(changed), ben.methods().count(changed)) == (2, 2)
 
 
-def test_progress_and_cancellation_belong_to_the_request(backend: str) -> None:
+@in_virtual_time
+async def test_progress_and_cancellation_belong_to_the_request() -> None:
     """Two clients use the same ids and the same tokens."""
 
     async def steps(asking: Asking, arguments: Mapping[str, Any]) -> Any:
@@ -567,113 +517,101 @@ def test_progress_and_cancellation_belong_to_the_request(backend: str) -> None:
             asking.progress(arguments["who"])
         return arguments
 
-    async def body() -> None:
-        server = AskingServer({"steps": steps})
-        async with asking_room({"s": server}) as room, talking(room) as talk:
-            await teach(room, "s", [tool("steps")])
-            async with talk("ann") as ann, talk("ben") as ben:
-                for person, who in ((ann, "ann"), (ben, "ben")):
-                    params = {"name": "s_steps", "arguments": {"who": who}, "_meta": {"progressToken": "t"}}
-                    number = person.begin("tools/call", params)
-                await anyio.sleep(1.5)
-                ann.write({"method": "notifications/cancelled", "params": {"requestId": number}})
-                answer = await ben.answer(number)
-                assert json.loads(answer["result"]["content"][0]["text"]) == {"who": "ben"}
-                for person, who, often in ((ann, "ann", 1), (ben, "ben", 2)):
-                    told = [
-                        one["params"] for one in person.said if one.get("method") == "notifications/progress"
-                    ]
-                    assert [one["message"] for one in told] == [who] * often
-                assert not [said for said in ann.said if said.get("id") == number]
-
-    run_virtual(backend, body)
+    server = AskingServer({"steps": steps})
+    async with asking_room({"s": server}) as room, talking(room) as talk:
+        await teach(room, "s", [tool("steps")])
+        async with talk("ann") as ann, talk("ben") as ben:
+            for person, who in ((ann, "ann"), (ben, "ben")):
+                params = {"name": "s_steps", "arguments": {"who": who}, "_meta": {"progressToken": "t"}}
+                number = person.begin("tools/call", params)
+            await anyio.sleep(1.5)
+            ann.write({"method": "notifications/cancelled", "params": {"requestId": number}})
+            answer = await ben.answer(number)
+            assert json.loads(answer["result"]["content"][0]["text"]) == {"who": "ben"}
+            for person, who, often in ((ann, "ann", 1), (ben, "ben", 2)):
+                told = [one["params"] for one in person.said if one.get("method") == "notifications/progress"]
+                assert [one["message"] for one in told] == [who] * often
+            assert not [said for said in ann.said if said.get("id") == number]
 
 
-def test_changed_roots_are_told_to_who_may_ask_what_they_are(backend: str) -> None:
+@in_virtual_time
+async def test_changed_roots_are_told_to_who_may_ask_what_they_are() -> None:
     changed = "notifications/roots/list_changed"
-
-    async def body() -> None:
-        shared, own = AskingServer({"echo": echo}), AskingServer({"echo": echo})
-        async with (
-            asking_room({"s": shared, "own": own}, {"own": PER_SESSION}) as room,
-            talking(room) as talk,
-        ):
+    shared, own = AskingServer({"echo": echo}), AskingServer({"echo": echo})
+    async with (
+        asking_room({"s": shared, "own": own}, {"own": PER_SESSION}) as room,
+        talking(room) as talk,
+    ):
+        for name in ("s", "own"):
+            await teach(room, name)
+        async with talk("ann", roots={}) as ann:
             for name in ("s", "own"):
-                await teach(room, name)
-            async with talk("ann", roots={}) as ann:
-                for name in ("s", "own"):
-                    await call(ann, "direct", f"{name}_echo")
-                async with talk("ben", roots={}):
-                    ann.write({"method": changed})
-                    assert (changed in shared.notified, changed in own.notified) == (False, True)
+                await call(ann, "direct", f"{name}_echo")
+            async with talk("ben", roots={}):
                 ann.write({"method": changed})
-                assert changed in shared.notified, "nobody else could be meant"
-
-    run_virtual(backend, body)
+                assert (changed in shared.notified, changed in own.notified) == (False, True)
+            ann.write({"method": changed})
+            assert changed in shared.notified, "nobody else could be meant"
 
 
 # ---- embedded -----------------------------------------------------------------------------------------------------
 
 
-def test_t20_a_session_may_bring_callbacks_of_its_own(backend: str) -> None:
+@in_virtual_time
+async def test_t20_a_session_may_bring_callbacks_of_its_own() -> None:
     def by(name: str) -> Any:
         async def sampled(request: Any) -> Any:
             return {"from": name, "for": request.params.get("for")}
 
         return sampled
 
-    async def body() -> None:
-        shared, own = AskingServer({"sample": sample}), AskingServer({"sample": sample})
-        heard: list[tuple[str, Any]] = []
-        room = Greenroom.open(
-            {"mcpServers": {"s": {"command": "x"}, "own": {"command": "x", **PER_SESSION}}},
-            cache_path=":memory:",
-            bootstrap=False,
-            connectors=asking_connectors({"s": shared, "own": own}),
-            on_sampling=by("the room"),
-        )
-        async with room:
+    shared, own = AskingServer({"sample": sample}), AskingServer({"sample": sample})
+    heard: list[tuple[str, Any]] = []
+    room = Greenroom.open(
+        {"mcpServers": {"s": {"command": "x"}, "own": {"command": "x", **PER_SESSION}}},
+        cache_path=":memory:",
+        bootstrap=False,
+        connectors=asking_connectors({"s": shared, "own": own}),
+        on_sampling=by("the room"),
+    )
+    async with room:
+        for name in ("s", "own"):
+            await teach(room, name, [tool("sample")])
+        log = lambda address, params: heard.append((str(address), params["data"]))  # noqa: E731
+        async with (
+            room.session("ann", on_sampling=by("ann"), on_log=log) as ann,
+            room.session("ben") as ben,
+        ):
             for name in ("s", "own"):
-                await teach(room, name, [tool("sample")])
-            log = lambda address, params: heard.append((str(address), params["data"]))  # noqa: E731
-            async with (
-                room.session("ann", on_sampling=by("ann"), on_log=log) as ann,
-                room.session("ben") as ben,
-            ):
-                for name in ("s", "own"):
-                    assert (await ann.call(f"{name}_sample", {"who": 1})).text == '{"from": "ann", "for": 1}'
-                    assert '"the room"' in (await ben.call(f"{name}_sample")).text
-                ann.set_log_level("error", "s")
-                for server in (shared, own):
-                    say(server, "info", "i")
-                    say(server, "error", "e")
-                assert heard == [("s", "e"), ("own[session:ann]", "i"), ("own[session:ann]", "e")]
-            assert '"the room"' in (await room.call("s_sample")).text
-
-    run_virtual(backend, body)
+                assert (await ann.call(f"{name}_sample", {"who": 1})).text == '{"from": "ann", "for": 1}'
+                assert '"the room"' in (await ben.call(f"{name}_sample")).text
+            ann.set_log_level("error", "s")
+            for server in (shared, own):
+                say(server, "info", "i")
+                say(server, "error", "e")
+            assert heard == [("s", "e"), ("own[session:ann]", "i"), ("own[session:ann]", "e")]
+        assert '"the room"' in (await room.call("s_sample")).text
 
 
-def test_a_listener_that_raises_keeps_nobody_else_from_hearing(backend: str) -> None:
-    async def body() -> None:
-        server, heard = AskingServer({"echo": echo}), list[str]()
+@in_virtual_time
+async def test_a_listener_that_raises_keeps_nobody_else_from_hearing() -> None:
+    server, heard = AskingServer({"echo": echo}), list[str]()
 
-        def raises(_address: Any, _method: str, _params: Any) -> None:
-            raise ZeroDivisionError
+    def raises(_address: Any, _method: str, _params: Any) -> None:
+        raise ZeroDivisionError
 
-        async with asking_room({"s": server}) as room:
-            await room.connect("s")
-            hear = lambda _address, method, _params: heard.append(method)  # noqa: E731
-            async with room.session("a", on_notification=raises), room.session("b", on_notification=hear):
-                server.tell("notifications/resources/list_changed")
-                assert heard == ["notifications/resources/list_changed"]
-
-    run_virtual(backend, body)
+    async with asking_room({"s": server}) as room:
+        await room.connect("s")
+        hear = lambda _address, method, _params: heard.append(method)  # noqa: E731
+        async with room.session("a", on_notification=raises), room.session("b", on_notification=hear):
+            server.tell("notifications/resources/list_changed")
+            assert heard == ["notifications/resources/list_changed"]
 
 
 # ---- with real servers --------------------------------------------------------------------------------------------
 
 
-def test_t20_over_http_a_question_comes_on_the_stream_of_its_call(backend: str) -> None:
+def test_t20_over_http_a_question_comes_on_the_stream_of_its_call(either_backend: str) -> None:
     """A real server over HTTP, shared, of the handshake era. Both calls are in flight when it asks."""
 
     async def body(entry: Mapping[str, Any]) -> None:
@@ -705,11 +643,11 @@ def test_t20_over_http_a_question_comes_on_the_stream_of_its_call(backend: str) 
         assert sorted(asked_so_far) == ["ann", "ben"]
 
     with asker_entry("http") as entry:
-        run(backend, body, entry)
+        run(either_backend, body, entry)
 
 
 @BOTH
-def test_t20_each_client_has_a_process_of_its_own_that_asks_only_it(backend: str, expose: str) -> None:
+def test_t20_each_client_has_a_process_of_its_own_that_asks_only_it(either_backend: str, expose: str) -> None:
     """Real processes: what each is asked says its own process, and the process ends with its client."""
 
     async def body(entry: Mapping[str, Any]) -> None:
@@ -736,7 +674,7 @@ def test_t20_each_client_has_a_process_of_its_own_that_asks_only_it(backend: str
             assert not alive({mine["session:ben"]})
 
     with asker_entry("stdio") as entry:
-        run(backend, body, entry)
+        run(either_backend, body, entry)
 
 
 @pytest.mark.parametrize("expose", ["direct", "proxy"])
@@ -780,46 +718,42 @@ def test_an_idle_client_costs_little_and_leaves_nothing(expose: str) -> None:
 @pytest.mark.parametrize(("count", "expose", "profile"), [
     (600, "proxy", None), (600, "meta", None), (600, "proxy", "work"), (600, "direct", None), (20, "proxy", None)
 ])  # fmt: skip
-def test_a_large_catalogue_is_made_searchable_before_anybody_searches(
-    backend: str, count: int, expose: str, profile: str | None
+@in_virtual_time
+async def test_a_large_catalogue_is_made_searchable_before_anybody_searches(
+    count: int, expose: str, profile: str | None
 ) -> None:
-    async def body() -> None:
-        many = FakeServer(tools=[tool(f"tool{number}", "Does a thing") for number in range(count)])
-        config = {"mcpServers": {"s": {"command": "x"}}, "profiles": {"work": {"servers": ["s"]}}}
-        opened = Greenroom.open(config, cache_path=":memory:", connectors=fake_connectors({"s": many}))
-        async with opened as room, talking(room, expose) as talk:
-            await room.connect("s")
-            await room.settled()
-            async with talk("ann", profile=profile), talk("ben", profile=profile) as ben:
-                seen = port_of(room) if profile is None else talk.conversations._beside[profile][0]
-                assert seen.index._finder._ranking is None, "the client gets its first lists before"
-                await anyio.sleep(1.0)
-                is_prepared = seen.index._finder._ranking is not None
-                assert is_prepared is (count > 500 and expose != "direct")
-                if expose == "proxy":
-                    found = await ben.ask(
-                        "tools/call", {"name": "mcp", "arguments": {"search": "tool7", "limit": 1}}
-                    )
-                    assert "tool7" in found["result"]["content"][0]["text"]
-
-    run_virtual(backend, body)
+    many = FakeServer(tools=[tool(f"tool{number}", "Does a thing") for number in range(count)])
+    config = {"mcpServers": {"s": {"command": "x"}}, "profiles": {"work": {"servers": ["s"]}}}
+    opened = Greenroom.open(config, cache_path=":memory:", connectors=fake_connectors({"s": many}))
+    async with opened as room, talking(room, expose) as talk:
+        await room.connect("s")
+        await room.settled()
+        async with talk("ann", profile=profile), talk("ben", profile=profile) as ben:
+            seen = port_of(room) if profile is None else talk.conversations._beside[profile][0]
+            assert seen.index._finder._ranking is None, "the client gets its first lists before"
+            await anyio.sleep(1.0)
+            is_prepared = seen.index._finder._ranking is not None
+            assert is_prepared is (count > 500 and expose != "direct")
+            if expose == "proxy":
+                found = await ben.ask(
+                    "tools/call", {"name": "mcp", "arguments": {"search": "tool7", "limit": 1}}
+                )
+                assert "tool7" in found["result"]["content"][0]["text"]
 
 
-def test_a_client_that_leaves_at_once_leaves_the_next_one_to_prepare_the_search(backend: str) -> None:
-    async def body() -> None:
-        many = FakeServer(tools=[tool(f"tool{number}") for number in range(600)])
-        async with open_room({"s": many}) as room:
-            await room.connect("s")
-            await room.settled()
-            conversations = Conversations(room, expose="proxy", version="1", note=lambda _text: None)
-            for is_patient in (False, True):
-                async with anyio.create_task_group() as tasks:
-                    async with conversations.open(Person(), tasks.start_soon, name="ann"):
-                        await anyio.sleep(1.0 if is_patient else 0.1)
-                    tasks.cancel_scope.cancel()
-                assert (port_of(room).index._finder._ranking is not None) is is_patient
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_client_that_leaves_at_once_leaves_the_next_one_to_prepare_the_search() -> None:
+    many = FakeServer(tools=[tool(f"tool{number}") for number in range(600)])
+    async with open_room({"s": many}) as room:
+        await room.connect("s")
+        await room.settled()
+        conversations = Conversations(room, expose="proxy", version="1", note=lambda _text: None)
+        for is_patient in (False, True):
+            async with anyio.create_task_group() as tasks:
+                async with conversations.open(Person(), tasks.start_soon, name="ann"):
+                    await anyio.sleep(1.0 if is_patient else 0.1)
+                tasks.cancel_scope.cancel()
+            assert (port_of(room).index._finder._ranking is not None) is is_patient
 
 
 def test_a_search_that_cannot_be_prepared_ends_nobody(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -873,49 +807,49 @@ SHOWN = {"direct": [], "proxy": ["mcp"]}
         ("direct", "proxy", "direct", "direct"),
     ],
 )
-def test_a_client_is_shown_what_it_asked_for_else_what_its_profile_says_else_what_the_gateway_does(
-    of_gateway: str, profile: str | None, own: str | None, expose: str, backend: str
+@in_virtual_time
+async def test_a_client_is_shown_what_it_asked_for_else_what_its_profile_says_else_what_the_gateway_does(
+    of_gateway: str,
+    profile: str | None,
+    own: str | None,
+    expose: str,
 ) -> None:
-    async def body() -> None:
-        async with profiled_room() as room, talking(room, of_gateway) as talk:
-            for name in ("a", "b"):
-                await room.connect(name)
-            await room.settled()
-            person = Person()
-            opened = talk.conversations.open(person, talk.spawn, name="ann", profile=profile, expose=own)
-            async with opened as person.session:
-                person.greet()
-                listed = (await person.ask("tools/list"))["result"]["tools"]
-                seen = {None: ["a_of_a", "b_of_b"], "proxy": ["b_of_b"]}.get(profile, ["a_of_a"])
-                assert sorted(each["name"] for each in listed) == sorted([*SHOWN[expose], *seen])
-            with pytest.raises(UsageError, match="Nothing is exposed"):
-                async with talk.conversations.open(Person(), talk.spawn, name="ben", expose="all"):
-                    raise AssertionError
-            assert len(talk.conversations) == 0
-
-    run_virtual(backend, body)
+    async with profiled_room() as room, talking(room, of_gateway) as talk:
+        for name in ("a", "b"):
+            await room.connect(name)
+        await room.settled()
+        person = Person()
+        opened = talk.conversations.open(person, talk.spawn, name="ann", profile=profile, expose=own)
+        async with opened as person.session:
+            person.greet()
+            listed = (await person.ask("tools/list"))["result"]["tools"]
+            seen = {None: ["a_of_a", "b_of_b"], "proxy": ["b_of_b"]}.get(profile, ["a_of_a"])
+            assert sorted(each["name"] for each in listed) == sorted([*SHOWN[expose], *seen])
+        with pytest.raises(UsageError, match="Nothing is exposed"):
+            async with talk.conversations.open(Person(), talk.spawn, name="ben", expose="all"):
+                raise AssertionError
+        assert len(talk.conversations) == 0
 
 
-def test_a_listed_tool_is_looked_up_in_what_the_clients_of_a_profile_are_shown(backend: str) -> None:
-    async def body() -> None:
-        async with profiled_room() as room, talking(room) as talk:
-            conversations = talk.conversations
-            for name in ("a", "b"):
-                await room.connect(name)
-            await room.settled()
-            assert conversations.listed("a_of_a", None) is None, "nobody has come yet"
-            async with talk("ann"), talk("ben", profile="a"), talk("cyd", profile="proxy"):
-                for profile, seen in ((None, ["a_of_a", "b_of_b"]), ("a", ["a_of_a"]), ("proxy", [])):
-                    found = [conversations.listed(name, profile) for name in ("a_of_a", "b_of_b")]
-                    assert [target.name for target in found if target is not None] == seen
-                for name in (None, 7, ["a_of_a"], {}):
-                    assert conversations.listed(name, None) is None
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_listed_tool_is_looked_up_in_what_the_clients_of_a_profile_are_shown() -> None:
+    async with profiled_room() as room, talking(room) as talk:
+        conversations = talk.conversations
+        for name in ("a", "b"):
+            await room.connect(name)
+        await room.settled()
+        assert conversations.listed("a_of_a", None) is None, "nobody has come yet"
+        async with talk("ann"), talk("ben", profile="a"), talk("cyd", profile="proxy"):
+            for profile, seen in ((None, ["a_of_a", "b_of_b"]), ("a", ["a_of_a"]), ("proxy", [])):
+                found = [conversations.listed(name, profile) for name in ("a_of_a", "b_of_b")]
+                assert [target.name for target in found if target is not None] == seen
+            for name in (None, 7, ["a_of_a"], {}):
+                assert conversations.listed(name, None) is None
 
 
-def test_the_values_that_a_client_brings_are_its_sessions_and_each_profile_is_prepared_once(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_the_values_that_a_client_brings_are_its_sessions_and_each_profile_is_prepared_once(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given: list[Any] = []
     real = Greenroom.session
@@ -925,29 +859,21 @@ def test_the_values_that_a_client_brings_are_its_sessions_and_each_profile_is_pr
         return real(room, name, **how)
 
     monkeypatch.setattr(Greenroom, "session", session)
-
-    async def body() -> None:
-        async with profiled_room() as room, talking(room, "proxy") as talk:
-            spawned: list[Any] = []
-            opened = talk.conversations.open(
-                Person(), spawned.append, name="ann", variables={"TOKEN": "of-ann"}
-            )
-            async with opened:
-                assert given == [("ann", {"TOKEN": "of-ann"}, None)]
-                for name, profile in (("ben", None), ("cyd", "a"), ("dan", "a"), ("eve", "direct")):
-                    async with talk.conversations.open(Person(), spawned.append, name=name, profile=profile):
-                        pass
-            assert given[1:3] == [("ben", {}, None), ("cyd", {}, "a")]
-            assert len(spawned) == 2, "for who sees everything, and for `a`; who is shown all searches itself"
-
-    run_virtual(backend, body)
+    async with profiled_room() as room, talking(room, "proxy") as talk:
+        spawned: list[Any] = []
+        opened = talk.conversations.open(Person(), spawned.append, name="ann", variables={"TOKEN": "of-ann"})
+        async with opened:
+            assert given == [("ann", {"TOKEN": "of-ann"}, None)]
+            for name, profile in (("ben", None), ("cyd", "a"), ("dan", "a"), ("eve", "direct")):
+                async with talk.conversations.open(Person(), spawned.append, name=name, profile=profile):
+                    pass
+        assert given[1:3] == [("ben", {}, None), ("cyd", {}, "a")]
+        assert len(spawned) == 2, "for who sees everything, and for `a`; who is shown all searches itself"
 
 
-def test_the_runs_of_all_clients_count_together(backend: str) -> None:
-    async def body() -> None:
-        async with profiled_room() as room, talking(room, "meta") as talk, talk("ann"):
-            runs = talk.conversations._runs
-            async with talk("ben"):
-                assert talk.conversations._runs is runs is not None
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_the_runs_of_all_clients_count_together() -> None:
+    async with profiled_room() as room, talking(room, "meta") as talk, talk("ann"):
+        runs = talk.conversations._runs
+        async with talk("ben"):
+            assert talk.conversations._runs is runs is not None

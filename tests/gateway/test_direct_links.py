@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,7 +12,6 @@ from mcp import types
 from tests.support.said import asked, said
 from tests.support.whole import RawClient, direct_door
 
-from greenroom.gateway.exposures.direct import DirectCalls
 from greenroom.gateway.exposures.direct_client import LINK, Links, learning_links
 from greenroom.gateway.exposures.direct_results import readable, readable_tool
 from greenroom.protocol.cooperative import finish
@@ -197,32 +195,6 @@ def test_a_result_that_clients_can_read_passes_as_it_came(result: Any) -> None:
     came = encoded(result)
     assert readable_tool(came) is came
     assert readable("tools/call", {}, came) is came
-
-
-@pytest.mark.parametrize(
-    ("result", "passes"),
-    [
-        (b'{"content":[{"type":"text","text":"a"}]}', True),
-        (b'{"structuredContent":{}, "content": []}', True),
-        (b'{"content":[]}', True),
-        (b'{"content":  [\n]}', True),
-        (b'{"content":"odd"}', True),
-        (b'{"items":[{"a":1}]}', False),  # what stands behind the key it has not
-        (b'{"content":null}', False),
-        (b"{}", False),
-    ],
-)
-def test_the_short_way_of_a_plain_call_finds_the_results_that_clients_refuse(
-    result: bytes, passes: bool
-) -> None:
-    told: list[bytes] = []
-    job: Any = SimpleNamespace(answer_raw=lambda result, modern: told.append(result), broke=told.append)
-    call: Any = SimpleNamespace(result=result, error=None, protocol_version="2025-11-25")
-    # It is asked for nothing else by a result without links.
-    door: Any = SimpleNamespace(_room=SimpleNamespace(scrubber=lambda *_: None))
-    DirectCalls._tool_ended(door, job, "a", call)
-    assert (told == [result]) is passes
-    assert isinstance(json.loads(told[0])["content"], list) or passes
 
 
 def test_a_result_without_content_is_given_some_and_keeps_the_rest() -> None:

@@ -12,7 +12,7 @@ import anyio
 import anyio.abc
 import attrs
 import pytest
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.door_rooms import CREATE_ISSUE, NOW, README, FakeCall, FakeRoom
 
 from greenroom.actors.host import ServerRequest
@@ -255,37 +255,35 @@ def test_a_tool_is_called_under_its_own_name_with_the_arguments_as_they_came() -
         assert room.last.how["replayable"], "it does no harm twice"
 
 
-def test_a_tool_that_is_spelled_otherwise_unknown_or_not_chosen(backend: str) -> None:
-    async def body() -> None:
-        room = Room(direct_tools=True)
-        async with anyio.create_task_group() as group:
-            client = Client(Direct(room), group)
-            client.ask("tools/call", {"name": "clock-now"})
-            assert room.last.params == {"name": "now"}, "spelled otherwise"
-            client.ask("tools/call", {"name": "nothing_at_all"})
-            assert client.answer["_meta"]["greenroom/error"] == {"error": "tool_not_found"}
-            client.ask("tools/call", {"name": "fresh_late"})
-            await anyio.wait_all_tasks_blocked()
-            assert client.answer["_meta"]["greenroom/error"] == {"error": "tool_not_found"}
-            client.ask("tools/call", {"name": "fresh_now"})
-            room.learn("fresh", NOW)  # before its task looks
-            await anyio.wait_all_tasks_blocked()
-            assert (room.last.server, room.last.params) == ("fresh", {"name": "now"})
-            client.ask("tools/call", {"name": 7})
-            assert client.answer == {"code": -32602, "message": "Invalid params: name must be a string."}
-        hidden = Room(direct_tools=("github_*",))
-        client = Client(Direct(hidden))
-        for name in ("clock_now", "clock-now"):
-            client.ask("tools/call", {"name": name})
-            assert client.answer["isError"]
-        assert not hidden.started
-        tasks = Room(direct_tools=True)
-        tasks.learn("clock", {**NOW, "execution": {"taskSupport": "required"}})
-        client = Client(Direct(tasks))
-        client.ask("tools/call", {"name": "clock_now"})
-        assert (client.answer["isError"], tasks.started) == (True, [])
-
-    run(backend, body)
+@in_real_time
+async def test_a_tool_that_is_spelled_otherwise_unknown_or_not_chosen() -> None:
+    room = Room(direct_tools=True)
+    async with anyio.create_task_group() as group:
+        client = Client(Direct(room), group)
+        client.ask("tools/call", {"name": "clock-now"})
+        assert room.last.params == {"name": "now"}, "spelled otherwise"
+        client.ask("tools/call", {"name": "nothing_at_all"})
+        assert client.answer["_meta"]["greenroom/error"] == {"error": "tool_not_found"}
+        client.ask("tools/call", {"name": "fresh_late"})
+        await anyio.wait_all_tasks_blocked()
+        assert client.answer["_meta"]["greenroom/error"] == {"error": "tool_not_found"}
+        client.ask("tools/call", {"name": "fresh_now"})
+        room.learn("fresh", NOW)  # before its task looks
+        await anyio.wait_all_tasks_blocked()
+        assert (room.last.server, room.last.params) == ("fresh", {"name": "now"})
+        client.ask("tools/call", {"name": 7})
+        assert client.answer == {"code": -32602, "message": "Invalid params: name must be a string."}
+    hidden = Room(direct_tools=("github_*",))
+    client = Client(Direct(hidden))
+    for name in ("clock_now", "clock-now"):
+        client.ask("tools/call", {"name": name})
+        assert client.answer["isError"]
+    assert not hidden.started
+    tasks = Room(direct_tools=True)
+    tasks.learn("clock", {**NOW, "execution": {"taskSupport": "required"}})
+    client = Client(Direct(tasks))
+    client.ask("tools/call", {"name": "clock_now"})
+    assert (client.answer["isError"], tasks.started) == (True, [])
 
 
 @pytest.mark.parametrize("params", [{}, {"_meta": {}}, {"_meta": ENVELOPE}], ids=["plain", "older", "newer"])
@@ -311,31 +309,26 @@ def test_each_end_of_a_call_is_told_the_client(params: Any) -> None:
 
 @pytest.mark.parametrize("params", [{}, {"_meta": {}}], ids=["plain", "other"])
 @pytest.mark.parametrize("text", ["content", "structuredContent"])
-def test_a_large_result_is_read_by_the_version_of_the_server_that_sent_it(
-    backend: str, params: Any, text: str
+@in_real_time
+async def test_a_large_result_is_read_by_the_version_of_the_server_that_sent_it(
+    params: Any, text: str
 ) -> None:
     """It is taken in slices, and meanwhile the server may go: then its version is not known any more."""
-
-    async def body() -> None:
-        room = Room(direct_tools=True)
-        said = (
-            [{"type": "text", "text": "x" * LARGE_MESSAGE}]
-            if text == "content"
-            else {"x": "y" * LARGE_MESSAGE}
-        )
-        async with anyio.create_task_group() as group:
-            client = Client(Direct(room), group)
-            client.ask("tools/call", {"name": "clock_now", **params})
-            call = room.last.call
-            call.protocol_version = "2026-07-28"
-            call.end({"resultType": "complete", text: said})
-            call.protocol_version = None
-            while not client.said:
-                await anyio.lowlevel.checkpoint()
-            assert "resultType" not in client.answer, "a client of the handshake does not know it"
-            assert client.answer[text] == said
-
-    run(backend, body)
+    room = Room(direct_tools=True)
+    said = (
+        [{"type": "text", "text": "x" * LARGE_MESSAGE}] if text == "content" else {"x": "y" * LARGE_MESSAGE}
+    )
+    async with anyio.create_task_group() as group:
+        client = Client(Direct(room), group)
+        client.ask("tools/call", {"name": "clock_now", **params})
+        call = room.last.call
+        call.protocol_version = "2026-07-28"
+        call.end({"resultType": "complete", text: said})
+        call.protocol_version = None
+        while not client.said:
+            await anyio.lowlevel.checkpoint()
+        assert "resultType" not in client.answer, "a client of the handshake does not know it"
+        assert client.answer[text] == said
 
 
 @pytest.mark.parametrize("params", [{}, {"_meta": {}}, {"_meta": ENVELOPE}], ids=["plain", "older", "newer"])
@@ -410,51 +403,49 @@ def test_a_newer_servers_questions_and_state_come_back_to_it_alone_and_name_it()
 
 
 @pytest.mark.parametrize("era", [{}, {"_meta": ENVELOPE}], ids=["older", "newer"])
-def test_prompts_and_completions_go_to_whose_they_are_and_wait_for_those_not_known_yet(
-    era: Any, backend: str
+@in_real_time
+async def test_prompts_and_completions_go_to_whose_they_are_and_wait_for_those_not_known_yet(
+    era: Any,
 ) -> None:
-    async def body() -> None:
-        room = Room()
-        known = ServerEntry("github", "h", prompts=({"name": "ask"},))
-        room.entries["github"] = known
-        room.reindex()
-        async with anyio.create_task_group() as group:
-            client = Client(Direct(room), group)
-            client.ask("prompts/get", {"name": "github_ask", "arguments": {"a": "b"}, **era})
-            assert (room.last.server, room.last.method) == ("github", "prompts/get")
-            meta = {"_meta": {}} if era else {}
-            assert room.last.params == {"name": "ask", "arguments": {"a": "b"}, **meta}
-            assert room.last.how["on_progress"] is None
-            assert (room.last.how["tool"], room.last.how["replayable"]) == (None, False)
-            room.last.call.end({"messages": []})
-            assert client.answer["messages"] == []
-            argument = {"name": "x", "value": "y"}
-            for method, late, none, sent in (
-                ("prompts/get", {"name": "late"}, {"name": "none"}, {"name": "own_late"}),
-                (
-                    "completion/complete",
-                    {"ref": {"type": "ref/prompt", "name": "late"}, "argument": argument},
-                    {"ref": {"type": "ref/prompt", "name": "none"}, "argument": argument},
-                    {"ref": {"type": "ref/prompt", "name": "own_late"}, "argument": argument},
-                ),
-            ):
-                client.ask(method, {**late, **era})
-                await anyio.wait_all_tasks_blocked()
-                assert (room.last.server, room.last.method, room.last.params) == (
-                    "clock",
-                    method,
-                    {**sent, **meta},
-                )
-                room.last.call.end({"x": 1})
-                assert client.answer["x"] == 1
-                client.ask(method, {**none, **era})
-                await anyio.wait_all_tasks_blocked()
-                assert (client.answer["code"], client.answer["data"]) == (
-                    -32602, {"error": "prompt_not_found"},
-                )  # fmt: skip
-            assert client.talk.in_flight == 0
-
-    run(backend, body)
+    room = Room()
+    known = ServerEntry("github", "h", prompts=({"name": "ask"},))
+    room.entries["github"] = known
+    room.reindex()
+    async with anyio.create_task_group() as group:
+        client = Client(Direct(room), group)
+        client.ask("prompts/get", {"name": "github_ask", "arguments": {"a": "b"}, **era})
+        assert (room.last.server, room.last.method) == ("github", "prompts/get")
+        meta = {"_meta": {}} if era else {}
+        assert room.last.params == {"name": "ask", "arguments": {"a": "b"}, **meta}
+        assert room.last.how["on_progress"] is None
+        assert (room.last.how["tool"], room.last.how["replayable"]) == (None, False)
+        room.last.call.end({"messages": []})
+        assert client.answer["messages"] == []
+        argument = {"name": "x", "value": "y"}
+        for method, late, none, sent in (
+            ("prompts/get", {"name": "late"}, {"name": "none"}, {"name": "own_late"}),
+            (
+                "completion/complete",
+                {"ref": {"type": "ref/prompt", "name": "late"}, "argument": argument},
+                {"ref": {"type": "ref/prompt", "name": "none"}, "argument": argument},
+                {"ref": {"type": "ref/prompt", "name": "own_late"}, "argument": argument},
+            ),
+        ):
+            client.ask(method, {**late, **era})
+            await anyio.wait_all_tasks_blocked()
+            assert (room.last.server, room.last.method, room.last.params) == (
+                "clock",
+                method,
+                {**sent, **meta},
+            )
+            room.last.call.end({"x": 1})
+            assert client.answer["x"] == 1
+            client.ask(method, {**none, **era})
+            await anyio.wait_all_tasks_blocked()
+            assert (client.answer["code"], client.answer["data"]) == (
+                -32602, {"error": "prompt_not_found"},
+            )  # fmt: skip
+        assert client.talk.in_flight == 0
 
 
 @pytest.mark.parametrize(
@@ -479,42 +470,40 @@ def test_params_of_another_kind_are_named(method: str, params: Any, text: str) -
     assert client.answer == {"code": -32602, "message": f"Invalid params: {text}"}
 
 
-def test_a_resource_is_read_and_watched_at_its_server_under_its_own_uri(backend: str) -> None:
-    async def body() -> None:
-        room = Room()
-        async with anyio.create_task_group() as group:
-            client = Client(Direct(room), group)
-            client.ask("resources/read", {"uri": "x:1"})
-            assert (room.last.server, room.last.method, room.last.params) == (
-                "github", "resources/read", {"uri": "own:x:1"},
-            )  # fmt: skip
-            room.last.call.end({"contents": [{"uri": "part:1", "text": ""}, {"text": ""}]})
-            assert [each["uri"] for each in client.answer["contents"]] == ["part:1", "x:1"]
-            client.ask("resources/subscribe", {"uri": "x:1"})
-            await anyio.wait_all_tasks_blocked()
-            assert (client.answer, room.watched) == ({}, ["own:x:1"])
-            client.said.clear()
-            room.host.heard(Address("github"), "notifications/resources/updated", {"uri": "own:x:1"})
-            assert [each["params"] for each in client.said] == [{"uri": "x:1"}]
-            client.ask("resources/unsubscribe", {"uri": "x:1"})
-            assert (client.answer, room.watched) == ({}, [])
-            client.ask("subscriptions/listen", {
-                "_meta": ENVELOPE, "notifications": {"resourceSubscriptions": ["x:2"]},
-            })  # fmt: skip
-            await anyio.wait_all_tasks_blocked()
-            assert room.watched == ["own:x:2"]
-            client.said.clear()
-            room.host.heard(Address("github"), "notifications/resources/updated", {"uri": "own:x:2/part"})
-            assert [each["params"]["uri"] for each in client.said] == ["own:x:2/part"]
-            client.ask("resources/read", {"uri": "own:x:2/part"})
-            assert room.last.params["uri"] == "own:x:2/part", "who told of it is asked for it"
-            client.ask("resources/subscribe", {"uri": "x:3"})
-            await anyio.wait_all_tasks_blocked()
-            client.talk.close()
-            await anyio.wait_all_tasks_blocked()
-            assert room.watched == []
-
-    run(backend, body)
+@in_real_time
+async def test_a_resource_is_read_and_watched_at_its_server_under_its_own_uri() -> None:
+    room = Room()
+    async with anyio.create_task_group() as group:
+        client = Client(Direct(room), group)
+        client.ask("resources/read", {"uri": "x:1"})
+        assert (room.last.server, room.last.method, room.last.params) == (
+            "github", "resources/read", {"uri": "own:x:1"},
+        )  # fmt: skip
+        room.last.call.end({"contents": [{"uri": "part:1", "text": ""}, {"text": ""}]})
+        assert [each["uri"] for each in client.answer["contents"]] == ["part:1", "x:1"]
+        client.ask("resources/subscribe", {"uri": "x:1"})
+        await anyio.wait_all_tasks_blocked()
+        assert (client.answer, room.watched) == ({}, ["own:x:1"])
+        client.said.clear()
+        room.host.heard(Address("github"), "notifications/resources/updated", {"uri": "own:x:1"})
+        assert [each["params"] for each in client.said] == [{"uri": "x:1"}]
+        client.ask("resources/unsubscribe", {"uri": "x:1"})
+        assert (client.answer, room.watched) == ({}, [])
+        client.ask("subscriptions/listen", {
+            "_meta": ENVELOPE, "notifications": {"resourceSubscriptions": ["x:2"]},
+        })  # fmt: skip
+        await anyio.wait_all_tasks_blocked()
+        assert room.watched == ["own:x:2"]
+        client.said.clear()
+        room.host.heard(Address("github"), "notifications/resources/updated", {"uri": "own:x:2/part"})
+        assert [each["params"]["uri"] for each in client.said] == ["own:x:2/part"]
+        client.ask("resources/read", {"uri": "own:x:2/part"})
+        assert room.last.params["uri"] == "own:x:2/part", "who told of it is asked for it"
+        client.ask("resources/subscribe", {"uri": "x:3"})
+        await anyio.wait_all_tasks_blocked()
+        client.talk.close()
+        await anyio.wait_all_tasks_blocked()
+        assert room.watched == []
 
 
 # ---- what is shown -------------------------------------------------------------------------------------------------
@@ -605,6 +594,26 @@ def test_a_change_of_a_part_is_a_change_of_what_is_watched(
     assert not _covers(place, "other", told)
 
 
+@pytest.mark.parametrize(
+    ("result", "content"),
+    [
+        (b'{"content":[{"type":"text","text":"a"}]}', [{"type": "text", "text": "a"}]),
+        (b'{"structuredContent":{}, "content": []}', []),
+        (b'{"content":  [\n]}', []),
+        (b'{"content":"odd"}', "odd"),
+        (b'{"items":[{"a":1}]}', []),  # what stands behind the key it has not
+        (b'{"content":null}', []),
+        (b"{}", []),
+    ],
+)
+def test_a_result_that_clients_refuse_is_given_content_and_others_pass(result: bytes, content: Any) -> None:
+    room = Room(direct_tools=True)
+    client = Client(Direct(room))
+    client.ask("tools/call", {"name": "clock_now"})
+    room.last.call.end(result)
+    assert client.answer == {**json.loads(result), "content": content}
+
+
 # ---- on the way there and back ---------------------------------------------------------------------------------------
 
 
@@ -670,64 +679,59 @@ def test_a_client_cannot_speak_in_our_name(era: Any) -> None:
 
 
 @ERAS
-def test_credentials_are_hidden_of_whatever_ends(backend: str, params: Any) -> None:
+@in_real_time
+async def test_credentials_are_hidden_of_whatever_ends(params: Any) -> None:
     said = {"content": [{"type": "text", "text": "a secret"}], "contents": [], "messages": []}
-
-    async def body() -> None:
-        room = Secretive(direct_tools=True)
-        async with anyio.create_task_group() as group:
-            client = Client(Direct(room), group)
-            for method, what in (
-                ("tools/call", {"name": "clock_now"}),
-                ("tools/call", {"name": "github_list_issues"}),
-                ("resources/read", {"uri": "x:1"}),
-            ):
-                client.ask(method, {**what, **params})
-                room.last.call.end({**said, "big": ["secret"] * 2})
-                await anyio.wait_all_tasks_blocked()
-                is_hidden = room.last.server == "clock"
-                assert ("secret" in json.dumps(client.answer)) is not is_hidden
-                assert ("***" in json.dumps(client.answer)) is is_hidden
-            client.ask("tools/call", {"name": "clock_now", **params})
-            room.last.call.end({"content": [{"type": "text", "text": "secret" + "x" * LARGE_MESSAGE}]})
-            while not client.said:
-                await anyio.lowlevel.checkpoint()
-            assert client.answer["content"][0]["text"][:5] == "***xx"
-            assert client.talk.in_flight == 0
-
-    run(backend, body)
+    room = Secretive(direct_tools=True)
+    async with anyio.create_task_group() as group:
+        client = Client(Direct(room), group)
+        for method, what in (
+            ("tools/call", {"name": "clock_now"}),
+            ("tools/call", {"name": "github_list_issues"}),
+            ("resources/read", {"uri": "x:1"}),
+        ):
+            client.ask(method, {**what, **params})
+            room.last.call.end({**said, "big": ["secret"] * 2})
+            await anyio.wait_all_tasks_blocked()
+            is_hidden = room.last.server == "clock"
+            assert ("secret" in json.dumps(client.answer)) is not is_hidden
+            assert ("***" in json.dumps(client.answer)) is is_hidden
+        client.ask("tools/call", {"name": "clock_now", **params})
+        room.last.call.end({"content": [{"type": "text", "text": "secret" + "x" * LARGE_MESSAGE}]})
+        while not client.said:
+            await anyio.lowlevel.checkpoint()
+        assert client.answer["content"][0]["text"][:5] == "***xx"
+        assert client.talk.in_flight == 0
 
 
 @pytest.mark.parametrize("params", [{}, {"_meta": {}}], ids=["plain", "other"])
-def test_a_large_result_is_read_and_remembered_as_a_small_one(backend: str, params: Any) -> None:
-    async def body() -> None:
-        room = Room(direct_tools=True)
-        long = "x" * LARGE_MESSAGE
-        link = {"type": "resource_link", "uri": "made:1", "name": "x"}
-        async with anyio.create_task_group() as group:
-            client = Client(Direct(room), group)
-            for result, content in (
-                ({"content": [{"type": "text", "text": long}, link]}, None),
-                ({"structuredContent": {"a": long}}, [{"type": "text", "text": json.dumps({"a": long})}]),
-                ({"other": [long], "content": None}, []),
-                ({"other": [long]}, []),
-            ):
-                client.ask("tools/call", {"name": "clock_now", **params})
-                room.last.call.end(result)
-                while not client.said:
-                    await anyio.lowlevel.checkpoint()
-                kept = {key: value for key, value in result.items() if value is not None}
-                assert client.answer == {
-                    **kept,
-                    "content": content if content is not None else kept["content"],
-                }
-            client.ask("resources/read", {"uri": "made:1"})
-            assert (room.last.server, room.last.params["uri"]) == ("clock", "made:1")
-            room.last.call.end({"contents": [{"uri": "made:2", "text": ""}]})
-            client.ask("resources/read", {"uri": "made:2"})
-            assert room.last.server == "clock", "a part of it, although it is not called a link"
-
-    run(backend, body)
+@in_real_time
+async def test_a_large_result_is_read_and_remembered_as_a_small_one(params: Any) -> None:
+    room = Room(direct_tools=True)
+    long = "x" * LARGE_MESSAGE
+    link = {"type": "resource_link", "uri": "made:1", "name": "x"}
+    async with anyio.create_task_group() as group:
+        client = Client(Direct(room), group)
+        for result, content in (
+            ({"content": [{"type": "text", "text": long}, link]}, None),
+            ({"structuredContent": {"a": long}}, [{"type": "text", "text": json.dumps({"a": long})}]),
+            ({"other": [long], "content": None}, []),
+            ({"other": [long]}, []),
+        ):
+            client.ask("tools/call", {"name": "clock_now", **params})
+            room.last.call.end(result)
+            while not client.said:
+                await anyio.lowlevel.checkpoint()
+            kept = {key: value for key, value in result.items() if value is not None}
+            assert client.answer == {
+                **kept,
+                "content": content if content is not None else kept["content"],
+            }
+        client.ask("resources/read", {"uri": "made:1"})
+        assert (room.last.server, room.last.params["uri"]) == ("clock", "made:1")
+        room.last.call.end({"contents": [{"uri": "made:2", "text": ""}]})
+        client.ask("resources/read", {"uri": "made:2"})
+        assert room.last.server == "clock", "a part of it, although it is not called a link"
 
 
 def test_a_newer_clients_state_is_for_the_one_resource_that_it_was_given_for() -> None:
@@ -790,22 +794,20 @@ def test_a_value_that_is_shown_without_hidden_characters_reaches_its_server_with
         room.last.call.end(RESULT)
 
 
-def test_of_several_lists_each_change_is_told_to_every_client(backend: str) -> None:
-    async def body() -> None:
-        room = Room(direct_tools=True)
-        common = Common(room)
-        clients = [Client(Direct(room, common)) for _ in range(3)]
-        clients[1].talk.close()
-        room.entries["clock"] = ServerEntry(
-            "clock", "h", resources=({"name": "r", "uri": "x:r"},), prompts=({"name": "ask"},)
-        )
-        room.reindex()
-        await common.announce()
-        await common.announce()
-        told = [f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts")]
-        assert [[said["method"] for said in client.said] for client in clients] == [told, [], told]
-
-    run(backend, body)
+@in_real_time
+async def test_of_several_lists_each_change_is_told_to_every_client() -> None:
+    room = Room(direct_tools=True)
+    common = Common(room)
+    clients = [Client(Direct(room, common)) for _ in range(3)]
+    clients[1].talk.close()
+    room.entries["clock"] = ServerEntry(
+        "clock", "h", resources=({"name": "r", "uri": "x:r"},), prompts=({"name": "ask"},)
+    )
+    room.reindex()
+    await common.announce()
+    await common.announce()
+    told = [f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts")]
+    assert [[said["method"] for said in client.said] for client in clients] == [told, [], told]
 
 
 def test_instructions_say_what_is_left_out_and_have_no_hidden_characters() -> None:
@@ -886,44 +888,41 @@ def test_a_tools_page_is_read_from_the_tools_own_server(meta: Any, listed: Any) 
 
 
 @pytest.mark.parametrize("exposure", [Direct, Proxy])
-def test_a_newer_client_that_comes_back_with_an_answer_waits_for_the_call_it_left(
-    exposure: Any, backend: str
+@in_real_time
+async def test_a_newer_client_that_comes_back_with_an_answer_waits_for_the_call_it_left(
+    exposure: Any,
 ) -> None:
     """An older server asks in the middle of a call."""
+    room = Room(direct_tools=True)
+    asks = {**ENVELOPE, f"{META}clientCapabilities": {"elicitation": {}}}
+    call: dict[str, Any] = {"name": "clock_now", "_meta": asks}
+    if exposure is Proxy:
+        call = {"name": "mcp", "arguments": {"tool": "clock_now"}, "_meta": asks}
+    told: list[Any] = []
 
-    async def body() -> None:
-        room = Room(direct_tools=True)
-        asks = {**ENVELOPE, f"{META}clientCapabilities": {"elicitation": {}}}
-        call: dict[str, Any] = {"name": "clock_now", "_meta": asks}
-        if exposure is Proxy:
-            call = {"name": "mcp", "arguments": {"tool": "clock_now"}, "_meta": asks}
-        told: list[Any] = []
+    async def ask() -> None:
+        question = ServerRequest(Address("clock"), "elicitation/create", {"message": "Sure?"})
+        told.append(await room.host.answer(question))
 
-        async def ask() -> None:
-            question = ServerRequest(Address("clock"), "elicitation/create", {"message": "Sure?"})
-            told.append(await room.host.answer(question))
-
-        async with anyio.create_task_group() as group:
-            client = Client(exposure(room), group)
-            client.ask("tools/call", call)
-            group.start_soon(ask)
-            await anyio.wait_all_tasks_blocked()
-            asked = client.answer
-            assert asked["resultType"] == "input_required"
-            assert client.talk.in_flight == 1, "it may come back"
-            ((key, question),) = asked["inputRequests"].items()
-            assert question["params"]["message"] == "[clock] Sure?"
-            begun = len(room.started) + len(room.calls)
-            back = {"inputResponses": {key: {"action": "accept"}}, "requestState": asked["requestState"]}
-            client.ask("tools/call", {**call, **back})
-            assert len(room.started) + len(room.calls) == begun, "it is not called again"
-            await anyio.wait_all_tasks_blocked()
-            assert told == [{"action": "accept"}]
-            (room.last.call if exposure is Direct else room.calls[-1]).end(RESULT)
-            assert client.answer["content"] == RESULT["content"]
-            assert client.talk.in_flight == 0
-
-    run(backend, body)
+    async with anyio.create_task_group() as group:
+        client = Client(exposure(room), group)
+        client.ask("tools/call", call)
+        group.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        asked = client.answer
+        assert asked["resultType"] == "input_required"
+        assert client.talk.in_flight == 1, "it may come back"
+        ((key, question),) = asked["inputRequests"].items()
+        assert question["params"]["message"] == "[clock] Sure?"
+        begun = len(room.started) + len(room.calls)
+        back = {"inputResponses": {key: {"action": "accept"}}, "requestState": asked["requestState"]}
+        client.ask("tools/call", {**call, **back})
+        assert len(room.started) + len(room.calls) == begun, "it is not called again"
+        await anyio.wait_all_tasks_blocked()
+        assert told == [{"action": "accept"}]
+        (room.last.call if exposure is Direct else room.calls[-1]).end(RESULT)
+        assert client.answer["content"] == RESULT["content"]
+        assert client.talk.in_flight == 0
 
 
 @pytest.mark.parametrize(("exposure", "passes"), [(Direct, True), (Proxy, False)])
@@ -938,23 +937,23 @@ def test_only_at_the_direct_door_servers_are_told_of_extensions_and_lose_credent
 
 
 @pytest.mark.parametrize("method", ["tools/call", "prompts/get", "completion/complete"])
-def test_whatever_keeps_an_item_from_being_found_is_told(method: str, backend: str) -> None:
+@in_real_time
+async def test_whatever_keeps_an_item_from_being_found_is_told(
+    method: str,
+) -> None:
     async def refuse(*_: Any) -> Any:
         await anyio.lowlevel.checkpoint()
         raise Drained("The server is stopped.", server="fresh")
 
-    async def body() -> None:
-        room: Any = Room(direct_tools=True)
-        room.find = room.find_prompt = room.find_reference = refuse
-        async with anyio.create_task_group() as group:
-            client = Client(Direct(room), group)
-            client.ask(method, {"name": "fresh_x", "ref": {"type": "ref/prompt", "name": "fresh_x"}})
-            await anyio.wait_all_tasks_blocked()
-            said = json.dumps(client.answer)
-            assert ("The server is stopped." in said, '"reach": "not_sent"' in said) == (True, True)
-            assert client.talk.in_flight == 0
-
-    run(backend, body)
+    room: Any = Room(direct_tools=True)
+    room.find = room.find_prompt = room.find_reference = refuse
+    async with anyio.create_task_group() as group:
+        client = Client(Direct(room), group)
+        client.ask(method, {"name": "fresh_x", "ref": {"type": "ref/prompt", "name": "fresh_x"}})
+        await anyio.wait_all_tasks_blocked()
+        said = json.dumps(client.answer)
+        assert ("The server is stopped." in said, '"reach": "not_sent"' in said) == (True, True)
+        assert client.talk.in_flight == 0
 
 
 def test_an_older_client_is_told_of_results_that_are_objects_and_of_no_other_kind() -> None:
@@ -972,30 +971,28 @@ def test_an_older_client_is_told_of_results_that_are_objects_and_of_no_other_kin
         assert found == [f"clock_{name}" for name in kept]
 
 
-def test_the_one_tool_is_called_by_name_and_listens_to_whoever_asks(backend: str) -> None:
-    async def body() -> None:
-        room = Room(direct_tools=("clock_now",))
-        proxy = Proxy(room, hints=FOR_PEOPLE)
-        async with anyio.create_task_group() as group:
-            client = Client(proxy, group)
-            client.ask("tools/call", {"name": "clock_now", "arguments": {"a": 1}})
-            assert (room.calls[-1].target.name, room.calls[-1].arguments) == ("clock_now", {"a": 1})
-            client.ask("tools/call", {"name": "mcp", "arguments": {"search": "zebra"}})
-            assert "greenroom" in client.answer["content"][0]["text"], "in words for who reads it"
-            changes = {"toolsListChanged": True}
-            for number, (said, granted) in enumerate((({}, {}), ({"notifications": changes}, changes)), 1):
-                client.ask("subscriptions/listen", {"_meta": ENVELOPE, **said})
-                await anyio.wait_all_tasks_blocked()
-                (told,) = client.said
-                assert told["method"] == "notifications/subscriptions/acknowledged"
-                assert told["params"]["notifications"] == granted
-                assert client.talk.in_flight == 1 + number, "the call, and what listens"
-            client.ask("subscriptions/listen", {"_meta": ENVELOPE, "notifications": 7})
-            assert client.answer["code"] == -32602
-            client.talk.close()
-        assert proxy._shared.clients == {}
-
-    run(backend, body)
+@in_real_time
+async def test_the_one_tool_is_called_by_name_and_listens_to_whoever_asks() -> None:
+    room = Room(direct_tools=("clock_now",))
+    proxy = Proxy(room, hints=FOR_PEOPLE)
+    async with anyio.create_task_group() as group:
+        client = Client(proxy, group)
+        client.ask("tools/call", {"name": "clock_now", "arguments": {"a": 1}})
+        assert (room.calls[-1].target.name, room.calls[-1].arguments) == ("clock_now", {"a": 1})
+        client.ask("tools/call", {"name": "mcp", "arguments": {"search": "zebra"}})
+        assert "greenroom" in client.answer["content"][0]["text"], "in words for who reads it"
+        changes = {"toolsListChanged": True}
+        for number, (said, granted) in enumerate((({}, {}), ({"notifications": changes}, changes)), 1):
+            client.ask("subscriptions/listen", {"_meta": ENVELOPE, **said})
+            await anyio.wait_all_tasks_blocked()
+            (told,) = client.said
+            assert told["method"] == "notifications/subscriptions/acknowledged"
+            assert told["params"]["notifications"] == granted
+            assert client.talk.in_flight == 1 + number, "the call, and what listens"
+        client.ask("subscriptions/listen", {"_meta": ENVELOPE, "notifications": 7})
+        assert client.answer["code"] == -32602
+        client.talk.close()
+    assert proxy._shared.clients == {}
 
 
 @pytest.mark.parametrize("is_learning", [False, True])

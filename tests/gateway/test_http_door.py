@@ -13,6 +13,7 @@ import pytest
 from tests.gateway.test_conversations import PER_SESSION, asking_room
 from tests.support import run
 from tests.support.asking import Asking, AskingServer
+from tests.support.bodies import body_of
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, Person, events_in, http_door, messages, request
 from tests.support.rooms import teach
@@ -83,107 +84,97 @@ def test_2026_headers_that_repeat_an_argument_must_say_the_same() -> None:
     run("asyncio", main)
 
 
-def test_2026_has_no_initialize() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        refused = await opened.stateless("initialize", {}, 3)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (404, -32601)
-
-    with_door(body)
+@body_of(with_door)
+async def test_2026_has_no_initialize(opened: Opened, server: AskingServer, /) -> None:
+    refused = await opened.stateless("initialize", {}, 3)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, -32601)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-def test_the_sdks_client_lists_and_calls(mode: str) -> None:
+@body_of(with_door)
+async def test_the_sdks_client_lists_and_calls(opened: Opened, server: AskingServer, /, mode: str) -> None:
     from mcp import Client
 
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        async with Client(opened.url, mode=mode) as client:
-            assert [each.name for each in (await client.list_tools()).tools] == ["own_echo"]
-            result = await client.call_tool("own_echo", {"text": "hello"})
-            assert json.loads(result.content[0].text) == "hello"  # pyright: ignore
-
-    with_door(body)
+    async with Client(opened.url, mode=mode) as client:
+        assert [each.name for each in (await client.list_tools()).tools] == ["own_echo"]
+        result = await client.call_tool("own_echo", {"text": "hello"})
+        assert json.loads(result.content[0].text) == "hello"  # pyright: ignore
 
 
-def test_a_session_is_opened_used_and_ended() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        person = await opened.session()
-        assert len(person.headers["mcp_session_id"]) >= 32
-        assert text_of(await person.call("own_echo", text="a")) == "a"
-        assert text_of(await person.call("own_echo", text="b")) == "b"
-        assert (server.starts, len(opened.door.sessions)) == (1, 1)
-        ended = await opened.http.delete("/mcp", headers=person.real_headers())
-        assert (ended.status_code, len(opened.door.sessions)) == (200, 0)
-        assert (await person.post(request("ping"))).status_code == 404
-        while server.live:
-            await anyio.lowlevel.checkpoint()
-
-    with_door(body)
+@body_of(with_door)
+async def test_a_session_is_opened_used_and_ended(opened: Opened, server: AskingServer, /) -> None:
+    person = await opened.session()
+    assert len(person.headers["mcp_session_id"]) >= 32
+    assert text_of(await person.call("own_echo", text="a")) == "a"
+    assert text_of(await person.call("own_echo", text="b")) == "b"
+    assert (server.starts, len(opened.door.sessions)) == (1, 1)
+    ended = await opened.http.delete("/mcp", headers=person.real_headers())
+    assert (ended.status_code, len(opened.door.sessions)) == (200, 0)
+    assert (await person.post(request("ping"))).status_code == 404
+    while server.live:
+        await anyio.lowlevel.checkpoint()
 
 
-def test_t20_each_session_has_children_of_its_own() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        first, second = await opened.session(), await opened.session()
-        for person in (first, second, first):
-            await person.call("own_echo")
-        assert (server.starts, len(server.live)) == (2, 2)
-
-    with_door(body)
+@body_of(with_door)
+async def test_t20_each_session_has_children_of_its_own(opened: Opened, server: AskingServer, /) -> None:
+    first, second = await opened.session(), await opened.session()
+    for person in (first, second, first):
+        await person.call("own_echo")
+    assert (server.starts, len(server.live)) == (2, 2)
 
 
-def test_requests_of_2026_need_no_session_and_choose_their_ids_themselves() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        found = await opened.stateless("server/discover")
-        assert found.json()["result"]["supportedVersions"] == ["2026-07-28"]
-        assert "mcp-session-id" not in found.headers
-        answers: dict[str, Any] = {}
+@body_of(with_door)
+async def test_requests_of_2026_need_no_session_and_choose_their_ids_themselves(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    found = await opened.stateless("server/discover")
+    assert found.json()["result"]["supportedVersions"] == ["2026-07-28"]
+    assert "mcp-session-id" not in found.headers
+    answers: dict[str, Any] = {}
 
-        async def call(text: str, key: Any) -> None:
-            params = {"name": "own_echo", "arguments": {"text": text}}
-            answers[text] = (await opened.stateless("tools/call", params, key)).json()
+    async def call(text: str, key: Any) -> None:
+        params = {"name": "own_echo", "arguments": {"text": text}}
+        answers[text] = (await opened.stateless("tools/call", params, key)).json()
 
-        async with anyio.create_task_group() as calls:
-            for text, key in (("a", 1), ("b", 1), ("c", "one"), ("d", -0.5)):
-                calls.start_soon(call, text, key)
-        assert {text: text_of(said) for text, said in answers.items()} == dict(
-            zip("abcd", "abcd", strict=True)
-        )
-        assert [answers[name]["id"] for name in "abcd"] == [1, 1, "one", -0.5]
-        assert (server.starts, len(opened.door.sessions)) == (1, 1)
-
-    with_door(body)
+    async with anyio.create_task_group() as calls:
+        for text, key in (("a", 1), ("b", 1), ("c", "one"), ("d", -0.5)):
+            calls.start_soon(call, text, key)
+    assert {text: text_of(said) for text, said in answers.items()} == dict(zip("abcd", "abcd", strict=True))
+    assert [answers[name]["id"] for name in "abcd"] == [1, 1, "one", -0.5]
+    assert (server.starts, len(opened.door.sessions)) == (1, 1)
 
 
-def test_progress_makes_an_event_stream_of_the_answer_in_both_eras() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await opened.session()
-        params = {"name": "own_step", "arguments": {}, "_meta": {"progressToken": "mine"}}
-        for answer in (
-            await person.post(request("tools/call", 7, params)),
-            await opened.stateless("tools/call", params, 7),
-        ):
-            assert answer.headers["content-type"] == "text/event-stream"
-            progress, result = messages(answer)
-            assert (progress["params"]["progressToken"], progress["params"]["progress"]) == ("mine", 1)
-            assert (result["id"], text_of(result)) == (7, "done")
+@body_of(with_door, AskingServer({"step": step}))
+async def test_progress_makes_an_event_stream_of_the_answer_in_both_eras(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    person = await opened.session()
+    params = {"name": "own_step", "arguments": {}, "_meta": {"progressToken": "mine"}}
+    for answer in (
+        await person.post(request("tools/call", 7, params)),
+        await opened.stateless("tools/call", params, 7),
+    ):
+        assert answer.headers["content-type"] == "text/event-stream"
+        progress, result = messages(answer)
+        assert (progress["params"]["progressToken"], progress["params"]["progress"]) == ("mine", 1)
+        assert (result["id"], text_of(result)) == (7, "done")
 
-    with_door(body, AskingServer({"step": step}))
 
-
-def test_a_question_comes_on_the_stream_of_the_call_it_belongs_to() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await opened.session(capabilities={"elicitation": {}})
-        call = request("tools/call", 5, {"name": "own_ask_a_name", "arguments": {}})
-        async with opened.http.stream(
-            "POST", "/mcp", json=call, headers={"accept": ACCEPT_BOTH, **person.real_headers()}
-        ) as answer:
-            lines = answer.aiter_lines()
-            question = await message_in(lines)
-            assert question["method"] == "elicitation/create"
-            said = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}
-            assert (await person.post(said)).status_code == 202
-            assert text_of(await message_in(lines)) == "decline"
-
-    with_door(body, AskingServer({"ask_a_name": ask_a_name}))
+@body_of(with_door, AskingServer({"ask_a_name": ask_a_name}))
+async def test_a_question_comes_on_the_stream_of_the_call_it_belongs_to(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    person = await opened.session(capabilities={"elicitation": {}})
+    call = request("tools/call", 5, {"name": "own_ask_a_name", "arguments": {}})
+    async with opened.http.stream(
+        "POST", "/mcp", json=call, headers={"accept": ACCEPT_BOTH, **person.real_headers()}
+    ) as answer:
+        lines = answer.aiter_lines()
+        question = await message_in(lines)
+        assert question["method"] == "elicitation/create"
+        said = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}
+        assert (await person.post(said)).status_code == 202
+        assert text_of(await message_in(lines)) == "decline"
 
 
 ACCEPT_BOTH = "application/json, text/event-stream"
@@ -214,203 +205,162 @@ class Held:
         return "late"
 
 
+def with_held(body: Body, **door: Any) -> None:
+    """Run `body(opened, server, held)` with a door over a server whose one tool is held."""
+    held = Held()
+    with_door(lambda opened, server: body(opened, server, held), AskingServer({"held": held.act}), **door)
+
+
 def held_call(key: Any = 9) -> Any:
     return request("tools/call", key, {"name": "own_held", "arguments": {}, "_meta": {"progressToken": 1}})
 
 
-def test_who_disconnects_in_a_call_fetches_its_result_by_the_last_event_id() -> None:
-    held = Held()
+@body_of(with_held)
+async def test_who_disconnects_in_a_call_fetches_its_result_by_the_last_event_id(
+    opened: Opened, server: AskingServer, held: Held, /
+) -> None:
+    person = await opened.session()
+    headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
+    async with opened.http.stream("POST", "/mcp", json=held_call(), headers=headers) as answer:
+        last = (await anext(answer.aiter_lines())).removeprefix("id: ")
+    held.may_end.set()
+    resumed = await opened.http.get("/mcp", headers={**headers, "last-event-id": last})
+    ((name, result),) = events_in(resumed.text)
+    assert (result["id"], text_of(result)) == (9, "late")
+    assert name != last
+    again = await opened.http.get("/mcp", headers={**headers, "last-event-id": last})
+    assert events_in(again.text) == [(name, result)]
+    assert not held.cancelled.is_set()
 
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await opened.session()
-        headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
-        async with opened.http.stream("POST", "/mcp", json=held_call(), headers=headers) as answer:
-            last = (await anext(answer.aiter_lines())).removeprefix("id: ")
+
+@body_of(with_held)
+async def test_who_disconnects_in_a_stateless_call_has_cancelled_it(
+    opened: Opened, server: AskingServer, held: Held, /
+) -> None:
+    async def call() -> None:
+        await opened.stateless("tools/call", {"name": "own_held", "arguments": {}})
+
+    async with anyio.create_task_group() as calls:
+        calls.start_soon(call)
+        await held.begun.wait()
+        calls.cancel_scope.cancel()
+    await held.cancelled.wait()
+
+
+@body_of(with_held, rules=Rules(commit_time=0.01))
+async def test_a_call_that_takes_long_becomes_a_stream_that_can_be_resumed(
+    opened: Opened, server: AskingServer, held: Held, /
+) -> None:
+    person = await opened.session()
+    call = request("tools/call", 3, {"name": "own_held", "arguments": {}})
+    headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
+    async with opened.http.stream("POST", "/mcp", json=call, headers=headers) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        lines = answer.aiter_lines()
+        assert (await anext(lines)).startswith("id: 1-1")
         held.may_end.set()
-        resumed = await opened.http.get("/mcp", headers={**headers, "last-event-id": last})
-        ((name, result),) = events_in(resumed.text)
-        assert (result["id"], text_of(result)) == (9, "late")
-        assert name != last
-        again = await opened.http.get("/mcp", headers={**headers, "last-event-id": last})
-        assert events_in(again.text) == [(name, result)]
-        assert not held.cancelled.is_set()
-
-    with_door(body, AskingServer({"held": held.act}))
+        assert text_of(await message_in(lines)) == "late"
 
 
-def test_who_disconnects_in_a_stateless_call_has_cancelled_it() -> None:
-    held = Held()
+@body_of(with_held)
+async def test_a_cancelled_request_ends_its_post(opened: Opened, server: AskingServer, held: Held, /) -> None:
+    person = await opened.session()
+    ended: list[Any] = []
 
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        async def call() -> None:
-            await opened.stateless("tools/call", {"name": "own_held", "arguments": {}})
+    async def call() -> None:
+        ended.append(await person.ask("tools/call", {"name": "own_held", "arguments": {}}, key="x"))
 
-        async with anyio.create_task_group() as calls:
-            calls.start_soon(call)
-            await held.begun.wait()
-            calls.cancel_scope.cancel()
-        await held.cancelled.wait()
-
-    with_door(body, AskingServer({"held": held.act}))
-
-
-def test_a_call_that_takes_long_becomes_a_stream_that_can_be_resumed() -> None:
-    held = Held()
-
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await opened.session()
-        call = request("tools/call", 3, {"name": "own_held", "arguments": {}})
-        headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
-        async with opened.http.stream("POST", "/mcp", json=call, headers=headers) as answer:
-            assert answer.headers["content-type"] == "text/event-stream"
-            lines = answer.aiter_lines()
-            assert (await anext(lines)).startswith("id: 1-1")
-            held.may_end.set()
-            assert text_of(await message_in(lines)) == "late"
-
-    with_door(body, AskingServer({"held": held.act}), rules=Rules(commit_time=0.01))
+    async with anyio.create_task_group() as calls:
+        calls.start_soon(call)
+        await held.begun.wait()
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "x"}}
+        assert (await person.post(cancel)).status_code == 202
+    assert ended[0]["error"]["code"] == -32800
+    await held.cancelled.wait()
 
 
-def test_a_cancelled_request_ends_its_post() -> None:
-    held = Held()
-
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await opened.session()
-        ended: list[Any] = []
-
-        async def call() -> None:
-            ended.append(await person.ask("tools/call", {"name": "own_held", "arguments": {}}, key="x"))
-
-        async with anyio.create_task_group() as calls:
-            calls.start_soon(call)
-            await held.begun.wait()
-            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "x"}}
-            assert (await person.post(cancel)).status_code == 202
-        assert ended[0]["error"]["code"] == -32800
-        await held.cancelled.wait()
-
-    with_door(body, AskingServer({"held": held.act}))
+@body_of(with_door)
+async def test_messages_without_a_request_come_on_the_get_and_are_replayed(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    person = await opened.session()
+    headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
+    await person.call("own_echo")
+    server.tell("notifications/message", {"level": "info", "data": "one"})
+    async with opened.http.stream("GET", "/mcp", headers=headers) as stream:
+        lines = stream.aiter_lines()
+        assert (await message_in(lines))["params"]["data"] == "one"
+        server.tell("notifications/message", {"level": "info", "data": "two"})
+        assert (await message_in(lines))["params"]["data"] == "two"
+    async with opened.http.stream("GET", "/mcp", headers={**headers, "last-event-id": "0-1"}) as stream:
+        assert (await message_in(stream.aiter_lines()))["params"]["data"] == "two"
 
 
-def test_messages_without_a_request_come_on_the_get_and_are_replayed() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        person = await opened.session()
-        headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
-        await person.call("own_echo")
-        server.tell("notifications/message", {"level": "info", "data": "one"})
-        async with opened.http.stream("GET", "/mcp", headers=headers) as stream:
-            lines = stream.aiter_lines()
-            assert (await message_in(lines))["params"]["data"] == "one"
-            server.tell("notifications/message", {"level": "info", "data": "two"})
-            assert (await message_in(lines))["params"]["data"] == "two"
-        async with opened.http.stream("GET", "/mcp", headers={**headers, "last-event-id": "0-1"}) as stream:
-            assert (await message_in(stream.aiter_lines()))["params"]["data"] == "two"
-
-    with_door(body)
-
-
-def test_what_comes_after_a_client_left_its_get_waits_for_the_next_one() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        person = await opened.session()
-        headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
-        await person.call("own_echo")
-        session = opened.door.sessions.find(person.headers["mcp_session_id"], Caller(), None)
-        async with opened.http.stream("GET", "/mcp", headers=headers):
-            assert session.is_listening
-        while session.is_listening:
-            await anyio.sleep(0.005)
-        server.tell("notifications/message", {"level": "info", "data": "late"})
-        async with opened.http.stream("GET", "/mcp", headers=headers) as stream:
-            assert (await message_in(stream.aiter_lines()))["params"]["data"] == "late"
-
-    with_door(body)
+@body_of(with_door)
+async def test_what_comes_after_a_client_left_its_get_waits_for_the_next_one(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    person = await opened.session()
+    headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
+    await person.call("own_echo")
+    session = opened.door.sessions.find(person.headers["mcp_session_id"], Caller(), None)
+    async with opened.http.stream("GET", "/mcp", headers=headers):
+        assert session.is_listening
+    while session.is_listening:
+        await anyio.sleep(0.005)
+    server.tell("notifications/message", {"level": "info", "data": "late"})
+    async with opened.http.stream("GET", "/mcp", headers=headers) as stream:
+        assert (await message_in(stream.aiter_lines()))["params"]["data"] == "late"
 
 
-def test_what_is_gone_from_a_stream_says_so() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        person = await opened.session()
-        headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
-        await person.call("own_echo")
-        for number in range(5):
-            server.tell("notifications/message", {"level": "info", "data": number})
-        async with opened.http.stream("GET", "/mcp", headers={**headers, "last-event-id": "0-1"}) as stream:
-            lines = stream.aiter_lines()
-            assert await anext(lines) == ": the events up to 0-3 are gone"
-            assert (await message_in(lines))["params"]["data"] == 3
-        for lost in ("7-1", "x", "0", "-1"):
-            unknown = await opened.http.get("/mcp", headers={**headers, "last-event-id": lost})
-            assert unknown.status_code == 400
-
-    with_door(body, rules=Rules(replay_events=2))
+@body_of(with_door, rules=Rules(replay_events=2))
+async def test_what_is_gone_from_a_stream_says_so(opened: Opened, server: AskingServer, /) -> None:
+    person = await opened.session()
+    headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
+    await person.call("own_echo")
+    for number in range(5):
+        server.tell("notifications/message", {"level": "info", "data": number})
+    async with opened.http.stream("GET", "/mcp", headers={**headers, "last-event-id": "0-1"}) as stream:
+        lines = stream.aiter_lines()
+        assert await anext(lines) == ": the events up to 0-3 are gone"
+        assert (await message_in(lines))["params"]["data"] == 3
+    for lost in ("7-1", "x", "0", "-1"):
+        unknown = await opened.http.get("/mcp", headers={**headers, "last-event-id": lost})
+        assert unknown.status_code == 400
 
 
-def test_a_newer_get_takes_the_place_of_an_older_one() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await opened.session()
-        headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
-        async with opened.http.stream("GET", "/mcp", headers=headers) as first:
-            assert first.status_code == 200
-            async with opened.http.stream("GET", "/mcp", headers=headers) as second:
-                assert second.status_code == 200
-                assert not [line async for line in first.aiter_lines() if line.strip(": ")]
-
-    with_door(body)
+@body_of(with_door)
+async def test_a_newer_get_takes_the_place_of_an_older_one(opened: Opened, server: AskingServer, /) -> None:
+    person = await opened.session()
+    headers = {"accept": ACCEPT_BOTH, **person.real_headers()}
+    async with opened.http.stream("GET", "/mcp", headers=headers) as first:
+        assert first.status_code == 200
+        async with opened.http.stream("GET", "/mcp", headers=headers) as second:
+            assert second.status_code == 200
+            assert not [line async for line in first.aiter_lines() if line.strip(": ")]
 
 
-def test_t28_a_session_without_messages_ends_with_its_children() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        person = await opened.session()
-        await person.call("own_echo")
-        while server.live or len(opened.door.sessions):
-            await anyio.sleep(0.01)
-        assert (await person.post(request("ping"))).status_code == 404
-
-    with_door(body, rules=Rules(session_idle=0.2))
-
-
-def test_t28_a_session_ends_soon_after_its_last_request_and_says_why_it_stays() -> None:
+@body_of(with_held, rules=Rules(session_idle=1.0))
+async def test_t28_a_session_ends_soon_after_its_last_request_and_says_why_it_stays(
+    opened: Opened, server: AskingServer, held: Held, /
+) -> None:
     """Its client has sent nothing for longer than the limit while a call ran. The limit does not begin anew then."""
-    held = Held()
-
-    async def body(opened: Opened, server: AskingServer) -> None:
-        person = await opened.session()
-        sessions = opened.door.sessions
+    person = await opened.session()
+    sessions = opened.door.sessions
+    (said,) = sessions.view()
+    assert (said["inFlight"], said["endsInSeconds"] is None) == (0, False)
+    async with anyio.create_task_group() as calls:
+        calls.start_soon(person.call, "own_held")
+        await held.begun.wait()
+        await anyio.sleep(1.6)
         (said,) = sessions.view()
-        assert (said["inFlight"], said["endsInSeconds"] is None) == (0, False)
-        async with anyio.create_task_group() as calls:
-            calls.start_soon(person.call, "own_held")
-            await held.begun.wait()
-            await anyio.sleep(1.6)
-            (said,) = sessions.view()
-            assert (said["inFlight"], said["endsInSeconds"]) == (1, None)
-            assert said["silentSeconds"] >= 1.5, "since its last message, whatever is open"
-            held.may_end.set()
-        with anyio.fail_after(PATIENCE):
-            while server.live or len(sessions):
-                await anyio.sleep(0.01)
-        assert sessions.view() == []
-
-    with_door(body, server=AskingServer({"held": held.act}), rules=Rules(session_idle=1.0))
-
-
-def test_a_session_with_an_open_request_is_not_idle() -> None:
-    held = Held()
-
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await opened.session()
-        ended: list[Any] = []
-
-        async def call() -> None:
-            ended.append(await person.call("own_held"))
-
-        async with anyio.create_task_group() as calls:
-            calls.start_soon(call)
-            await held.begun.wait()
-            await anyio.sleep(1.0)  # more than an idle time, and none may end it
-            held.may_end.set()
-        assert text_of(ended[0]) == "late"
-
-    with_door(body, AskingServer({"held": held.act}), rules=Rules(session_idle=0.4))
+        assert (said["inFlight"], said["endsInSeconds"]) == (1, None)
+        assert said["silentSeconds"] >= 1.5, "since its last message, whatever is open"
+        held.may_end.set()
+    with anyio.fail_after(PATIENCE):
+        while server.live or len(sessions):
+            await anyio.sleep(0.01)
+    assert sessions.view() == []
 
 
 def test_a_client_of_2026_whose_person_is_asked_is_not_idle() -> None:
@@ -471,70 +421,26 @@ def test_what_a_server_asks_about_the_call_of_one_program_never_reaches_another(
     with_door(body, AskingServer({"ask_a_name": ask_a_name, "held": held.act}))
 
 
-def test_an_id_can_be_used_again_only_after_its_answer() -> None:
-    held = Held()
-
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await opened.session()
-        answers: list[Any] = []
-
-        async def call() -> None:
-            answers.append(await person.call("own_held", key=7))
-
-        async with anyio.create_task_group() as calls:
-            calls.start_soon(call)
-            await held.begun.wait()
-            refused = await person.post(request("ping", 7))
-            assert (refused.status_code, refused.json()["id"]) == (400, 7)
-            held.may_end.set()
-        assert text_of(answers[0]) == "late"
-        assert (await person.ask("ping", key=7))["result"] == {}
-
-    with_door(body, AskingServer({"held": held.act}))
+@body_of(with_door, rules=Rules(max_sessions=2))
+async def test_beyond_the_most_sessions_new_ones_are_refused_and_the_others_served(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    people: list[Person] = [await opened.session() for _ in range(2)]
+    refused = await opened.post(request("initialize", 1, {"protocolVersion": "2025-11-25"}))
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    assert (await opened.stateless("server/discover")).status_code == 503
+    for person in people:
+        assert (await person.ask("ping"))["result"] == {}
+    await opened.http.delete("/mcp", headers=people[0].real_headers())
+    await opened.session()
 
 
-def test_a_session_that_is_too_old_ends_whatever_it_does() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await opened.session()
-        while (await person.post(request("ping"))).status_code == 200:
-            await anyio.sleep(0.01)
-        assert len(opened.door.sessions) == 0
-
-    with_door(body, rules=Rules(session_life=0.2))
-
-
-def test_beyond_the_most_sessions_new_ones_are_refused_and_the_others_served() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        people: list[Person] = [await opened.session() for _ in range(2)]
-        refused = await opened.post(request("initialize", 1, {"protocolVersion": "2025-11-25"}))
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-        assert (await opened.stateless("server/discover")).status_code == 503
-        for person in people:
-            assert (await person.ask("ping"))["result"] == {}
-        await opened.http.delete("/mcp", headers=people[0].real_headers())
-        await opened.session()
-
-    with_door(body, rules=Rules(max_sessions=2))
-
-
-def test_an_initialize_that_fails_leaves_no_session() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        failed = await opened.post(request("initialize", 1, {"protocolVersion": 7}))
-        assert failed.json()["error"]["code"] == -32602
-        assert "mcp-session-id" not in failed.headers
-        assert len(opened.door.sessions) == 0
-
-    with_door(body)
-
-
-def test_a_call_over_several_lines_reaches_a_server_as_one() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await opened.session()
-        params = {"name": "own_echo", "arguments": {"text": "a\nb"}}
-        spread = json.dumps(request("tools/call", 1, params), indent=1).replace("\n", "\r\n").encode()
-        assert text_of((await person.post(spread)).json()) == "a\nb"
-
-    with_door(body)
+@body_of(with_door)
+async def test_an_initialize_that_fails_leaves_no_session(opened: Opened, server: AskingServer, /) -> None:
+    failed = await opened.post(request("initialize", 1, {"protocolVersion": 7}))
+    assert failed.json()["error"]["code"] == -32602
+    assert "mcp-session-id" not in failed.headers
+    assert len(opened.door.sessions) == 0
 
 
 def test_headers_become_values_of_the_session() -> None:
@@ -551,40 +457,6 @@ def test_headers_become_values_of_the_session() -> None:
 
     entry = {**PER_SESSION, "env": {"TOKEN": "${session.GITHUB_TOKEN}"}}
     with_door(body, entry=entry, session_headers={"X-GitHub-Token": "GITHUB_TOKEN"})
-
-
-def test_who_drains_refuses_what_is_new_and_answers_what_is_open() -> None:
-    held = Held()
-
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await opened.session()
-        ended: list[Any] = []
-
-        async def call() -> None:
-            ended.append(await person.call("own_held"))
-
-        async with anyio.create_task_group() as calls:
-            calls.start_soon(call)
-            await held.begun.wait()
-            opened.door.refuse_new()
-            assert (await person.post(request("ping", 2))).status_code == 503
-            assert (await opened.post(request("initialize", 1, {}))).status_code == 503
-            assert (await opened.stateless("server/discover")).status_code == 503
-            held.may_end.set()
-        assert text_of(ended[0]) == "late"
-
-    with_door(body, AskingServer({"held": held.act}))
-
-
-@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2025-03-26"])
-def test_a_session_knows_the_version_that_its_client_asked_for(version: str) -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        await opened.post(request("initialize", 1, hello))
-        (session,) = opened.door.sessions._sessions.values()
-        assert session.version == version
-
-    with_door(body)
 
 
 def test_requests_in_one_write_are_answered_in_their_order() -> None:

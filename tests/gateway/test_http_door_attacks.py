@@ -15,6 +15,7 @@ import anyio.abc
 import pytest
 from tests.gateway.test_http_door import ACCEPT_BOTH, Held, held_call, text_of, with_door
 from tests.support.asking import Asking, AskingServer
+from tests.support.bodies import body_of
 from tests.support.http_door import ACCEPT, Opened, Person, request
 
 from greenroom.gateway.doors.http_auth import Access, Token
@@ -257,74 +258,63 @@ def test_each_attack_has_its_code_and_others_are_served() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_refusal_for_a_missing_token_says_which_kind_is_needed() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        missing, wrong = (
-            await opened.post(request("ping")),
-            await opened.post(request("ping"), authorization="Bearer x"),
-        )
-        assert missing.headers["www-authenticate"] == 'Bearer realm="greenroom"'
-        assert wrong.headers["www-authenticate"] == 'Bearer realm="greenroom", error="invalid_token"'
+@body_of(with_tokens)
+async def test_a_refusal_for_a_missing_token_says_which_kind_is_needed(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    missing, wrong = (
+        await opened.post(request("ping")),
+        await opened.post(request("ping"), authorization="Bearer x"),
+    )
+    assert missing.headers["www-authenticate"] == 'Bearer realm="greenroom"'
+    assert wrong.headers["www-authenticate"] == 'Bearer realm="greenroom", error="invalid_token"'
 
-    with_tokens(body)
+
+@body_of(with_tokens)
+async def test_t20_a_session_does_not_exist_for_another_token(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    ann = await person_of(opened)
+    stolen = {**ann.real_headers(), "authorization": f"Bearer {BEN}", "accept": ACCEPT_BOTH}
+    for answer in (
+        await ann.post(request("ping"), authorization=f"Bearer {BEN}"),
+        await opened.http.get("/mcp", headers=stolen),
+        await opened.http.delete("/mcp", headers=stolen),
+    ):
+        assert (answer.status_code, "Session not found" in answer.text) == (404, True)
+    assert (await ann.ask("ping"))["result"] == {}
 
 
-def test_t20_a_session_does_not_exist_for_another_token() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
+@body_of(with_tokens)
+async def test_t20_stateless_clients_with_other_tokens_share_no_child(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    for token in (ANN, BEN, ANN):
+        params = {"name": "own_echo", "arguments": {}}
+        assert (
+            await opened.stateless("tools/call", params, authorization=f"Bearer {token}")
+        ).status_code == 200
+    assert server.starts == 2
+
+
+@body_of(with_tokens, waiting_heads=8, head_time=0.5)
+async def test_half_open_connections_are_closed_and_others_served(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    half: list[anyio.abc.SocketStream] = []
+    try:
+        for number in range(30):
+            half.append(await anyio.connect_tcp("127.0.0.1", opened.port))
+            if number % 2:
+                await half[-1].send(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
         ann = await person_of(opened)
-        stolen = {**ann.real_headers(), "authorization": f"Bearer {BEN}", "accept": ACCEPT_BOTH}
-        for answer in (
-            await ann.post(request("ping"), authorization=f"Bearer {BEN}"),
-            await opened.http.get("/mcp", headers=stolen),
-            await opened.http.delete("/mcp", headers=stolen),
-        ):
-            assert (answer.status_code, "Session not found" in answer.text) == (404, True)
-        assert (await ann.ask("ping"))["result"] == {}
-
-    with_tokens(body)
-
-
-def test_t20_stateless_clients_with_other_tokens_share_no_child() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        for token in (ANN, BEN, ANN):
-            params = {"name": "own_echo", "arguments": {}}
-            assert (
-                await opened.stateless("tools/call", params, authorization=f"Bearer {token}")
-            ).status_code == 200
-        assert server.starts == 2
-
-    with_tokens(body)
-
-
-def test_one_token_cannot_take_all_sessions() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        for _ in range(2):
-            await person_of(opened)
-        refused = await opened.post(HELLO.encode(), authorization=f"Bearer {ANN}")
-        assert refused.status_code == 503
-        await person_of(opened, BEN)
-
-    with_tokens(body, max_sessions=4)
-
-
-def test_half_open_connections_are_closed_and_others_served() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        half: list[anyio.abc.SocketStream] = []
-        try:
-            for number in range(30):
-                half.append(await anyio.connect_tcp("127.0.0.1", opened.port))
-                if number % 2:
-                    await half[-1].send(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
-            ann = await person_of(opened)
-            assert text_of(await ann.call("own_echo", text="hi")) == "hi"
-            for stream in half:  # the oldest at once, the others when their time is over
-                with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
-                    await stream.receive()
-        finally:
-            for stream in half:
-                await stream.aclose()
-
-    with_tokens(body, waiting_heads=8, head_time=0.5)
+        assert text_of(await ann.call("own_echo", text="hi")) == "hi"
+        for stream in half:  # the oldest at once, the others when their time is over
+            with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                await stream.receive()
+    finally:
+        for stream in half:
+            await stream.aclose()
 
 
 def test_who_has_sent_a_request_is_not_one_of_those_that_say_nothing() -> None:
@@ -358,37 +348,36 @@ def test_who_has_sent_a_request_is_not_one_of_those_that_say_nothing() -> None:
     with_tokens(body, AskingServer({"held": held.act}), waiting_heads=2)
 
 
-def test_a_connection_that_waits_for_its_next_request_counts_among_no_unfinished_heads() -> None:
+@body_of(with_tokens, head_time=0.1)
+async def test_a_connection_that_waits_for_its_next_request_counts_among_no_unfinished_heads(
+    opened: Opened, server: AskingServer, /
+) -> None:
     """Its request was answered while it was being read: nothing of a next one has come."""
-
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        person = await person_of(opened)
-        note = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
-        for _ in range(3):
-            assert (await person.post(note)).status_code == 202
-        await anyio.sleep(0.25)  # longer than a head may take
+    person = await person_of(opened)
+    note = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
+    for _ in range(3):
         assert (await person.post(note)).status_code == 202
-        assert opened.server.connections() == 1
+    await anyio.sleep(0.25)  # longer than a head may take
+    assert (await person.post(note)).status_code == 202
+    assert opened.server.connections() == 1
 
-    with_tokens(body, head_time=0.1)
 
-
-def test_the_head_of_a_second_request_may_take_as_long_as_that_of_the_first() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        ann = await person_of(opened)
-        before = opened.server.connections()
-        session = f"Mcp-Session-Id: {ann.headers['mcp_session_id']}"
-        whole = http(json.dumps(request("ping")), session).replace(b"Connection: close\r\n", b"")
-        async with await anyio.connect_tcp("127.0.0.1", opened.port) as stream:
-            await stream.send(whole)
-            assert b'"result":{}' in await stream.receive()
-            await anyio.sleep(0.4)  # between two requests there is time
-            assert opened.server.connections() == before + 1
-            await stream.send(whole[:40])
-            with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)), anyio.fail_after(5):
-                await stream.receive()
-
-    with_tokens(body, head_time=0.2)
+@body_of(with_tokens, head_time=0.2)
+async def test_the_head_of_a_second_request_may_take_as_long_as_that_of_the_first(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    ann = await person_of(opened)
+    before = opened.server.connections()
+    session = f"Mcp-Session-Id: {ann.headers['mcp_session_id']}"
+    whole = http(json.dumps(request("ping")), session).replace(b"Connection: close\r\n", b"")
+    async with await anyio.connect_tcp("127.0.0.1", opened.port) as stream:
+        await stream.send(whole)
+        assert b'"result":{}' in await stream.receive()
+        await anyio.sleep(0.4)  # between two requests there is time
+        assert opened.server.connections() == before + 1
+        await stream.send(whole[:40])
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)), anyio.fail_after(5):
+            await stream.receive()
 
 
 @pytest.mark.parametrize("reads", [True, False])
@@ -422,59 +411,55 @@ def test_a_client_that_reads_slowly_is_not_one_that_does_not_read(reads: bool) -
     with_tokens(body, AskingServer({"fat": fat}), stalled_time=0.5)
 
 
-def test_who_sends_a_whole_request_is_not_cut_however_many_do_so_at_once() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        ann = await person_of(opened)
+@body_of(with_tokens, waiting_heads=2)
+async def test_who_sends_a_whole_request_is_not_cut_however_many_do_so_at_once(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    ann = await person_of(opened)
+    session = f"Mcp-Session-Id: {ann.headers['mcp_session_id']}"
+    answers: list[bytes] = []
+    streams: list[anyio.abc.SocketStream] = []
+
+    def ping(number: int) -> bytes:
+        return http(json.dumps(request("ping", number)), session).replace(b"Connection: close\r\n", b"")
+
+    for number in range(12):  # one after the other, so that no more than one waits for a head
+        streams.append(await anyio.connect_tcp("127.0.0.1", opened.port))
+        await streams[-1].send(ping(number))
+        await streams[-1].receive()
+    for number, stream in enumerate(streams):  # the door runs only after all have sent
+        os.write(stream.extra(anyio.abc.SocketAttribute.raw_socket).fileno(), ping(100 + number))
+    for stream in streams:
+        answers.append(await stream.receive())
+        await stream.aclose()
+    assert [b'"result":{}' in answer for answer in answers] == [True] * 12
+
+
+@body_of(with_tokens, body_time=0.2)
+async def test_a_body_that_never_ends_is_refused(opened: Opened, server: AskingServer, /) -> None:
+    slow = await sent(opened.port, http(HELLO, "Content-Length: 9000"))
+    assert slow.startswith("HTTP/1.1 408 ")
+
+
+@body_of(with_tokens, replay_bytes=100_000, busy_bytes=1 << 30)
+async def test_a_client_that_never_reads_its_stream_is_cut(opened: Opened, server: AskingServer, /) -> None:
+    ann = await person_of(opened)
+    await ann.call("own_echo")
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", opened.port))
         session = f"Mcp-Session-Id: {ann.headers['mcp_session_id']}"
-        answers: list[bytes] = []
-        streams: list[anyio.abc.SocketStream] = []
-
-        def ping(number: int) -> bytes:
-            return http(json.dumps(request("ping", number)), session).replace(b"Connection: close\r\n", b"")
-
-        for number in range(12):  # one after the other, so that no more than one waits for a head
-            streams.append(await anyio.connect_tcp("127.0.0.1", opened.port))
-            await streams[-1].send(ping(number))
-            await streams[-1].receive()
-        for number, stream in enumerate(streams):  # the door runs only after all have sent
-            os.write(stream.extra(anyio.abc.SocketAttribute.raw_socket).fileno(), ping(100 + number))
-        for stream in streams:
-            answers.append(await stream.receive())
-            await stream.aclose()
-        assert [b'"result":{}' in answer for answer in answers] == [True] * 12
-
-    with_tokens(body, waiting_heads=2)
-
-
-def test_a_body_that_never_ends_is_refused() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        slow = await sent(opened.port, http(HELLO, "Content-Length: 9000"))
-        assert slow.startswith("HTTP/1.1 408 ")
-
-    with_tokens(body, body_time=0.2)
-
-
-def test_a_client_that_never_reads_its_stream_is_cut() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        ann = await person_of(opened)
-        await ann.call("own_echo")
-        with socket.socket() as deaf:
-            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            deaf.connect(("127.0.0.1", opened.port))
-            session = f"Mcp-Session-Id: {ann.headers['mcp_session_id']}"
-            deaf.sendall(http("", session, method="GET").replace(b"Connection: close\r\n", b""))
-            stream = ann.opened.door.sessions
-            said = {"level": "info", "data": "x" * 60_000}
-            connections = opened.server.connections
-            while not (before := connections()) or before < 2:
-                await anyio.sleep(0.01)
-            while connections() == before:
-                server.tell("notifications/message", said)
-                await anyio.sleep(0.01)
-        assert len(stream) == 1
-        assert text_of(await ann.call("own_echo", text="hi")) == "hi"
-
-    with_tokens(body, replay_bytes=100_000, busy_bytes=1 << 30)
+        deaf.sendall(http("", session, method="GET").replace(b"Connection: close\r\n", b""))
+        stream = ann.opened.door.sessions
+        said = {"level": "info", "data": "x" * 60_000}
+        connections = opened.server.connections
+        while not (before := connections()) or before < 2:
+            await anyio.sleep(0.01)
+        while connections() == before:
+            server.tell("notifications/message", said)
+            await anyio.sleep(0.01)
+    assert len(stream) == 1
+    assert text_of(await ann.call("own_echo", text="hi")) == "hi"
 
 
 def test_a_client_killed_in_a_call_costs_nobody_else() -> None:

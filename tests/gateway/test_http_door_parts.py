@@ -19,6 +19,7 @@ import attrs
 import pytest
 from starlette.requests import Request as PageRequest
 from tests.support import run, run_virtual
+from tests.support.bodies import body_of
 from tests.support.door_rooms import CREATE_ISSUE, README, FakeRoom
 
 from greenroom.catalogue.entries import ServerEntry
@@ -27,10 +28,9 @@ from greenroom.gateway.arrivals import Arrivals
 from greenroom.gateway.doors import http_request, http_server
 from greenroom.gateway.doors.http_app import HttpDoor, Operations
 from greenroom.gateway.doors.http_auth import Access, Token
-from greenroom.gateway.doors.http_messages import SUBSCRIPTION_KEY, Read, Stateless, error_code, same_token
+from greenroom.gateway.doors.http_messages import SUBSCRIPTION_KEY, Read, Stateless, same_token
 from greenroom.gateway.doors.http_request import (
     CLOSE,
-    STATUS_OF_ERROR,
     Caller,
     Deadlines,
     Gone,
@@ -93,23 +93,21 @@ def within(seconds: float) -> Deadlines[asyncio.Timeout]:
     return body_time(Rules(body_time=seconds))
 
 
-def test_each_waits_as_long_and_one_timer_rings_for_all() -> None:
-    async def main() -> None:
-        loop, rung = asyncio.get_running_loop(), list[tuple[int, float]]()
-        start = loop.time()
-        waits = Deadlines[int](5.0, lambda number: rung.append((number, loop.time() - start)))
-        for number in range(3):
-            waits.begin(number)
-            await asyncio.sleep(1)
-        waits.end(1)
-        waits.begin(2)  # it waits already
-        await asyncio.sleep(20)
-        assert (rung, len(waits)) == ([(0, 5.0), (2, 7.0)], 0)
-        waits.begin(4)
-        await asyncio.sleep(6)
-        assert rung[2:] == [(4, 28.0)]
-
-    virtually(main)
+@body_of(virtually)
+async def test_each_waits_as_long_and_one_timer_rings_for_all() -> None:
+    loop, rung = asyncio.get_running_loop(), list[tuple[int, float]]()
+    start = loop.time()
+    waits = Deadlines[int](5.0, lambda number: rung.append((number, loop.time() - start)))
+    for number in range(3):
+        waits.begin(number)
+        await asyncio.sleep(1)
+    waits.end(1)
+    waits.begin(2)  # it waits already
+    await asyncio.sleep(20)
+    assert (rung, len(waits)) == ([(0, 5.0), (2, 7.0)], 0)
+    waits.begin(4)
+    await asyncio.sleep(6)
+    assert rung[2:] == [(4, 28.0)]
 
 
 # ---- requests --------------------------------------------------------------------------------------------------------
@@ -118,28 +116,24 @@ def test_each_waits_as_long_and_one_timer_rings_for_all() -> None:
 @pytest.mark.parametrize(
     ("method", "is_read", "closes"), [("POST", False, True), ("POST", True, False), ("GET", False, False)]
 )
-def test_a_connection_is_closed_when_the_body_that_comes_on_it_was_not_read(
+@body_of(virtually)
+async def test_a_connection_is_closed_when_the_body_that_comes_on_it_was_not_read(
     method: str, is_read: bool, closes: bool
 ) -> None:
-    async def main() -> None:
-        wire = Wire()
-        request = wire.request(method)
-        if is_read:
-            await request.body(100, within(1.0))
-        await request.refuse(Refusal(415, "no"))
-        assert (CLOSE in wire.headers) is closes
-
-    virtually(main)
+    wire = Wire()
+    request = wire.request(method)
+    if is_read:
+        await request.body(100, within(1.0))
+    await request.refuse(Refusal(415, "no"))
+    assert (CLOSE in wire.headers) is closes
 
 
-def test_the_pieces_of_a_body_have_one_time_together() -> None:
-    async def main() -> None:
-        request = Wire([b"[", b"1", b"]"], pause=20.0).request()
-        with pytest.raises(Refusal, match="did not arrive in time"):
-            await request.body(100, within(50.0))
-        assert anyio.current_time() == 50.0
-
-    virtually(main)
+@body_of(virtually)
+async def test_the_pieces_of_a_body_have_one_time_together() -> None:
+    request = Wire([b"[", b"1", b"]"], pause=20.0).request()
+    with pytest.raises(Refusal, match="did not arrive in time"):
+        await request.body(100, within(50.0))
+    assert anyio.current_time() == 50.0
 
 
 def test_a_progress_token_is_a_number_or_a_text_and_never_both() -> None:
@@ -151,42 +145,38 @@ def test_a_progress_token_is_a_number_or_a_text_and_never_both() -> None:
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 
-def test_who_claims_to_have_read_what_has_not_come_yet_hears_what_comes() -> None:
-    async def main() -> None:
-        stream, wire = Stream(0, Rules()), Wire()
+@body_of(virtually)
+async def test_who_claims_to_have_read_what_has_not_come_yet_hears_what_comes() -> None:
+    stream, wire = Stream(0, Rules()), Wire()
+    stream.put(b"1")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stream.pump, wire.request("GET"), 900)
+        await anyio.sleep(1.0)
+        assert wire.written == b""
+        stream.put(b"2")
+        stream.end()
+    assert wire.written == b"id: 0-2\nevent: message\ndata: 2\n\n"
+
+
+@body_of(virtually)
+async def test_an_older_reader_that_goes_takes_nothing_from_the_newer_one() -> None:
+    stream, older, newer = Stream(0, Rules()), Wire(), Wire()
+    async with anyio.create_task_group() as tasks:
+        first, second = older.request("GET"), newer.request("GET")
+        tasks.start_soon(stream.pump, first)
+        await anyio.lowlevel.checkpoint()
+        tasks.start_soon(stream.pump, second)
+        await anyio.lowlevel.checkpoint()
+        older.gone.set()
+        await anyio.sleep(1.0)
+        assert stream.has_reader
         stream.put(b"1")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stream.pump, wire.request("GET"), 900)
-            await anyio.sleep(1.0)
-            assert wire.written == b""
-            stream.put(b"2")
-            stream.end()
-        assert wire.written == b"id: 0-2\nevent: message\ndata: 2\n\n"
-
-    virtually(main)
-
-
-def test_an_older_reader_that_goes_takes_nothing_from_the_newer_one() -> None:
-    async def main() -> None:
-        stream, older, newer = Stream(0, Rules()), Wire(), Wire()
-        async with anyio.create_task_group() as tasks:
-            first, second = older.request("GET"), newer.request("GET")
-            tasks.start_soon(stream.pump, first)
-            await anyio.lowlevel.checkpoint()
-            tasks.start_soon(stream.pump, second)
-            await anyio.lowlevel.checkpoint()
-            older.gone.set()
-            await anyio.sleep(1.0)
-            assert stream.has_reader
-            stream.put(b"1")
-            await anyio.sleep(1.0)
-            assert (older.written, newer.written) == (b"", b"id: 0-1\nevent: message\ndata: 1\n\n")
-            newer.gone.set()
-            await anyio.sleep(1.0)
-            assert not stream.has_reader
-        assert stream.unread == 0
-
-    virtually(main)
+        await anyio.sleep(1.0)
+        assert (older.written, newer.written) == (b"", b"id: 0-1\nevent: message\ndata: 1\n\n")
+        newer.gone.set()
+        await anyio.sleep(1.0)
+        assert not stream.has_reader
+    assert stream.unread == 0
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
@@ -221,14 +211,6 @@ def wired(key: int | str) -> bytes:
     return json.dumps(key).encode()
 
 
-def test_a_client_that_does_not_read_gets_no_further_notifications_and_still_its_answer() -> None:
-    talk = Talk(busy_bytes=len(NOTE))
-    talk.asks(1)
-    assert [talk.session.send(NOTE) for _ in range(3)] == [True, False, False]
-    talk.is_answered(1)
-    assert talk.session._streams[1].last == 2
-
-
 def test_so_many_requests_of_a_session_are_open_and_no_more() -> None:
     talk = Talk(open_requests=2)
     talk.asks(1)
@@ -245,146 +227,56 @@ def test_so_many_requests_of_a_session_are_open_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(("version", "is_primed"), [("2025-06-18", False), ("", False), ("2025-11-25", True)])
-def test_a_client_that_cannot_read_an_event_without_a_message_gets_none(
+@body_of(virtually)
+async def test_a_client_that_cannot_read_an_event_without_a_message_gets_none(
     version: str, is_primed: bool
 ) -> None:
     """What can be resumed begins with one, in which there is only its id."""
-
-    async def main() -> None:
-        talk = Talk(commit_time=1.0)
-        talk.session.version = version
-        talk.asks(1)
-        wire = Wire()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(talk.session.answer, talk.session._replies[b"1"], wire.request())
-            await anyio.sleep(0.9)
-            assert wire.written == b"", "an answer that comes soon is no stream"
-            await anyio.sleep(0.2)
-            assert (wire.written != b"") == is_primed
-            talk.is_answered(1)
-        assert wire.written.count(b"id: ") == 1 + is_primed
-
-    virtually(main)
+    talk = Talk(commit_time=1.0)
+    talk.session.version = version
+    talk.asks(1)
+    wire = Wire()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(talk.session.answer, talk.session._replies[b"1"], wire.request())
+        await anyio.sleep(0.9)
+        assert wire.written == b"", "an answer that comes soon is no stream"
+        await anyio.sleep(0.2)
+        assert (wire.written != b"") == is_primed
+        talk.is_answered(1)
+    assert wire.written.count(b"id: ") == 1 + is_primed
 
 
 @pytest.mark.parametrize("event_id", ["9-1", "x", "1", "1-x", "-1-1"])
-def test_who_comes_back_for_a_stream_that_is_gone_is_told_what_to_do(event_id: str) -> None:
-    async def main() -> None:
-        with pytest.raises(Refusal, match="Open one without Last-Event-ID") as refused:
-            await Talk().session.listen(Wire().request("GET"), event_id)
-        assert refused.value.status == 400
-
-    virtually(main)
-
-
-def test_a_session_that_ends_answers_what_is_open() -> None:
-    talk = Talk()
-    talk.asks(1)
-    reply = talk.session._replies[b"1"]
-    talk.session.close()
-    assert reply.answer is not None
-    said = json.loads(reply.answer)
-    assert (said["id"], said["error"]["code"]) == (1, rpc.SERVER_ERROR)
-    assert not talk.session._replies
-
-
-def test_the_streams_of_the_last_answers_can_be_fetched_and_older_ones_are_forgotten() -> None:
-    async def main() -> None:
-        talk = Talk(ended_streams=2)
-        for key in (1, 2, 3):
-            talk.asks(key)
-            talk.session.send(NOTE)
-            talk.is_answered(key)
-        with pytest.raises(Refusal, match="nothing is left"):
-            await talk.session.listen(Wire().request("GET"), "1-1")
-        for key in (2, 3):
-            wire = Wire()
-            await talk.session.listen(wire.request("GET"), f"{key}-1")
-            assert b'"id":%d,"result"' % key in wire.written
-
-    virtually(main)
-
-
-def test_so_many_requests_of_a_client_without_a_session_are_open_and_no_more() -> None:
-    async def main() -> None:
-        visitor = Visitor(Caller(), None, Rules(open_requests=2), {}, lambda _work: None)
-        for number in (1, 2, 3):
-            said: Any = SimpleNamespace(meta={}, key=b"1")
-            visitor._replies |= {each: cast("Any", None) for each in range(number)}
-            if number < 2:
-                with pytest.raises(AttributeError):  # it is taken, and there is no conversation here
-                    await visitor.serve(said, cast("Any", None))
-                visitor._replies.clear()
-            else:
-                with pytest.raises(Refusal, match="requests of this client"):
-                    await visitor.serve(said, cast("Any", None))
-
-    virtually(main)
-
-
-@pytest.mark.parametrize("is_answered", [False, True])
-def test_a_client_without_a_session_that_disconnects_has_cancelled_its_request(is_answered: bool) -> None:
-    heard: list[Any] = []
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            visitor = Visitor(Caller(), None, Rules(), {}, tasks.start_soon)
-            visitor.client = cast("Any", SimpleNamespace(receive=lambda line, *_: heard.append(line)))
-            message = Read(
-                rpc.read_client_line(b'{"jsonrpc":"2.0","id":"theirs","method":"ping"}'), b'"theirs"'
-            )
-            said = Stateless(message, b'"theirs"', "ping", {}, {}, b"")
-            wire, gone = Wire(), anyio.Event()
-
-            async def receive() -> dict[str, Any]:
-                await gone.wait()
-                return {"type": "http.disconnect"}
-
-            wire.receive = receive
-            tasks.start_soon(visitor.serve, said, wire.request())
-            await anyio.sleep(1.0)
-            if is_answered:
-                visitor.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
-            await anyio.sleep(1.0)
-            gone.set()
-            await anyio.sleep(1.0)
-            assert visitor._replies == {}
-            tasks.cancel_scope.cancel()
-        cancelled = [line for line in heard if b"notifications/cancelled" in line]
-        assert len(cancelled) == (0 if is_answered else 1)
-        assert is_answered or b'"requestId":1' in cancelled[0]
-
-    virtually(main)
+@body_of(virtually)
+async def test_who_comes_back_for_a_stream_that_is_gone_is_told_what_to_do(event_id: str) -> None:
+    with pytest.raises(Refusal, match="Open one without Last-Event-ID") as refused:
+        await Talk().session.listen(Wire().request("GET"), event_id)
+    assert refused.value.status == 400
 
 
 @pytest.mark.parametrize("token", [0, "", 7, "theirs", None])
-def test_whatever_progress_token_a_client_without_a_session_gives_it_hears_progress_under_it(
+@body_of(virtually)
+async def test_whatever_progress_token_a_client_without_a_session_gives_it_hears_progress_under_it(
     token: int | str | None,
 ) -> None:
     """Zero and the empty text are tokens, too."""
+    visitor = Visitor(Caller(), None, Rules(), {}, lambda _work: None)
 
-    async def main() -> None:
-        visitor = Visitor(Caller(), None, Rules(), {}, lambda _work: None)
+    def receive(_line: bytes, envelope: rpc.ClientMessage, _size: int) -> None:
+        meta = json.loads(bytes(envelope.params))["_meta"]
+        if "progressToken" in meta:
+            visitor.send(note("notifications/progress", progressToken=meta["progressToken"], progress=5))
+        visitor.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
 
-        def receive(_line: bytes, envelope: rpc.ClientMessage, _size: int) -> None:
-            meta = json.loads(bytes(envelope.params))["_meta"]
-            if "progressToken" in meta:
-                visitor.send(note("notifications/progress", progressToken=meta["progressToken"], progress=5))
-            visitor.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
-
-        visitor.client = cast("Any", SimpleNamespace(receive=receive))
-        meta: dict[str, Any] = {} if token is None else {"progressToken": token}
-        line = json.dumps(asking("ping", "theirs", _meta=meta)).encode()
-        message, wire = Read(rpc.read_client_line(line), b'"theirs"'), Wire()
-        await visitor.serve(Stateless(message, b'"theirs"', "ping", {}, meta, b""), wire.request())
-        said = [
-            json.loads(line[line.index("{") :]) for line in wire.written.decode().splitlines() if "{" in line
-        ]
-        heard = [{"progressToken": token, "progress": 5}] if meta else []
-        assert [each.get("params") for each in said] == [*heard, None]
-        assert said[-1]["id"] == "theirs"
-
-    virtually(main)
+    visitor.client = cast("Any", SimpleNamespace(receive=receive))
+    meta: dict[str, Any] = {} if token is None else {"progressToken": token}
+    line = json.dumps(asking("ping", "theirs", _meta=meta)).encode()
+    message, wire = Read(rpc.read_client_line(line), b'"theirs"'), Wire()
+    await visitor.serve(Stateless(message, b'"theirs"', "ping", {}, meta, b""), wire.request())
+    said = [json.loads(line[line.index("{") :]) for line in wire.written.decode().splitlines() if "{" in line]
+    heard = [{"progressToken": token, "progress": 5}] if meta else []
+    assert [each.get("params") for each in said] == [*heard, None]
+    assert said[-1]["id"] == "theirs"
 
 
 # ---- the feed --------------------------------------------------------------------------------------------------------
@@ -396,59 +288,14 @@ async def shown(feed: Feed, wire: Wire, headers: Headers = ()) -> None:
     await answer(scope, wire.receive, wire.send)
 
 
-def test_a_silent_feed_says_now_and_then_that_it_lives() -> None:
-    async def main() -> None:
-        feed, wire = Feed(15.0), Wire()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(shown, feed, wire)
-            await anyio.sleep(50.0)
-            feed.close()
-        assert wire.written == b": \n\n" * 4
-
-    virtually(main)
-
-
-def test_the_bounds_are_those_that_were_decided_and_four_of_them_can_be_set() -> None:
-    bounds = {
-        "max_body": 4 << 20,
-        "body_time": 30.0,
-        "head_time": 10.0,
-        "waiting_heads": 128,
-        "connections": 4096,
-        "stalled_time": 60.0,
-        "keep_alive": 15.0,
-        "commit_time": 2.0,
-        "replay_events": 256,
-        "replay_bytes": 1 << 20,
-        "busy_bytes": 256 << 10,
-        "ended_streams": 16,
-        "ended_bytes": 2 << 20,
-        "max_sessions": 1000,
-        "session_idle": 1800.0,
-        "session_life": 86_400.0,
-        "gives_way": 60.0,
-        "look_for_room": 1.0,
-        "open_requests": 1024,
-    }
-    assert attrs.asdict(Rules()) == bounds
-    assert attrs.asdict(rules_of(Settings())) == bounds
-    settings = {"max_body": 7, "max_sessions": 8, "session_idle": 9.0, "session_life": 10.0}
-    chosen = Settings(**{f"http_{name}": value for name, value in settings.items()})  # pyright: ignore[reportArgumentType]
-    assert attrs.asdict(rules_of(chosen)) == {**bounds, **settings}
-
-
-def test_each_error_of_a_request_without_a_session_has_its_status() -> None:
-    assert STATUS_OF_ERROR == {
-        -32700: 400,
-        -32600: 400,
-        -32602: 400,
-        -32020: 400,
-        -32021: 400,
-        -32022: 400,
-        -32601: 404,
-    }
-    assert error_code(rpc.error_line(b"7", rpc.RpcFault(-32022, "no"))) == -32022
-    assert error_code(b'{"jsonrpc":"2.0","id":7,"result":{}}') is None
+@body_of(virtually)
+async def test_a_silent_feed_says_now_and_then_that_it_lives() -> None:
+    feed, wire = Feed(15.0), Wire()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shown, feed, wire)
+        await anyio.sleep(50.0)
+        feed.close()
+    assert wire.written == b": \n\n" * 4
 
 
 # ---- what a client without a session hears ---------------------------------------------------------------------------
@@ -502,6 +349,21 @@ def test_what_is_about_no_open_request_of_a_client_is_not_sent(number: Any) -> N
     assert [(reply.answer, reply.stream) for reply in replies] == [(None, None)] * 2
 
 
+@body_of(virtually)
+async def test_so_many_requests_of_a_client_without_a_session_are_open_and_no_more() -> None:
+    visitor, _ = visited(b"1", b"2", open_requests=2)
+    line = json.dumps(asking("ping", 3)).encode()
+    said = Stateless(Read(rpc.read_client_line(line), b"3"), b"3", "ping", {}, {}, b"")
+    with pytest.raises(Refusal, match="requests of this client"):
+        await visitor.serve(said, Wire().request())
+
+
+def test_four_bounds_of_the_door_can_be_set() -> None:
+    chosen = {"max_body": 7, "max_sessions": 8, "session_idle": 9.0, "session_life": 10.0}
+    settings: dict[str, Any] = {f"http_{name}": value for name, value in chosen.items()}
+    assert attrs.asdict(rules_of(Settings(**settings))) == {**attrs.asdict(Rules()), **chosen}
+
+
 def test_a_client_without_a_session_that_does_not_read_hears_no_further_notifications() -> None:
     visitor, (only,) = visited(b"1", busy_bytes=0)
     for _ in range(3):
@@ -509,17 +371,6 @@ def test_a_client_without_a_session_that_does_not_read_hears_no_further_notifica
     assert len(heard_by(only)) == 1
     visitor.send(b'{"jsonrpc":"2.0","id":1,"result":{}}')
     assert [said["id"] for said in heard_by(only)] == [1]
-    assert not visitor.is_listening
-
-
-def test_what_is_open_when_a_client_without_a_session_ends_is_answered() -> None:
-    visitor, replies = visited(b'"a"', b"2")
-    visitor.close()
-    said = [json.loads(reply.answer or b"") for reply in replies]
-    assert [(each["id"], each["error"]["code"]) for each in said] == [
-        ("a", rpc.SERVER_ERROR),
-        (2, rpc.SERVER_ERROR),
-    ]
     assert not visitor.is_listening
 
 
@@ -568,20 +419,6 @@ def test_whatever_goes_wrong_its_client_hears_of_it_once_and_no_secret(
     assert len(notes) == is_bug
     assert all("report it: ValueError at test_http_door_parts.py, line" in said for said in notes)
     assert "secret" not in "".join(notes)
-
-
-def test_a_request_whose_headers_are_refused_is_answered() -> None:
-    wire = Wire()
-
-    async def main() -> None:
-        door = HttpDoor(cast("Any", None), Access("127.0.0.1"), Rules(), note=lambda _text: None)
-        headers = [(b"authorization", b"a"), (b"authorization", b"b")]
-        scope = {"type": "http", "method": "GET", "raw_path": b"/mcp", "headers": headers}
-        await door(scope, wire.receive, wire.send)
-
-    virtually(main)
-    assert [event["status"] for event in wire.sent if "status" in event] == [400]
-    assert b"twice" in wire.written
 
 
 # ---- who may ask -----------------------------------------------------------------------------------------------------
@@ -704,12 +541,6 @@ def test_a_head_is_as_long_as_it_may_be(more: int, is_refused: bool) -> None:
         Wire().request(headers=headers)
 
 
-def test_a_body_has_one_length() -> None:
-    with pytest.raises(Refusal, match="two lengths") as refused:
-        Wire().request(headers=[(b"content-length", b"1"), (b"transfer-encoding", b"chunked")])
-    assert (refused.value.status, refused.value.headers) == (400, (CLOSE,))
-
-
 @pytest.mark.parametrize(
     ("accept", "takes"),
     [
@@ -744,88 +575,74 @@ def test_a_client_says_what_it_takes_in_every_way_that_http_has(accept: bytes, t
         (None, [b"12", b"\n3", b"4\r"], 9, b"12 34 "),
     ],
 )
-def test_a_body_comes_whole_on_one_line_and_is_no_longer_than_it_may_be(
+@body_of(virtually)
+async def test_a_body_comes_whole_on_one_line_and_is_no_longer_than_it_may_be(
     length: bytes | None, pieces: list[bytes], most: int, body: bytes | int
 ) -> None:
-    async def main() -> None:
-        request = Wire(pieces).request(headers=[(b"content-length", length)] if length is not None else [])
-        if isinstance(body, bytes):
-            found = await request.body(most, within(10.0))
-            assert (found, type(found), request.is_read) == (body, bytes, True)
-        else:
-            with pytest.raises(Refusal, match=f"{most} bytes") as refused:
-                await request.body(most, within(10.0))
-            assert (refused.value.status, request.is_read) == (body, False)
-
-    virtually(main)
+    request = Wire(pieces).request(headers=[(b"content-length", length)] if length is not None else [])
+    if isinstance(body, bytes):
+        found = await request.body(most, within(10.0))
+        assert (found, type(found), request.is_read) == (body, bytes, True)
+    else:
+        with pytest.raises(Refusal, match=f"{most} bytes") as refused:
+            await request.body(most, within(10.0))
+        assert (refused.value.status, request.is_read) == (body, False)
 
 
-def test_of_a_body_that_is_too_long_no_more_is_waited_for() -> None:
-    async def main() -> None:
-        wire = Wire([b"x" * 10] * 100)
-        with pytest.raises(Refusal, match="25 bytes"):
-            await wire.request().body(25, within(10.0))
-        assert len(wire._pieces) == 97
-
-    virtually(main)
+@body_of(virtually)
+async def test_of_a_body_that_is_too_long_no_more_is_waited_for() -> None:
+    wire = Wire([b"x" * 10] * 100)
+    with pytest.raises(Refusal, match="25 bytes"):
+        await wire.request().body(25, within(10.0))
+    assert len(wire._pieces) == 97
 
 
-def test_a_reply_that_is_a_stream_already_is_not_waited_for() -> None:
-    async def main() -> None:
-        reply = Reply(b"1", lambda: Stream(1, Rules()))
-        reply.become_stream()
-        await reply.decided(reply_time(3600.0))
-        assert anyio.current_time() == 0.0
-
-    virtually(main)
+@body_of(virtually)
+async def test_a_reply_that_is_a_stream_already_is_not_waited_for() -> None:
+    reply = Reply(b"1", lambda: Stream(1, Rules()))
+    reply.become_stream()
+    await reply.decided(reply_time(3600.0))
+    assert anyio.current_time() == 0.0
 
 
-def test_only_a_body_of_a_megabyte_is_read_in_slices() -> None:
-    async def main() -> None:
-        for size, kind in (((1 << 20) - 1, bytes), (1 << 20, bytearray)):
-            body = await Wire([b" " * 1000, b" " * (size - 1000)]).request().body(2 << 20, within(10.0))
-            assert (len(body), type(body)) == (size, kind)
-
-    virtually(main)
+@body_of(virtually)
+async def test_only_a_body_of_a_megabyte_is_read_in_slices() -> None:
+    for size, kind in (((1 << 20) - 1, bytes), (1 << 20, bytearray)):
+        body = await Wire([b" " * 1000, b" " * (size - 1000)]).request().body(2 << 20, within(10.0))
+        assert (len(body), type(body)) == (size, kind)
 
 
 @pytest.mark.parametrize("before", [0, 1])
-def test_a_client_that_goes_before_its_body_has_come_is_not_answered(before: int) -> None:
-    async def main() -> None:
-        wire, gone = Wire([b"{"] * (before + 1)), {"type": "http.disconnect"}
-        real = wire.receive
+@body_of(virtually)
+async def test_a_client_that_goes_before_its_body_has_come_is_not_answered(before: int) -> None:
+    wire, gone = Wire([b"{"] * (before + 1)), {"type": "http.disconnect"}
+    real = wire.receive
 
-        async def receive() -> dict[str, Any]:
-            return await real() if len(wire._pieces) > 1 else gone
+    async def receive() -> dict[str, Any]:
+        return await real() if len(wire._pieces) > 1 else gone
 
-        wire.receive = receive
-        with pytest.raises(Gone):
-            await wire.request().body(100, within(10.0))
-
-    virtually(main)
+    wire.receive = receive
+    with pytest.raises(Gone):
+        await wire.request().body(100, within(10.0))
 
 
-def test_what_is_answered_has_its_length() -> None:
-    async def main() -> None:
-        for status, body, length in ((200, b"abc", [b"3"]), (202, b"", [b"0"])):
-            wire = Wire()
-            request = wire.request("GET")
-            await request.answer(status, body, ((b"x-own", b"2"),))
-            assert [value for name, value in wire.headers if name == b"content-length"] == length
-            assert (b"x-own", b"2") in wire.headers
-            assert (wire.written, wire.sent[-1].get("more_body")) == (body, None)
-
-    virtually(main)
+@body_of(virtually)
+async def test_what_is_answered_has_its_length() -> None:
+    for status, body, length in ((200, b"abc", [b"3"]), (202, b"", [b"0"])):
+        wire = Wire()
+        request = wire.request("GET")
+        await request.answer(status, body, ((b"x-own", b"2"),))
+        assert [value for name, value in wire.headers if name == b"content-length"] == length
+        assert (b"x-own", b"2") in wire.headers
+        assert (wire.written, wire.sent[-1].get("more_body")) == (body, None)
 
 
-def test_a_long_answer_is_written_once() -> None:
-    async def main() -> None:
-        wire, body = Wire(), bytes(range(256)) * 2_048
-        await wire.request("GET").answer(200, body + b"!")
-        assert wire.written == body + b"!"
-        assert [event.get("more_body") for event in wire.sent[1:]] == [True, True, True, None]
-
-    virtually(main)
+@body_of(virtually)
+async def test_a_long_answer_is_written_once() -> None:
+    wire, body = Wire(), bytes(range(256)) * 2_048
+    await wire.request("GET").answer(200, body + b"!")
+    assert wire.written == body + b"!"
+    assert [event.get("more_body") for event in wire.sent[1:]] == [True, True, True, None]
 
 
 def test_how_each_request_is_refused() -> None:
@@ -939,113 +756,107 @@ def apart(body: Callable[[Apart], Awaitable[None]], rules: Rules | None = None, 
     virtually(main)
 
 
-def test_who_speaks_now_and_then_stays_and_who_is_silent_ends_in_both_eras() -> None:
-    async def body(ask: Apart) -> None:
-        session = await ask.session()
+@body_of(apart, Rules(session_idle=10.0))
+async def test_who_speaks_now_and_then_stays_and_who_is_silent_ends_in_both_eras(ask: Apart, /) -> None:
+    session = await ask.session()
+    await ask.stateless("tools/list")
+    for _ in range(4):
+        await anyio.sleep(6.0)
+        assert (await ask(asking("ping", 1), mcp_session_id=session))[0] == 200
         await ask.stateless("tools/list")
-        for _ in range(4):
-            await anyio.sleep(6.0)
-            assert (await ask(asking("ping", 1), mcp_session_id=session))[0] == 200
-            await ask.stateless("tools/list")
-        assert (len(ask.guests.all), len(ask.door.sessions)) == (2, 2)
-        await anyio.sleep(6.0)
-        await ask(asking("notifications/roots/list_changed"), mcp_session_id=session)
-        await anyio.sleep(5.0)
-        assert len(ask.door.sessions) == 1, "a notification is a word, too"
-        await anyio.sleep(6.0)
+    assert (len(ask.guests.all), len(ask.door.sessions)) == (2, 2)
+    await anyio.sleep(6.0)
+    await ask(asking("notifications/roots/list_changed"), mcp_session_id=session)
+    await anyio.sleep(5.0)
+    assert len(ask.door.sessions) == 1, "a notification is a word, too"
+    await anyio.sleep(6.0)
+    assert len(ask.door.sessions) == 0
+
+
+@body_of(apart, Rules(session_life=5.0))
+async def test_each_session_lives_as_long_as_it_may_even_if_another_came_while_none_was_there(
+    ask: Apart, /
+) -> None:
+    for _ in range(2):
+        await ask.session()
+        await anyio.sleep(4.9)
+        assert len(ask.door.sessions) == 1
+        await anyio.sleep(0.2)
         assert len(ask.door.sessions) == 0
-
-    apart(body, Rules(session_idle=10.0))
-
-
-def test_each_session_lives_as_long_as_it_may_even_if_another_came_while_none_was_there() -> None:
-    async def body(ask: Apart) -> None:
-        for _ in range(2):
-            await ask.session()
-            await anyio.sleep(4.9)
-            assert len(ask.door.sessions) == 1
-            await anyio.sleep(0.2)
-            assert len(ask.door.sessions) == 0
-            await anyio.sleep(50.0)
-
-    apart(body, Rules(session_life=5.0))
+        await anyio.sleep(50.0)
 
 
-def test_a_door_that_ends_refuses_requests_takes_notifications_and_ends_all_sessions() -> None:
-    async def body(ask: Apart) -> None:
-        session = await ask.session()
-        ask.door.refuse_new()
-        assert ask.guests.refuses
-        for message, status in (
-            (asking("ping", 1), 503),
-            (asking("notifications/roots/list_changed"), 202),
-            ({"jsonrpc": "2.0", "id": "greenroom-1", "result": {}}, 202),
-        ):
-            found, head, _ = await ask(message, mcp_session_id=session)
-            assert (found, head.get("retry-after")) == (status, "5" if status == 503 else None)
-        assert (await ask(asking("initialize", 1, protocolVersion="2025-11-25")))[0] == 503
-        assert (await ask.stateless("tools/list"))[0] == 503
-        assert ask.guests.all[0].heard == ["initialize", "notifications/roots/list_changed", None]
-
-    apart(body)
-
-
-def test_the_answers_of_a_session_name_it_and_those_without_one_do_not() -> None:
-    async def body(ask: Apart) -> None:
-        session = await ask.session()
-        for message in (asking("ping", 1), asking("notifications/initialized")):
-            _, head, _ = await ask(message, mcp_session_id=session)
-            assert head["mcp-session-id"] == session
-        answers: list[Any] = []
-        async with anyio.create_task_group() as tasks:
-
-            async def hold() -> None:
-                answers.append(await ask(asking("held", 2), mcp_session_id=session))
-
-            tasks.start_soon(hold)
-            await anyio.sleep(3.0)
-            ask.guests.all[0].outlet.send(b'{"jsonrpc":"2.0","id":2,"result":{}}\n')
-        (status, head, _), *_ = answers
-        assert (status, head["content-type"], head["mcp-session-id"]) == (200, "text/event-stream", session)
-        _, head, _ = await ask.stateless("tools/list")
-        assert "mcp-session-id" not in head
-        status, head, written = await ask(method="DELETE", mcp_session_id=session)
-        assert (status, written, "mcp-session-id" in head) == (200, b"", False)
-        assert (await ask(asking("ping", 1), mcp_session_id=session))[0] == 404
-
-    apart(body)
+@body_of(apart)
+async def test_a_door_that_ends_refuses_requests_takes_notifications_and_ends_all_sessions(
+    ask: Apart, /
+) -> None:
+    session = await ask.session()
+    ask.door.refuse_new()
+    assert ask.guests.refuses
+    for message, status in (
+        (asking("ping", 1), 503),
+        (asking("notifications/roots/list_changed"), 202),
+        ({"jsonrpc": "2.0", "id": "greenroom-1", "result": {}}, 202),
+    ):
+        found, head, _ = await ask(message, mcp_session_id=session)
+        assert (found, head.get("retry-after")) == (status, "5" if status == 503 else None)
+    assert (await ask(asking("initialize", 1, protocolVersion="2025-11-25")))[0] == 503
+    assert (await ask.stateless("tools/list"))[0] == 503
+    assert ask.guests.all[0].heard == ["initialize", "notifications/roots/list_changed", None]
 
 
-def test_an_answer_without_a_session_is_a_stream_only_when_its_client_must_see_that_we_live() -> None:
-    async def body(ask: Apart) -> None:
-        kinds: list[tuple[float, str]] = []
+@body_of(apart)
+async def test_the_answers_of_a_session_name_it_and_those_without_one_do_not(ask: Apart, /) -> None:
+    session = await ask.session()
+    for message in (asking("ping", 1), asking("notifications/initialized")):
+        _, head, _ = await ask(message, mcp_session_id=session)
+        assert head["mcp-session-id"] == session
+    answers: list[Any] = []
+    async with anyio.create_task_group() as tasks:
 
         async def hold() -> None:
-            _, head, _ = await ask.stateless("held")
-            kinds.append((anyio.current_time(), head["content-type"]))
+            answers.append(await ask(asking("held", 2), mcp_session_id=session))
 
-        for late in (14.0, 16.0):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(hold)
-                await anyio.sleep(late)
-                (guest,) = ask.guests.all
-                guest.outlet.send(b'{"jsonrpc":"2.0","id":%d,"result":{}}\n' % len(guest.heard))
-        assert [kind for _, kind in kinds] == ["application/json", "text/event-stream"]
+        tasks.start_soon(hold)
+        await anyio.sleep(3.0)
+        ask.guests.all[0].outlet.send(b'{"jsonrpc":"2.0","id":2,"result":{}}\n')
+    (status, head, _), *_ = answers
+    assert (status, head["content-type"], head["mcp-session-id"]) == (200, "text/event-stream", session)
+    _, head, _ = await ask.stateless("tools/list")
+    assert "mcp-session-id" not in head
+    status, head, written = await ask(method="DELETE", mcp_session_id=session)
+    assert (status, written, "mcp-session-id" in head) == (200, b"", False)
+    assert (await ask(asking("ping", 1), mcp_session_id=session))[0] == 404
 
-    apart(body)
+
+@body_of(apart)
+async def test_an_answer_without_a_session_is_a_stream_only_when_its_client_must_see_that_we_live(
+    ask: Apart, /
+) -> None:
+    kinds: list[tuple[float, str]] = []
+
+    async def hold() -> None:
+        _, head, _ = await ask.stateless("held")
+        kinds.append((anyio.current_time(), head["content-type"]))
+
+    for late in (14.0, 16.0):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hold)
+            await anyio.sleep(late)
+            (guest,) = ask.guests.all
+            guest.outlet.send(b'{"jsonrpc":"2.0","id":%d,"result":{}}\n' % len(guest.heard))
+    assert [kind for _, kind in kinds] == ["application/json", "text/event-stream"]
 
 
-def test_a_call_is_compared_with_the_tool_that_its_profile_shows() -> None:
-    async def body(ask: Apart) -> None:
-        for path in ("/mcp", "/mcp/work", "/mcp/"):
-            assert (await ask.stateless("tools/call", path=path, name="own_echo"))[0] == 200
-        await ask.stateless("prompts/get", name="own_echo")
-        assert ask.guests.looked_up == [("own_echo", None), ("own_echo", "work"), ("own_echo", None)]
-        assert [guest.opened["profile"] for guest in ask.guests.all] == [None, "work"]
-        assert (await ask.stateless("tools/call", path="/mcp/none", name="own_echo"))[0] == 404
-        assert len(ask.door.sessions) == 2
-
-    apart(body)
+@body_of(apart)
+async def test_a_call_is_compared_with_the_tool_that_its_profile_shows(ask: Apart, /) -> None:
+    for path in ("/mcp", "/mcp/work", "/mcp/"):
+        assert (await ask.stateless("tools/call", path=path, name="own_echo"))[0] == 200
+    await ask.stateless("prompts/get", name="own_echo")
+    assert ask.guests.looked_up == [("own_echo", None), ("own_echo", "work"), ("own_echo", None)]
+    assert [guest.opened["profile"] for guest in ask.guests.all] == [None, "work"]
+    assert (await ask.stateless("tools/call", path="/mcp/none", name="own_echo"))[0] == 404
+    assert len(ask.door.sessions) == 2
 
 
 @pytest.mark.parametrize(
@@ -1088,54 +899,48 @@ def test_a_client_sees_its_own_profile_else_the_doors_else_the_one_it_names(
         ("", 415),
     ],
 )
-def test_what_is_sent_is_json(kind: str, status: int) -> None:
-    async def body(ask: Apart) -> None:
-        hello = asking("initialize", 0, protocolVersion="2025-11-25", capabilities={})
-        assert (await ask(hello, content_type=kind))[0] == status
-
-    apart(body)
+@body_of(apart)
+async def test_what_is_sent_is_json(ask: Apart, /, kind: str, status: int) -> None:
+    hello = asking("initialize", 0, protocolVersion="2025-11-25", capabilities={})
+    assert (await ask(hello, content_type=kind))[0] == status
 
 
-def test_the_values_that_a_client_brings_in_headers_are_its_conversations() -> None:
-    async def body(ask: Apart) -> None:
-        hello = asking("initialize", 0, protocolVersion="2025-11-25", capabilities={})
-        meta = {f"{rpc.META}protocolVersion": "2026-07-28", f"{rpc.META}clientCapabilities": {}}
-        newer = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/list"}
-        for message, era in ((hello, {}), (asking("tools/list", 1, _meta=meta), newer)):
-            for given, brought in (
-                ({}, {}),
-                ({"x_my_token": "a"}, {"TOKEN": "a"}),
-                ({"x_my_token": "", "x_other": "b"}, {"TOKEN": "", "OTHER": "b"}),
-            ):
-                headers: Any = {**era, **given}
-                assert (await ask(message, **headers))[0] == 200
-                assert ask.guests.all[-1].opened["variables"] == brought
-        assert len(ask.guests.all) == 6, "who brings other values is another client"
-
-    apart(body, session_headers={"X-My-Token": "TOKEN", "X-Other": "OTHER"})
-
-
-def test_nothing_but_a_request_to_begin_opens_a_session() -> None:
-    async def body(ask: Apart) -> None:
-        for message in (
-            asking("initialize", protocolVersion="2025-11-25"),
-            asking("ping", 1),
-            {"jsonrpc": "2.0", "id": 1, "result": {}},
+@body_of(apart, session_headers={"X-My-Token": "TOKEN", "X-Other": "OTHER"})
+async def test_the_values_that_a_client_brings_in_headers_are_its_conversations(ask: Apart, /) -> None:
+    hello = asking("initialize", 0, protocolVersion="2025-11-25", capabilities={})
+    meta = {f"{rpc.META}protocolVersion": "2026-07-28", f"{rpc.META}clientCapabilities": {}}
+    newer = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/list"}
+    for message, era in ((hello, {}), (asking("tools/list", 1, _meta=meta), newer)):
+        for given, brought in (
+            ({}, {}),
+            ({"x_my_token": "a"}, {"TOKEN": "a"}),
+            ({"x_my_token": "", "x_other": "b"}, {"TOKEN": "", "OTHER": "b"}),
         ):
-            assert (await ask(message))[0] == 400
-        newer: Any = {"mcp_protocol_version": "2026-07-28"}
-        for nothing in ({"jsonrpc": "2.0", "id": 1, "result": {}}, {"jsonrpc": "2.0", "result": {}}):
-            assert (await ask(nothing, **newer))[0] == 400
-        assert ask.guests.all == []
-        session = await ask.session()
-        again = asking("initialize", 9, protocolVersion="2025-03-26", capabilities={})
-        assert (await ask(again, mcp_session_id=session))[0] == 200
-        assert (len(ask.guests.all), ask.door.sessions.find(session, Caller(), None).version) == (
-            1,
-            "2025-03-26",
-        )
+            headers: Any = {**era, **given}
+            assert (await ask(message, **headers))[0] == 200
+            assert ask.guests.all[-1].opened["variables"] == brought
+    assert len(ask.guests.all) == 6, "who brings other values is another client"
 
-    apart(body)
+
+@body_of(apart)
+async def test_nothing_but_a_request_to_begin_opens_a_session(ask: Apart, /) -> None:
+    for message in (
+        asking("initialize", protocolVersion="2025-11-25"),
+        asking("ping", 1),
+        {"jsonrpc": "2.0", "id": 1, "result": {}},
+    ):
+        assert (await ask(message))[0] == 400
+    newer: Any = {"mcp_protocol_version": "2026-07-28"}
+    for nothing in ({"jsonrpc": "2.0", "id": 1, "result": {}}, {"jsonrpc": "2.0", "result": {}}):
+        assert (await ask(nothing, **newer))[0] == 400
+    assert ask.guests.all == []
+    session = await ask.session()
+    again = asking("initialize", 9, protocolVersion="2025-03-26", capabilities={})
+    assert (await ask(again, mcp_session_id=session))[0] == 200
+    assert (len(ask.guests.all), ask.door.sessions.find(session, Caller(), None).version) == (
+        1,
+        "2025-03-26",
+    )
 
 
 def stateless_message(**meta: Any) -> dict[str, Any]:
@@ -1146,63 +951,57 @@ def stateless_message(**meta: Any) -> dict[str, Any]:
 NEWER: Any = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/list"}
 
 
-def test_clients_that_say_the_same_of_themselves_are_one() -> None:
-    async def body(ask: Apart) -> None:
-        version = {"protocolVersion": "2026-07-28"}
-        one: dict[str, Any] = {**version, "clientCapabilities": {}}
-        for count, meta in (
-            (1, one),
-            (1, {**one, "logLevel": "info"}),
-            (2, {**one, "clientInfo": {"name": "a"}}),
-            (3, {**one, "clientInfo": {"name": "b"}}),
-            (4, {**one, "clientCapabilities": {"roots": {}}}),
-            (4, {**one, "clientInfo": {"name": "a"}}),
-        ):
-            assert (await ask(stateless_message(**meta), **NEWER))[0] == 200
-            assert len(ask.guests.all) == count, meta
-
-    apart(body)
+@body_of(apart)
+async def test_clients_that_say_the_same_of_themselves_are_one(ask: Apart, /) -> None:
+    version = {"protocolVersion": "2026-07-28"}
+    one: dict[str, Any] = {**version, "clientCapabilities": {}}
+    for count, meta in (
+        (1, one),
+        (1, {**one, "logLevel": "info"}),
+        (2, {**one, "clientInfo": {"name": "a"}}),
+        (3, {**one, "clientInfo": {"name": "b"}}),
+        (4, {**one, "clientCapabilities": {"roots": {}}}),
+        (4, {**one, "clientInfo": {"name": "a"}}),
+    ):
+        assert (await ask(stateless_message(**meta), **NEWER))[0] == 200
+        assert len(ask.guests.all) == count, meta
 
 
-def test_whatever_is_wrong_with_a_newer_request_is_told_under_its_id() -> None:
-    async def body(ask: Apart) -> None:
-        good = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
-        rows: Any = (
-            (-32602, {"protocolVersion": "2026-07-28"}, NEWER),
-            (-32020, good, {**NEWER, "mcp_method": "tools/call"}),
-            (-32020, good, {**NEWER, "mcp_protocol_version": "2099-01-01"}),
-            (
-                -32022,
-                {**good, "protocolVersion": "2099-01-01"},
-                {**NEWER, "mcp_protocol_version": "2099-01-01"},
-            ),
-        )
-        for code, meta, headers in rows:
-            status, _, written = await ask(stateless_message(**meta), **headers)
-            said = json.loads(written)
-            assert (status, said["id"], said["error"]["code"]) == (400, "mine", code)
-        for params in ([], {"_meta": 7}):
-            status, _, written = await ask({**asking("tools/list", "mine"), "params": params}, **NEWER)
-            said = json.loads(written)
-            assert (status, said["id"], said["error"]["code"]) == (400, "mine", -32602)
-        assert ask.guests.all == []
-
-    apart(body)
+@body_of(apart)
+async def test_whatever_is_wrong_with_a_newer_request_is_told_under_its_id(ask: Apart, /) -> None:
+    good = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
+    rows: Any = (
+        (-32602, {"protocolVersion": "2026-07-28"}, NEWER),
+        (-32020, good, {**NEWER, "mcp_method": "tools/call"}),
+        (-32020, good, {**NEWER, "mcp_protocol_version": "2099-01-01"}),
+        (
+            -32022,
+            {**good, "protocolVersion": "2099-01-01"},
+            {**NEWER, "mcp_protocol_version": "2099-01-01"},
+        ),
+    )
+    for code, meta, headers in rows:
+        status, _, written = await ask(stateless_message(**meta), **headers)
+        said = json.loads(written)
+        assert (status, said["id"], said["error"]["code"]) == (400, "mine", code)
+    for params in ([], {"_meta": 7}):
+        status, _, written = await ask({**asking("tools/list", "mine"), "params": params}, **NEWER)
+        said = json.loads(written)
+        assert (status, said["id"], said["error"]["code"]) == (400, "mine", -32602)
+    assert ask.guests.all == []
 
 
-def test_an_answer_to_our_question_is_taken_whatever_it_is() -> None:
-    async def body(ask: Apart) -> None:
-        session = await ask.session()
-        for answer, status in (
-            ({"result": {}}, 202),
-            ({"error": {"code": -1, "message": "no"}}, 202),
-            ({"result": {}, "error": None}, 202),
-            ({}, 400),
-        ):
-            said = {"jsonrpc": "2.0", "id": "greenroom-1", **answer}
-            assert (await ask(said, mcp_session_id=session))[0] == status
-
-    apart(body)
+@body_of(apart)
+async def test_an_answer_to_our_question_is_taken_whatever_it_is(ask: Apart, /) -> None:
+    session = await ask.session()
+    for answer, status in (
+        ({"result": {}}, 202),
+        ({"error": {"code": -1, "message": "no"}}, 202),
+        ({"result": {}, "error": None}, 202),
+        ({}, 400),
+    ):
+        said = {"jsonrpc": "2.0", "id": "greenroom-1", **answer}
+        assert (await ask(said, mcp_session_id=session))[0] == status
 
 
 def test_a_listening_socket_can_be_taken_over_at_once_and_never_blocks(tmp_path: Path) -> None:
@@ -1239,16 +1038,6 @@ def test_uvicorn_is_told_our_bounds_and_says_nothing_itself() -> None:
     run("asyncio", main)
 
 
-def test_a_body_has_its_own_time_and_not_that_of_a_head() -> None:
-    async def body(ask: Apart) -> None:
-        status, _, _ = await ask(asking("initialize", 0, protocolVersion="2025-11-25"), pause=20.0)
-        assert (status, anyio.current_time()) == (200, 20.0)
-        status, _, _ = await ask(asking("ping", 0), pause=40.0)
-        assert (status, anyio.current_time()) == (408, 50.0)
-
-    apart(body)
-
-
 # ---- what is told of the room ----------------------------------------------------------------------------------------
 
 
@@ -1278,31 +1067,29 @@ def fed(count: int) -> Feed:
         ("0", 1004, 1004),
     ],
 )
-def test_a_reader_of_events_hears_all_that_came_after_the_last_it_had(
+@body_of(virtually)
+async def test_a_reader_of_events_hears_all_that_came_after_the_last_it_had(
     given: str | None, before: int | None, first: int | None
 ) -> None:
-    async def main() -> None:
-        feed, wire = fed(1_004), Wire()
-        headers = [(b"last-event-id", given.encode("latin-1"))] if given is not None else []
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(shown, feed, wire, headers)
-            await anyio.sleep(1.0)
-            feed.hear(Note(seq=2004, at=0.0, code=NoteCode.ODD, words="x"))
-            await anyio.sleep(1.0)
-            feed.close()
-        lines = wire.written.decode().splitlines()
-        found = [int(line.removeprefix("id: ")) for line in lines if line.startswith("id: ")]
-        assert found == list(range(first or 2004, 2005))
-        missed = [
-            json.loads(data.removeprefix("data: "))
-            for line, data in itertools.pairwise(lines)
-            if line == "event: lagged"
-        ]
-        assert missed == ([{"before": before}] if before else [])
-        assert max(event.get("body", b"").count(b"id: ") for event in wire.sent) <= 100
-        assert not wire.sent[-1].get("more_body"), "it has ended"
-
-    virtually(main)
+    feed, wire = fed(1_004), Wire()
+    headers = [(b"last-event-id", given.encode("latin-1"))] if given is not None else []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shown, feed, wire, headers)
+        await anyio.sleep(1.0)
+        feed.hear(Note(seq=2004, at=0.0, code=NoteCode.ODD, words="x"))
+        await anyio.sleep(1.0)
+        feed.close()
+    lines = wire.written.decode().splitlines()
+    found = [int(line.removeprefix("id: ")) for line in lines if line.startswith("id: ")]
+    assert found == list(range(first or 2004, 2005))
+    missed = [
+        json.loads(data.removeprefix("data: "))
+        for line, data in itertools.pairwise(lines)
+        if line == "event: lagged"
+    ]
+    assert missed == ([{"before": before}] if before else [])
+    assert max(event.get("body", b"").count(b"id: ") for event in wire.sent) <= 100
+    assert not wire.sent[-1].get("more_body"), "it has ended"
 
 
 HEALTH = {"state": State.CONNECTED}

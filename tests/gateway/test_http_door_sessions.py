@@ -11,6 +11,7 @@ import anyio
 import pytest
 from tests.gateway.test_http_door_parts import NOTE, Talk, Wire, wired
 from tests.support import run_virtual
+from tests.support.bodies import body_of
 from tests.support.kept import paths_to
 
 from greenroom.gateway.doors.http_messages import Read
@@ -43,18 +44,6 @@ def test_nothing_is_kept_of_a_request_that_has_ended(
     end(talk, "the one")
     assert paths_to(wired("the one"), within=(talk.session,)) == []
     talk.asks("the one")  # its id is free
-
-
-def test_so_many_requests_of_one_session_are_open_and_no_more() -> None:
-    talk = Talk(open_requests=2)
-    talk.asks("a")
-    talk.asks("b")
-    with pytest.raises(Refusal, match="requests of this session"):
-        talk.asks("c")
-    talk.cancels("a")
-    talk.asks("c")
-    with pytest.raises(Refusal, match="still in flight"):
-        talk.asks("b")
 
 
 @pytest.mark.parametrize(
@@ -137,20 +126,20 @@ async def opened(sessions: Sessions, caller: Caller = ANN, *, is_visitor: bool =
 
 
 @pytest.mark.parametrize("is_visitor", [False, True])
-def test_nothing_is_kept_of_a_session_that_has_ended(is_visitor: bool) -> None:
-    async def main(sessions: Sessions, conversations: Conversations) -> None:
-        member = await opened(sessions, is_visitor=is_visitor)
-        other = await opened(sessions, BOB, is_visitor=is_visitor)
-        assert paths_to(member, within=(sessions,))
-        sessions.end(member)
-        sessions.end(member)
-        sessions.touch(member)
-        await anyio.sleep(0.001)
-        assert paths_to(member, within=(sessions,)) == []
-        assert (sessions._each, conversations.open_ones) == ({"ann": 0, "bob": 1}, ["http-2"])
-        assert paths_to(other, within=(sessions,))
-
-    with_sessions(main)
+@body_of(with_sessions)
+async def test_nothing_is_kept_of_a_session_that_has_ended(
+    sessions: Sessions, conversations: Conversations, /, is_visitor: bool
+) -> None:
+    member = await opened(sessions, is_visitor=is_visitor)
+    other = await opened(sessions, BOB, is_visitor=is_visitor)
+    assert paths_to(member, within=(sessions,))
+    sessions.end(member)
+    sessions.end(member)
+    sessions.touch(member)
+    await anyio.sleep(0.001)
+    assert paths_to(member, within=(sessions,)) == []
+    assert (sessions._each, conversations.open_ones) == ({"ann": 0, "bob": 1}, ["http-2"])
+    assert paths_to(other, within=(sessions,))
 
 
 @pytest.mark.parametrize(("shares", "of_each", "in_all"), [(1, 4, 4), (2, 2, 4)])
@@ -172,75 +161,54 @@ def test_no_one_of_several_callers_can_take_all_places(
     with_sessions(main, shares, max_sessions=4)
 
 
-def test_a_session_is_found_by_who_opened_it_under_its_profile_and_by_nobody_else() -> None:
-    async def main(sessions: Sessions, _: Conversations) -> None:
-        session = await sessions.open_session(ANN, "work", {})
-        assert sessions.find(session.id, ANN, "work") is session
-        for id_, caller, profile in (
-            ("x", ANN, "work"), (session.id, BOB, "work"), (session.id, ANN, None), (session.id, ANN, "home"),
-            (session.id, Caller("ann", "work"), "work"), (session.id, Caller("ann", None, "app"), "work"),
-        ):  # fmt: skip
-            with pytest.raises(Refusal):
-                sessions.find(id_, caller, profile)
-        session.over.set()
+@body_of(with_sessions)
+async def test_a_session_is_found_by_who_opened_it_under_its_profile_and_by_nobody_else(
+    sessions: Sessions, conversations: Conversations, /
+) -> None:
+    session = await sessions.open_session(ANN, "work", {})
+    assert sessions.find(session.id, ANN, "work") is session
+    for id_, caller, profile in (
+        ("x", ANN, "work"), (session.id, BOB, "work"), (session.id, ANN, None), (session.id, ANN, "home"),
+        (session.id, Caller("ann", "work"), "work"), (session.id, Caller("ann", None, "app"), "work"),
+    ):  # fmt: skip
         with pytest.raises(Refusal):
-            sessions.find(session.id, ANN, "work")
-        session.over = anyio.Event()
-
-    with_sessions(main)
-
-
-def test_sessions_end_when_they_are_silent_or_old_and_those_at_work_are_not_silent() -> None:
-    async def main(sessions: Sessions, _: Conversations) -> None:
-        silent, touched, at_work = [await opened(sessions) for _ in range(3)]
-        at_work.client.in_flight = 1
-        await anyio.sleep(6.0)
-        sessions.touch(touched)
-        now = anyio.current_time()
-        for ahead, left in (
-            (3.9, [silent, touched, at_work]),
-            (4.1, [touched, at_work]),
-            (9.9, [touched, at_work]),
-            (10.1, [at_work]),
-            (18.9, [at_work]),  # its silence counts from when it was looked at
-            (19.1, []),  # it is too old
-        ):
-            sessions._end_due(now + ahead)
-            assert list(sessions._born) == left, ahead
-
-    with_sessions(main, session_idle=10.0, session_life=25.0)
+            sessions.find(id_, caller, profile)
+    session.over.set()
+    with pytest.raises(Refusal):
+        sessions.find(session.id, ANN, "work")
+    session.over = anyio.Event()
 
 
-def test_what_gives_way_has_been_silent_and_nobody_of_it_waits_or_listens() -> None:
-    async def main(sessions: Sessions, _: Conversations) -> None:
-        first, second, at_work, listening = [await opened(sessions) for _ in range(4)]
-        start = anyio.current_time()
-        at_work.client.in_flight = 1
-        listening._standalone()._reader = object()
-        await anyio.sleep(5.0)
-        sessions.touch(first)
-        assert [name for name, _ in sessions.silent(start - 0.1)] == []
-        assert [name for name, _ in sessions.silent(start + 4.9)] == ["http-2"]
-        found = dict(sessions.silent(start + 5.0))
-        assert list(found) == ["http-2", "http-1"], "the longest silent first"
-        found["http-2"]()
-        assert second.over.is_set()
-        assert [name for name, _ in sessions.silent(start + 5.0)] == ["http-1"]
-
-    with_sessions(main)
+@body_of(with_sessions)
+async def test_what_gives_way_has_been_silent_and_nobody_of_it_waits_or_listens(
+    sessions: Sessions, conversations: Conversations, /
+) -> None:
+    first, second, at_work, listening = [await opened(sessions) for _ in range(4)]
+    start = anyio.current_time()
+    at_work.client.in_flight = 1
+    listening._standalone()._reader = object()
+    await anyio.sleep(5.0)
+    sessions.touch(first)
+    assert [name for name, _ in sessions.silent(start - 0.1)] == []
+    assert [name for name, _ in sessions.silent(start + 4.9)] == ["http-2"]
+    found = dict(sessions.silent(start + 5.0))
+    assert list(found) == ["http-2", "http-1"], "the longest silent first"
+    found["http-2"]()
+    assert second.over.is_set()
+    assert [name for name, _ in sessions.silent(start + 5.0)] == ["http-1"]
 
 
 @pytest.mark.parametrize("is_visitor", [False, True])
-def test_who_still_waits_when_a_session_ends_is_answered(is_visitor: bool) -> None:
-    async def main(sessions: Sessions, _: Conversations) -> None:
-        member = await opened(sessions, is_visitor=is_visitor)
-        reply = Reply(b"7", lambda: Stream(1, Rules()))
-        member._replies[7 if is_visitor else b"7"] = reply
-        sessions.end(member)
-        assert reply.answer is not None
-        assert (b'"id":7' in reply.answer, b'"error"' in reply.answer) == (True, True)
-
-    with_sessions(main)
+@body_of(with_sessions)
+async def test_who_still_waits_when_a_session_ends_is_answered(
+    sessions: Sessions, conversations: Conversations, /, is_visitor: bool
+) -> None:
+    member = await opened(sessions, is_visitor=is_visitor)
+    reply = Reply(b"7", lambda: Stream(1, Rules()))
+    member._replies[7 if is_visitor else b"7"] = reply
+    sessions.end(member)
+    assert reply.answer is not None
+    assert (b'"id":7' in reply.answer, b'"error"' in reply.answer) == (True, True)
 
 
 # ---- where each line goes --------------------------------------------------------------------------------------------
@@ -372,25 +340,25 @@ def test_a_get_is_answered_at_once_and_names_its_session() -> None:
 # ---- clients without a session ---------------------------------------------------------------------------------------
 
 
-def test_whoever_differs_in_anything_is_another_client() -> None:
-    async def main(sessions: Sessions, _: Conversations) -> None:
-        seen: list[Any] = []
-        for caller, profile, variables, who in (
-            (ANN, None, {}, b"a"),
-            (BOB, None, {}, b"a"),
-            (Caller("ann", None, "program"), None, {}, b"a"),
-            (ANN, "work", {}, b"a"),
-            (ANN, None, {"TOKEN": "x"}, b"a"),
-            (ANN, None, {"TOKEN": "y"}, b"a"),
-            (ANN, None, {}, b"b"),
-        ):
-            visitor = await sessions.visitor(caller, profile, variables, who)
-            assert visitor not in seen
-            assert await sessions.visitor(caller, profile, dict(variables), who) is visitor
-            seen.append(visitor)
-        assert len(sessions) == 7
-
-    with_sessions(main)
+@body_of(with_sessions)
+async def test_whoever_differs_in_anything_is_another_client(
+    sessions: Sessions, conversations: Conversations, /
+) -> None:
+    seen: list[Any] = []
+    for caller, profile, variables, who in (
+        (ANN, None, {}, b"a"),
+        (BOB, None, {}, b"a"),
+        (Caller("ann", None, "program"), None, {}, b"a"),
+        (ANN, "work", {}, b"a"),
+        (ANN, None, {"TOKEN": "x"}, b"a"),
+        (ANN, None, {"TOKEN": "y"}, b"a"),
+        (ANN, None, {}, b"b"),
+    ):
+        visitor = await sessions.visitor(caller, profile, variables, who)
+        assert visitor not in seen
+        assert await sessions.visitor(caller, profile, dict(variables), who) is visitor
+        seen.append(visitor)
+    assert len(sessions) == 7
 
 
 def test_requests_that_come_together_are_of_one_client_also_when_it_cannot_be_let_in() -> None:

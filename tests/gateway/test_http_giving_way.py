@@ -13,6 +13,7 @@ from tests.gateway.test_conversations import PER_SESSION, asking_room
 from tests.gateway.test_http_door import ACCEPT_BOTH, echo, text_of
 from tests.support import run, run_virtual
 from tests.support.asking import AskingServer
+from tests.support.bodies import body_of
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, http_door, request
 from tests.support.rooms import teach
@@ -51,61 +52,59 @@ def with_two_slots(body: Body, patience: float = 0.0) -> None:
     run("asyncio", main)
 
 
-def test_a_session_without_a_word_gives_way_to_one_that_calls_and_its_client_is_told() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        people = [await opened.session() for _ in range(4)]
-        for person in people:  # none of them says DELETE
-            assert text_of(await person.call("own_echo", text="hi")) == "hi"
-            assert len(server.live) == 1
-        assert server.starts == 4
-        assert [(await person.post(request("ping"))).status_code for person in people] == [404, 404, 404, 200]
-
-    with_two_slots(body)
-
-
-def test_a_session_whose_client_listens_does_not_give_way_until_it_leaves() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        ann, ben = await opened.session(), await opened.session()
-        await ann.call("own_echo")
-        answers: list[Any] = []
-
-        async def call() -> None:
-            answers.append(text_of(await ben.call("own_echo", text="at last")))
-
-        async with anyio.create_task_group() as tasks:
-            headers = {"accept": ACCEPT_BOTH, **ann.real_headers()}
-            async with opened.http.stream("GET", "/mcp", headers=headers) as stream:
-                assert stream.status_code == 200
-                tasks.start_soon(call)
-                await anyio.sleep(0.2)
-                assert (answers, server.starts) == ([], 1)
-                assert (await ann.post(request("ping"))).status_code == 200
-        assert (answers, server.starts) == (["at last"], 2)
-        assert (await ann.post(request("ping"))).status_code == 404
-
-    with_two_slots(body)
+@body_of(with_two_slots)
+async def test_a_session_without_a_word_gives_way_to_one_that_calls_and_its_client_is_told(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    people = [await opened.session() for _ in range(4)]
+    for person in people:  # none of them says DELETE
+        assert text_of(await person.call("own_echo", text="hi")) == "hi"
+        assert len(server.live) == 1
+    assert server.starts == 4
+    assert [(await person.post(request("ping"))).status_code for person in people] == [404, 404, 404, 200]
 
 
-def test_one_that_has_just_spoken_keeps_its_slot() -> None:
-    async def body(opened: Opened, server: AskingServer) -> None:
-        ann, ben = await opened.session(), await opened.session()
-        await ann.call("own_echo")
-        with anyio.move_on_after(0.2):
-            await ben.call("own_echo")
-        assert (await ann.post(request("ping"))).status_code == 200
-        assert server.starts == 1
+@body_of(with_two_slots)
+async def test_a_session_whose_client_listens_does_not_give_way_until_it_leaves(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    ann, ben = await opened.session(), await opened.session()
+    await ann.call("own_echo")
+    answers: list[Any] = []
 
-    with_two_slots(body, patience=3600.0)
+    async def call() -> None:
+        answers.append(text_of(await ben.call("own_echo", text="at last")))
+
+    async with anyio.create_task_group() as tasks:
+        headers = {"accept": ACCEPT_BOTH, **ann.real_headers()}
+        async with opened.http.stream("GET", "/mcp", headers=headers) as stream:
+            assert stream.status_code == 200
+            tasks.start_soon(call)
+            await anyio.sleep(0.2)
+            assert (answers, server.starts) == ([], 1)
+            assert (await ann.post(request("ping"))).status_code == 200
+    assert (answers, server.starts) == (["at last"], 2)
+    assert (await ann.post(request("ping"))).status_code == 404
 
 
-def test_who_speaks_is_no_longer_the_one_that_has_been_silent_for_longest() -> None:
-    async def body(opened: Opened, _server: AskingServer) -> None:
-        ann, _ben = await opened.session(), await opened.session()
-        await ann.post(request("ping"))
-        silent = opened.door.sessions.silent(anyio.current_time())
-        assert [name for name, _ in silent] == ["http-2", "http-1"]
+@body_of(with_two_slots, patience=3600.0)
+async def test_one_that_has_just_spoken_keeps_its_slot(opened: Opened, server: AskingServer, /) -> None:
+    ann, ben = await opened.session(), await opened.session()
+    await ann.call("own_echo")
+    with anyio.move_on_after(0.2):
+        await ben.call("own_echo")
+    assert (await ann.post(request("ping"))).status_code == 200
+    assert server.starts == 1
 
-    with_two_slots(body, patience=3600.0)
+
+@body_of(with_two_slots, patience=3600.0)
+async def test_who_speaks_is_no_longer_the_one_that_has_been_silent_for_longest(
+    opened: Opened, server: AskingServer, /
+) -> None:
+    ann, _ben = await opened.session(), await opened.session()
+    await ann.post(request("ping"))
+    silent = opened.door.sessions.silent(anyio.current_time())
+    assert [name for name, _ in silent] == ["http-2", "http-1"]
 
 
 def row(server: str, scope: str = "shared", state: State = State.CONNECTED, **more: Any) -> ServerStatus:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -16,6 +15,8 @@ from tests.gateway.test_conversations import asking_room, echo
 from tests.gateway.test_http_door_attacks import ANN, TOKENS
 from tests.support import run
 from tests.support.asking import AskingServer
+from tests.support.bodies import body_of
+from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, http_door
 from tests.support.kept import paths_to
@@ -89,51 +90,47 @@ async def scraped(opened: Opened, has: Callable[[Samples], bool]) -> Samples:
     return found
 
 
-def test_what_happens_is_counted() -> None:
-    async def body(opened: Opened, room: Greenroom, metrics: Metrics) -> None:
-        await opened.session()
-        for _ in range(3):
-            await room.call("one_echo", {})
-        with pytest.raises(CallError):
-            await room.call("nobody_has_this", {})
-        await room.restart("one")
+@body_of(with_metrics)
+async def test_what_happens_is_counted(opened: Opened, room: Greenroom, metrics: Metrics, /) -> None:
+    await opened.session()
+    for _ in range(3):
         await room.call("one_echo", {})
-        await room.drain("two")
-        metrics.hear(Lagged(7))
-        one_call: Any = {
-            "call": 0,
-            "method": "tools/call",
-            "tool": "two_echo",
-            "client": None,
-            "outcome": "timeout",
-        }
-        metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=2.0, taken=0.5, **one_call))
-        metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=4.0, **one_call))
-        metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=0.0, taken=0.0, **one_call))
-        found = await scraped(
-            opened, lambda found: found.get(("greenroom_calls_total", ("result", "one"))) == 4
-        )
-        assert found["greenroom_call_seconds_count", ("one",)] == 4
-        assert found["greenroom_call_seconds_bucket", ("+Inf", "one")] == 4
-        assert found["greenroom_call_wait_seconds_count", ("one",)] == 4
-        assert found["greenroom_calls_total", ("timeout", "two")] == 3
-        assert found["greenroom_call_wait_seconds_sum", ("two",)] == 6.0
-        assert found["greenroom_call_seconds_sum", ("two",)] == 0.5
-        assert found["greenroom_call_seconds_count", ("two",)] == 2, "one was not sent"
-        assert found["greenroom_transitions_total", ("one", "connected")] == 2
-        assert found["greenroom_restarts_total", ("one",)] == 1
-        assert found["greenroom_endings_total", ("restart", "one")] == 1
-        assert found["greenroom_connections", ("one", "connected")] == 1
-        assert found["greenroom_refused_total", ("tool_not_found",)] == 1
-        assert (
-            found["greenroom_server_usable", ("one",)],
-            found["greenroom_server_usable", ("two",)],
-        ) == (1, 0)
-        assert (found["greenroom_in_flight", ("one",)], found["greenroom_queued", ("one",)]) == (0, 0)
-        assert (found["greenroom_pool_held", ()], found["greenroom_pool_slots", ()]) == (1, 20)
-        assert (found["greenroom_http_sessions", ()], found["greenroom_events_lost_total", ()]) == (1, 7)
-
-    with_metrics(body)
+    with pytest.raises(CallError):
+        await room.call("nobody_has_this", {})
+    await room.restart("one")
+    await room.call("one_echo", {})
+    await room.drain("two")
+    metrics.hear(Lagged(7))
+    one_call: Any = {
+        "call": 0,
+        "method": "tools/call",
+        "tool": "two_echo",
+        "client": None,
+        "outcome": "timeout",
+    }
+    metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=2.0, taken=0.5, **one_call))
+    metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=4.0, **one_call))
+    metrics.hear(CallEnded(seq=0, at=9.0, address=Address("two"), waited=0.0, taken=0.0, **one_call))
+    found = await scraped(opened, lambda found: found.get(("greenroom_calls_total", ("result", "one"))) == 4)
+    assert found["greenroom_call_seconds_count", ("one",)] == 4
+    assert found["greenroom_call_seconds_bucket", ("+Inf", "one")] == 4
+    assert found["greenroom_call_wait_seconds_count", ("one",)] == 4
+    assert found["greenroom_calls_total", ("timeout", "two")] == 3
+    assert found["greenroom_call_wait_seconds_sum", ("two",)] == 6.0
+    assert found["greenroom_call_seconds_sum", ("two",)] == 0.5
+    assert found["greenroom_call_seconds_count", ("two",)] == 2, "one was not sent"
+    assert found["greenroom_transitions_total", ("one", "connected")] == 2
+    assert found["greenroom_restarts_total", ("one",)] == 1
+    assert found["greenroom_endings_total", ("restart", "one")] == 1
+    assert found["greenroom_connections", ("one", "connected")] == 1
+    assert found["greenroom_refused_total", ("tool_not_found",)] == 1
+    assert (
+        found["greenroom_server_usable", ("one",)],
+        found["greenroom_server_usable", ("two",)],
+    ) == (1, 0)
+    assert (found["greenroom_in_flight", ("one",)], found["greenroom_queued", ("one",)]) == (0, 0)
+    assert (found["greenroom_pool_held", ()], found["greenroom_pool_slots", ()]) == (1, 20)
+    assert (found["greenroom_http_sessions", ()], found["greenroom_events_lost_total", ()]) == (1, 7)
 
 
 def test_the_page_lists_what_is_exported() -> None:
@@ -164,38 +161,38 @@ def test_the_page_lists_what_is_exported() -> None:
     ]
 
 
-def test_a_server_that_is_removed_is_forgotten() -> None:
-    async def body(opened: Opened, room: Greenroom, metrics: Metrics) -> None:
-        await room.call("one_echo", {})
-        await scraped(opened, lambda found: ("greenroom_calls_total", ("result", "one")) in found)
-        await room.reload({"mcpServers": {"three": {"command": "true", "enabled": False}}})
-        found = await scraped(opened, lambda found: not any("one" in labels for _, labels in found))
-        assert found["greenroom_server_usable", ("three",)] == 0, "it is disabled"
-        assert paths_to("one", within=(metrics._seen,)) == []
-
-    with_metrics(body)
-
-
-def test_they_need_a_token_without_a_profile() -> None:
-    async def body(opened: Opened, _room: Greenroom, _metrics: Metrics) -> None:
-        async def status(token: str | None) -> int:
-            headers = {"authorization": f"Bearer {token}"} if token else {}
-            return (await opened.http.get("/metrics", headers=headers)).status_code
-
-        assert await status(None) == 401
-        assert await status("token-of-cyd-0123456789") == 404  # bound to a profile
-        assert await status(ANN) == 200
-
-    with_metrics(body, access=Access("127.0.0.1", TOKENS))
+@body_of(with_metrics)
+async def test_a_server_that_is_removed_is_forgotten(
+    opened: Opened, room: Greenroom, metrics: Metrics, /
+) -> None:
+    await room.call("one_echo", {})
+    await scraped(opened, lambda found: ("greenroom_calls_total", ("result", "one")) in found)
+    await room.reload({"mcpServers": {"three": {"command": "true", "enabled": False}}})
+    found = await scraped(opened, lambda found: not any("one" in labels for _, labels in found))
+    assert found["greenroom_server_usable", ("three",)] == 0, "it is disabled"
+    assert paths_to("one", within=(metrics._seen,)) == []
 
 
-def test_the_next_step_is_named_when_they_are_off() -> None:
-    async def body(opened: Opened, _room: Greenroom, _metrics: Metrics) -> None:
-        answer = await opened.http.get("/metrics")
-        assert answer.status_code == 404
-        assert '"http": {"metrics": true}' in answer.json()["error"]["message"]
+@body_of(with_metrics, access=Access("127.0.0.1", TOKENS))
+async def test_they_need_a_token_without_a_profile(
+    opened: Opened, room: Greenroom, metrics: Metrics, /
+) -> None:
+    async def status(token: str | None) -> int:
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        return (await opened.http.get("/metrics", headers=headers)).status_code
 
-    with_metrics(body, on=False)
+    assert await status(None) == 401
+    assert await status("token-of-cyd-0123456789") == 404  # bound to a profile
+    assert await status(ANN) == 200
+
+
+@body_of(with_metrics, on=False)
+async def test_the_next_step_is_named_when_they_are_off(
+    opened: Opened, room: Greenroom, metrics: Metrics, /
+) -> None:
+    answer = await opened.http.get("/metrics")
+    assert answer.status_code == 404
+    assert '"http": {"metrics": true}' in answer.json()["error"]["message"]
 
 
 def test_without_the_package_the_command_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,11 +241,8 @@ def test_what_is_there_now_is_added_up_over_the_addresses_of_a_server() -> None:
         ServerStatus("one", "session:b", state=State.IDLE, queued=1, waiting_for="slot", retry_in=1.0),
         ServerStatus("two", retry_in=0.0),
     ]
-    room: Any = SimpleNamespace(
-        config=SimpleNamespace(settings=SimpleNamespace(max_connections=20)),
-        slots_held=6,
-        refusals={"busy": 7},
-    )
+    room = FakeRoom(max_connections=20)
+    room.slots_held, room.refusals = 6, {"busy": 7}
     found = {
         (sample.name.removeprefix("greenroom_"), *sample.labels.values()): sample.value
         for family in _snapshot(room, rows, 8)

@@ -13,6 +13,7 @@ from tests.gateway.test_conversations import asking_room, echo
 from tests.gateway.test_http_door_attacks import ANN, TOKENS
 from tests.support import run, run_virtual
 from tests.support.asking import AskingServer
+from tests.support.bodies import body_of
 from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, http_door
@@ -52,87 +53,81 @@ def with_operations(
     run("asyncio", main)
 
 
-def test_health_and_readiness() -> None:
-    async def body(opened: Opened, room: Greenroom, _feed: Feed) -> None:
-        async def asked(path: str) -> tuple[int, Any]:
-            answer = await opened.http.get(path)
-            return answer.status_code, answer.json()
+@body_of(with_operations)
+async def test_health_and_readiness(opened: Opened, room: Greenroom, feed: Feed, /) -> None:
+    async def asked(path: str) -> tuple[int, Any]:
+        answer = await opened.http.get(path)
+        return answer.status_code, answer.json()
 
-        assert await asked("/health") == (200, {"status": "healthy"})
-        assert await asked("/ready") == (200, {"status": "ready"})
-        status, said = await asked("/health/any")
-        assert (status, said["alive_servers"], said["dead_servers"]) == (200, ["one", "two"], [])
-        assert await asked("/health/all") == (
-            200,
-            {"status": "healthy", "servers": {"one": "idle", "two": "idle"}},
-        )
-        await room.drain("two")
-        status, said = await asked("/health/any")
-        assert (status, said["alive_servers"], said["dead_servers"]) == (200, ["one"], ["two"])
-        assert (await asked("/health/all")) == (
-            503,
-            {"status": "unhealthy", "servers": {"one": "idle", "two": "down"}},
-        )
-        await room.drain("one")
-        assert (await asked("/health/any"))[0] == 503
-        opened.door.refuse_new()
-        assert await asked("/ready") == (503, {"status": "not_ready"})
-        assert (await asked("/health"))[0] == 200
-
-    with_operations(body)
+    assert await asked("/health") == (200, {"status": "healthy"})
+    assert await asked("/ready") == (200, {"status": "ready"})
+    status, said = await asked("/health/any")
+    assert (status, said["alive_servers"], said["dead_servers"]) == (200, ["one", "two"], [])
+    assert await asked("/health/all") == (
+        200,
+        {"status": "healthy", "servers": {"one": "idle", "two": "idle"}},
+    )
+    await room.drain("two")
+    status, said = await asked("/health/any")
+    assert (status, said["alive_servers"], said["dead_servers"]) == (200, ["one"], ["two"])
+    assert (await asked("/health/all")) == (
+        503,
+        {"status": "unhealthy", "servers": {"one": "idle", "two": "down"}},
+    )
+    await room.drain("one")
+    assert (await asked("/health/any"))[0] == 503
+    opened.door.refuse_new()
+    assert await asked("/ready") == (503, {"status": "not_ready"})
+    assert (await asked("/health"))[0] == 200
 
 
-def test_a_server_that_is_disabled_is_not_ill() -> None:
-    async def body(opened: Opened, _room: Greenroom, _feed: Feed) -> None:
-        answer = await opened.http.get("/health/all")
-        assert (answer.status_code, answer.json()["servers"]) == (200, {"one": "idle"})
-        said = (await opened.http.get("/health/any")).json()
-        assert (said["alive_servers"], said["dead_servers"]) == (["one"], [])
-
-    with_operations(body, {"two": {"disabled": True}})
+@body_of(with_operations, {"two": {"disabled": True}})
+async def test_a_server_that_is_disabled_is_not_ill(opened: Opened, room: Greenroom, feed: Feed, /) -> None:
+    answer = await opened.http.get("/health/all")
+    assert (answer.status_code, answer.json()["servers"]) == (200, {"one": "idle"})
+    said = (await opened.http.get("/health/any")).json()
+    assert (said["alive_servers"], said["dead_servers"]) == (["one"], [])
 
 
-def test_status_and_map() -> None:
-    async def body(opened: Opened, room: Greenroom, _feed: Feed) -> None:
-        await opened.session()
+@body_of(with_operations)
+async def test_status_and_map(opened: Opened, room: Greenroom, feed: Feed, /) -> None:
+    await opened.session()
+    await room.connect("one")
+    status = (await opened.http.get("/status")).json()
+    assert (status["version"], status["sessions"], status["waitingForApproval"]) == ("9.9", 1, 0)
+    assert 0.0 <= status["uptimeSeconds"] < PATIENCE
+    assert [(each["name"], each["state"]) for each in status["servers"]] == [
+        ("one", "connected"),
+        ("two", "idle"),
+    ]
+    shown = (await opened.http.get("/map")).json()
+    (found,) = shown["tools"]
+    assert (found["name"], found["server"], found["original"]) == ("one_echo", "one", "echo")
+    assert found["inputSchema"]["type"] == "object"
+    assert shown["counts"] == {"one": {"tools": 1, "resources": 0, "prompts": 0}}
+    assert shown["unknownServers"] == ["two"]
+
+
+@body_of(with_operations)
+async def test_events_come_as_they_happen_and_can_be_resumed(
+    opened: Opened, room: Greenroom, feed: Feed, /
+) -> None:
+    last = ""
+    async with opened.http.stream("GET", "/events") as stream:
+        events = event_stream(stream)
         await room.connect("one")
-        status = (await opened.http.get("/status")).json()
-        assert (status["version"], status["sessions"], status["waitingForApproval"]) == ("9.9", 1, 0)
-        assert 0.0 <= status["uptimeSeconds"] < PATIENCE
-        assert [(each["name"], each["state"]) for each in status["servers"]] == [
-            ("one", "connected"),
-            ("two", "idle"),
-        ]
-        shown = (await opened.http.get("/map")).json()
-        (found,) = shown["tools"]
-        assert (found["name"], found["server"], found["original"]) == ("one_echo", "one", "echo")
-        assert found["inputSchema"]["type"] == "object"
-        assert shown["counts"] == {"one": {"tools": 1, "resources": 0, "prompts": 0}}
-        assert shown["unknownServers"] == ["two"]
-
-    with_operations(body)
-
-
-def test_events_come_as_they_happen_and_can_be_resumed() -> None:
-    async def body(opened: Opened, room: Greenroom, _feed: Feed) -> None:
-        last = ""
-        async with opened.http.stream("GET", "/events") as stream:
-            events = event_stream(stream)
-            await room.connect("one")
-            first = await anext(events)
-            assert first[1]["server"] == "one"
-            async for name, event in events:
-                if event.get("to") == "connected":
-                    last = name
-                    break
-        async with opened.http.stream("GET", "/events", headers={"last-event-id": first[0]}) as stream:
-            async for name, event in event_stream(stream):
-                assert int(name) > int(first[0])
-                if name == last:
-                    assert event["to"] == "connected"
-                    break
-
-    with_operations(body)
+        first = await anext(events)
+        assert first[1]["server"] == "one"
+        async for name, event in events:
+            if event.get("to") == "connected":
+                last = name
+                break
+    async with opened.http.stream("GET", "/events", headers={"last-event-id": first[0]}) as stream:
+        async for name, event in event_stream(stream):
+            assert int(name) > int(first[0])
+            if name == last:
+                assert event["to"] == "connected"
+                break
 
 
 async def event_stream(stream: Any) -> AsyncGenerator[tuple[str, Any]]:
@@ -145,42 +140,38 @@ async def event_stream(stream: Any) -> AsyncGenerator[tuple[str, Any]]:
             yield name, json.loads(line[6:])
 
 
-def test_who_comes_back_too_late_is_told_so() -> None:
-    async def body(opened: Opened, _room: Greenroom, feed: Feed) -> None:
-        for number in range(1_004):
-            feed.hear(Note(seq=number + 1_000, at=0.0, code=NoteCode.ODD, words="x"))
-        async with opened.http.stream("GET", "/events", headers={"last-event-id": "1000"}) as stream:
-            events = event_stream(stream)
-            assert await anext(events) == ("", {"before": 1004})
-            name, event = await anext(events)
-            assert (name, event["detail"]) == ("1004", "x")
-
-    with_operations(body)
+@body_of(with_operations)
+async def test_who_comes_back_too_late_is_told_so(opened: Opened, room: Greenroom, feed: Feed, /) -> None:
+    for number in range(1_004):
+        feed.hear(Note(seq=number + 1_000, at=0.0, code=NoteCode.ODD, words="x"))
+    async with opened.http.stream("GET", "/events", headers={"last-event-id": "1000"}) as stream:
+        events = event_stream(stream)
+        assert await anext(events) == ("", {"before": 1004})
+        name, event = await anext(events)
+        assert (name, event["detail"]) == ("1004", "x")
 
 
 @pytest.mark.parametrize("path", ["/health/any", "/health/all", "/status", "/map", "/events"])
-def test_all_but_health_and_readiness_need_a_token_without_a_profile(path: str) -> None:
-    async def body(opened: Opened, _room: Greenroom, _feed: Feed) -> None:
-        assert (await opened.http.get(path)).status_code == 401
-        assert (await opened.http.get("/health")).status_code == 200
-        assert (await opened.http.get("/ready")).status_code == 200
-        bound = {"authorization": "Bearer token-of-cyd-0123456789"}
-        assert (await opened.http.get(path, headers=bound)).status_code == 404
-        assert (await opened.http.post(path, headers={"authorization": f"Bearer {ANN}"})).status_code == 405
-        if path != "/events":
-            assert (
-                await opened.http.get(path, headers={"authorization": f"Bearer {ANN}"})
-            ).status_code == 200
-
-    with_operations(body, access=Access("127.0.0.1", TOKENS))
+@body_of(with_operations, access=Access("127.0.0.1", TOKENS))
+async def test_all_but_health_and_readiness_need_a_token_without_a_profile(
+    opened: Opened, room: Greenroom, feed: Feed, /, path: str
+) -> None:
+    assert (await opened.http.get(path)).status_code == 401
+    assert (await opened.http.get("/health")).status_code == 200
+    assert (await opened.http.get("/ready")).status_code == 200
+    bound = {"authorization": "Bearer token-of-cyd-0123456789"}
+    assert (await opened.http.get(path, headers=bound)).status_code == 404
+    assert (await opened.http.post(path, headers={"authorization": f"Bearer {ANN}"})).status_code == 405
+    if path != "/events":
+        assert (await opened.http.get(path, headers={"authorization": f"Bearer {ANN}"})).status_code == 200
 
 
-def test_a_door_that_shows_a_profile_has_no_pages_about_the_rest() -> None:
-    async def body(opened: Opened, _room: Greenroom, _feed: Feed) -> None:
-        assert (await opened.http.get("/map")).status_code == 404
-        assert (await opened.http.get("/health")).status_code == 200
-
-    with_operations(body, profile="work")
+@body_of(with_operations, profile="work")
+async def test_a_door_that_shows_a_profile_has_no_pages_about_the_rest(
+    opened: Opened, room: Greenroom, feed: Feed, /
+) -> None:
+    assert (await opened.http.get("/map")).status_code == 404
+    assert (await opened.http.get("/health")).status_code == 200
 
 
 def test_a_room_without_servers_is_well_and_what_waits_for_somebody_is_counted() -> None:

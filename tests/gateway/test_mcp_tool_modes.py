@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -11,7 +11,7 @@ import anyio.lowlevel
 import attrs
 import msgspec
 import pytest
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.door_rooms import NOW, FakeRoom
 
 from greenroom.config.model import Scrub
@@ -19,7 +19,15 @@ from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.gateway.exposures.output_files import Spill
 from greenroom.gateway.exposures.query_modes import CatalogueReader
 from greenroom.gateway.exposures.result_texts import REST_LIMIT
-from greenroom.gateway.exposures.tool_definition import DEFINITION, FOR_META, FOR_PEOPLE, Mode, parse_request
+from greenroom.gateway.exposures.tool_definition import (
+    DEFINITION,
+    FOR_META,
+    FOR_MODELS,
+    FOR_PEOPLE,
+    Hints,
+    Mode,
+    parse_request,
+)
 from greenroom.gateway.exposures.tool_texts import Bounds, cut
 from greenroom.gateway.input_required import SuspendedCalls
 from greenroom.gateway.requests import Job
@@ -86,11 +94,19 @@ def begin(room: FakeRoom, **arguments: Any) -> tuple[Sink, Job]:
     return sink, job
 
 
+def result_of(
+    room: FakeRoom, *, spill: Spill | None = None, hints: Hints = FOR_MODELS, **arguments: Any
+) -> dict[str, Any]:
+    return dict(anyio.run(ask, McpTool(room, spill=spill, hints=hints), arguments))
+
+
+def details_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    return result["_meta"]["greenroom/details"]
+
+
 def asked(room: FakeRoom, **arguments: Any) -> tuple[str, dict[str, Any]]:
-    result = anyio.run(ask, McpTool(room), arguments)
-    return "\n".join(block.get("text", "") for block in result["content"]), result["_meta"][
-        "greenroom/details"
-    ]
+    result = result_of(room, **arguments)
+    return "\n".join(block.get("text", "") for block in result["content"]), details_of(result)
 
 
 def test_the_definition_fits_in_250_tokens_and_names_no_server() -> None:
@@ -144,25 +160,6 @@ def test_status_has_a_line_for_every_server_in_config_order() -> None:
     assert (details["totalTools"], details["connectedCount"], details["disabledCount"]) == (4, 1, 1)
 
 
-def test_status_prefers_connected_over_trouble_and_trouble_over_the_cache() -> None:
-    room = FakeRoom()
-    room.rows["github"] = {"needs_auth": True, "failed_ago": 3.0}
-    room.rows["clock"] = {"state": State.CONNECTED, "failed_ago": 3.0}
-    text, _ = asked(room)
-    assert "⚠ github (needs auth)" in text
-    assert "✓ clock (1 tool)" in text
-
-
-def test_list_shows_names_short_descriptions_and_instructions() -> None:
-    text, details = asked(FakeRoom(), server="github")
-    assert text.startswith(
-        "github (3 tools (not connected, cached)):\n\n- github_create_issue - Create a new issue"
-    )
-    assert text.endswith("Server instructions:\nBe kind to maintainers.")
-    assert details["count"] == 3
-    assert details["tools"] == [tool.name for tool in FakeRoom().index.tools("github")]
-
-
 @pytest.mark.parametrize(
     ("server", "code", "text"),
     [
@@ -180,35 +177,6 @@ def test_list_of_a_server_that_cannot_be_listed_says_why(server: str, code: str,
     said, details = asked(FakeRoom(), server=server)
     assert said.startswith(text)
     assert details["error"] == code
-
-
-def test_an_empty_server_is_told_from_an_unknown_one() -> None:
-    room = FakeRoom()
-    room.learn("fresh")
-    assert asked(room, server="fresh")[0] == 'Server "fresh" has no cached tools (not connected).'
-    room.rows["fresh"] = {"state": State.CONNECTED}
-    assert asked(room, server="fresh")[0] == 'Server "fresh" has no tools.'
-
-
-def test_search_shows_parameters_unless_asked_not_to() -> None:
-    text, details = asked(FakeRoom(), search="create issue")
-    assert text.startswith(
-        'Found 2 tools matching "create issue":\n\ngithub_create_issue\n  Create a new issue'
-    )
-    assert "  Parameters:\n    title (string) *required*" in text
-    assert details["matches"][0]["tool"] == "github_create_issue"
-    assert details["matches"][0]["server"] == "github"
-    assert (details["count"], details["hasMore"], details["nextOffset"]) == (2, False, None)
-    short, _ = asked(FakeRoom(), search="create issue", includeSchemas=False)
-    assert "- github_create_issue - Create a new issue in a repository" in short
-    assert "Parameters" not in short
-
-
-def test_search_pages() -> None:
-    text, details = asked(FakeRoom(), search="issue", limit=1)
-    assert text.endswith("1 of 2 — offset: 1 for more")
-    assert (details["hasMore"], details["nextOffset"]) == (True, 1)
-    assert asked(FakeRoom(), search="issue", limit=1, offset=1)[0].endswith("1 of 2")
 
 
 @pytest.mark.parametrize("query", ["do", "do it", "do xyzzy"])
@@ -232,6 +200,8 @@ def test_search_by_pattern() -> None:
         (r"(a)\1", "unsafe_pattern", "Regex query rejected as unsafe ("),
         ("(?=a)", "unsafe_pattern", "Regex query rejected as unsafe ("),
         ("(x{1000}){1000}", "unsafe_pattern", "Regex query rejected as unsafe ("),
+        ("(?<=a)", "unsafe_pattern", "Regex query rejected as unsafe (invalid perl operator: (?<=)."),
+        ("\ud800", "invalid_pattern", r"Invalid regex: '\ud800'"),
     ],
 )
 def test_patterns_that_are_refused(query: str, code: str, text: str) -> None:
@@ -253,25 +223,6 @@ def test_search_without_words() -> None:
     assert text.startswith("1 tool:")
 
 
-def test_search_names_the_servers_that_may_yet_have_it() -> None:
-    room = FakeRoom()
-    room.rows["fresh"] = {"state": State.CONNECTING}
-    text, details = asked(room, search="zebra")
-    assert text == 'No tools matching "zebra" Server "fresh" is still connecting; retry in a moment.'
-    assert details["connectingServers"] == ["fresh"]
-
-
-def test_describe() -> None:
-    text, details = asked(FakeRoom(), describe="github_create_issue")
-    assert text.startswith(
-        "github_create_issue\nServer: github\n\nCreate a new issue in a repository\n\nParameters:\n"
-    )
-    assert details["tool"]["inputSchema"]["required"] == ["title"]
-    resource, _ = asked(FakeRoom(), describe="github_get_read_me")
-    assert "Type: Resource (reads from file:///readme)" in resource
-    assert resource.endswith("No parameters required (resource tool).")
-
-
 def test_describe_of_an_unknown_tool_suggests() -> None:
     text, details = asked(FakeRoom(), describe="github_create_issues")
     assert text.startswith(
@@ -289,34 +240,12 @@ def test_a_tool_of_a_server_that_cannot_be_used_is_refused_for_that(mode: str, n
     assert text.startswith(f'Server "{name[:3]}" ')
 
 
-def test_an_unknown_tool_of_a_known_server_is_answered_with_what_that_has(backend: str) -> None:
+def test_an_unknown_tool_of_a_known_server_is_answered_with_what_that_has() -> None:
     room = FakeRoom()
     room.learn("fresh", *({**NOW, "name": f"at_{hour:02}"} for hour in range(70)))
-
-    async def body() -> None:
-        result = await ask(McpTool(room), {"tool": "fresh_at"})
-        (block,) = result["content"]
-        assert "fresh_at_00, fresh_at_01, " in block["text"]
-        assert " and 10 more." in block["text"]
-        assert result["_meta"]["greenroom/details"]["error"] == "tool_not_found_after_reconnect"
-
-    run(backend, body)
-
-
-def test_instructions() -> None:
-    assert asked(FakeRoom(), instructions="github")[0] == "github instructions:\n\nBe kind to maintainers."
-    assert asked(FakeRoom(), instructions="clock")[1]["error"] == "no_instructions"
-    assert asked(FakeRoom(), instructions="fresh")[1]["error"] == "not_connected"
-
-
-def test_priority_and_empty_strings() -> None:
-    room = FakeRoom()
-    sink, _ = begin(room, tool="clock_now", connect="github", describe="x", search="y", server="")
-    room.calls[0].end({"content": []})
-    assert sink.results[0]["_meta"]["greenroom/details"]["mode"] == "call"
-    assert (
-        asked(room, tool="", connect="", describe="github_list_issues", search="x")[1]["mode"] == "describe"
-    )
+    text, details = asked(room, tool="fresh_at")
+    assert ("fresh_at_00, fresh_at_01, " in text, " and 10 more." in text) == (True, True)
+    assert details["error"] == "tool_not_found_after_reconnect"
 
 
 # ---- calls ---------------------------------------------------------------------------------------------------------
@@ -340,7 +269,7 @@ def test_a_known_tool_is_called_without_a_task_whatever_form_its_args_have() -> 
             {"type": "text", "text": '{\n  "n": 1\n}'},
         ]
         assert "isError" not in result
-        assert result["_meta"]["greenroom/details"] == {
+        assert details_of(result) == {
             "mode": "call",
             "server": "github",
             "tool": "github_create_issue",
@@ -371,7 +300,7 @@ def test_args_that_are_no_object_are_refused_with_what_the_tool_expects(name: st
     (result,) = begin(FakeRoom(), tool=name, args="[1]")[0].results
     text = result["content"][0]["text"]
     assert "got array.\n\nExpected parameters:\ntitle (string) *required*" in text
-    assert result["_meta"]["greenroom/details"]["tool"] == "github_create_issue"
+    assert details_of(result)["tool"] == "github_create_issue"
 
 
 def test_nothing_is_said_twice_of_an_error_of_a_gateway_behind_this_one() -> None:
@@ -393,16 +322,11 @@ def test_nothing_is_said_twice_of_an_error_of_a_gateway_behind_this_one() -> Non
         ConnectFailed("exited with code 3.", server="fresh"),
     ],
 )
-def test_a_connect_that_was_not_done_is_an_error_and_names_the_server_once(
-    error: CallError, backend: str
-) -> None:
+def test_a_connect_that_was_not_done_is_an_error_and_names_the_server_once(error: CallError) -> None:
     room = FakeRoom()
     room.refuse = error
 
-    async def body() -> dict[str, Any]:
-        return dict(await ask(McpTool(room), {"connect": "fresh"}))
-
-    result = run(backend, body)
+    result = result_of(room, connect="fresh")
     assert result["isError"] is True
     assert result["content"][0]["text"].count('"fresh"') == 1
 
@@ -438,26 +362,9 @@ def test_a_tool_error_carries_the_expected_parameters() -> None:
     room.calls[0].end({"content": [{"type": "text", "text": "title missing"}], "isError": True})
     (result,) = sink.results
     assert result["isError"] is True
-    assert result["_meta"]["greenroom/details"]["error"] == "tool_error"
+    assert details_of(result)["error"] == "tool_error"
     text = result["content"][0]["text"]
     assert text.startswith("Error: title missing\n\nExpected parameters:\ntitle (string) *required*")
-
-
-def test_an_rpc_error_and_a_timeout_are_failed_calls_that_say_how_far_they_got() -> None:
-    room = FakeRoom()
-    sink, _ = begin(room, tool="github_create_issue")
-    room.calls[0].fail(RemoteError("Invalid arguments", server="github", rpc_code=-32602))
-    text = sink.results[0]["content"][0]["text"]
-    assert text.startswith("Failed to call tool: Invalid arguments\n\nExpected parameters:\ntitle")
-    assert sink.results[0]["_meta"]["greenroom/details"]["error"] == "call_failed"
-    sink, _ = begin(room, tool="github_create_issue")
-    room.calls[1].fail(
-        CallTimeout(f"No answer in 60s; {Reach.SENT.words}.", server="github", reach=Reach.SENT, timeout=60)
-    )
-    text = sink.results[0]["content"][0]["text"]
-    assert text == "Failed to call tool: No answer in 60s; the call was sent and may have run."
-    assert sink.results[0]["_meta"]["greenroom/details"]["reach"] == "sent"
-    assert sink.results[0]["isError"] is True
 
 
 ENDS = [
@@ -492,6 +399,7 @@ def test_expected_parameters_are_shown_only_where_the_arguments_can_be_at_fault(
         ({"seach": "issue"}, 'Unknown parameter "seach"; did you mean "search"?'),
         ({"include_schemas": False, "search": "x"}, 'did you mean "includeSchemas"?'),
         ({"tool": "github_create_issue", "title": "x"}, "goes into `args`"),
+        ({"tool": "github_create_issue", "title": "x"}, "Expected parameters:\ntitle (string) *required*"),
         ({"zzz": 1, "yyy": 2}, 'Unknown parameters "zzz", "yyy".'),
         ({"k" * 2_000_000: 1}, "Unknown parameter"),
         ({f"k{number}": 1 for number in range(999)}, "and 994 more"),
@@ -504,11 +412,6 @@ def test_a_parameter_that_the_tool_does_not_have_is_named_and_nothing_is_done(
     text, details = asked(room, **given)
     assert named in text
     assert (details["error"], len(text) < 1_500, room.calls) == ("invalid_args", True, [])
-
-
-def test_a_misplaced_argument_is_answered_with_what_the_tool_expects() -> None:
-    text, _ = asked(FakeRoom(), tool="github_create_issue", title="x")
-    assert "Expected parameters:\ntitle (string) *required*" in text
 
 
 def test_an_unknown_parameter_that_says_nothing_does_not_matter() -> None:
@@ -540,14 +443,6 @@ def test_a_server_in_backoff_is_refused_as_unavailable() -> None:
     assert result["content"][0]["text"].endswith("Retry in 23s.\nTo try it now: greenroom reconnect clock")
 
 
-def test_a_busy_server_explains_itself() -> None:
-    room = FakeRoom()
-    room.refuse = Busy("clock", in_flight=256, queued=1024, oldest_age=3.0, retry_after=1.5)
-    text, details = asked(room, tool="clock_now")
-    assert "256 calls in flight, 1024 queued" in text
-    assert (details["error"], details["retryIn"]) == ("server_busy", 1.5)
-
-
 @pytest.mark.parametrize("kind", [ServerDown, NeedsAuth, SessionNeeded, TaskNeeded, RoomClosed])
 def test_t50_every_refusal_of_a_call_is_an_error(kind: type[CallError]) -> None:
     room = FakeRoom()
@@ -563,30 +458,12 @@ def test_an_answer_that_is_no_object_fails_the_call() -> None:
         room = FakeRoom()
         sink, _ = begin(room, tool="clock_now")
         room.calls[0].end(raw)
-        assert sink.results[0]["_meta"]["greenroom/details"]["error"] == "protocol_error"
+        details = details_of(sink.results[0])
+        assert (details["error"], details["reach"]) == ("protocol_error", "answered")
+        assert (details["server"], details["tool"]) == ("clock", "clock_now")
 
 
-def test_a_tool_that_vanished_when_its_server_connected() -> None:
-    room = FakeRoom()
-    sink, _ = begin(room, tool="clock_now")
-    room.learn("clock", {**NOW, "name": "today"})
-    room.calls[0].met_a_start = True
-    room.calls[0].fail(RemoteError("Unknown tool", server="clock", rpc_code=-32602))
-    (result,) = sink.results
-    assert result["_meta"]["greenroom/details"]["error"] == "tool_not_found_after_reconnect"
-    assert result["content"][0]["text"].startswith(
-        'Tool "clock_now" not found on "clock" after reconnect. Available tools on "clock": clock_today.'
-    )
-
-
-def test_calls_that_name_no_tool_or_no_server() -> None:
-    room = FakeRoom()
-    assert asked(room, tool="zebra")[1]["error"] == "tool_not_found"
-    assert asked(room, tool="clock_now", server="nope")[1]["error"] == "server_not_found"
-    assert asked(room, tool="off_x", server="off")[1]["error"] == "server_disabled"
-
-
-def test_t18_an_ambiguous_name_is_refused_with_its_candidates() -> None:
+def test_t18_an_exact_name_beats_one_that_is_equal_but_for_a_hyphen() -> None:
     room = FakeRoom()
     room.learn("clock", {**NOW, "name": "a-b"}, {**NOW, "name": "a_b"})
     exact, _ = begin(room, tool="clock_a_b")
@@ -604,71 +481,35 @@ def test_progress_is_passed_on_only_when_asked_for() -> None:
     assert room.calls[1].on_progress is None
 
 
-def test_t21_cancelling_a_job_cancels_its_call_and_drops_a_late_answer() -> None:
-    room = FakeRoom()
-    sink, job = begin(room, tool="clock_now")
-    job.cancel()
-    assert room.calls[0].cancelled
-    room.calls[0].end({"content": []})
-    assert not sink.results
-
-
 # ---- what needs a task ---------------------------------------------------------------------------------------------
 
 
-def ask_on(backend: str, room: FakeRoom, **arguments: Any) -> tuple[str, dict[str, Any]]:
-    async def body() -> Any:
-        return await ask(McpTool(room), arguments)
-
-    result = run(backend, body)
-    return result["content"][0]["text"], result["_meta"]["greenroom/details"]
-
-
-def test_connect_lists_what_it_found(backend: str) -> None:
+def test_connect_lists_what_it_found() -> None:
     room = FakeRoom()
     room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
-    text, details = ask_on(backend, room, connect="fresh")
+    text, details = asked(room, connect="fresh")
     assert room.connected == ["fresh"]
     assert text.startswith("fresh (1 tool")
     assert details["tools"] == ["fresh_hello"]
 
 
-def test_a_failed_connect_says_why(backend: str) -> None:
-    room = FakeRoom()
-    room.refuse = ConnectFailed('command "x" not found. Install it or correct "command".', server="fresh")
-    text, details = ask_on(backend, room, connect="fresh")
-    assert text == 'Failed to connect to "fresh": command "x" not found. Install it or correct "command".'
-    assert details["error"] == "connect_failed"
-
-
-def test_an_unknown_name_connects_the_server_it_may_be_of(backend: str) -> None:
+def test_an_unknown_name_connects_the_server_it_may_be_of() -> None:
     room = FakeRoom()
     room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
-    text, details = ask_on(backend, room, tool="fresh_hello")
+    text, details = asked(room, tool="fresh_hello")
     assert text == "fresh_hello ran"
     assert details["server"] == "fresh"
 
 
-def test_an_unknown_name_that_stays_unknown(backend: str) -> None:
-    room = FakeRoom()
-    room.on_connect = lambda server: room.learn(server, {**NOW, "name": "hello"})
-    text, details = ask_on(backend, room, tool="fresh_bye", server="fresh")
-    assert details["error"] == "tool_not_found_after_reconnect"
-    assert 'Available tools on "fresh": fresh_hello.' in text
-
-
-def test_t19_a_huge_text_is_cut_and_kept_in_a_private_file(backend: str, tmp_path: Any) -> None:
+def test_t19_a_huge_text_is_cut_and_kept_in_a_private_file(tmp_path: Any) -> None:
     room = FakeRoom()
     full = "line of text\n" * 40_000
     room.answer = {
         "content": [{"type": "text", "text": full}, {"type": "image", "data": "x", "mimeType": "image/png"}]
     }
 
-    async def body() -> Any:
-        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
-
-    result = run(backend, body)
-    report = result["_meta"]["greenroom/details"]["outputGuard"]
+    result = result_of(room, spill=Spill(tmp_path / "out"), tool="clock_now")
+    report = details_of(result)["outputGuard"]
     (kept,) = (tmp_path / "out").iterdir()
     assert report["truncated"] is True
     assert report["fullOutputPath"] == str(kept)
@@ -679,59 +520,23 @@ def test_t19_a_huge_text_is_cut_and_kept_in_a_private_file(backend: str, tmp_pat
     assert result["content"][-1] == {"type": "image", "data": "x", "mimeType": "image/png"}
 
 
-def test_a_spill_that_cannot_be_written_says_so(backend: str, tmp_path: Any) -> None:
+def test_a_spill_that_cannot_be_written_says_so(tmp_path: Any) -> None:
     room = FakeRoom()
     room.answer = {"content": [{"type": "text", "text": "x" * 100_000}]}
     (tmp_path / "out").write_text("a file where the directory should be")
 
-    async def body() -> Any:
-        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
-
-    result = run(backend, body)
+    result = result_of(room, spill=Spill(tmp_path / "out"), tool="clock_now")
     assert "could not be saved" in result["content"][0]["text"]
-    assert result["_meta"]["greenroom/details"]["outputGuard"]["writeError"]
-
-
-def test_spilled_files_go_by_age_and_by_size(tmp_path: Any) -> None:
-    spill = Spill(tmp_path, max_age=100, max_total=25, clock=lambda: 1000.0)
-    old, fits, too_much = (Spill(tmp_path).write(name * 10) for name in "abc")
-    for path, stamp in ((old, 890), (fits, 990), (too_much, 980)):
-        os.utime(path, (stamp, stamp))
-    newest = spill.write("d" * 10)
-    assert set(tmp_path.iterdir()) == {newest, fits}
-
-
-def test_a_file_that_alone_is_more_than_may_be_kept_stays_until_the_next(tmp_path: Any) -> None:
-    now = [1000.0]
-    spill = Spill(tmp_path, max_age=100, max_total=5, clock=lambda: now[0])
-    fat = spill.write("x" * 10)
-    os.utime(fat, (1000, 1000))
-    assert set(tmp_path.iterdir()) == {fat}
-    assert fat.stat().st_mode & 0o777 == 0o600
-    now[0] = 1001.0
-    after = spill.write("y")
-    assert set(tmp_path.iterdir()) == {after}
-
-
-def test_what_a_result_says_beside_its_content_is_shown_up_to_the_last_byte() -> None:
-    empty = len(json.dumps({"_meta": {"x": ""}}, separators=(",", ":")))
-    room = FakeRoom()
-    sink, _ = begin(room, tool="clock_now")
-    said = {"x": "y" * (REST_LIMIT - empty)}
-    room.calls[0].end({"content": [{"type": "text", "text": "ok"}], "_meta": said})
-    assert sink.results[0]["_meta"]["greenroom/details"]["mcpResult"] == {"_meta": said}
+    assert details_of(result)["outputGuard"]["writeError"]
 
 
 @pytest.mark.parametrize("more", [1, 20_000])
-def test_what_does_not_fit_the_details_is_kept_in_a_file(backend: str, tmp_path: Any, more: int) -> None:
+def test_what_does_not_fit_the_details_is_kept_in_a_file(tmp_path: Any, more: int) -> None:
     room = FakeRoom()
     structured = {"x": "y" * (REST_LIMIT - len('{"structuredContent":{"x":""}}') + more)}
     room.answer = {"content": [{"type": "text", "text": "ok"}], "structuredContent": structured}
 
-    async def body() -> Any:
-        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
-
-    rest = run(backend, body)["_meta"]["greenroom/details"]["mcpResult"]
+    rest = details_of(result_of(room, spill=Spill(tmp_path / "out"), tool="clock_now"))["mcpResult"]
     assert (rest["omitted"], rest["rawResultBytes"]) == (True, REST_LIMIT + more)
     (kept,) = (tmp_path / "out").iterdir()
     assert rest["savedTo"] == str(kept)
@@ -739,15 +544,12 @@ def test_what_does_not_fit_the_details_is_kept_in_a_file(backend: str, tmp_path:
     assert json.loads(kept.read_text()) == {"structuredContent": structured}
 
 
-def test_what_is_neither_shown_nor_can_be_kept_says_so(backend: str, tmp_path: Any) -> None:
+def test_what_is_neither_shown_nor_can_be_kept_says_so(tmp_path: Any) -> None:
     room = FakeRoom()
     room.answer = {"content": [], "_meta": {"x": "y" * REST_LIMIT}}
     (tmp_path / "out").write_text("a file where the directory should be")
 
-    async def body() -> Any:
-        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
-
-    rest = run(backend, body)["_meta"]["greenroom/details"]["mcpResult"]
+    rest = details_of(result_of(room, spill=Spill(tmp_path / "out"), tool="clock_now"))["mcpResult"]
     assert rest["omitted"] is True
     assert rest["writeError"]
 
@@ -793,7 +595,7 @@ def test_two_who_search_at_first_share_the_work(backend: str) -> None:
 
         async def look() -> None:
             result = await ask(McpTool(room), {"search": "tool 7"})
-            found.append((room.index.ranking, result["_meta"]["greenroom/details"]["count"]))
+            found.append((room.index.ranking, details_of(result)["count"]))
 
         async with anyio.create_task_group() as group:
             group.start_soon(look)
@@ -1061,44 +863,40 @@ class Secretive(FakeRoom):
 
 
 @pytest.mark.parametrize("size", [0, (1 << 18) - 200, 1 << 18])
-def test_of_a_result_of_any_size_credentials_are_hidden(size: int, backend: str) -> None:
+@in_real_time
+async def test_of_a_result_of_any_size_credentials_are_hidden(
+    size: int,
+) -> None:
     room = Secretive(output_max_bytes=0)
     room.answer = {
         "content": [{"type": "text", "text": "a secret"}, {"type": "text", "text": "x" * size}],
         "_meta": {"own": "secret"},
     }
-
-    async def body() -> None:
-        for tool, is_hidden in (("clock_now", True), ("github_list_issues", False)):
-            result = await ask(McpTool(room), {"tool": tool})
-            said = json.dumps(result)
-            assert ("secret" in said, "***" in said) == (not is_hidden, is_hidden)
-            assert result["content"][0]["text"] == ("a ***" if is_hidden else "a secret")
-
-    run(backend, body)
+    for tool, is_hidden in (("clock_now", True), ("github_list_issues", False)):
+        result = await ask(McpTool(room), {"tool": tool})
+        said = json.dumps(result)
+        assert ("secret" in said, "***" in said) == (not is_hidden, is_hidden)
+        assert result["content"][0]["text"] == ("a ***" if is_hidden else "a secret")
 
 
-def test_a_tool_that_had_to_be_looked_for_tells_no_credential_either(backend: str) -> None:
+@in_real_time
+async def test_a_tool_that_had_to_be_looked_for_tells_no_credential_either() -> None:
     room = Secretive()
-
-    async def body() -> None:
-        for server in (None, "fresh"):
-            room.entries["fresh"] = None
-            room.reindex()
-            sink = Sink()
-            async with anyio.create_task_group() as group:
-                job = Job(sink, group.start_soon, b"1")
-                job.token = "t"
-                more = {"server": server} if server else {}
-                McpTool(room).begin({"tool": "fresh_hello", "args": {"a": 1}, **more}, job)
-            (result,) = sink.results
-            assert result["content"][0]["text"] == f"*** {server} {{'a': 1}}"
-            details = result["_meta"]["greenroom/details"]
-            assert (details["server"], details["tool"]) == ("fresh", "fresh_hello")
-            assert details["mcpResult"] == {"structuredContent": {"x": "***"}}
-            assert sink.progress == [{"progress": 1, "message": "a ***"}]
-
-    run(backend, body)
+    for server in (None, "fresh"):
+        room.entries["fresh"] = None
+        room.reindex()
+        sink = Sink()
+        async with anyio.create_task_group() as group:
+            job = Job(sink, group.start_soon, b"1")
+            job.token = "t"
+            more = {"server": server} if server else {}
+            McpTool(room).begin({"tool": "fresh_hello", "args": {"a": 1}, **more}, job)
+        (result,) = sink.results
+        assert result["content"][0]["text"] == f"*** {server} {{'a': 1}}"
+        details = details_of(result)
+        assert (details["server"], details["tool"]) == ("fresh", "fresh_hello")
+        assert details["mcpResult"] == {"structuredContent": {"x": "***"}}
+        assert sink.progress == [{"progress": 1, "message": "a ***"}]
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -1137,7 +935,7 @@ def test_what_is_refused_at_once_is_told_and_nothing_waits_for_it(
     job.modern = modern
     McpTool(room, suspended=suspended).begin({"tool": "clock_now"}, job)
     (result,) = sink.results
-    details = result["_meta"]["greenroom/details"]
+    details = details_of(result)
     assert (result["isError"], details["error"]) == (True, code)
     said = result["content"][0]["text"]
     assert said.startswith(text) if code == "server_not_found" else text in said
@@ -1166,7 +964,7 @@ def test_only_a_call_that_was_not_lost_asks_again_whether_there_is_such_a_tool(r
     room.learn("clock", {**NOW, "name": "today"})
     room.calls[0].met_a_start = True
     room.calls[0].fail(CallError("gone", server="clock", reach=reach))
-    error = sink.results[0]["_meta"]["greenroom/details"]["error"]
+    error = details_of(sink.results[0])["error"]
     assert error == ("call_failed" if reach is Reach.SENT else "tool_not_found_after_reconnect")
 
 
@@ -1180,12 +978,12 @@ def test_a_request_that_cannot_be_read_says_what_it_was_for() -> None:
         ({"limit": "x"}, "request", None),
     ):
         (result,) = begin(FakeRoom(), **arguments)[0].results
-        details = result["_meta"]["greenroom/details"]
+        details = details_of(result)
         assert (details["mode"], details.get("tool"), details["error"]) == (mode, tool, "invalid_args")
         assert result["isError"]
 
 
-def test_a_connect_that_cannot_be_is_refused_as_what_it_is(backend: str) -> None:
+def test_a_connect_that_cannot_be_is_refused_as_what_it_is() -> None:
     lost = 'Failed to connect to "fresh": It was lost.'
     busy = Busy("fresh", in_flight=1, queued=2, oldest_age=1.0, retry_after=1.0)
     for error, code, text in (
@@ -1198,12 +996,12 @@ def test_a_connect_that_cannot_be_is_refused_as_what_it_is(backend: str) -> None
     ):
         room = FakeRoom()
         room.refuse = error
-        said, details = ask_on(backend, room, connect="fresh")
+        said, details = asked(room, connect="fresh")
         assert (details["mode"], details["error"]) == ("connect", code)
         assert said.startswith(text) if text else said == error.message
     for server, code in (("off", "server_disabled"), ("bad", "config_error"), ("nope", "server_not_found")):
         room = FakeRoom()
-        assert ask_on(backend, room, connect=server)[1]["error"] == code
+        assert asked(room, connect=server)[1]["error"] == code
         assert room.connected == []
 
 
@@ -1228,7 +1026,7 @@ def test_a_tool_is_promoted_where_the_client_can_hear_of_it(hears: bool, takes: 
         room = FakeRoom()
         McpTool(room, beside=beside).begin({"promote": name, **more}, Job(sink, refuse_tasks, b"1"))
         (result,) = sink.results
-        return result["content"][0]["text"], result["_meta"]["greenroom/details"], beside.promoted
+        return result["content"][0]["text"], details_of(result), beside.promoted
 
     text, details, names = promote("clock_now")
     assert names == (("old", "clock_now") if hears and takes else ("old",))
@@ -1245,7 +1043,7 @@ def test_a_tool_is_promoted_where_the_client_can_hear_of_it(hears: bool, takes: 
     ):
         assert promote(name, **more)[1:] == ({**promote(name, **more)[1], "error": code}, ("old",))
     (result,) = begin(FakeRoom(), promote="clock_now")[0].results
-    assert result["_meta"]["greenroom/details"]["error"] == "not_promoted", "nothing is beside it"
+    assert details_of(result)["error"] == "not_promoted", "nothing is beside it"
 
 
 def test_a_text_may_follow_what_was_looked_up() -> None:
@@ -1256,7 +1054,7 @@ def test_a_text_may_follow_what_was_looked_up() -> None:
     )
     (result,) = sink.results
     assert result["content"][1] == {"type": "text", "text": "One more thing."}
-    assert result["_meta"]["greenroom/details"]["error"] == "tool_not_found"
+    assert details_of(result)["error"] == "tool_not_found"
     assert result["isError"]
 
 
@@ -1269,7 +1067,7 @@ def test_a_name_of_megabytes_is_not_said_again() -> None:
         McpTool(FakeRoom()).refuse("x" * length, Job(sink, refuse_tasks, b"1"))
         (result,) = sink.results
         assert result["content"][0]["text"].startswith(f"Unknown tool: {shown}. Use mcp(")
-        assert result["_meta"]["greenroom/details"]["requestedTool"] == shown
+        assert details_of(result)["requestedTool"] == shown
 
 
 # ---- what is looked up -----------------------------------------------------------------------------------------------
@@ -1353,13 +1151,6 @@ def test_a_tool_that_is_missing_is_looked_for_only_where_it_may_be() -> None:
     assert "unknownServers" not in details, "it was just asked, and the others are not meant"
 
 
-def test_who_lists_asks_for_its_page() -> None:
-    room = FakeRoom()
-    room.learn("clock", *({**NOW, "name": f"at_{hour}"} for hour in range(5)))
-    _, details = asked(room, server="clock", limit=2, offset=1)
-    assert (details["tools"], details["nextOffset"]) == (["clock_at_1", "clock_at_2"], 3)
-
-
 # ---- pages of a kept text --------------------------------------------------------------------------------------------
 
 
@@ -1374,86 +1165,74 @@ def test_who_lists_asks_for_its_page() -> None:
         (20_000, 5, None, 3),
     ],
 )
-def test_a_page_of_a_kept_text_is_as_long_as_an_answer_may_be(
-    max_bytes: int, max_lines: int, size: int | None, lines: int | None, backend: str, tmp_path: Any
+@in_real_time
+async def test_a_page_of_a_kept_text_is_as_long_as_an_answer_may_be(
+    max_bytes: int, max_lines: int, size: int | None, lines: int | None, tmp_path: Any
 ) -> None:
     room = FakeRoom(output_max_bytes=max_bytes, output_max_lines=max_lines)
     spill = Spill(tmp_path / "out")
     flat = spill.write("x" * 100_000).stem.removeprefix("output-")
     tall = spill.write("ab\n" * 1_000).stem.removeprefix("output-")
-
-    async def body() -> None:
-        tool = McpTool(room, spill=spill, hints=FOR_META)
-        for output, most in ((flat, size), (tall, None if lines is None else 3 * lines)):
-            if most is None:
-                continue
-            result = await ask(tool, {"output": output})
-            details = result["_meta"]["greenroom/details"]
-            assert (details["start"], details["end"]) == (0, most)
-            where = f'mcp_discover({{ output: "{output}", offset: {most} }})'
-            assert where in result["content"][0]["text"]
-
-    run(backend, body)
+    tool = McpTool(room, spill=spill, hints=FOR_META)
+    for output, most in ((flat, size), (tall, None if lines is None else 3 * lines)):
+        if most is None:
+            continue
+        result = await ask(tool, {"output": output})
+        details = details_of(result)
+        assert (details["start"], details["end"]) == (0, most)
+        where = f'mcp_discover({{ output: "{output}", offset: {most} }})'
+        assert where in result["content"][0]["text"]
 
 
-def test_a_kept_text_that_cannot_be_read_says_why(
-    backend: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_a_kept_text_that_cannot_be_read_says_why(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Spill, "page", refuse)
     output = "0123456789abcdef"
-
-    async def body() -> None:
-        result = await ask(McpTool(FakeRoom(), spill=Spill(tmp_path)), {"output": output})
-        assert result["content"][0]["text"] == (
-            f'The output "{output}" cannot be read (Permission denied). Call the tool again.'
-        )
-        assert result["_meta"]["greenroom/details"]["error"] == "output_unreadable"
-
-    run(backend, body)
+    result = await ask(McpTool(FakeRoom(), spill=Spill(tmp_path)), {"output": output})
+    assert result["content"][0]["text"] == (
+        f'The output "{output}" cannot be read (Permission denied). Call the tool again.'
+    )
+    assert details_of(result)["error"] == "output_unreadable"
 
 
-def test_the_rest_of_a_long_answer_is_told_to_its_reader(backend: str, tmp_path: Any) -> None:
+@in_real_time
+async def test_the_rest_of_a_long_answer_is_told_to_its_reader(tmp_path: Any) -> None:
     room = FakeRoom(output_max_bytes=2_000)
     room.answer = {"content": [{"type": "text", "text": "x" * 5_000}, {"type": "image", "data": "x"}]}
-
-    async def body() -> None:
-        tool = McpTool(room, spill=Spill(tmp_path / "out"), hints=FOR_META)
-        result = await ask(tool, {"tool": "clock_now"})
-        report = result["_meta"]["greenroom/details"]["outputGuard"]
-        (kept,) = (tmp_path / "out").iterdir()
-        assert report["output"] == kept.stem.removeprefix("output-")
-        assert f'mcp_discover({{ output: "{report["output"]}"' in result["content"][0]["text"]
-        assert (report["originalBytes"], report["originalLines"], report["imageBlocksPassedThrough"]) == (
-            5_000, 1, 1,
-        )  # fmt: skip
-        assert report["returnedBytes"] <= 2_000
-        room.answer = {"content": [{"type": "text", "text": "x\n" * 5_000}]}
-        result = await ask(tool, {"tool": "clock_now"})
-        report = result["_meta"]["greenroom/details"]["outputGuard"]
-        assert report["originalLines"] > report["returnedLines"] > 1
-        assert "imageBlocksPassedThrough" not in report
-
-    run(backend, body)
+    tool = McpTool(room, spill=Spill(tmp_path / "out"), hints=FOR_META)
+    result = await ask(tool, {"tool": "clock_now"})
+    report = details_of(result)["outputGuard"]
+    (kept,) = (tmp_path / "out").iterdir()
+    assert report["output"] == kept.stem.removeprefix("output-")
+    assert f'mcp_discover({{ output: "{report["output"]}"' in result["content"][0]["text"]
+    assert (report["originalBytes"], report["originalLines"], report["imageBlocksPassedThrough"]) == (
+        5_000, 1, 1,
+    )  # fmt: skip
+    assert report["returnedBytes"] <= 2_000
+    room.answer = {"content": [{"type": "text", "text": "x\n" * 5_000}]}
+    result = await ask(tool, {"tool": "clock_now"})
+    report = details_of(result)["outputGuard"]
+    assert report["originalLines"] > report["returnedLines"] > 1
+    assert "imageBlocksPassedThrough" not in report
 
 
 @pytest.mark.parametrize("size", [0, 1 << 18])
-def test_an_image_over_the_bound_of_the_room_goes_to_a_file(size: int, backend: str, tmp_path: Any) -> None:
+@in_real_time
+async def test_an_image_over_the_bound_of_the_room_goes_to_a_file(size: int, tmp_path: Any) -> None:
     room = FakeRoom(output_max_image=8, output_max_bytes=0)
     text = {"type": "text", "text": "y" * size}
-
-    async def body() -> None:
-        for length, is_kept in ((8, False), (12, True)):
-            image = {"type": "image", "data": "A" * length, "mimeType": "image/png"}
-            room.answer = {"content": [image, text]}
-            spill = Spill(tmp_path / f"out{length}")
-            result = await ask(McpTool(room, spill=spill), {"tool": "clock_now"})
-            assert (result["content"][0] == image) is not is_kept
-            assert spill.directory.exists() is is_kept
-
-    run(backend, body)
+    for length, is_kept in ((8, False), (12, True)):
+        image = {"type": "image", "data": "A" * length, "mimeType": "image/png"}
+        room.answer = {"content": [image, text]}
+        spill = Spill(tmp_path / f"out{length}")
+        result = await ask(McpTool(room, spill=spill), {"tool": "clock_now"})
+        assert (result["content"][0] == image) is not is_kept
+        assert spill.directory.exists() is is_kept
 
 
 def test_details_that_are_too_many_are_left_out_of_every_answer() -> None:
@@ -1467,66 +1246,36 @@ def test_details_that_are_too_many_are_left_out_of_every_answer() -> None:
         assert "x" * 100 in text
 
 
-def test_a_bound_of_lines_holds_for_results_and_for_words_of_ours(backend: str, tmp_path: Any) -> None:
+@in_real_time
+async def test_a_bound_of_lines_holds_for_results_and_for_words_of_ours(tmp_path: Any) -> None:
     room = FakeRoom(output_max_lines=LINES_AROUND + 4)
     room.learn("clock", *({**NOW, "name": f"at_{hour:02}"} for hour in range(30)))
     room.answer = {"content": [{"type": "text", "text": "x\n" * 100}]}
-
-    async def body() -> None:
-        tool = McpTool(room, spill=Spill(tmp_path / "out"))
-        for arguments in ({"tool": "clock_at_00"}, {"describe": "clock_at_00"}, {"server": "clock"}):
-            result = await ask(tool, arguments)
-            assert result["content"][0]["text"].count("\n") < LINES_AROUND + 4, arguments
-        (kept,) = (tmp_path / "out").iterdir()
-        assert kept.read_text() == "x\n" * 100
-
-    run(backend, body)
+    tool = McpTool(room, spill=Spill(tmp_path / "out"))
+    for arguments in ({"tool": "clock_at_00"}, {"describe": "clock_at_00"}, {"server": "clock"}):
+        result = await ask(tool, arguments)
+        assert result["content"][0]["text"].count("\n") < LINES_AROUND + 4, arguments
+    (kept,) = (tmp_path / "out").iterdir()
+    assert kept.read_text() == "x\n" * 100
 
 
-def test_binary_content_is_kept_as_long_as_the_settings_say(backend: str, tmp_path: Any) -> None:
-    room = FakeRoom(output_keep=3_600.0)
-    room.answer = {"content": [{"type": "audio", "data": "AAAA", "mimeType": "audio/mpeg"}]}
-    spill = Spill(tmp_path / "out")
-    old, recent = spill.write("old"), spill.write("recent")
-    stamp = recent.stat().st_mtime
-    os.utime(old, (stamp - 3_700, stamp - 3_700))
-
-    async def body() -> None:
-        await ask(McpTool(room, spill=spill), {"tool": "clock_now"})
-
-    run(backend, body)
-    assert (old.exists(), recent.exists()) == (False, True)
+@in_real_time
+async def test_a_result_that_is_none_of_a_server_has_the_details_it_is_given() -> None:
+    sink = Sink()
+    async with anyio.create_task_group() as group:
+        job = Job(sink, group.start_soon, b"1")
+        result = {"content": [{"type": "text", "text": "made"}], "isError": True}
+        McpTool(FakeRoom()).tell(result, job, mode="run", runs=2)
+    (told,) = sink.results
+    assert told["_meta"] == {"greenroom/details": {"mode": "run", "runs": 2}}
+    assert told["content"][0]["text"].endswith("made")
 
 
-def test_a_result_that_is_none_of_a_server_has_the_details_it_is_given(backend: str) -> None:
-    async def body() -> None:
-        sink = Sink()
-        async with anyio.create_task_group() as group:
-            job = Job(sink, group.start_soon, b"1")
-            result = {"content": [{"type": "text", "text": "made"}], "isError": True}
-            McpTool(FakeRoom()).tell(result, job, mode="run", runs=2)
-        (told,) = sink.results
-        assert told["_meta"] == {"greenroom/details": {"mode": "run", "runs": 2}}
-        assert told["content"][0]["text"].endswith("made")
-
-    run(backend, body)
-
-
-def test_an_answer_that_is_none_was_given_by_the_server() -> None:
-    room = FakeRoom()
-    sink, _ = begin(room, tool="clock_now")
-    room.calls[0].end(b"[1]")
-    details = sink.results[0]["_meta"]["greenroom/details"]
-    assert (details["server"], details["tool"], details["reach"]) == ("clock", "clock_now", "answered")
-
-
-def test_a_program_that_asks_gets_the_whole_of_an_outline(backend: str) -> None:
+@in_real_time
+async def test_a_program_that_asks_gets_the_whole_of_an_outline() -> None:
     class Outlined:
         def begin(self, _arguments: Any, job: Job) -> None:
             job.answer_raw(b'{"content":"short"}', filled=lambda line: line.replace(b'"short"', b"[]"))
 
-    async def body() -> None:
-        tool: Any = Outlined()
-        assert await ask(tool, {}) == {"content": []}
-
-    run(backend, body)
+    tool: Any = Outlined()
+    assert await ask(tool, {}) == {"content": []}

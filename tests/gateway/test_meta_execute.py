@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import tempfile
@@ -15,28 +16,33 @@ import anyio
 import pytest
 from tests.gateway.test_conversations import Person, asking_room, echo, talking
 from tests.gateway.test_meta import ALLOWED, ERAS, META, SUM, details, text, use
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run
 from tests.support.asking import Asking, AskingServer
 from tests.support.attached import until
+from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import children, gone_within, serve
 from tests.support.rooms import open_room, teach
 from tests.support.whole import whole
 
 from greenroom import Greenroom
-from greenroom.actors.peer import LostReason
-from greenroom.actors.transports.child_process import group_lives
-from greenroom.config.model import Settings
 from greenroom.gateway.exposures import _sandbox_program, code_execution
 from greenroom.gateway.exposures import meta as _definitions
 from greenroom.gateway.exposures.code_execution import Execution, Runs
 from greenroom.protocol.bounds import EXECUTE_SECONDS
-from greenroom.protocol.jsonrpc.terms import RpcError
 from greenroom.testing.fake_servers import FakeServer, tool
 
 
 def helpers(room: Greenroom) -> set[int]:
     """The guarded process groups. The servers are no processes here, so these are of sandboxes."""
     return set(room._runtime.guard._groups)  # pyright: ignore[reportPrivateUsage]
+
+
+def group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 async def all_gone(room: Greenroom, *groups: int) -> None:
@@ -50,98 +56,92 @@ async def execute(person: Person, code: str, meta: Mapping[str, Any] | None = No
 
 
 @ERAS
-def test_code_calls_tools_and_the_model_sees_what_it_prints_and_returns(
-    backend: str, meta: Mapping[str, Any] | None
+@in_real_time
+async def test_code_calls_tools_and_the_model_sees_what_it_prints_and_returns(
+    meta: Mapping[str, Any] | None,
 ) -> None:
-    async def body() -> None:
-        server = FakeServer([SUM])
-        async with (
-            open_room({"calc": server}) as room,
-            talking(room, "meta") as talk,
-            talk("ann") as ann,
-        ):
-            listed = await ann.ask("tools/list", {} if meta is None else {"_meta": meta})
-            assert listed["result"]["tools"][-1]["name"] == "mcp_execute"
+    server = FakeServer([SUM])
+    async with (
+        open_room({"calc": server}) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        listed = await ann.ask("tools/list", {} if meta is None else {"_meta": meta})
+        assert listed["result"]["tools"][-1]["name"] == "mcp_execute"
+        code = (
+            'one = await call("calc", "sum", {"first": 1})\n'
+            'print(one["content"][0]["text"])\n'
+            'two = await call(None, "calc_sum", {"first": "\\u00e9 \\ud800"})\n'
+            '{"two": two["content"][0]["text"]}'
+        )
+        result = await execute(ann, code, meta)
+        assert text(result).startswith('{"first": 1}\n{\n  "two": ')
+        assert details(result) == {"mode": "execute"}
+        assert text(await execute(ann, "None", meta)) == "(no output)"
+        assert len(server.calls) == 2
+        await all_gone(room)
+
+
+@in_real_time
+async def test_what_fails_is_told_and_can_be_caught() -> None:
+    server = FakeServer([SUM])
+    async with open_room({"calc": server}) as room, talking(room, "meta") as talk:
+        await teach(room, "calc", [SUM])
+        async with talk("ann") as ann:
             code = (
-                'one = await call("calc", "sum", {"first": 1})\n'
-                'print(one["content"][0]["text"])\n'
-                'two = await call(None, "calc_sum", {"first": "\\u00e9 \\ud800"})\n'
-                '{"two": two["content"][0]["text"]}'
+                "print('before')\n"
+                "for name in ('calc_summ', 'sum', 'calc_sum'):\n"
+                "    try:\n"
+                "        await call(None, name, {'first': 1})\n"
+                "    except RuntimeError as error:\n"
+                "        print(error)\n"
+                "try:\n"
+                "    await call('calc', 'sum', {'first': {1, 2}})\n"
+                "except TypeError as error:\n"
+                "    print(error)\n"
+                "1 / 0"
             )
-            result = await execute(ann, code, meta)
-            assert text(result).startswith('{"first": 1}\n{\n  "two": ')
-            assert details(result) == {"mode": "execute"}
-            assert text(await execute(ann, "None", meta)) == "(no output)"
-            assert len(server.calls) == 2
-            await all_gone(room)
-
-    run(backend, body)
-
-
-def test_what_fails_is_told_and_can_be_caught(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer([SUM])
-        async with open_room({"calc": server}) as room, talking(room, "meta") as talk:
-            await teach(room, "calc", [SUM])
-            async with talk("ann") as ann:
-                code = (
-                    "print('before')\n"
-                    "for name in ('calc_summ', 'sum', 'calc_sum'):\n"
-                    "    try:\n"
-                    "        await call(None, name, {'first': 1})\n"
-                    "    except RuntimeError as error:\n"
-                    "        print(error)\n"
-                    "try:\n"
-                    "    await call('calc', 'sum', {'first': {1, 2}})\n"
-                    "except TypeError as error:\n"
-                    "    print(error)\n"
-                    "1 / 0"
-                )
-                result = await execute(ann, code)
-                said = text(result)
-                assert result["isError"]
-                assert details(result) == {"mode": "execute", "error": "execute_failed"}
-                assert "before" in said
-                assert "Did you mean: calc_sum" in said
-                assert "set is not JSON" in said
-                assert "mcp_execute error: Sandbox error: ZeroDivisionError" in said
-                assert "line 11" in said, "a model is told where"
-                assert len(server.calls) == 1
-                for code, why in (("", "Missing required parameter: code"), ("#" * 51_201, "at most 51,200")):
-                    assert why in text(await execute(ann, code))
-
-    run(backend, body)
+            result = await execute(ann, code)
+            said = text(result)
+            assert result["isError"]
+            assert details(result) == {"mode": "execute", "error": "execute_failed"}
+            assert "before" in said
+            assert "Did you mean: calc_sum" in said
+            assert "set is not JSON" in said
+            assert "mcp_execute error: Sandbox error: ZeroDivisionError" in said
+            assert "line 11" in said, "a model is told where"
+            assert len(server.calls) == 1
+            for code, why in (("", "Missing required parameter: code"), ("#" * 51_201, "at most 51,200")):
+                assert why in text(await execute(ann, code))
 
 
-def test_two_hundred_calls_at_once_are_made_a_few_at_a_time(backend: str) -> None:
-    async def body() -> None:
-        in_flight: list[int] = [0]
-        most = 0
+@in_real_time
+async def test_two_hundred_calls_at_once_are_made_a_few_at_a_time() -> None:
+    in_flight: list[int] = [0]
+    most = 0
 
-        async def slow(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
-            nonlocal most
-            in_flight[0] += 1
-            most = max(most, in_flight[0])
-            await anyio.sleep(0.001)
-            in_flight[0] -= 1
-            return arguments["n"]
+    async def slow(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
+        nonlocal most
+        in_flight[0] += 1
+        most = max(most, in_flight[0])
+        await anyio.sleep(0.001)
+        in_flight[0] -= 1
+        return arguments["n"]
 
-        async with (
-            asking_room({"calc": AskingServer({"slow": slow})}) as room,
-            talking(room, "meta") as talk,
-            talk("ann") as ann,
-        ):
-            code = (
-                "import asyncio\n"
-                "async def one(n):\n"
-                "    return int((await call('calc', 'slow', {'n': n}))['content'][0]['text'])\n"
-                "said = await asyncio.gather(*[one(n) for n in range(200)])\n"
-                "said == list(range(200))"
-            )
-            assert text(await execute(ann, code)) == "true"
-        assert 1 < most <= 8
-
-    run(backend, body)
+    async with (
+        asking_room({"calc": AskingServer({"slow": slow})}) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        code = (
+            "import asyncio\n"
+            "async def one(n):\n"
+            "    return int((await call('calc', 'slow', {'n': n}))['content'][0]['text'])\n"
+            "said = await asyncio.gather(*[one(n) for n in range(200)])\n"
+            "said == list(range(200))"
+        )
+        assert text(await execute(ann, code)) == "true"
+    assert 1 < most <= 8
 
 
 WRITTEN = os.path.join(tempfile.gettempdir(), f"greenroom-escape-{os.getpid()}")
@@ -170,23 +170,20 @@ ESCAPES = (
 )
 
 
-def test_code_does_not_get_out_of_its_sandbox(backend: str) -> None:
+@in_real_time
+async def test_code_does_not_get_out_of_its_sandbox() -> None:
     """Every way out is tried in one run. One that does not raise would say so, as the last one does."""
-
-    async def body() -> None:
-        async with (
-            open_room({"calc": FakeServer([SUM])}) as room,
-            talking(room, "meta") as talk,
-            talk("ann") as ann,
-        ):
-            tries = "".join(
-                f"try:\n    exec({way!r})\n    print('out by', {way!r})\nexcept Exception: pass\n"
-                for way in (*ESCAPES, "harmless = 1")
-            )
-            assert text(await execute(ann, tries)) == "out by harmless = 1"
-
-    run(backend, body)
-    assert not os.path.exists(WRITTEN)
+    async with (
+        open_room({"calc": FakeServer([SUM])}) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        tries = "".join(
+            f"try:\n    exec({way!r})\n    print('out by', {way!r})\nexcept Exception: pass\n"
+            for way in (*ESCAPES, "harmless = 1")
+        )
+        assert text(await execute(ann, tries)) == "out by harmless = 1"
+    assert not os.path.exists(WRITTEN)  # noqa: ASYNC240
 
 
 @pytest.mark.parametrize(
@@ -198,26 +195,23 @@ def test_code_does_not_get_out_of_its_sandbox(backend: str) -> None:
         ("x = []\nfor _ in range(200_000): x = [x]\nx", "RecursionError"),
     ],
 )
-def test_a_bomb_is_refused_and_the_room_serves_on(
-    backend: str, code: str, why: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_a_bomb_is_refused_and_the_room_serves_on(
+    code: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if why == "TimeoutError":
         monkeypatch.setattr(code_execution, "_COMPUTING", 0.001)
-
-    async def body() -> None:
-        server = FakeServer([SUM])
-        async with (
-            open_room({"calc": server}) as room,
-            talking(room, "meta") as talk,
-            talk("ann") as ann,
-        ):
-            result = await execute(ann, code)
-            assert result["isError"]
-            assert why in text(result)
-            assert text(await use(ann, "mcp_call", tool="sum", server="calc", args={"x": 1})) == '{"x": 1}'
-            await all_gone(room)
-
-    run(backend, body)
+    server = FakeServer([SUM])
+    async with (
+        open_room({"calc": server}) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        result = await execute(ann, code)
+        assert result["isError"]
+        assert why in text(result)
+        assert text(await use(ann, "mcp_call", tool="sum", server="calc", args={"x": 1})) == '{"x": 1}'
+        await all_gone(room)
 
 
 LOOPS = {
@@ -228,240 +222,249 @@ LOOPS = {
 }
 
 
-def test_what_does_not_end_is_killed_at_its_deadline_while_others_are_served(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_what_does_not_end_is_killed_at_its_deadline_while_others_are_served(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(code_execution, "_COMPUTING", 1_000)  # the sandbox itself would let them go on
     runs: list[Execution] = []
     begin_run = Execution.begin
     monkeypatch.setattr(Execution, "begin", lambda run, *by: (runs.append(run), begin_run(run, *by)))
+    begun: set[str] = set()
+    all_begun, held, let_go = anyio.Event(), anyio.Event(), anyio.Event()
 
-    async def body() -> None:
-        begun: set[str] = set()
-        all_begun, held, let_go = anyio.Event(), anyio.Event(), anyio.Event()
+    async def never(_asking: Asking, _arguments: Mapping[str, Any]) -> Any:
+        held.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            let_go.set()
 
-        async def never(_asking: Asking, _arguments: Mapping[str, Any]) -> Any:
-            held.set()
-            try:
-                await anyio.sleep_forever()
-            finally:
-                let_go.set()
+    async def begin(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
+        begun.add(arguments["how"])
+        if len(begun) == len(LOOPS):
+            all_begun.set()
+        await all_begun.wait()
 
-        async def begin(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
-            begun.add(arguments["how"])
-            if len(begun) == len(LOOPS):
-                all_begun.set()
-            await all_begun.wait()
-
-        server = AskingServer({"begin": begin, "never": never, "echo": echo})
-        async with (
-            asking_room({"calc": server}) as room,
-            talking(room, "meta") as talk,
-            talk("ann") as ann,
-            talk("ben") as ben,
-        ):
-            await teach(room, "calc", [tool(name) for name in server.acts])
-            numbers: list[int] = []
-            for how, loop in LOOPS.items():
-                code = f"await call('calc', 'begin', {{'how': {how!r}}})\n{loop}"
-                numbers.append(ann.begin("tools/call", {"name": "mcp_execute", "arguments": {"code": code}}))
-            await held.wait()
-            groups = helpers(room)
-            assert len(groups) == len(LOOPS)
-            for number in range(20):
-                said = await use(ben, "mcp_call", tool="calc_echo", args={"n": number})
-                assert text(said) == f'{{"n": {number}}}'
-            assert not any(said.get("id") in numbers for said in ann.said), "they run, and others are served"
-            for execution in runs:
-                execution.patience.deadline = anyio.current_time()
-            for number in numbers:
-                result = (await ann.answer(number))["result"]
-                assert result["isError"]
-                assert "it was ended after 120 s" in text(result)
-            await all_gone(room, *groups)
-            await let_go.wait()  # calls of the code are cancelled
-            assert text(await execute(ann, "1 + 1")) == "2"
-
-    run(backend, body)
+    server = AskingServer({"begin": begin, "never": never, "echo": echo})
+    async with (
+        asking_room({"calc": server}) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+        talk("ben") as ben,
+    ):
+        await teach(room, "calc", [tool(name) for name in server.acts])
+        numbers: list[int] = []
+        for how, loop in LOOPS.items():
+            code = f"await call('calc', 'begin', {{'how': {how!r}}})\n{loop}"
+            numbers.append(ann.begin("tools/call", {"name": "mcp_execute", "arguments": {"code": code}}))
+        await held.wait()
+        groups = helpers(room)
+        assert len(groups) == len(LOOPS)
+        for number in range(20):
+            said = await use(ben, "mcp_call", tool="calc_echo", args={"n": number})
+            assert text(said) == f'{{"n": {number}}}'
+        assert not any(said.get("id") in numbers for said in ann.said), "they run, and others are served"
+        for execution in runs:
+            execution.patience.deadline = anyio.current_time()
+        for number in numbers:
+            result = (await ann.answer(number))["result"]
+            assert result["isError"]
+            assert "it was ended after 120 s" in text(result)
+        await all_gone(room, *groups)
+        await let_go.wait()  # calls of the code are cancelled
+        assert text(await execute(ann, "1 + 1")) == "2"
 
 
 @pytest.mark.parametrize("how", ["cancels", "leaves"])
-def test_the_run_ends_with_its_client(backend: str, how: str) -> None:
-    async def body() -> None:
-        held, let_go = anyio.Event(), anyio.Event()
+@in_real_time
+async def test_the_run_ends_with_its_client(how: str) -> None:
+    held, let_go = anyio.Event(), anyio.Event()
 
-        async def never(_asking: Asking, _arguments: Mapping[str, Any]) -> Any:
-            held.set()
-            try:
-                await anyio.sleep_forever()
-            finally:
-                let_go.set()
-
-        async with (
-            asking_room({"calc": AskingServer({"never": never})}) as room,
-            talking(room, "meta") as talk,
-        ):
-            async with talk("ann") as ann:
-                code = "await call('calc', 'never')"
-                number = ann.begin("tools/call", {"name": "mcp_execute", "arguments": {"code": code}})
-                await held.wait()
-                (group,) = helpers(room)
-                if how == "cancels":
-                    ann.write({"method": "notifications/cancelled", "params": {"requestId": number}})
-                    await let_go.wait()
-            await let_go.wait()
-            await all_gone(room, group)
-
-    run(backend, body)
-
-
-def test_a_sandbox_that_is_killed_is_told_and_the_next_run_has_another(backend: str) -> None:
-    async def body() -> None:
-        async def kill(_asking: Asking, _arguments: Mapping[str, Any]) -> Any:
-            (group,) = helpers(room)
-            os.killpg(group, signal.SIGKILL)
+    async def never(_asking: Asking, _arguments: Mapping[str, Any]) -> Any:
+        held.set()
+        try:
             await anyio.sleep_forever()
+        finally:
+            let_go.set()
 
-        async with (
-            asking_room({"calc": AskingServer({"kill": kill})}) as room,
-            talking(room, "meta") as talk,
-            talk("ann") as ann,
-        ):
-            result = await execute(ann, "await call('calc', 'kill')")
-            assert result["isError"]
-            assert "was ended by SIGKILL" in text(result)
-            assert "may have run" in text(result)
-            assert text(await execute(ann, "1 + 1")) == "2"
-
-    run(backend, body)
-
-
-def test_its_calls_are_asked_about_before_they_are_sent(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer([SUM])
-        async with open_room({"calc": server}, approve=True) as room, talking(room, "meta") as talk:
-            code = "r = await call('calc', 'sum', {'first': 1})\nr['content'][0]['text']"
-            async with talk("mute") as mute:
-                assert "approve" in text(await execute(mute, code))
-                assert not server.calls
-            async with talk("ann", elicitation={}) as ann:
-                ann.answers["elicitation/create"] = ALLOWED
-                assert text(await execute(ann, code)) == '{"first": 1}'
-            assert len(server.calls) == 1
-
-    run(backend, body)
+    async with (
+        asking_room({"calc": AskingServer({"never": never})}) as room,
+        talking(room, "meta") as talk,
+    ):
+        async with talk("ann") as ann:
+            code = "await call('calc', 'never')"
+            number = ann.begin("tools/call", {"name": "mcp_execute", "arguments": {"code": code}})
+            await held.wait()
+            (group,) = helpers(room)
+            if how == "cancels":
+                ann.write({"method": "notifications/cancelled", "params": {"requestId": number}})
+                await let_go.wait()
+        await let_go.wait()
+        await all_gone(room, group)
 
 
-def test_a_newer_client_is_asked_about_each_of_several_calls(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer([SUM])
-        able = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
-        code = (
-            "import asyncio\n"
-            "said = await asyncio.gather(*[call('calc', 'sum', {'first': n}) for n in range(3)])\n"
-            "[r['content'][0]['text'] for r in said]"
-        )
-        async with (
-            open_room({"calc": server}, approve=True) as room,
-            talking(room, "meta") as talk,
-            talk("ann") as ann,
-        ):
-            request: dict[str, Any] = {"name": "mcp_execute", "arguments": {"code": code}, "_meta": able}
-            result = (await ann.ask("tools/call", request))["result"]
-            for answered in range(3):
-                assert len(server.calls) <= answered
-                (key,) = result["inputRequests"]
-                again = {"requestState": result["requestState"], "inputResponses": {key: ALLOWED}}
-                result = (await ann.ask("tools/call", request | again))["result"]
-            assert [f'{{\\"first\\": {n}}}' in text(result) for n in range(3)] == [True] * 3
-            assert len(server.calls) == 3
-            async with talk("ben") as ben:
-                assert "requestState" in (await ben.ask("tools/call", request))["result"]
-                assert helpers(room), "the run waits for the answer"
-            await all_gone(room)  # with its client
-            assert len(server.calls) == 3
+@in_real_time
+async def test_a_sandbox_that_is_killed_is_told_and_the_next_run_has_another() -> None:
+    async def kill(_asking: Asking, _arguments: Mapping[str, Any]) -> Any:
+        (group,) = helpers(room)
+        os.killpg(group, signal.SIGKILL)
+        await anyio.sleep_forever()
 
-    run(backend, body)
+    async with (
+        asking_room({"calc": AskingServer({"kill": kill})}) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        result = await execute(ann, "await call('calc', 'kill')")
+        assert result["isError"]
+        assert "was ended by SIGKILL" in text(result)
+        assert "may have run" in text(result)
+        assert text(await execute(ann, "1 + 1")) == "2"
 
 
-def test_a_result_that_is_too_large_is_an_error_of_the_call(backend: str) -> None:
-    async def body() -> None:
-        async def large(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
-            return "x" * arguments["size"]
-
-        async with (
-            asking_room({"calc": AskingServer({"large": large})}) as room,
-            talking(room, "meta") as talk,
-            talk("ann") as ann,
-        ):
-            code = "len((await call('calc', 'large', {'size': %d}))['content'][0]['text'])"
-            assert text(await execute(ann, code % 4_000_000)) == "4000002"
-            assert "bytes, at most 8,388,608 fit" in text(await execute(ann, code % 9_000_000))
-
-    run(backend, body)
+@in_real_time
+async def test_its_calls_are_asked_about_before_they_are_sent() -> None:
+    server = FakeServer([SUM])
+    async with open_room({"calc": server}, approve=True) as room, talking(room, "meta") as talk:
+        code = "r = await call('calc', 'sum', {'first': 1})\nr['content'][0]['text']"
+        async with talk("mute") as mute:
+            assert "approve" in text(await execute(mute, code))
+            assert not server.calls
+        async with talk("ann", elicitation={}) as ann:
+            ann.answers["elicitation/create"] = ALLOWED
+            assert text(await execute(ann, code)) == '{"first": 1}'
+        assert len(server.calls) == 1
 
 
-def test_what_it_prints_and_returns_is_bounded_and_kept(backend: str) -> None:
-    async def body() -> None:
-        async with (
-            open_room({"calc": FakeServer([SUM])}) as room,
-            talking(room, "meta") as talk,
-            talk("ann") as ann,
-        ):
-            result = await execute(ann, "print('p' * 100_000)\n'r' * 11_000_000")
-            kept = result["_meta"]["greenroom/details"]["outputGuard"]
-            assert kept["originalBytes"] == 100_000 + 1 + (10 << 20) + len("... [result truncated]")
-            assert "mcp_discover({ output:" in text(result)
-            flood = await execute(ann, "for _ in range(12): print('p' * 1_000_000)")
-            assert details(flood)["outputGuard"]["originalBytes"] <= (10 << 20) + 30
+@in_real_time
+async def test_a_newer_client_is_asked_about_each_of_several_calls() -> None:
+    server = FakeServer([SUM])
+    able = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    code = (
+        "import asyncio\n"
+        "said = await asyncio.gather(*[call('calc', 'sum', {'first': n}) for n in range(3)])\n"
+        "[r['content'][0]['text'] for r in said]"
+    )
+    async with (
+        open_room({"calc": server}, approve=True) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        request: dict[str, Any] = {"name": "mcp_execute", "arguments": {"code": code}, "_meta": able}
+        result = (await ann.ask("tools/call", request))["result"]
+        for answered in range(3):
+            assert len(server.calls) <= answered
+            (key,) = result["inputRequests"]
+            again = {"requestState": result["requestState"], "inputResponses": {key: ALLOWED}}
+            result = (await ann.ask("tools/call", request | again))["result"]
+        assert [f'{{\\"first\\": {n}}}' in text(result) for n in range(3)] == [True] * 3
+        assert len(server.calls) == 3
+        async with talk("ben") as ben:
+            assert "requestState" in (await ben.ask("tools/call", request))["result"]
+            assert helpers(room), "the run waits for the answer"
+        await all_gone(room)  # with its client
+        assert len(server.calls) == 3
 
-    run(backend, body)
+
+@in_real_time
+async def test_a_result_that_is_too_large_is_an_error_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def large(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
+        return "x" * arguments["size"]
+
+    async with (
+        asking_room({"calc": AskingServer({"large": large})}) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        code = "len((await call('calc', 'large', {'size': %d}))['content'][0]['text'])"
+        empty = len(json.dumps({"content": [{"type": "text", "text": '""'}]}))
+        monkeypatch.setattr(code_execution, "EXECUTE_RESULT_BYTES", empty + 100)
+        assert text(await execute(ann, code % 100)) == "102"
+        assert f"bytes, at most {empty + 100} fit" in text(await execute(ann, code % 101))
 
 
-def test_few_run_at_once_and_the_others_wait_or_are_refused(backend: str) -> None:
-    async def body() -> None:
-        runs = Runs()
+@in_real_time
+async def test_a_call_that_cannot_be_passed_on_raises_in_the_code_and_ends_nothing() -> None:
+    wrong = {
+        "'calc', 'sum', {'x': float('nan')}": "ValueError: call(): Out of range float values",
+        "'calc', 'sum', {'x': -float('inf')}": "ValueError: call(): Out of range float values",
+        "'calc', 'sum', {'x': 'y' * (1 << 20)}": "ValueError: call(): the arguments have 1,0",
+        "'calc', 5": "TypeError: call(): server and tool are texts",
+        "'calc'": "TypeError: call(): call() missing 1 required positional argument",
+        "None, 'calc_sum', [1]": "TypeError: call(): args is a dict",
+    }
+    server = FakeServer([SUM])
+    async with open_room({"calc": server}) as room, talking(room, "meta") as talk:
+        await teach(room, "calc", [SUM])
+        async with talk("ann") as ann:
+            tries = "".join(
+                f"try:\n    await call({given})\nexcept (ValueError, TypeError) as error:\n"
+                "    print(type(error).__name__ + ': ' + str(error)[:100])\n"
+                for given in wrong
+            )
+            said = text(
+                await execute(ann, f"{tries}\nprint((await call(None, 'calc_sum', None))['content'])")
+            )
+            for line, begin in zip(said.splitlines(), (*wrong.values(), "[{"), strict=True):
+                assert line.startswith(begin), line
+    assert len(server.calls) == 1
+
+
+@in_real_time
+async def test_what_it_prints_and_returns_is_bounded_and_kept() -> None:
+    async with (
+        open_room({"calc": FakeServer([SUM])}) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        result = await execute(ann, "print('p' * 100_000)\n'r' * 11_000_000")
+        kept = result["_meta"]["greenroom/details"]["outputGuard"]
+        assert kept["originalBytes"] == 100_000 + 1 + (10 << 20) + len("... [result truncated]")
+        assert "mcp_discover({ output:" in text(result)
+        flood = await execute(ann, "for _ in range(12): print('p' * 1_000_000)")
+        assert details(flood)["outputGuard"]["originalBytes"] <= (10 << 20) + 30
+
+
+@in_virtual_time
+async def test_few_run_at_once_and_the_others_wait_or_are_refused() -> None:
+    runs = Runs()
+    began = anyio.current_time()
+    assert [await runs.take() for _ in range(4)] == [True] * 4
+    assert not await runs.take()
+    assert anyio.current_time() - began == pytest.approx(30.0)
+    taken: list[bool] = []
+
+    async def take() -> None:
+        taken.append(await runs.take())
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(64):
+            tasks.start_soon(take)
+        await anyio.sleep(1)
         began = anyio.current_time()
-        assert [await runs.take() for _ in range(4)] == [True] * 4
-        assert not await runs.take()
-        assert anyio.current_time() - began == pytest.approx(30.0)
-        taken: list[bool] = []
-
-        async def take() -> None:
-            taken.append(await runs.take())
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(64):
-                tasks.start_soon(take)
-            await anyio.sleep(1)
-            began = anyio.current_time()
-            assert not await runs.take(), "too many wait"
-            assert anyio.current_time() == began
-            for _ in range(64):
-                runs.give_back()
-        assert taken == [True] * 64
-
-    run_virtual(backend, body)
+        assert not await runs.take(), "too many wait"
+        assert anyio.current_time() == began
+        for _ in range(64):
+            runs.give_back()
+    assert taken == [True] * 64
 
 
-def test_without_the_sandbox_it_is_not_listed_and_says_how_to_install_it(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_without_the_sandbox_it_is_not_listed_and_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_definitions, "can_execute", lambda: False)
-
-    async def body() -> None:
-        async with (
-            open_room({"calc": FakeServer([SUM])}) as room,
-            talking(room, "meta") as talk,
-            talk("ann") as ann,
-        ):
-            listed = (await ann.ask("tools/list"))["result"]["tools"]
-            assert [each["name"] for each in listed] == ["mcp_discover", "mcp_provision", "mcp_call"]
-            result = await execute(ann, "1 + 1")
-            assert result["isError"]
-            assert 'pip install "greenroom[execute]"' in text(result)
-
-    run_virtual(backend, body)
+    async with (
+        open_room({"calc": FakeServer([SUM])}) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        listed = (await ann.ask("tools/list"))["result"]["tools"]
+        assert [each["name"] for each in listed] == ["mcp_discover", "mcp_provision", "mcp_call"]
+        result = await execute(ann, "1 + 1")
+        assert result["isError"]
+        assert 'pip install "greenroom[execute]"' in text(result)
 
 
 def sandbox_of(gateway: int) -> set[int]:
@@ -494,63 +497,12 @@ def test_a_gateway_that_ends_leaves_no_sandbox(tmp_path: Path, how: int | None) 
 @pytest.mark.parametrize(("of_call", "seconds"), [(5.0, 5.0), (1e6, float(EXECUTE_SECONDS))])
 def test_a_run_takes_no_longer_than_a_call_may(of_call: float, seconds: float) -> None:
     async def body() -> None:
-        room: Any = SimpleNamespace(config=SimpleNamespace(settings=Settings(call_total_timeout=of_call)))
+        room = FakeRoom(call_total_timeout=of_call)
         execution = Execution(room, cast("Any", None), cast("Any", None), "1")
         assert execution._seconds == seconds
         assert execution._told()["seconds"] < seconds
 
     run("asyncio", body)
-
-
-@pytest.mark.parametrize("over", [-1, 0, 1])
-def test_a_result_that_just_fits_reaches_the_code(over: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_execution, "EXECUTE_RESULT_BYTES", 10)
-    got: list[Any] = []
-
-    async def called(*_: Any) -> bytes:
-        return b"x" * (10 + over)
-
-    async def body() -> None:
-        room: Any = SimpleNamespace(config=SimpleNamespace(settings=Settings()))
-        execution = Execution(room, cast("Any", None), cast("Any", None), "1")
-        monkeypatch.setattr(execution, "_called", called)
-        await execution.call({"tool": "t", "server": "", "args": {}}, lambda *said: got.append(said))
-
-    run("asyncio", body)
-    ((raw, why),) = got
-    assert (raw is not None, why is None) == (over <= 0, over <= 0)
-
-
-def test_whatever_ends_a_child_is_told_and_nobody_waits_for_it_any_more() -> None:
-    nobody: Any = None
-
-    def child() -> Any:
-        return code_execution._Child(nobody)
-
-    (refused := child()).exchange_ended(nobody, None, RpcError(-32000, "the sandbox is closed"))
-    assert (refused._raw, refused.why, refused._over.is_set()) == (None, "the sandbox is closed", True)
-    (ended := child()).exchange_ended(nobody, b"{}", None)
-    assert (ended._raw, ended.why, ended._over.is_set()) == (b"{}", "", True)
-    (lost := child()).on_lost(LostReason("exited with code 3", stderr_tail=("first", "last")))
-    assert lost.why == "its process exited with code 3: last. Calls that it had made may have run."
-    assert lost._over.is_set()
-    (silent := child()).on_lost(LostReason("exited with code 3"))
-    assert silent.why == "its process exited with code 3. Calls that it had made may have run."
-
-
-def test_an_answer_to_the_code_of_a_child_is_a_value_or_an_error() -> None:
-    replies: list[tuple[Any, ...]] = []
-    nobody: Any = None
-    child: Any = code_execution._Child(nobody)
-    child._connection = SimpleNamespace(peer=SimpleNamespace(reply=lambda *said: replies.append(said)))
-    child._answer(1, b'{"a":1}', None)
-    child._answer(2, None, "it failed")
-    child._answer(3, None, None)
-    assert (replies[0][0], bytes(replies[0][1]["value"])) == (1, b'{"a":1}')
-    assert [(said[0], said[1], said[2].code, said[2].message) for said in replies[1:]] == [
-        (2, None, -32603, "it failed"),
-        (3, None, -32603, ""),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -572,35 +524,6 @@ def test_code_sleeps_as_long_as_it_says_and_no_longer_than_it_may(
     assert (naps, code._naps) == ([slept], {})
     assert code._begin_nap(step("system.async_sleep")) == {"future": ...}
     assert (naps, code._naps) == ([slept], {7: 1_000.0 + slept})
-
-
-@pytest.mark.parametrize(
-    ("args", "error"),
-    [
-        (("a", "t", {"x": float("nan")}), ("ValueError", "call(): Out of range float values")),
-        (("a", "t", {"x": -float("inf")}), ("ValueError", "call(): Out of range float values")),
-        (("a", "t", {"x": "y" * (1 << 20)}), ("ValueError", "call(): the arguments have 1,0")),
-        (("a", 5), ("TypeError", "call(): server and tool are texts")),
-        (("a",), ("TypeError", "call(): call() missing 1 required positional argument")),
-        ((None, "t", [1]), ("TypeError", "call(): args is a dict")),
-        ((None, "t", None), None),
-    ],
-)
-def test_a_call_that_cannot_be_passed_on_raises_in_the_code_and_ends_nothing(
-    args: tuple[Any, ...], error: tuple[str, str] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[Any] = []
-    monkeypatch.setattr(_sandbox_program, "_write", sent.append)
-    nobody: Any = None
-    code: Any = _sandbox_program._Run({"printed": 10, "nap": 5.0, "returned": 10}, nobody)
-    step = SimpleNamespace(args=args, kwargs={}, call_id=7, resume=lambda said: said)
-    said = code._begin_call(step)
-    if error is None:
-        assert said == {"future": ...}
-        assert sent == [{"id": 7, "method": "call", "params": {"server": None, "tool": "t", "args": {}}}]
-    else:
-        assert (said["exc_type"], said["message"][: len(error[1])]) == error
-        assert sent == []
 
 
 def test_what_code_prints_is_kept_up_to_its_bound() -> None:

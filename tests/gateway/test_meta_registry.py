@@ -14,7 +14,7 @@ import attrs
 import pytest
 from tests.gateway.test_conversations import talking
 from tests.gateway.test_meta import text, use
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.gateway import PATIENCE
 from tests.support.rooms import open_room, teach
 
@@ -102,52 +102,44 @@ async def provisioned(its: Registry | None, server: FakeServer | None = None, **
                 return text(result)
 
 
-def test_what_the_registry_has_stands_behind_what_is_configured(backend: str) -> None:
-    async def body() -> None:
-        async with registry() as its:
-            its.servers = {"weather": [WEATHER, HOSTED], "sum": []}
-            said = await provisioned(its, intent="the sum of all weather")
-            local, _, offered = said.partition("Not configured")
-            assert "calc_sum" in local
-            assert "io.github.sky/weather: Forecasts of the weather\n  npx -y @sky/weather@1.2.3\n" in offered
-            assert "org.clouds/rain\n  https://clouds.example/mcp\n" in offered
-            assert offered.index("sky/weather") < offered.index("clouds/rain")
-            assert "nothing was installed" in offered
-            assert "Ask them first." in offered
-            # Only words leave the machine, each with a request of its own.
-            assert sorted(query["search"] for query in its.asked) == [["sum"], ["weather"]]
-            assert {tuple(query["version"] + query["limit"]) for query in its.asked} == {("latest", "30")}
-
-    run(backend, body)
+@in_real_time
+async def test_what_the_registry_has_stands_behind_what_is_configured() -> None:
+    async with registry() as its:
+        its.servers = {"weather": [WEATHER, HOSTED], "sum": []}
+        said = await provisioned(its, intent="the sum of all weather")
+        local, _, offered = said.partition("Not configured")
+        assert "calc_sum" in local
+        assert "io.github.sky/weather: Forecasts of the weather\n  npx -y @sky/weather@1.2.3\n" in offered
+        assert "org.clouds/rain\n  https://clouds.example/mcp\n" in offered
+        assert offered.index("sky/weather") < offered.index("clouds/rain")
+        assert "nothing was installed" in offered
+        assert "Ask them first." in offered
+        # Only words leave the machine, each with a request of its own.
+        assert sorted(query["search"] for query in its.asked) == [["sum"], ["weather"]]
+        assert {tuple(query["version"] + query["limit"]) for query in its.asked} == {("latest", "30")}
 
 
-def test_at_most_three_words_are_asked_for_the_longest_first(backend: str) -> None:
-    async def body() -> None:
-        async with registry() as its:
-            said = await provisioned(
-                its, intent="please show me some tide tables", context="in Hamburg harbour"
-            )
-            assert sorted(query["search"][0] for query in its.asked) == ["hamburg", "harbour", "tables"]
-            assert "it has none whose name fits" in said
-
-    run(backend, body)
+@in_real_time
+async def test_at_most_three_words_are_asked_for_the_longest_first() -> None:
+    async with registry() as its:
+        said = await provisioned(its, intent="please show me some tide tables", context="in Hamburg harbour")
+        assert sorted(query["search"][0] for query in its.asked) == ["hamburg", "harbour", "tables"]
+        assert "it has none whose name fits" in said
 
 
-def test_without_a_registry_and_where_a_server_is_started_nobody_is_asked(backend: str) -> None:
-    async def body() -> None:
-        async with registry() as its:
-            assert "registry" not in await provisioned(None, intent="sum")
-            calc = FakeServer([SUM])
-            said = await provisioned(its, calc, intent="sum", autoProvision=True)
-            assert calc.starts == 1
-            assert "registry" not in said
-            assert await provisioned(its, intent="how to do it")  # nothing but words that say nothing
-            assert its.asked == []
-            said = await provisioned(its, intent="weather", autoProvision=True)  # there is none to start
-            assert "Not configured" in said
-            assert len(its.asked) == 1
-
-    run(backend, body)
+@in_real_time
+async def test_without_a_registry_and_where_a_server_is_started_nobody_is_asked() -> None:
+    async with registry() as its:
+        assert "registry" not in await provisioned(None, intent="sum")
+        calc = FakeServer([SUM])
+        said = await provisioned(its, calc, intent="sum", autoProvision=True)
+        assert calc.starts == 1
+        assert "registry" not in said
+        assert await provisioned(its, intent="how to do it")  # nothing but words that say nothing
+        assert its.asked == []
+        said = await provisioned(its, intent="weather", autoProvision=True)  # there is none to start
+        assert "Not configured" in said
+        assert len(its.asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -246,16 +238,14 @@ def test_points(name: str, description: str, points: int) -> None:
     assert Offer(name, description, "").points(["git", "tools"]) == points
 
 
-def test_five_servers_are_shown_the_best_first(backend: str) -> None:
-    async def body() -> None:
-        async with registry() as its:
-            names = [*(f"x/weather{number}" for number in range(9)), "x/weather"]
-            its.servers = {"weather": [{"name": name} for name in names]}
-            said = await provisioned(its, intent="weather")
-            shown = [line for line in said.splitlines() if line.startswith("- x/")]
-            assert shown == ["- x/weather", *(f"- x/weather{number}" for number in range(4))]
-
-    run(backend, body)
+@in_real_time
+async def test_five_servers_are_shown_the_best_first() -> None:
+    async with registry() as its:
+        names = [*(f"x/weather{number}" for number in range(9)), "x/weather"]
+        its.servers = {"weather": [{"name": name} for name in names]}
+        said = await provisioned(its, intent="weather")
+        shown = [line for line in said.splitlines() if line.startswith("- x/")]
+        assert shown == ["- x/weather", *(f"- x/weather{number}" for number in range(4))]
 
 
 def test_the_words_of_a_query_are_those_that_say_what_it_is_about() -> None:

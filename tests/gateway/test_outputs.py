@@ -6,30 +6,23 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from tests.support import run
 from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import serve
 from tests.support.lister import lister, tool
 
-from greenroom.actors.login.login_store import LoginStore
-from greenroom.catalogue.store import CatalogueFile
-from greenroom.cli import query_commands
-from greenroom.cli.file_edits import replace
-from greenroom.cli.main import run as run_command
 from greenroom.gateway.exposures import result_texts
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
-from greenroom.gateway.exposures.output_files import Kept, Spill, id_of
+from greenroom.gateway.exposures.output_files import Spill, id_of
 from greenroom.gateway.exposures.result_texts import (
     REST_LIMIT,
     has_binaries,
@@ -84,15 +77,6 @@ def test_the_pages_of_a_text_are_the_text(
     assert said == text
 
 
-def test_a_page_begins_with_a_whole_character_and_behind_the_end_there_is_none(tmp_path: Path) -> None:
-    spill = Spill(tmp_path)
-    output = id_of(spill.write("a😀b"))
-    for offset, text, start in ((2, "b", 5), (4, "b", 5), (5, "b", 5), (6, "", 6), (10**12, "", 6)):
-        page = spill.page(output, offset, 100, 100)
-        assert page is not None
-        assert (page.text, page.start) == (text, start)
-
-
 KEPT_ELSEWHERE = [
     f"{folder}/output-{'0' * 16}" for folder in ("x", "x/../../secrets", "x\0", "x\ud83d", "x" * 5000)
 ]
@@ -101,17 +85,15 @@ KEPT_ELSEWHERE = [
 @pytest.mark.parametrize(
     "output", ["", "0" * 16, "../secret", "0" * 15 + "/", "*" * 16, "x\0y", "0" * 200, *KEPT_ELSEWHERE]
 )
-def test_nothing_but_a_kept_text_has_pages(backend: str, tmp_path: Path, output: str) -> None:
+def test_nothing_but_a_kept_text_has_pages(tmp_path: Path, output: str) -> None:
     for folder in ("secrets", "out", "out/output-x"):
         (tmp_path / folder).mkdir(mode=0o700)
     for folder in (".", "secrets", "out/output-x"):
         for name in ("secret.txt", f"output-{'0' * 16}.txt"):
             (tmp_path / folder / name).write_text("secret")
 
-    async def body() -> Any:
-        return await ask(McpTool(FakeRoom(), spill=Spill(tmp_path / "out")), {"output": output, "offset": 1})
-
-    result = run(backend, body)
+    tool = McpTool(FakeRoom(), spill=Spill(tmp_path / "out"))
+    result = anyio.run(ask, tool, {"output": output, "offset": 1})
     text = result["content"][0]["text"]
     assert "secret\n" not in text
     assert "of 6" not in text
@@ -158,7 +140,7 @@ def test_a_model_reads_a_long_text_to_its_end_without_access_to_files(tmp_path: 
 # ---- binary content ------------------------------------------------------------------------------------------------
 
 
-def test_binary_content_goes_to_files_with_the_right_suffix(backend: str, tmp_path: Path) -> None:
+def test_binary_content_goes_to_files_with_the_right_suffix(tmp_path: Path) -> None:
     data = os.urandom(3_000_000)
     room = FakeRoom()
     room.answer = {
@@ -178,10 +160,8 @@ def test_binary_content_goes_to_files_with_the_right_suffix(backend: str, tmp_pa
         ]
     }
 
-    async def body() -> Any:
-        return await ask(McpTool(room, spill=Spill(tmp_path / "out")), {"tool": "clock_now"})
-
-    content = run(backend, body)["content"]
+    tool = McpTool(room, spill=Spill(tmp_path / "out"))
+    content = anyio.run(ask, tool, {"tool": "clock_now"})["content"]
     kept = {path.suffix: path for path in (tmp_path / "out").iterdir()}
     assert {suffix: path.read_bytes() for suffix, path in kept.items()} == {
         ".mp3": b"sound",
@@ -325,67 +305,18 @@ def test_details_that_do_not_fit_are_kept_unless_they_are_too_large_for_that(
     assert (dropped.rest, dropped.details["mcpResult"]["omitted"]) == (None, True)
 
 
-def test_how_long_files_are_kept_is_a_setting(backend: str, tmp_path: Path) -> None:
+def test_how_long_files_are_kept_is_a_setting(tmp_path: Path) -> None:
     room = FakeRoom(output_keep=3_600.0, output_keep_bytes=150_000)
     room.answer = {"content": [{"type": "text", "text": "x" * 100_000}]}
     spill = Spill(tmp_path / "out")
     old, recent = spill.write("old"), spill.write("recent")
     _age(old, 3_601)
 
-    async def body() -> None:
-        await ask(McpTool(room, spill=spill), {"tool": "clock_now"})
-
-    run(backend, body)
+    anyio.run(ask, McpTool(room, spill=spill), {"tool": "clock_now"})
     assert not old.exists()
     assert recent.exists()
-    run(backend, body)
+    anyio.run(ask, McpTool(room, spill=spill), {"tool": "clock_now"})
     assert len(spill.kept()) == 1, "two would be more than is to be kept"
-
-
-def test_the_command_lists_and_clears(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["outputs"]) == 0
-    assert "there are none" in capsys.readouterr().err
-    spill = Spill()
-    first = spill.write("x" * 1_234)
-    _age(first, 7_300)
-    second = spill.write_base64(encoded(b"sound"), "audio/mpeg")
-    (spill.directory / "other.txt").write_text("not ours")
-    assert run_command(["outputs"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert str(second) in lines[0]
-    assert "1,234 bytes     2 h" in lines[1]
-    assert lines[-1] == "2 in all, 1,239 bytes"
-    assert run_command(["outputs", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert [row["id"] for row in said["outputs"]] == [id_of(second), id_of(first)]
-    assert run_command(["outputs", "--clear"]) == 0
-    assert capsys.readouterr().out == "2 files were removed.\n"
-    assert [path.name for path in spill.directory.iterdir()] == ["other.txt"]
-
-
-@pytest.mark.parametrize("stamp", [50.0, 150.0])
-def test_the_file_that_was_just_written_stays_whatever_the_clock_says(tmp_path: Path, stamp: float) -> None:
-    """Another process may have a clock that is ahead, or the bound may be smaller than one file."""
-    spill = Spill(tmp_path, max_age=10.0, max_total=4, clock=lambda: 200.0)
-    files = {name: tmp_path / f"output-{name * 16}.txt" for name in "abc"}
-    for name, path in files.items():
-        path.write_text("12345")
-        os.utime(path, (stamp if name == "a" else 100.0, stamp if name == "a" else 100.0))
-    spill._prune(keep=files["a"])
-    assert [kept.path for kept in spill.kept()] == [files["a"]]
-
-
-@pytest.mark.parametrize(("age", "stays"), [(9.0, True), (10.0, True), (11.0, False)])
-@pytest.mark.parametrize(("total", "fits"), [(9, False), (10, True), (11, True)])
-def test_kept_files_go_when_they_are_too_old_or_too_much(
-    tmp_path: Path, age: float, stays: bool, total: int, fits: bool
-) -> None:
-    new, old = tmp_path / f"output-{'a' * 16}.txt", tmp_path / f"output-{'b' * 16}.txt"
-    for path, stamp in ((new, 100.0), (old, 100.0 - age)):
-        path.write_text("12345")
-        os.utime(path, (stamp, stamp))
-    Spill(tmp_path, max_age=10.0, max_total=total, clock=lambda: 100.0)._prune(keep=new)
-    assert old.exists() is (stays and fits)
 
 
 def test_a_page_begins_with_a_whole_character(tmp_path: Path) -> None:
@@ -425,23 +356,6 @@ def test_what_is_binary(block: Any, is_binary: bool, key: str) -> None:
 
 def _fails(*_: object, **__: object) -> Any:
     raise OSError("no room")
-
-
-@pytest.mark.parametrize("step", ["os.replace", "os.fsync"])
-@pytest.mark.parametrize("writer", ["login", "setup", "catalogue"])
-def test_a_file_that_cannot_be_put_in_its_place_leaves_nothing_beside_it(
-    writer: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "a.json"
-    write: dict[str, Callable[[], object]] = {
-        "login": lambda: LoginStore(tmp_path)._write(file, b"x"),
-        "setup": lambda: replace(file, None, b"x"),
-        "catalogue": lambda: CatalogueFile(file).replace(b"x"),
-    }
-    with monkeypatch.context() as patch, suppress(OSError):
-        patch.setattr(step, _fails)
-        write[writer]()
-    assert list(tmp_path.iterdir()) in ([], [file])
 
 
 def test_an_output_that_cannot_be_written_whole_is_not_kept(tmp_path: Path) -> None:
@@ -489,22 +403,6 @@ def test_why_an_output_was_not_written_is_told_even_if_the_rest_of_it_cannot_be_
         Spill(tmp_path)._write(pieces, ".txt")
 
 
-@pytest.mark.parametrize(("strerror", "said"), [("Not allowed", "Not allowed"), (None, "odd")])
-def test_outputs_that_cannot_be_cleared_say_why(
-    strerror: str | None,
-    said: str,
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def clear(_self: Spill) -> int:
-        raise OSError(1, strerror) if strerror else OSError("odd")
-
-    monkeypatch.setattr(Spill, "clear", clear)
-    assert run_command(["outputs", "--clear"]) == 2
-    assert f"cannot be cleared: {said}" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("structured", [{"a": [1, {"b": 2}]}, {"a": ["x" * 100] * 1_000}])
 @pytest.mark.parametrize("lines", [5, 5_000])
 def test_a_large_result_is_told_as_a_small_one_whatever_of_it_is_let_go(
@@ -524,41 +422,3 @@ def test_a_large_result_is_told_as_a_small_one_whatever_of_it_is_let_go(
     assert large.rest == small.rest
     assert large.spill_text == small.spill_text
     assert large.is_whole == small.is_whole
-
-
-def test_the_list_tells_size_and_age_of_each_file_as_text_and_as_json(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run_command(["outputs", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["outputs"], said["bytes"]) == ([], 0)
-    assert said["directory"]
-    ages = {
-        "a clock was set back": (-50.0, 0.0, "0 s"),
-        "59.4 s": (59.4, 59.4, "59 s"),
-        "a minute": (60.0, 60.0, "1 min"),
-        "59.6 min": (3_576.0, 3_576.0, "60 min"),
-        "an hour": (3_600.0, 3_600.0, "1 h"),
-        "a day": (86_400.0, 86_400.0, "1 d"),
-        "two\x1b[2J days": (172_800.0, 172_800.0, "2 d"),
-    }
-    now = 1_800_000_000.0
-    files = [
-        Kept(str(number), Path(name), now - age, number + 1_000)
-        for number, (name, (age, _, _)) in enumerate(ages.items())
-    ]
-    monkeypatch.setattr(Spill, "kept", lambda _: files)  # pyright: ignore[reportUnknownLambdaType]
-    monkeypatch.setattr(query_commands, "time", SimpleNamespace(time=lambda: now))
-    assert run_command(["outputs", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert [(row["path"], row["bytes"], round(row["ageSeconds"], 3)) for row in said["outputs"]] == [
-        (name, number + 1_000, age) for number, (name, (_, age, _)) in enumerate(ages.items())
-    ]
-    assert said["bytes"] == 7_021
-    assert run_command(["outputs"]) == 0
-    out = capsys.readouterr().out
-    lines = out.splitlines()
-    assert "\x1b" not in out
-    for line, (number, (_, _, shown)) in zip(lines, enumerate(ages.values()), strict=False):
-        assert line.startswith(f"{number + 1_000:>12,} bytes  {shown:>6}  ")
-    assert lines[-2:] == ["", "7 in all, 7,021 bytes"]

@@ -7,26 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import anyio
-import attrs
 import pytest
 from tests.gateway.test_conversations import Person, call, echo, talking
-from tests.support import run, run_virtual
+from tests.support import in_virtual_time, run
 from tests.support.asking import Asking, AskingServer, asking_connectors
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import http_door, request
 
 from greenroom import Greenroom
-from greenroom.catalogue.entries import ServerEntry
-from greenroom.catalogue.index import Index
 from greenroom.config.keys import config_schema
-from greenroom.config.model import Profile, Settings
+from greenroom.config.model import Profile
 from greenroom.config.parse import parse_config
 from greenroom.gateway.doors.http_auth import Access, Token
-from greenroom.protocol.address import Address
 from greenroom.protocol.errors import UnknownServer, UnknownTool, UsageError
-from greenroom.protocol.events import Note, NoteCode
-from greenroom.protocol.status import ServerStatus
-from greenroom.supervisor.profiles import Profiles, ProfileView
 from greenroom.supervisor.room import port_of
 
 PLANTED = "zebra"  # in everything that the profile does not show
@@ -140,7 +133,8 @@ def _proxy_requests(name: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("expose", ["direct", "proxy"])
-def test_t20_nothing_outside_a_profile_exists_for_its_clients(backend: str, expose: str) -> None:
+@in_virtual_time
+async def test_t20_nothing_outside_a_profile_exists_for_its_clients(expose: str) -> None:
     """Every method, with every name outside the profile: what comes back is what comes back for a name that does not
     exist at all. And nothing that was not asked for holds what was planted there."""
     hidden, shown = _hidden(), _shown()
@@ -152,205 +146,183 @@ def test_t20_nothing_outside_a_profile_exists_for_its_clients(backend: str, expo
         plain = [("tools/call", {"name": "mcp", "arguments": one}) for one in (*asked, {"server": "notes"})]
     plain += [("initialize", {"protocolVersion": "2025-11-25", "capabilities": {"sampling": {}}})]
     plain += [("logging/setLevel", {"level": "debug"})]
+    async with (
+        room_with({SECRET: hidden, "notes": shown}) as room,
+        talking(room, expose) as talk,
+        talk("ann", profile="work", sampling={}) as ann,
+    ):
+        await learn_all(room, SECRET, "notes")
 
-    async def body() -> None:
-        async with (
-            room_with({SECRET: hidden, "notes": shown}) as room,
-            talking(room, expose) as talk,
-            talk("ann", profile="work", sampling={}) as ann,
-        ):
-            await learn_all(room, SECRET, "notes")
+        async def answer_to(method: str, params: dict[str, Any]) -> str:
+            answer = await ann.ask(method, params)
+            return json.dumps({key: value for key, value in answer.items() if key != "id"})
 
-            async def answer_to(method: str, params: dict[str, Any]) -> str:
-                answer = await ann.ask(method, params)
-                return json.dumps({key: value for key, value in answer.items() if key != "id"})
-
-            for method, params in plain:
-                assert PLANTED not in await answer_to(method, params), (method, params)
-            for there, nowhere in zip(named(PLANTED), named(NOWHERE), strict=True):
-                answers = await answer_to(*there), await answer_to(*nowhere)
-                assert answers[0] == answers[1].replace(NOWHERE, PLANTED), there
-            assert hidden.starts == 1, "nothing that it asked for started it"
-            ann.said.clear()
-            hidden.acts["more"] = echo
-            hidden.tell("notifications/tools/list_changed")
-            hidden.tell("notifications/message", {"level": "error", "data": PLANTED})
-            hidden.tell("notifications/resources/updated", {"uri": f"x:/{PLANTED}"})
-            hidden.tell("x/own", {"said": PLANTED})
-            async with talk("ben", sampling={}) as ben:  # sees everything
-                ben.answers["sampling/createMessage"] = {"model": PLANTED}
-                seen = await call(ben, expose, f"{SECRET}_{PLANTED}_tool")
-                assert "isError" not in seen["result"]
-                await anyio.sleep(5.0)
-            assert ann.said == []
-            answer = await call(ann, expose, "notes_echo", a=1)
-            assert not answer["result"].get("isError"), answer
-
-    run_virtual(backend, body)
+        for method, params in plain:
+            assert PLANTED not in await answer_to(method, params), (method, params)
+        for there, nowhere in zip(named(PLANTED), named(NOWHERE), strict=True):
+            answers = await answer_to(*there), await answer_to(*nowhere)
+            assert answers[0] == answers[1].replace(NOWHERE, PLANTED), there
+        assert hidden.starts == 1, "nothing that it asked for started it"
+        ann.said.clear()
+        hidden.acts["more"] = echo
+        hidden.tell("notifications/tools/list_changed")
+        hidden.tell("notifications/message", {"level": "error", "data": PLANTED})
+        hidden.tell("notifications/resources/updated", {"uri": f"x:/{PLANTED}"})
+        hidden.tell("x/own", {"said": PLANTED})
+        async with talk("ben", sampling={}) as ben:  # sees everything
+            ben.answers["sampling/createMessage"] = {"model": PLANTED}
+            seen = await call(ben, expose, f"{SECRET}_{PLANTED}_tool")
+            assert "isError" not in seen["result"]
+            await anyio.sleep(5.0)
+        assert ann.said == []
+        answer = await call(ann, expose, "notes_echo", a=1)
+        assert not answer["result"].get("isError"), answer
 
 
-def test_embedded_a_session_with_a_profile_finds_nothing_else(backend: str) -> None:
-    async def body() -> None:
-        async with room_with({SECRET: _hidden(), "notes": _shown()}) as room:
-            await learn_all(room, SECRET, "notes")
-            async with room.session("ann", profile="work") as ann, room.session("ben", profile="all") as ben:
-                assert [target.name for target in port_of(ann).index.tools()] == [
-                    "notes_echo",
-                    "notes_get_note",
-                    "notes_write",
-                ]
-                assert len(port_of(ben).index.tools()) == len(room.tools())
-                assert (await ann.call("notes_echo", {"a": 1})).text == '{"a": 1}'
-                hidden = f"{SECRET}_{PLANTED}_tool"
-                assert port_of(room).index.get(hidden), "it is there"
-                with pytest.raises(UnknownTool) as unknown:
-                    await ann.call(hidden)
-                assert SECRET not in unknown.value.suggestions
-                for wrong in (
-                    ann.connect(SECRET),
-                    ann.request(SECRET, "tools/list"),
-                    ann.request(SECRET, "logging/setLevel", {"level": "info"}),
-                    ann.request(SECRET, "initialize"),
-                    ann.read_resource(f"x:/{PLANTED}", SECRET),
-                    ann.get_prompt("item", server=SECRET),
-                    ann.call("item", server=SECRET),
-                ):
-                    with pytest.raises(UnknownServer) as caught:
-                        await wrong
-                    assert caught.value.known == ("notes",)
-                for refused in (ann.resources, ann.templates, ann.prompts, port_of(ann).is_stateless):
-                    with pytest.raises(UnknownServer):
-                        refused(SECRET)
+@in_virtual_time
+async def test_embedded_a_session_with_a_profile_finds_nothing_else() -> None:
+    async with room_with({SECRET: _hidden(), "notes": _shown()}) as room:
+        await learn_all(room, SECRET, "notes")
+        async with room.session("ann", profile="work") as ann, room.session("ben", profile="all") as ben:
+            assert [target.name for target in port_of(ann).index.tools()] == [
+                "notes_echo",
+                "notes_get_note",
+                "notes_write",
+            ]
+            assert len(port_of(ben).index.tools()) == len(room.tools())
+            assert (await ann.call("notes_echo", {"a": 1})).text == '{"a": 1}'
+            hidden = f"{SECRET}_{PLANTED}_tool"
+            assert port_of(room).index.get(hidden), "it is there"
+            with pytest.raises(UnknownTool) as unknown:
+                await ann.call(hidden)
+            assert SECRET not in unknown.value.suggestions
+            for wrong in (
+                ann.connect(SECRET),
+                ann.request(SECRET, "tools/list"),
+                ann.request(SECRET, "logging/setLevel", {"level": "info"}),
+                ann.request(SECRET, "initialize"),
+                ann.read_resource(f"x:/{PLANTED}", SECRET),
+                ann.get_prompt("item", server=SECRET),
+                ann.call("item", server=SECRET),
+            ):
+                with pytest.raises(UnknownServer) as caught:
+                    await wrong
+                assert caught.value.known == ("notes",)
+            for refused in (ann.resources, ann.templates, ann.prompts, port_of(ann).is_stateless):
                 with pytest.raises(UnknownServer):
-                    port_of(ann).start_request(SECRET, "tools/list", {}, None)
-                with pytest.raises(UnknownServer):
-                    ann.set_log_level("info", SECRET)
-            with pytest.raises(UsageError, match="There are: work, all"):
-                room.session("cora", profile="none")
-
-    run_virtual(backend, body)
-
-
-def test_a_profile_that_a_reload_takes_away_shows_nothing_and_one_that_it_changes_shows_that(
-    backend: str,
-) -> None:
-    async def body() -> None:
-        servers = {SECRET: _hidden(), "notes": _shown()}
-        async with room_with(servers) as room, room.session("ann", profile="work") as ann:
-            await learn_all(room, "notes")
-            assert len(port_of(ann).index.tools()) == 3
-            config = {"mcpServers": {name: {"command": "x"} for name in servers}}
-            await room.reload({**config, "profiles": {"work": {"servers": ["notes"], "tools": ["write"]}}})
-            assert [target.name for target in port_of(ann).index.tools()] == ["notes_write"]
-            await room.reload(config)
-            assert not port_of(ann).index.tools()
-            with pytest.raises(UnknownTool):
-                await ann.call("notes_write")
-
-    run_virtual(backend, body)
+                    refused(SECRET)
+            with pytest.raises(UnknownServer):
+                port_of(ann).start_request(SECRET, "tools/list", {}, None)
+            with pytest.raises(UnknownServer):
+                ann.set_log_level("info", SECRET)
+        with pytest.raises(UsageError, match="There are: work, all"):
+            room.session("cora", profile="none")
 
 
-def test_a_profile_says_how_its_clients_are_shown_what_they_see(backend: str) -> None:
-    async def body() -> None:
-        plain = {"servers": ["notes"], "expose": "direct"}
-        async with room_with({"notes": _shown()}, plain=plain) as room, talking(room, "proxy") as talk:
-            await learn_all(room, "notes")
-            async with talk("ann", profile="plain") as ann, talk("ben", profile="work") as ben:
-                listed = [await one.ask("tools/list") for one in (ann, ben)]
-                names = [[tool["name"] for tool in one["result"]["tools"]] for one in listed]
-                assert names == [["notes_echo", "notes_write", f"notes_{PLANTED}_write"], ["mcp"]]
-            dan = Person()
-            opened = talk.conversations.open(dan, talk.spawn, name="dan", profile="plain", expose="proxy")
-            async with opened as dan.session:
-                dan.greet()
-                listed = await dan.ask("tools/list")
-                assert [tool["name"] for tool in listed["result"]["tools"]] == ["mcp"], (
-                    "a client's own word is stronger"
-                )
-            with pytest.raises(UsageError, match="no profile"):
-                async with talk("cora", profile="none"):
-                    raise AssertionError
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_profile_that_a_reload_takes_away_shows_nothing_and_one_that_it_changes_shows_that() -> None:
+    servers = {SECRET: _hidden(), "notes": _shown()}
+    async with room_with(servers) as room, room.session("ann", profile="work") as ann:
+        await learn_all(room, "notes")
+        assert len(port_of(ann).index.tools()) == 3
+        config = {"mcpServers": {name: {"command": "x"} for name in servers}}
+        await room.reload({**config, "profiles": {"work": {"servers": ["notes"], "tools": ["write"]}}})
+        assert [target.name for target in port_of(ann).index.tools()] == ["notes_write"]
+        await room.reload(config)
+        assert not port_of(ann).index.tools()
+        with pytest.raises(UnknownTool):
+            await ann.call("notes_write")
 
 
-def test_a_changed_list_is_announced_only_where_it_can_be_seen(backend: str) -> None:
+@in_virtual_time
+async def test_a_profile_says_how_its_clients_are_shown_what_they_see() -> None:
+    plain = {"servers": ["notes"], "expose": "direct"}
+    async with room_with({"notes": _shown()}, plain=plain) as room, talking(room, "proxy") as talk:
+        await learn_all(room, "notes")
+        async with talk("ann", profile="plain") as ann, talk("ben", profile="work") as ben:
+            listed = [await one.ask("tools/list") for one in (ann, ben)]
+            names = [[tool["name"] for tool in one["result"]["tools"]] for one in listed]
+            assert names == [["notes_echo", "notes_write", f"notes_{PLANTED}_write"], ["mcp"]]
+        dan = Person()
+        opened = talk.conversations.open(dan, talk.spawn, name="dan", profile="plain", expose="proxy")
+        async with opened as dan.session:
+            dan.greet()
+            listed = await dan.ask("tools/list")
+            assert [tool["name"] for tool in listed["result"]["tools"]] == ["mcp"], (
+                "a client's own word is stronger"
+            )
+        with pytest.raises(UsageError, match="no profile"):
+            async with talk("cora", profile="none"):
+                raise AssertionError
+
+
+@in_virtual_time
+async def test_a_changed_list_is_announced_only_where_it_can_be_seen() -> None:
     changed = "notifications/tools/list_changed"
-
-    async def body() -> None:
-        servers = {"notes": _shown(), SECRET: _hidden()}
-        async with room_with(servers) as room, talking(room, "direct") as talk:
-            await learn_all(room, *servers)
-            async with talk("ann", profile="work") as ann, talk("ben") as ben:
-                await anyio.sleep(5.0)
-                for person in (ann, ben):
-                    person.said.clear()
-                servers[SECRET].acts["new"] = echo
-                servers[SECRET].tell(changed)
-                await anyio.sleep(5.0)
-                assert (ann.methods(), ben.methods()) == ([], [changed])
-                servers["notes"].acts["writer"] = echo
-                servers["notes"].tell(changed)
-                await anyio.sleep(5.0)
-                assert (ann.methods(), ben.methods()) == ([changed], [changed] * 2)
-
-    run_virtual(backend, body)
+    servers = {"notes": _shown(), SECRET: _hidden()}
+    async with room_with(servers) as room, talking(room, "direct") as talk:
+        await learn_all(room, *servers)
+        async with talk("ann", profile="work") as ann, talk("ben") as ben:
+            await anyio.sleep(5.0)
+            for person in (ann, ben):
+                person.said.clear()
+            servers[SECRET].acts["new"] = echo
+            servers[SECRET].tell(changed)
+            await anyio.sleep(5.0)
+            assert (ann.methods(), ben.methods()) == ([], [changed])
+            servers["notes"].acts["writer"] = echo
+            servers["notes"].tell(changed)
+            await anyio.sleep(5.0)
+            assert (ann.methods(), ben.methods()) == ([changed], [changed] * 2)
 
 
-def test_a_reload_that_changes_what_is_shown_is_announced_to_those_that_see_it(backend: str) -> None:
+@in_virtual_time
+async def test_a_reload_that_changes_what_is_shown_is_announced_to_those_that_see_it() -> None:
     tools, others = (f"notifications/{kind}/list_changed" for kind in ("tools", "resources"))
     notes, hidden, work = {"command": "x"}, {"command": "x"}, {"servers": ["notes"]}
-
-    async def body() -> None:
-        servers = {"notes": _shown(), SECRET: _hidden()}
-        async with room_with(servers, work=work) as room, talking(room, "direct") as talk:
-            await learn_all(room, *servers)
-            async with talk("ann", profile="work") as ann, talk("ben") as ben:
+    servers = {"notes": _shown(), SECRET: _hidden()}
+    async with room_with(servers, work=work) as room, talking(room, "direct") as talk:
+        await learn_all(room, *servers)
+        async with talk("ann", profile="work") as ann, talk("ben") as ben:
+            await anyio.sleep(5.0)
+            for entries, more, told in (
+                ({"notes": notes, SECRET: hidden}, {}, ((), ())),
+                (
+                    {"notes": {**notes, "toolOverrides": {"write": {"hide": True}}}, SECRET: hidden},
+                    {},
+                    ((tools,), (tools,)),
+                ),
+                ({"notes": {**notes, "directTools": ["echo"]}, SECRET: hidden}, {}, ((tools,), (tools,))),
+                ({"notes": notes}, {"profiles": {"work": work}}, ((tools,), (tools, others))),
+                ({"notes": notes}, {}, ((tools, others), ())),  # a profile that is gone shows nothing
+            ):
+                for person in (ann, ben):
+                    person.said.clear()
+                profiles = {"profiles": {"work": work}} if SECRET in entries else more
+                await room.reload({"mcpServers": entries, **profiles})
                 await anyio.sleep(5.0)
-                for entries, more, told in (
-                    ({"notes": notes, SECRET: hidden}, {}, ((), ())),
-                    (
-                        {"notes": {**notes, "toolOverrides": {"write": {"hide": True}}}, SECRET: hidden},
-                        {},
-                        ((tools,), (tools,)),
-                    ),
-                    ({"notes": {**notes, "directTools": ["echo"]}, SECRET: hidden}, {}, ((tools,), (tools,))),
-                    ({"notes": notes}, {"profiles": {"work": work}}, ((tools,), (tools, others))),
-                    ({"notes": notes}, {}, ((tools, others), ())),  # a profile that is gone shows nothing
-                ):
-                    for person in (ann, ben):
-                        person.said.clear()
-                    profiles = {"profiles": {"work": work}} if SECRET in entries else more
-                    await room.reload({"mcpServers": entries, **profiles})
-                    await anyio.sleep(5.0)
-                    for person, expected in ((ann, told[0]), (ben, told[1])):
-                        heard = [
-                            name for name in person.methods() if not name.startswith("notifications/prompts")
-                        ]
-                        assert sorted(heard) == sorted(expected), (entries, profiles)
-
-    run_virtual(backend, body)
+                for person, expected in ((ann, told[0]), (ben, told[1])):
+                    heard = [
+                        name for name in person.methods() if not name.startswith("notifications/prompts")
+                    ]
+                    assert sorted(heard) == sorted(expected), (entries, profiles)
 
 
-def test_the_first_tools_chosen_beside_the_mcp_tool_are_announced_where_they_can_be_seen(
-    backend: str,
-) -> None:
-    async def body() -> None:
-        servers = {"notes": _shown(), SECRET: _hidden()}
-        async with room_with(servers) as room, talking(room, "proxy") as talk:
-            await learn_all(room, *servers)
-            async with talk("ann", profile="work") as ann, talk("ben") as ben:
-                people, listed = (ann, ben), list[list[int]]()
-                for chosen in ({}, {SECRET: True}, {SECRET: True, "notes": ["echo"]}, {}):
-                    entries = {name: {"command": "x", "directTools": chosen.get(name)} for name in servers}
-                    await room.reload({"mcpServers": entries, "profiles": {"work": {"servers": ["notes"]}}})
-                    await anyio.sleep(5.0)
-                    heard = [one.methods().count("notifications/tools/list_changed") for one in people]
-                    tools = [(await one.ask("tools/list"))["result"]["tools"] for one in people]
-                    listed.append([*heard, *(len(each) for each in tools)])
-                assert listed == [[0, 0, 1, 1], [0, 1, 1, 2], [1, 2, 2, 3], [2, 3, 1, 1]]
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_the_first_tools_chosen_beside_the_mcp_tool_are_announced_where_they_can_be_seen() -> None:
+    servers = {"notes": _shown(), SECRET: _hidden()}
+    async with room_with(servers) as room, talking(room, "proxy") as talk:
+        await learn_all(room, *servers)
+        async with talk("ann", profile="work") as ann, talk("ben") as ben:
+            people, listed = (ann, ben), list[list[int]]()
+            for chosen in ({}, {SECRET: True}, {SECRET: True, "notes": ["echo"]}, {}):
+                entries = {name: {"command": "x", "directTools": chosen.get(name)} for name in servers}
+                await room.reload({"mcpServers": entries, "profiles": {"work": {"servers": ["notes"]}}})
+                await anyio.sleep(5.0)
+                heard = [one.methods().count("notifications/tools/list_changed") for one in people]
+                tools = [(await one.ask("tools/list"))["result"]["tools"] for one in people]
+                listed.append([*heard, *(len(each) for each in tools)])
+            assert listed == [[0, 0, 1, 1], [0, 1, 1, 2], [1, 2, 2, 3], [2, 3, 1, 1]]
 
 
 def test_a_path_and_a_token_choose_the_profile_over_http() -> None:
@@ -390,135 +362,3 @@ def test_a_path_and_a_token_choose_the_profile_over_http() -> None:
 
 
 HELLO = request("initialize", 1, {"protocolVersion": "2025-11-25", "capabilities": {}})
-
-
-# ---- the view alone --------------------------------------------------------------------------------------------------
-
-
-class House:
-    """A configuration and an index that may be replaced, and a view of them by the profile `one`."""
-
-    def __init__(self, profile: Any) -> None:
-        self.index = Index.build({}, {}, Settings())
-        self.configure(profile)
-        self.learn()
-        self.view = ProfileView("one", lambda: self.config, lambda: self.index)
-
-    def configure(self, profile: Any) -> None:
-        servers = {"notes": {"command": "x"}, "vault": {"command": "y"}}
-        broken: Any = {"notes-bad": {"odd": 1}, "vault-bad": {"odd": 1}}
-        raw = {"mcpServers": {**servers, **broken}, "profiles": {"one": profile, "two": {}}}
-        self.config = attrs.evolve(parse_config(raw), untrusted=("/p/.mcp.json",))
-
-    def learn(self, *more: str) -> None:
-        wrong: Any = {"name": "wrong", "inputSchema": {"type": "array"}}
-        schema = {"type": "object"}
-        tools = (*({"name": name, "inputSchema": schema} for name in ("read", "write", *more)), wrong)
-        notes = ServerEntry(
-            "notes", "", tools=tools, resources=({"uri": "x:/1", "name": "r"},), problems=("cut",)
-        )
-        self.entries = {"notes": notes, "vault": ServerEntry("vault", "", tools=({"name": "open"},))}
-        self.index = Index.build(self.config.servers, self.entries, self.config.settings)
-
-    def names(self) -> list[str]:
-        return [target.name for target in self.view.index.tools()]
-
-
-ROW = ServerStatus("notes", tool_count=99, problems=("cut",), changed=("gone",), faults=("old",))
-
-
-def test_a_profile_without_servers_shows_all_and_one_with_none_shows_none() -> None:
-    for profile, shown in (
-        ({}, ["notes", "vault"]),
-        ({"servers": []}, []),
-        ({"servers": ["note*"]}, ["notes"]),
-    ):
-        house = House(profile)
-        assert [name for name in ("notes", "vault") if house.view.shows(name)] == shown
-        assert [*house.view.config.servers] == shown
-        assert {target.server for target in house.view.index.tools()} == {*shown}
-        for name in ("notes", "vault", "nowhere"):
-            if name in shown:
-                house.view.check(name)
-            elif profile or name != "nowhere":
-                with pytest.raises(UnknownServer) as unknown:
-                    house.view.check(name)
-                assert unknown.value.known == tuple(shown)
-
-
-def test_of_a_configuration_a_view_has_its_servers_and_nothing_that_names_others() -> None:
-    view = House({"servers": ["notes*"]}).view
-    assert ([*view.config.servers], [*view.config.broken]) == (["notes"], ["notes-bad"])
-    assert (view.config.untrusted, view.config.problems, view.config.profiles) == ((), (), {})
-    assert view.config is view.config, "it is made once"
-
-
-def test_an_event_is_shown_with_its_server_and_one_of_the_whole_room_to_nobody_here() -> None:
-    view = House({"servers": ["notes"]}).view
-    events: list[Any] = [
-        Note(1, 0.0, address, code=NoteCode.BUG, words="")
-        for address in (None, Address("notes"), Address("vault"))
-    ]
-    assert [view.shows_event(event) for event in events] == [False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("profile", "tools", "narrows"),
-    [
-        ({}, ["read", "write", "wrong"], False),
-        ({"servers": ["notes"]}, ["read", "write", "wrong"], False),
-        ({"tools": ["read"]}, ["read"], True),
-        ({"tools": []}, [], True),
-        ({"tools": ["read", "get_r"]}, ["read"], True),
-        ({"toolOverrides": {"notes": {"read": {"rename": "look"}}}}, ["read", "write", "wrong"], True),
-    ],
-)
-def test_what_is_known_of_a_server_is_shown_without_the_tools_that_are_not(
-    profile: Any, tools: list[str], narrows: bool
-) -> None:
-    house = House(profile)
-    entry = house.entries["notes"]
-    shown = house.view.entry(entry)
-    assert shown is not None
-    assert [tool["name"] for tool in shown.tools or ()] == tools
-    assert (shown is entry) is not narrows
-    assert shown.problems == (() if narrows else ("cut",))
-    assert house.view.entry(None) is None
-    unknown = attrs.evolve(entry, tools=None)
-    assert house.view.entry(unknown) is unknown
-    row = house.view.row(ROW)
-    assert (row is ROW) is not narrows
-    if narrows:
-        count = len(house.view.index.tools("notes"))
-        assert (row.tool_count, row.problems, row.changed) == (count, (), ())
-        assert bool(row.faults) is ("wrong" in tools)
-
-
-def test_a_view_follows_its_room_at_once_and_makes_nothing_twice() -> None:
-    house = House({"servers": ["notes"], "tools": ["re*", "new*"]})
-    assert house.names() == ["notes_read"]
-    assert house.view.index is house.view.index
-    config, index = house.view.config, house.view.index
-    house.learn("new")
-    assert house.names() == ["notes_new", "notes_read"], "the room has learned more"
-    assert house.view.config is config
-    house.configure({"servers": ["vault"]})
-    assert house.names() == ["vault_open"], "with the same index"
-    assert not house.view.shows("notes")
-    assert [*house.view.config.servers] == ["vault"]
-    assert house.view.index is not index
-    house.configure({})
-    house.config = attrs.evolve(house.config, profiles={})
-    assert house.names() == [], "it is gone"
-
-
-def test_a_profile_is_seen_by_all_its_sessions_in_one_view() -> None:
-    house = House({})
-    profiles = Profiles(lambda: house.config, lambda: house.index)
-    assert profiles.view("one") is profiles.view("one") is not profiles.view("two")
-    with pytest.raises(UsageError, match="There are: one, two") as unknown:
-        profiles.view("three")
-    assert unknown.value.code == "unknown_profile"
-    house.config = attrs.evolve(house.config, profiles={})
-    with pytest.raises(UsageError, match="There are: none"):
-        profiles.view("one")

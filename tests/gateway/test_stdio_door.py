@@ -8,22 +8,20 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.support import run
+from tests.support import in_real_time, run
+from tests.support.bodies import body_of
 from tests.support.stdio import until
 
 from greenroom.actors.backend import current_backend
-from greenroom.actors.transports.lines import LINES_A_TURN, LineSplitter, LineWriter
-from greenroom.gateway.doors.stdio_door import TO_A_CLIENT, StdioDoor, taken_over_stdio
+from greenroom.actors.transports.lines import LINES_A_TURN
+from greenroom.gateway.doors.stdio_door import StdioDoor, taken_over_stdio
 from greenroom.protocol.cooperative import Slices
 from greenroom.protocol.large_message import LARGE_MESSAGE
 
@@ -41,44 +39,10 @@ def pipe() -> Generator[tuple[int, int]]:
                 continue
 
 
-def _never(head: bytes, _bound: str) -> None:
-    raise AssertionError(f"over the bound: {head!r}")
-
-
-@given(st.binary(max_size=200), st.lists(st.integers(1, 20)))
-def test_lines_are_the_same_however_the_bytes_arrive(data: bytes, cuts: list[int]) -> None:
-    splitter, got, rest = LineSplitter(1000, _never), list[bytes](), data
-    for size in [*cuts, len(data)]:
-        got += splitter.feed(rest[:size])
-        rest = rest[size:]
-    assert got == data.split(b"\n")[:-1]
-
-
-@given(
-    st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"")), max_size=8), st.integers(1, 7)
-)
-def test_lines_over_the_bound_are_dropped_and_counted(lines: list[bytes], size: int) -> None:
-    dropped, got = list[bytes](), list[bytes]()
-    splitter = LineSplitter(6, lambda head, _bound: dropped.append(head))
-    data = b"".join(line + b"\n" for line in lines)
-    for start in range(0, len(data), size):
-        got += splitter.feed(data[start : start + size])
-    assert got == [line for line in lines if len(line) <= 6]
-    assert len(dropped) == len(lines) - len(got)
-
-
-def test_t19_a_fat_line_costs_linear_work() -> None:
-    splitter = LineSplitter(64 << 20, _never)
-    for _ in range(512):
-        assert splitter.feed(b"x" * 65536) == []
-    (line,) = splitter.feed(b"\n")
-    assert len(line) == 32 << 20
-
-
 Body = Callable[[StdioDoor, int, int], Awaitable[None]]
 
 
-def with_door(backend: str, body: Body, **writer: Any) -> None:
+def with_door(body: Body, backend: str) -> None:
     """Run `body(door, to_it, from_it)` with the door's pump out running."""
 
     async def main() -> None:
@@ -106,186 +70,159 @@ def read_all(fd: int, size: int) -> bytes:
     return data
 
 
-def test_lines_come_in_until_the_client_closes(backend: str) -> None:
-    async def body(door: StdioDoor, to_it: int, _from_it: int) -> None:
-        got: list[bytes] = []
-        os.write(to_it, b"one\n\n  \r\ntw")
-        os.write(to_it, b"o\nnever finished")
+@body_of(with_door)
+async def test_lines_come_in_until_the_client_closes(door: StdioDoor, to_it: int, from_it: int, /) -> None:
+    got: list[bytes] = []
+    os.write(to_it, b"one\n\n  \r\ntw")
+    os.write(to_it, b"o\nnever finished")
+    os.close(to_it)
+    await door.read(got.append)
+    assert got == [b"one", b"two"]
+
+
+@body_of(with_door)
+async def test_a_line_over_the_bound_is_answered_and_the_next_is_served(
+    door: StdioDoor, to_it: int, from_it: int, /
+) -> None:
+    got: list[bytes] = []
+
+    def write() -> None:
+        for _ in range(20):
+            os.write(to_it, b"x" * 65536)
+        os.write(to_it, b"\nping\n")
         os.close(to_it)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.to_thread.run_sync, write)
         await door.read(got.append)
-        assert got == [b"one", b"two"]
-
-    with_door(backend, body)
-
-
-def test_a_line_over_the_bound_is_answered_and_the_next_is_served(backend: str) -> None:
-    async def body(door: StdioDoor, to_it: int, from_it: int) -> None:
-        got: list[bytes] = []
-
-        def write() -> None:
-            for _ in range(20):
-                os.write(to_it, b"x" * 65536)
-            os.write(to_it, b"\nping\n")
-            os.close(to_it)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(anyio.to_thread.run_sync, write)
-            await door.read(got.append)
-        assert got == [b"ping"]
-        assert b"A message over 1,048,576 bytes a line was dropped unread." in os.read(from_it, 4096)
-
-    with_door(backend, body)
+    assert got == [b"ping"]
+    assert b"A message over 1,048,576 bytes a line was dropped unread." in os.read(from_it, 4096)
 
 
-def test_t15_a_client_that_stops_reading_stops_being_read(backend: str) -> None:
+@body_of(with_door)
+async def test_t15_a_client_that_stops_reading_stops_being_read(
+    door: StdioDoor, to_it: int, from_it: int, /
+) -> None:
     """Each request makes an answer of 64 KiB that nobody reads: the door stops taking requests near its low mark."""
+    taken = 0
+    answer = b"y" * 65535 + b"\n"
 
-    async def body(door: StdioDoor, to_it: int, from_it: int) -> None:
-        taken = 0
-        answer = b"y" * 65535 + b"\n"
+    def receive(_line: bytes) -> None:
+        nonlocal taken
+        taken += 1
+        door.send(answer)
 
-        def receive(_line: bytes) -> None:
-            nonlocal taken
-            taken += 1
-            door.send(answer)
-
-        os.set_blocking(to_it, False)
-        written = 0
-        async with anyio.create_task_group() as group:
-            group.start_soon(door.read, receive)
-            while True:  # one request at a time, until the door takes no more
-                os.write(to_it, b"ask\n")
-                written += 1
-                await settle()
-                if taken < written:
-                    break
-            assert door.congested
-            assert 16 <= taken <= 40
-            data = await anyio.to_thread.run_sync(read_all, from_it, written * len(answer))
+    os.set_blocking(to_it, False)
+    written = 0
+    async with anyio.create_task_group() as group:
+        group.start_soon(door.read, receive)
+        while True:  # one request at a time, until the door takes no more
+            os.write(to_it, b"ask\n")
+            written += 1
             await settle()
-            assert taken == written
-            assert data == answer * written
-            group.cancel_scope.cancel()
-
-    with_door(backend, body)
-
-
-def test_what_waits_is_bounded_and_short_lines_always_fit(backend: str) -> None:
-    async def body() -> None:
-        with pipe() as (_, stdout):
-            os.set_blocking(stdout, False)
-            writer = LineWriter(current_backend(), stdout, attrs.evolve(TO_A_CLIENT, size=4 << 20))
-            line = b"z" * (1 << 20)
-            refused = [writer.send(line) for _ in range(6)].count(False)
-            assert refused == 2
-            assert writer.waiting <= 4 << 20
-            assert writer.send(b"sorry\n")
-
-    run(backend, body)
+            if taken < written:
+                break
+        assert door.congested
+        assert 16 <= taken <= 40
+        data = await anyio.to_thread.run_sync(read_all, from_it, written * len(answer))
+        await settle()
+        assert taken == written
+        assert data == answer * written
+        group.cancel_scope.cancel()
 
 
-def test_order_is_kept_across_partial_writes(backend: str) -> None:
-    async def body(door: StdioDoor, _to_it: int, from_it: int) -> None:
-        lines = [b"%d" % number * (number % 700 + 1) + b"\n" for number in range(3000)]
-        for line in lines:
-            door.send(line)
-        whole = b"".join(lines)
-        assert await anyio.to_thread.run_sync(read_all, from_it, len(whole)) == whole
-        await door.flush(60.0)
-
-    with_door(backend, body)
+@body_of(with_door)
+async def test_order_is_kept_across_partial_writes(door: StdioDoor, to_it: int, from_it: int, /) -> None:
+    lines = [b"%d" % number * (number % 700 + 1) + b"\n" for number in range(3000)]
+    for line in lines:
+        door.send(line)
+    whole = b"".join(lines)
+    assert await anyio.to_thread.run_sync(read_all, from_it, len(whole)) == whole
+    await door.flush(60.0)
 
 
-def test_a_client_that_closes_its_reading_end_is_gone(backend: str) -> None:
-    async def body(door: StdioDoor, _to_it: int, from_it: int) -> None:
-        os.close(from_it)
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as group:
-                group.start_soon(door.read, lambda _line: None)
-                await anyio.wait_all_tasks_blocked()
-                assert door.send(b"hello\n")
-        assert door.send(b"x" * 10_000_000)
-        await door.flush(60.0)
-
-    with_door(backend, body)
-
-
-def test_a_line_that_is_too_long_is_refused_by_who_reads_or_by_the_door(backend: str, tmp_path: Any) -> None:
-    async def main() -> None:
-        long = b'{"id":5,"x":"' + b"x" * 200 + b'"}'
-        (tmp_path / "in").write_bytes(long + b"\nnext\n")
-        for own in (True, False):
-            got: list[bytes] = []
-            refused: list[tuple[bytes, str]] = []
-            sent: list[bytes] = []
-
-            def refuse(head: bytes, text: str, refused: list[tuple[bytes, str]] = refused) -> None:
-                refused.append((head, text))
-
-            def send(line: bytes, sent: list[bytes] = sent) -> bool:
-                sent.append(line)
-                return True
-
-            with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as sink:
-                door: Any = StdioDoor(current_backend(), source.fileno(), sink.fileno(), max_line=100)
-                door.send = send
-                with door.opened():
-                    await door.read(got.append, refuse if own else None)
-            assert got == [b"next"]
-            assert (len(refused), len(sent)) == ((1, 0) if own else (0, 1))
-            for head, text in refused:
-                assert long.startswith(head)
-                assert text == "A message over 100 bytes a line was dropped unread."
-            for line in sent:
-                error = json.loads(line)
-                assert (error["id"], error["error"]["code"]) == (5, -32600)
-
-    run(backend, main)
+@body_of(with_door)
+async def test_a_client_that_closes_its_reading_end_is_gone(
+    door: StdioDoor, to_it: int, from_it: int, /
+) -> None:
+    os.close(from_it)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(door.read, lambda _line: None)
+            await anyio.wait_all_tasks_blocked()
+            assert door.send(b"hello\n")
+    assert door.send(b"x" * 10_000_000)
+    await door.flush(60.0)
 
 
-def test_a_file_as_standard_input_is_read_to_its_end(backend: str, tmp_path: Any) -> None:
-    async def main() -> None:
-        (tmp_path / "in").write_bytes(b"one\ntwo\n")
+@in_real_time
+async def test_a_line_that_is_too_long_is_refused_by_who_reads_or_by_the_door(tmp_path: Any) -> None:
+    long = b'{"id":5,"x":"' + b"x" * 200 + b'"}'
+    (tmp_path / "in").write_bytes(long + b"\nnext\n")
+    for own in (True, False):
         got: list[bytes] = []
+        refused: list[tuple[bytes, str]] = []
+        sent: list[bytes] = []
+
+        def refuse(head: bytes, text: str, refused: list[tuple[bytes, str]] = refused) -> None:
+            refused.append((head, text))
+
+        def send(line: bytes, sent: list[bytes] = sent) -> bool:
+            sent.append(line)
+            return True
+
         with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as sink:
-            door = StdioDoor(current_backend(), source.fileno(), sink.fileno(), max_line=100)
+            door: Any = StdioDoor(current_backend(), source.fileno(), sink.fileno(), max_line=100)
+            door.send = send
             with door.opened():
-                await door.read(got.append)
-        assert got == [b"one", b"two"]
-
-    run(backend, main)
-
-
-def test_a_socket_serves_as_both_ends_and_is_given_back_blocking(backend: str) -> None:
-    async def main() -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            door = StdioDoor(current_backend(), ours.fileno(), ours.fileno(), max_line=100)
-            with door.opened():
-                assert not os.get_blocking(ours.fileno())
-                theirs.sendall(b"hi\n")
-                theirs.shutdown(socket.SHUT_WR)
-
-                def answer(line: bytes) -> None:
-                    door.send(line + b"!\n")
-
-                await door.read(answer)
-            assert theirs.recv(10) == b"hi!\n"
-            assert os.get_blocking(ours.fileno())
-
-    run(backend, main)
+                await door.read(got.append, refuse if own else None)
+        assert got == [b"next"]
+        assert (len(refused), len(sent)) == ((1, 0) if own else (0, 1))
+        for head, text in refused:
+            assert long.startswith(head)
+            assert text == "A message over 100 bytes a line was dropped unread."
+        for line in sent:
+            error = json.loads(line)
+            assert (error["id"], error["error"]["code"]) == (5, -32600)
 
 
-def test_a_descriptor_that_did_not_block_is_given_back_so(backend: str) -> None:
-    async def main() -> None:
-        with pipe() as (readable, writable):
-            os.set_blocking(readable, False)
-            door = StdioDoor(current_backend(), readable, writable, max_line=100)
-            with door.opened():
-                assert [os.get_blocking(fd) for fd in (readable, writable)] == [False, False]
-            assert [os.get_blocking(fd) for fd in (readable, writable)] == [False, True]
+@in_real_time
+async def test_a_file_as_standard_input_is_read_to_its_end(tmp_path: Any) -> None:
+    (tmp_path / "in").write_bytes(b"one\ntwo\n")
+    got: list[bytes] = []
+    with (tmp_path / "in").open("rb") as source, (tmp_path / "out").open("wb") as sink:
+        door = StdioDoor(current_backend(), source.fileno(), sink.fileno(), max_line=100)
+        with door.opened():
+            await door.read(got.append)
+    assert got == [b"one", b"two"]
 
-    run(backend, main)
+
+@in_real_time
+async def test_a_socket_serves_as_both_ends_and_is_given_back_blocking() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        door = StdioDoor(current_backend(), ours.fileno(), ours.fileno(), max_line=100)
+        with door.opened():
+            assert not os.get_blocking(ours.fileno())
+            theirs.sendall(b"hi\n")
+            theirs.shutdown(socket.SHUT_WR)
+
+            def answer(line: bytes) -> None:
+                door.send(line + b"!\n")
+
+            await door.read(answer)
+        assert theirs.recv(10) == b"hi!\n"
+        assert os.get_blocking(ours.fileno())
+
+
+@in_real_time
+async def test_a_descriptor_that_did_not_block_is_given_back_so() -> None:
+    with pipe() as (readable, writable):
+        os.set_blocking(readable, False)
+        door = StdioDoor(current_backend(), readable, writable, max_line=100)
+        with door.opened():
+            assert [os.get_blocking(fd) for fd in (readable, writable)] == [False, False]
+        assert [os.get_blocking(fd) for fd in (readable, writable)] == [False, True]
 
 
 def test_stray_prints_cannot_reach_the_protocol() -> None:
@@ -312,102 +249,38 @@ def test_stray_prints_cannot_reach_the_protocol() -> None:
     assert taken_over_stdio is not None
 
 
-def test_a_client_is_read_again_when_little_waits_not_when_nothing_does(backend: str) -> None:
-    async def body() -> None:
-        with pipe() as (from_it, stdout):
-            os.set_blocking(stdout, False)
-            os.set_blocking(from_it, False)
-            writer = LineWriter(current_backend(), stdout, TO_A_CLIENT, congested=100_000)
-            writer.send(b"x" * 65_536)
-            for _ in range(2):
-                writer.send(b"y" * 65_536)
-            assert writer.congested
-            relieved, flushed = anyio.Event(), anyio.Event()
-
-            async def wait(until: Callable[[], Awaitable[None]], then: anyio.Event) -> None:
-                await until()
-                then.set()
-
-            async with anyio.create_task_group() as group:
-                group.start_soon(writer.run)
-                group.start_soon(wait, writer.relieved, relieved)
-                group.start_soon(wait, writer.flushed, flushed)
-                await settle()
-                assert not relieved.is_set()
-                os.read(from_it, 65_536)
-                with anyio.fail_after(60):
-                    await relieved.wait()
-                assert 0 < writer.waiting <= 100_000
-                assert not flushed.is_set()
-                while writer.waiting:
-                    with suppress(BlockingIOError):
-                        os.read(from_it, 65_536)
-                    await settle()
-                with anyio.fail_after(60):
-                    await flushed.wait()
-                group.cancel_scope.cancel()
-
-    run(backend, body)
+@body_of(with_door)
+async def test_flushing_waits_for_the_client_and_not_for_ever(
+    door: StdioDoor, to_it: int, from_it: int, /
+) -> None:
+    door.send(b"z" * 200_000 + b"\n")
+    began = anyio.current_time()
+    await door.flush(0.05)
+    assert anyio.current_time() - began >= 0.05
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.to_thread.run_sync, read_all, from_it, 200_001)
+        with anyio.fail_after(60):
+            await door.flush(60)
 
 
-def test_flushing_waits_for_the_client_and_not_for_ever(backend: str) -> None:
-    async def body(door: StdioDoor, _to_it: int, from_it: int) -> None:
-        door.send(b"z" * 200_000 + b"\n")
-        began = anyio.current_time()
-        await door.flush(0.05)
-        assert anyio.current_time() - began >= 0.05
-        async with anyio.create_task_group() as group:
-            group.start_soon(anyio.to_thread.run_sync, read_all, from_it, 200_001)
-            with anyio.fail_after(60):
-                await door.flush(60)
-
-    with_door(backend, body)
-
-
-def test_nothing_waits_for_a_client_that_is_gone(backend: str) -> None:
-    async def body() -> None:
-        with pipe() as (from_it, stdout):
-            os.set_blocking(stdout, False)
-            gone: list[str] = []
-            writer = LineWriter(
-                current_backend(), stdout, TO_A_CLIENT, congested=10, on_broken=lambda: gone.append("gone")
-            )
-            for _ in range(3):
-                writer.send(b"x" * 100_000)
-            assert writer.congested
-            os.close(from_it)
-            with anyio.fail_after(60):
-                await writer.run()
-                await writer.relieved()
-                await writer.flushed()
-            assert (writer.waiting, writer.congested, gone) == (0, False, ["gone"])
-            assert writer.send(b"late")
-            assert writer.waiting == 0
-
-    run(backend, body)
-
-
-def test_the_first_answer_to_what_was_just_read_goes_out_in_the_same_step(backend: str) -> None:
+@in_real_time
+async def test_the_first_answer_to_what_was_just_read_goes_out_in_the_same_step() -> None:
     """No pump runs here: what is gathered would stay."""
+    with pipe() as (stdin, to_it), pipe() as (from_it, stdout):
+        door = StdioDoor(current_backend(), stdin, stdout, max_line=1 << 20)
 
-    async def body() -> None:
-        with pipe() as (stdin, to_it), pipe() as (from_it, stdout):
-            door = StdioDoor(current_backend(), stdin, stdout, max_line=1 << 20)
+        def receive(line: bytes) -> None:
+            door.send(line + b" answered\n")
 
-            def receive(line: bytes) -> None:
-                door.send(line + b" answered\n")
-
-            with door.opened():
-                os.set_blocking(from_it, False)
-                async with anyio.create_task_group() as group:
-                    group.start_soon(door.read, receive)
-                    for word in (b"one", b"two"):
-                        os.write(to_it, word + b"\n")
-                        await settle()
-                    group.cancel_scope.cancel()
-                assert os.read(from_it, 100) == b"one answered\ntwo answered\n"
-
-    run(backend, body)
+        with door.opened():
+            os.set_blocking(from_it, False)
+            async with anyio.create_task_group() as group:
+                group.start_soon(door.read, receive)
+                for word in (b"one", b"two"):
+                    os.write(to_it, word + b"\n")
+                    await settle()
+                group.cancel_scope.cancel()
+            assert os.read(from_it, 100) == b"one answered\ntwo answered\n"
 
 
 def test_the_mark_that_some_clients_begin_with_is_no_part_of_their_first_message(backend: str) -> None:
@@ -418,7 +291,7 @@ def test_the_mark_that_some_clients_begin_with_is_no_part_of_their_first_message
         await door.read(got.append)
         assert got == [b"one", b"\xef\xbb\xbftwo", b"three"]
 
-    with_door(backend, body)
+    with_door(body, backend)
 
     async def alone(door: StdioDoor, to_it: int, _from_it: int) -> None:
         got: list[bytes] = []
@@ -427,40 +300,37 @@ def test_the_mark_that_some_clients_begin_with_is_no_part_of_their_first_message
         await door.read(got.append)
         assert got == [b"one"], "a mark alone is no message"
 
-    with_door(backend, alone)
+    with_door(alone, backend)
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_of_lines_that_came_together_no_more_are_taken_than_the_client_reads_answers(
-    closes: bool, backend: str
+@body_of(with_door)
+async def test_of_lines_that_came_together_no_more_are_taken_than_the_client_reads_answers(
+    door: StdioDoor, to_it: int, from_it: int, /, closes: bool
 ) -> None:
     """Also from one that says nothing more, and stays."""
+    got: list[bytes] = []
+    answer = b"x" * 40_000 + b"\n"
 
-    async def body(door: StdioDoor, to_it: int, from_it: int) -> None:
-        got: list[bytes] = []
-        answer = b"x" * 40_000 + b"\n"
+    def receive(line: bytes) -> None:
+        got.append(line)
+        door.send(answer)
 
-        def receive(line: bytes) -> None:
-            got.append(line)
-            door.send(answer)
-
-        lines = 2 * LINES_A_TURN + 50
-        os.write(to_it, b"a\n" * lines)
-        if closes:
-            os.close(to_it)
-        async with anyio.create_task_group() as group:
-            group.start_soon(door.read, receive)
-            await anyio.wait_all_tasks_blocked()
-            await settle()
-            assert len(got) == LINES_A_TURN
-            read = 0
-            with anyio.fail_after(60):
-                while read < lines * len(answer):
-                    read += len(await anyio.to_thread.run_sync(os.read, from_it, 1 << 20))
-            assert await until(lambda: len(got) == lines)
-            group.cancel_scope.cancel()
-
-    with_door(backend, body)
+    lines = 2 * LINES_A_TURN + 50
+    os.write(to_it, b"a\n" * lines)
+    if closes:
+        os.close(to_it)
+    async with anyio.create_task_group() as group:
+        group.start_soon(door.read, receive)
+        await anyio.wait_all_tasks_blocked()
+        await settle()
+        assert len(got) == LINES_A_TURN
+        read = 0
+        with anyio.fail_after(60):
+            while read < lines * len(answer):
+                read += len(await anyio.to_thread.run_sync(os.read, from_it, 1 << 20))
+        assert await until(lambda: len(got) == lines)
+        group.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(
@@ -473,23 +343,24 @@ def test_of_lines_that_came_together_no_more_are_taken_than_the_client_reads_ans
         (errno.EISDIR, True),
     ],
 )
-def test_a_client_that_left_is_no_fault_of_a_descriptor(backend: str, number: int, is_fault: bool) -> None:
-    async def body(door: StdioDoor, _to_it: int, _from_it: int) -> None:
-        assert door.fault is None
-        error = OSError(number, os.strerror(number))
-        door._writer.fault = error
-        words = door.fault or ""
-        assert words.startswith(f"Standard output cannot be written ({error.strerror}).") is is_fault
-        door._writer.fault, door._unreadable = None, error
-        words = door.fault or ""
-        assert words.startswith(f"Standard input cannot be read ({error.strerror}).") is is_fault
-        assert bool(words) is is_fault
-
-    with_door(backend, body)
+@body_of(with_door)
+async def test_a_client_that_left_is_no_fault_of_a_descriptor(
+    door: StdioDoor, to_it: int, from_it: int, /, number: int, is_fault: bool
+) -> None:
+    assert door.fault is None
+    error = OSError(number, os.strerror(number))
+    door._writer.fault = error
+    words = door.fault or ""
+    assert words.startswith(f"Standard output cannot be written ({error.strerror}).") is is_fault
+    door._writer.fault, door._unreadable = None, error
+    words = door.fault or ""
+    assert words.startswith(f"Standard input cannot be read ({error.strerror}).") is is_fault
+    assert bool(words) is is_fault
 
 
 @pytest.mark.parametrize("sliced", [True, False])
-def test_a_long_line_is_taken_in_its_place(backend: str, sliced: bool) -> None:
+@in_real_time
+async def test_a_long_line_is_taken_in_its_place(sliced: bool) -> None:
     long, got = b"x" * LARGE_MESSAGE, list[bytes]()
 
     def receiving(line: bytearray) -> Slices[None]:
@@ -497,84 +368,75 @@ def test_a_long_line_is_taken_in_its_place(backend: str, sliced: bool) -> None:
         yield
         got.append(b"all of them")
 
-    async def main() -> None:
-        with pipe() as (stdin, to_it), pipe() as (_from_it, stdout):
-            door = StdioDoor(current_backend(), stdin, stdout, max_line=4 << 20)
+    with pipe() as (stdin, to_it), pipe() as (_from_it, stdout):
+        door = StdioDoor(current_backend(), stdin, stdout, max_line=4 << 20)
+        with door.opened():
+            async with anyio.create_task_group() as group:
+                group.start_soon(door.read, got.append, None, receiving if sliced else None)
+                data = b"before\n%b\nafter\nlast\n" % long
+                await anyio.to_thread.run_sync(os.write, to_it, data)
+                assert await until(lambda: got[-1:] == [b"last"])
+                group.cancel_scope.cancel()
+    taken = [b"%d bytes" % len(long), b"all of them"] if sliced else [long]
+    assert got == [b"before", *taken, b"after", b"last"]
+
+
+@in_real_time
+async def test_what_cannot_be_read_ends_the_door_and_says_why(tmp_path: Any) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with (tmp_path / "out").open("wb") as sink:
+            door = StdioDoor(current_backend(), folder, sink.fileno(), max_line=100)
             with door.opened():
-                async with anyio.create_task_group() as group:
-                    group.start_soon(door.read, got.append, None, receiving if sliced else None)
-                    data = b"before\n%b\nafter\nlast\n" % long
-                    await anyio.to_thread.run_sync(os.write, to_it, data)
-                    assert await until(lambda: got[-1:] == [b"last"])
-                    group.cancel_scope.cancel()
-        taken = [b"%d bytes" % len(long), b"all of them"] if sliced else [long]
-        assert got == [b"before", *taken, b"after", b"last"]
-
-    run(backend, main)
+                await door.read(lambda _line: None)
+            assert (door.fault or "").startswith("Standard input cannot be read (Is a directory).")
+    finally:
+        os.close(folder)
 
 
-def test_what_cannot_be_read_ends_the_door_and_says_why(backend: str, tmp_path: Any) -> None:
-    async def main() -> None:
-        folder = os.open(tmp_path, os.O_RDONLY)
-        try:
-            with (tmp_path / "out").open("wb") as sink:
-                door = StdioDoor(current_backend(), folder, sink.fileno(), max_line=100)
-                with door.opened():
-                    await door.read(lambda _line: None)
-                assert (door.fault or "").startswith("Standard input cannot be read (Is a directory).")
-        finally:
-            os.close(folder)
-
-    run(backend, main)
-
-
-def test_a_client_that_has_said_nothing_yet_has_not_left(backend: str) -> None:
+@body_of(with_door)
+async def test_a_client_that_has_said_nothing_yet_has_not_left(
+    door: StdioDoor, to_it: int, from_it: int, /
+) -> None:
     """A loop may say that there is something to read where somebody else has read it."""
-
-    async def body(door: StdioDoor, to_it: int, _from_it: int) -> None:
-        got: list[bytes] = []
-        async with anyio.create_task_group() as group:
-            group.start_soon(door.read, got.append)
-            await anyio.wait_all_tasks_blocked()
-            assert door._on_readable() is True
-            os.write(to_it, b"one\n")
-            assert await until(lambda: got == [b"one"])
-            os.close(to_it)
-        assert (got, door.fault) == ([b"one"], None)
-
-    with_door(backend, body)
+    got: list[bytes] = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(door.read, got.append)
+        await anyio.wait_all_tasks_blocked()
+        assert door._on_readable() is True
+        os.write(to_it, b"one\n")
+        assert await until(lambda: got == [b"one"])
+        os.close(to_it)
+    assert (got, door.fault) == ([b"one"], None)
 
 
 @pytest.mark.parametrize("lines", [LINES_A_TURN - 1, LINES_A_TURN, LINES_A_TURN + 1, 3 * LINES_A_TURN])
-def test_of_however_many_lines_each_that_says_something_is_taken_once(backend: str, lines: int) -> None:
+@body_of(with_door)
+async def test_of_however_many_lines_each_that_says_something_is_taken_once(
+    door: StdioDoor, to_it: int, from_it: int, /, lines: int
+) -> None:
     said = [b"%d" % number if number % 3 else b" \r" for number in range(lines)]
-
-    async def body(door: StdioDoor, to_it: int, _from_it: int) -> None:
-        got: list[bytes] = []
-        os.write(to_it, b"\n".join((*said, b"")))
-        os.close(to_it)
-        await door.read(got.append)
-        assert got == [line for line in said if line.strip()]
-
-    with_door(backend, body)
+    got: list[bytes] = []
+    os.write(to_it, b"\n".join((*said, b"")))
+    os.close(to_it)
+    await door.read(got.append)
+    assert got == [line for line in said if line.strip()]
 
 
-def test_a_terminal_is_waited_for(backend: str) -> None:
-    async def main() -> None:
-        person, terminal = os.openpty()
-        with pipe() as (_from_it, stdout):
-            try:
-                door, got = StdioDoor(current_backend(), terminal, stdout, max_line=100), list[bytes]()
-                with door.opened():
-                    async with anyio.create_task_group() as group:
-                        group.start_soon(door.read, got.append)
-                        await anyio.sleep(0.01)
-                        await anyio.sleep(0.01)
-                        os.write(person, b"hello\n")
-                        assert await until(lambda: got == [b"hello"])
-                        group.cancel_scope.cancel()
-            finally:
-                os.close(person)
-                os.close(terminal)
-
-    run(backend, main)
+@in_real_time
+async def test_a_terminal_is_waited_for() -> None:
+    person, terminal = os.openpty()
+    with pipe() as (_from_it, stdout):
+        try:
+            door, got = StdioDoor(current_backend(), terminal, stdout, max_line=100), list[bytes]()
+            with door.opened():
+                async with anyio.create_task_group() as group:
+                    group.start_soon(door.read, got.append)
+                    await anyio.sleep(0.01)
+                    await anyio.sleep(0.01)
+                    os.write(person, b"hello\n")
+                    assert await until(lambda: got == [b"hello"])
+                    group.cancel_scope.cancel()
+        finally:
+            os.close(person)
+            os.close(terminal)
