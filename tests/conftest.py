@@ -40,7 +40,7 @@ ON_ONE_LOOP = frozenset(
         ),
         *("test_sse_legacy", "test_stderr_tail", "test_unix_socket"),
         *("test_catalogue_file", "test_clients_refuse", "test_kept_search", "test_known_everywhere"),
-        *("test_unhiding", "test_churn", "test_cli_events", "test_logs"),
+        *("test_unhiding", "test_churn", "test_event_log", "test_logs"),
         *("test_asked_values", "test_env_file", "test_request_headers", "test_secret_commands"),
         *("test_mcp_tool_modes", "test_meta_execute", "test_meta_registry", "test_direct_requests"),
         *("test_programs", "test_call_cost", "test_company_machine", "test_other_users", "test_sdk_contract"),

@@ -76,7 +76,7 @@ TYPE_CYCLES: Mapping[frozenset[str], str] = {
 _COMMAND = ("cli", "main")  # the door of the command line
 TESTS_INSIDE: Mapping[str, str] = {
     **dict.fromkeys(
-        ["tests/models/gate.py", "tests/models/pool.py", "tests/catalogue/test_search_findings.py"],
+        ["tests/models/gate.py", "tests/models/pool.py"],
         "a model decides with the values of the policy that it is the model of",
     ),
     **dict.fromkeys(
@@ -101,7 +101,6 @@ TESTS_INSIDE: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         [
-            "tests/catalogue/test_overrides.py",
             "tests/catalogue/test_unhiding.py",
             "tests/protocol/test_large.py",
         ],

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-from tests.support.forked import GREENROOM, run_forked
+from tests.support.forked import greenroom_in
 from tests.support.gateway import serve
 from tests.support.lister import lister, tool
 
@@ -54,14 +53,9 @@ def test_status_doctor_describe_and_the_log_name_server_tool_and_characters(tmp_
         told = {mode: json.dumps(gateway.mcp(**asked)) for mode, asked in (
             ("status", {}), ("describe", {"describe": "sly_say"}), ("other", {"describe": "sly_plain"}))}  # fmt: skip
         assert gateway.end() == 0
-    environment = {
-        "PATH": os.environ["PATH"], "HOME": os.fspath(tmp_path), "XDG_CACHE_HOME": os.fspath(tmp_path / "cache"),
-        "XDG_RUNTIME_DIR": os.fspath(tmp_path),
-    }  # fmt: skip
 
     def command(*words: str) -> str:
-        line = [*GREENROOM, *words, "--config", os.fspath(tmp_path / "mcp.json")]
-        return run_forked(line, env=environment, cwd=tmp_path, text=True).stdout
+        return greenroom_in(tmp_path, *words).stdout
 
     told |= {
         "greenroom status": command("status"),

@@ -390,38 +390,3 @@ def test_a_tool_that_runs_only_as_a_task_is_named_among_the_faults() -> None:
         'tool "must": it runs only as a task, and tasks are not supported (calls are refused)',
     )
     assert index.faults("nobody") == ()
-
-
-def test_names_two_servers_share_are_ambiguous_also_beside_a_servers_own_quarrel() -> None:
-    """`a` disputes two names with itself, and shares two with `b`: that must not cancel out in the count."""
-    index = build({"a": ("one", "two", "d.e", "d/e"), "b": ("one", "two")}, PrefixMode.NONE)
-
-    for name in ("one", "two"):
-        found = index.resolve(name)
-        assert isinstance(found, Ambiguous)
-        assert found.servers == ("a", "b")
-    assert isinstance(index.resolve("d_e"), Ambiguous)
-    assert len(index.tools()) == 6
-
-
-STEPS: tuple[dict[str, ServerDefinition], ...] = (
-    {"a": ServerDefinition("a"), "b-mcp": ServerDefinition("b-mcp")},
-    {"a": ServerDefinition("a")},
-    {"a": ServerDefinition("a"), "b": ServerDefinition("b")},
-    {"a": ServerDefinition("a", disabled=True), "b": ServerDefinition("b")},
-    {},
-    {"b": ServerDefinition("b"), "a": ServerDefinition("a")},
-)
-
-
-@pytest.mark.parametrize("after", range(len(STEPS)))
-@pytest.mark.parametrize("before", range(len(STEPS)))
-def test_an_index_made_from_another_is_the_one_that_would_be_made_from_nothing(
-    before: int, after: int
-) -> None:
-    previous = Index.build(STEPS[before], {}, Settings())
-    quick, fresh = (Index.build(STEPS[after], {}, Settings(), previous=one) for one in (previous, None))
-    assert quick._tools.prefixes == fresh._tools.prefixes
-    assert quick.servers == fresh.servers
-    for name in ("a_x", "b_x", "b-mcp_x", "c_x"):
-        assert quick.resolve(name) == fresh.resolve(name)

@@ -141,18 +141,6 @@ def test_an_override_is_judged_with_the_tool_that_it_changes() -> None:
     assert listed["inputSchema"]["properties"] == {"a": {}}
 
 
-def test_many_lists_are_prepared_and_few_are_made_when_they_are_asked_for() -> None:
-    few = index_of(entry("a", [f"p{number}" for number in range(499)]))
-    many = index_of(entry("a", [f"p{number}" for number in range(500)]))
-    mixed = index_of(
-        entry("a", ["p"] * 200, [f"u:{n}" for n in range(150)], [f"t:{n}{{x}}" for n in range(150)])
-    )
-    for index, is_made in ((few, False), (many, True), (mixed, True)):
-        finish(index.preparing_lists())
-        made = [index._lists._prompts, index._lists._resources, index._lists._templates]
-        assert [one is not None for one in made] == [is_made] * 3
-
-
 def test_what_is_prepared_by_two_is_made_once() -> None:
     index = index_of(*(entry(f"s{number}", tools=[f"t{n}" for n in range(40)]) for number in range(20)))
     first, second = index.preparing(), index.preparing()

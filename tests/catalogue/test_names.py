@@ -19,13 +19,12 @@ from greenroom.catalogue.names import (
     Proposal,
     _losers,
     has_prefix,
-    join,
     prefix_of,
     resource_name,
     settle,
     spellings,
 )
-from greenroom.config.model import PrefixMode, normal, selector
+from greenroom.config.model import PrefixMode, selector
 
 LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MODES = st.sampled_from(list(PrefixMode))
@@ -77,11 +76,6 @@ def test_prefix(server: str, mode: PrefixMode, prefix: str) -> None:
 )
 def test_a_resource_is_named_by_its_slug(name: str, tool: str) -> None:
     assert tool == resource_name(name)
-
-
-def test_nothing_is_joined_without_a_prefix() -> None:
-    assert join("", "read") == "read"
-    assert join("fs", "read") == "fs_read"
 
 
 def test_t17_an_over_long_name_is_cut_and_hashed() -> None:
@@ -160,28 +154,11 @@ def test_t17_no_name_is_over_the_limit_that_is_set(claims: list[Claim], limit: i
     assert len(set(found)) == len(claims)
 
 
-def test_t18_servers_that_share_a_name_both_lose_it() -> None:
-    settled = settle(map(Proposal.first, [claim("a", "b_c"), claim("a_b", "c"), claim("a", "d")]))
-
-    assert settled.contested == {"a_b_c": (0, 1)}
-    first, second, other = (proposal.name for proposal in settled.proposals)
-    assert first.startswith("a_b_c_")
-    assert second.startswith("a_b_c_")
-    assert other == "a_d"
-
-
 def test_t18_a_tool_takes_no_name_from_another_servers_resource() -> None:
     """Of one server the better claim keeps a name; between two, that would hang on which of them is known."""
     rivals = [claim("a", "b_get_c"), claim("a_b", "c", kind="resource")]
 
     assert "a_b_get_c" not in names(rivals)
-
-
-def test_a_bare_name_exists_only_while_it_is_unique() -> None:
-    bare = [claim("a", "search", PrefixMode.NONE), claim("b", "find", PrefixMode.NONE)]
-    assert names(bare) == ["search", "find"]
-
-    assert names([*bare, claim("c", "search", PrefixMode.NONE)]) == ["a_search", "find", "c_search"]
 
 
 def test_a_tool_keeps_its_name_from_a_resource_of_the_same_server() -> None:
@@ -191,13 +168,6 @@ def test_a_tool_keeps_its_name_from_a_resource_of_the_same_server() -> None:
     assert re.fullmatch(r"fs_get_readme_[0-9a-f]{8}", resource)
 
 
-def test_a_faithful_spelling_keeps_its_name_from_a_repaired_one() -> None:
-    repaired, faithful = names([claim("s", "a.b"), claim("s", "a_b")])
-
-    assert faithful == "s_a_b"
-    assert repaired != faithful
-
-
 def test_a_server_cannot_take_a_hashed_name_by_calling_a_tool_so() -> None:
     victim = [claim("a", "b_c"), claim("a_b", "c")]
     stolen = names(victim)[0]
@@ -205,10 +175,6 @@ def test_a_server_cannot_take_a_hashed_name_by_calling_a_tool_so() -> None:
 
     assert len(set(found)) == 3
     assert stolen not in found
-
-
-def test_hyphen_and_underscore_are_equal() -> None:
-    assert normal("my-server_do-it") == normal("my_server-do_it")
 
 
 @pytest.mark.parametrize(
@@ -304,18 +270,3 @@ def test_a_pattern_crosses_line_breaks_and_knows_no_other_wildcards() -> None:
     assert selector(("*",))("")
     assert selector(("**a**",))("xay")
     assert not selector(("a*a",))("a")
-
-
-def test_three_that_want_one_name_are_all_told_of_it() -> None:
-    rivals = [claim("a", "b_c_d"), claim("a_b", "c_d"), claim("a_b_c", "d")]
-    settled = settle(map(Proposal.first, rivals))
-    assert settled.contested == {"a_b_c_d": (0, 1, 2)}
-
-
-def test_a_bare_name_is_faithful_by_itself() -> None:
-    """Under no prefix, the claim is as good as what is shown of it."""
-    assert claim("s", "a_b", PrefixMode.NONE).rank == 0
-    assert claim("s", "a.b", PrefixMode.NONE).rank == 1
-    assert claim("s", "x" * 64, PrefixMode.NONE).rank == 0
-    assert claim("s", "x" * 64).rank == 1
-    assert claim("s", "a", PrefixMode.NONE, "resource").rank == 2

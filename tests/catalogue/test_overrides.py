@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.gateway.test_conversations import call, talking
@@ -15,11 +13,10 @@ from tests.support.asking import Asking, AskingServer, asking_connectors
 from greenroom import Greenroom
 from greenroom.catalogue.overrides import ToolOverride, _fits
 from greenroom.config.parse import parse_config
-from greenroom.gateway.exposures.direct_results import end, fail
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
-from greenroom.gateway.requests import Job
-from greenroom.protocol.errors import ProtocolFault, Reach, RemoteError, ServerLost, UnknownTool, UsageError
+from greenroom.protocol.errors import UnknownTool, UsageError
 from greenroom.supervisor.room import port_of
+from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
 ISSUE = {
     "type": "object",
@@ -329,75 +326,32 @@ def test_a_default_is_of_the_type_that_its_parameter_has(kind: str) -> None:
     assert not _fits("y", {"const": "x"})
 
 
-class _Ended:
-    """A job, of which only its end is looked at."""
-
-    method, params, modern = "tools/call", None, False
-    commands = Job.commands
-
-    def __init__(self) -> None:
-        self.failed: tuple[Any, ...] | None = None
-        self.answered: Any = None
-
-    def fail(self, code: int, text: str, data: Any = None) -> None:
-        self.failed = (code, text, data)
-
-    def answer(self, result: Any) -> None:
-        self.answered = result
-
-    def answer_raw(self, result: bytes, *, modern: bool) -> None:
-        self.answered = result, modern
-
-
-@pytest.mark.parametrize("is_renamed", [True, False])
-def test_an_error_of_the_server_is_told_in_the_names_of_here(is_renamed: bool) -> None:
-    override = ToolOverride.of({"rename": "new_issue", "params": {"title": {"rename": "summary"}}})
-    job, target = _Ended(), SimpleNamespace(override=override if is_renamed else None, original="create")
-    error = RemoteError("no title for create", server="s", rpc_code=-32099, data={"a": 1})
-    call = SimpleNamespace(result=None, error=error, protocol_version="")
-    end(cast("Any", job), cast("Any", call), cast("Any", target))
-    assert job.failed is not None
-    code, text, data = job.failed
-    assert (code, text) == (
-        -32099,
-        "[s] no summary for new_issue" if is_renamed else "[s] no title for create",
-    )
-    assert data == {"a": 1, "greenroom/server": "s"}
-
-
-@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28", None])
-@pytest.mark.parametrize("is_error", [True, False, None, 1])
-def test_only_the_texts_of_an_error_are_told_in_the_names_of_here(is_error: Any, version: str | None) -> None:
-    override = ToolOverride.of({"rename": "new_issue"})
-    job, target = _Ended(), SimpleNamespace(override=override, original="create")
-    blocks = [
-        {"type": "text", "text": "create: no", "annotations": {"priority": 1}},
+def test_an_error_of_the_server_is_told_in_the_names_of_here_and_nothing_else_is(backend: str) -> None:
+    blocks: list[Any] = [
+        {"type": "text", "text": "create: no title", "annotations": {"priority": 1}},
         {"type": "resource", "resource": {"uri": "a:b", "text": "create"}},
         {"type": "text", "text": 7},
         "create",
     ]
-    result = {"content": blocks, "isError": is_error, "structuredContent": {"create": "create"}}
-    call = SimpleNamespace(result=json.dumps(result).encode(), error=None, protocol_version=version)
-    end(cast("Any", job), cast("Any", call), cast("Any", target))
-    raw, modern = job.answered
-    told = [{**cast("Any", blocks[0]), "text": "new_issue: no"}, *blocks[1:]] if is_error is True else blocks
-    assert (json.loads(raw), modern) == ({**result, "content": told}, version == "2026-07-28")
+    told = [{**blocks[0], "text": "new_issue: no summary"}, *blocks[1:]]
 
+    async def body() -> None:
+        server = FakeServer([tool("create", inputSchema=ISSUE)], call_error=(-32099, "no title for create"))
+        config = {"mcpServers": {"github": {"command": "x", "toolOverrides": OVERRIDES, "scrub": "off"}}}
+        connectors = fake_connectors({"github": server})
+        opened = Greenroom.open(config, cache_path=":memory:", bootstrap=False, connectors=connectors)
+        async with opened as room, talking(room, "direct") as talk:
+            await room.connect("github")
+            await room.settled()
+            async with talk("ann") as ann:
+                error = (await call(ann, "direct", "github_new_issue", summary="x"))["error"]
+                assert (error["code"], error["message"]) == (-32099, "[github] no summary for new_issue")
+                server.call_error = None
+                for is_error in (True, False, None, 1):
+                    said = {"content": blocks, "isError": is_error, "structuredContent": {"create": "create"}}
+                    server.handler = lambda _arguments, said=said: said
+                    result = (await call(ann, "direct", "github_new_issue", summary="x"))["result"]
+                    assert result["content"] == (told if is_error is True else blocks)
+                    assert result["structuredContent"] == said["structuredContent"]
 
-@pytest.mark.parametrize("reach", list(Reach))
-def test_a_call_that_was_lost_says_how_far_it_came(reach: Reach) -> None:
-    job = _Ended()
-    fail(cast("Any", job), ServerLost("gone", server="s", reach=reach))
-    details = {"error": "call_failed", "server": "s", "reach": str(reach)}
-    assert job.answered["_meta"] == {"greenroom/error": details}
-
-
-def test_a_call_that_failed_here_is_told_as_any_other() -> None:
-    override = ToolOverride.of({"rename": "new_issue"})
-    job, target = _Ended(), SimpleNamespace(override=override, original="create")
-    call = SimpleNamespace(
-        result=None, error=ProtocolFault("no place", server="s", reach=Reach.ANSWERED), protocol_version=""
-    )
-    end(cast("Any", job), cast("Any", call), cast("Any", target))
-    assert (job.answered["isError"], job.answered["content"][0]["text"]) == (True, "no place")
-    assert job.answered["_meta"]["greenroom/error"]["server"] == "s"
+    run_virtual(backend, body)

@@ -18,7 +18,6 @@ from greenroom.catalogue.index import Index
 from greenroom.catalogue.ranking import (
     ASIDE,
     EXACT,
-    MAX_WORDS,
     PHRASE,
     PRESENT,
     RAREST,
@@ -127,17 +126,6 @@ def test_the_name_of_a_tool_finds_that_tool_first(originals: list[str], data: st
         assert not normalise(query) or hits[0][0] in same
 
 
-def test_no_sum_leaves_its_lane() -> None:
-    texts = " ".join(f"w{number}" for number in range(MAX_WORDS))
-    rare = Document.of("s_t", "t", "s", texts, title=texts)
-    ranking = Ranking([*(Document.of("s_x", "x", "s", "") for _ in range(20_000)), rare])
-
-    (number, score), *_ = ranking.rank(texts + " pr pg tf es ci", 5)[0]
-
-    assert number == 20_000
-    assert score < EXACT
-
-
 @pytest.mark.parametrize(
     ("query", "first"),
     [
@@ -187,10 +175,6 @@ def test_a_query_of_a_thousand_words_is_answered(index: Index) -> None:
     assert search(index, "issue " + "x" * 100_000).total > 0
 
 
-def test_asking_twice_gives_the_same(index: Index) -> None:
-    assert names(search(index, "read a file")) == names(search(index, "read a file"))
-
-
 # ---- the door ----
 
 
@@ -198,18 +182,6 @@ def test_any_word_lists_a_tool(index: Index) -> None:
     found = names(search(index, "emoji timezone", limit=100))
 
     assert {"slack_add_reaction", "time_convert_time", "time_get_current_time"} <= set(found)
-
-
-def test_pages_follow_each_other(index: Index) -> None:
-    everything = names(search(index, "a", limit=1000))
-    first = search(index, "a")
-    second = search(index, "a", offset=12)
-
-    assert names(first) + names(second) == everything[:24]
-    assert (first.total, first.has_more, first.next_offset) == (len(everything), True, 12)
-    last = search(index, "a", limit=5, offset=len(everything) - 5)
-    assert (len(last.matches), last.has_more, last.next_offset) == (5, False, None)
-    assert search(index, "a", offset=10_000).matches == ()
 
 
 def test_odd_pages_are_mended(index: Index) -> None:
@@ -244,10 +216,6 @@ def test_matching_by_pattern_is_unranked(index: Index) -> None:
     assert search_matching(index, lambda text: "emoji" in text, server="time").total == 0
 
 
-def test_nothing_is_found_where_nothing_is() -> None:
-    assert search(build({}), "anything").matches == ()
-
-
 # ---- how good it is ----
 
 
@@ -262,49 +230,11 @@ def test_what_people_ask_for_is_found(index: Index) -> None:
     assert sum(rank < 5 for rank in ranks.values()) == len(ranks), misses
 
 
-@pytest.mark.parametrize(("length", "is_found"), [(3, False), (4, True), (5, True), (24, True), (25, False)])
-def test_a_slip_is_looked_for_in_words_of_four_to_twenty_four_letters(length: int, is_found: bool) -> None:
-    word = "qwertzuiopasdfghjklyxcvbnm"[:length]
-    ranking = Ranking([Document.of("a", "a", "s", word[1:])])
-    assert (ranking._one_slip_from(word) == [word[1:]]) is is_found
-    assert ranking._one_slip_from(f"{word[:-1]}7") == []
-
-
 # ---- what the index adds to it ---------------------------------------------------------------------------------------
 
 
 def documents(*said: tuple[str, str]) -> Ranking:
     return Ranking([Document.of(f"s_{name}", name, "s", text) for name, text in said])
-
-
-@pytest.mark.parametrize(("length", "is_purpose"), [(19, False), (21, True), (230, True), (250, False)])
-def test_what_a_description_says_first_counts_more(length: int, is_purpose: bool) -> None:
-    """Up to its first full stop, or so many characters of it."""
-    first = "x" * (length - 1) + "."
-    with_stop = Document.of("s_a", "a", "s", f"{first} zebra {'filler ' * 200}")
-    points = dict(zip(with_stop.stems, with_stop.points, strict=True))
-    behind = Document.of("s_a", "a", "s", f"{'y' * 30}. {first} zebra {'filler ' * 200}")
-    late = dict(zip(behind.stems, behind.points, strict=True))
-    assert (points["zebra"] > late["zebra"]) is (length == 19)
-    assert is_purpose is (19 < length < 250)
-
-
-def test_of_a_tool_forty_parameters_and_the_beginning_of_what_is_said_of_them_count() -> None:
-    properties: dict[str, Any] = {f"p{number}": {} for number in range(39)}
-    properties["zebra"] = {
-        "description": "x " * 190 + "giraffe " + "x " * 20 + "heron",
-        "enum": ["OSTRICH", 5],
-    }
-    properties["lion"] = {}
-    one = Document.of("s_a", "a", "s", "", schema={"properties": properties})
-    assert {"zebra", "giraff", "ostrich"} <= set(one.stems)
-    assert not {"lion", "heron"} & set(one.stems)
-    many = {"a": {"enum": [f"w{number}" for number in range(25)]}}
-    stems = set(Document.of("s_a", "a", "s", "", schema={"properties": many}).stems)
-    assert "w19" in stems
-    assert "w20" not in stems
-    for odd in ({}, {"properties": []}, {"properties": {"a": True, "b": {"description": 5, "enum": "x"}}}):
-        assert Document.of("s_a", "a", "s", "", schema=odd).names == ("a", "s a")
 
 
 def test_a_name_is_found_in_every_spelling_and_in_parts_that_are_written_together() -> None:
@@ -325,15 +255,6 @@ def test_a_search_may_be_of_some_documents_only_and_counts_them() -> None:
     assert ranking.rank("beta", 10, []) == ([], 0)
     assert ranking.rank("beta", 1, [0, 2]) == (everything[1:2], 2)
     assert ranking.rank("", 10) == ranking.rank("--", 10) == ([], 0)
-
-
-def test_a_query_is_read_up_to_thirty_two_words_and_a_thousand_characters() -> None:
-    filler = [f"w{number}" for number in range(31)]
-    assert asked(" ".join([*filler, "last", "late"]))[0] == [*filler, "last"]
-    assert asked("create create issue")[0] == asked("create issue")[0]
-    index = build({"s": [["zebra", ""]]})
-    assert names(search(index, "x" * 994 + " zebra")) == ["s_zebra"]
-    assert names(search(index, "x" * 999 + " zebra")) == []
 
 
 def test_words_that_say_nothing_count_only_where_there_are_no_others() -> None:
@@ -441,10 +362,3 @@ def test_suggestions_are_as_many_as_are_asked_for_and_those_spelled_alike_come_f
     assert len(index.suggest("s_thing_x")) == 5
     assert len(index.suggest("s_thing_x", 3)) == 3
     assert index.suggest("s_ting_")[0] == "s_ting"
-
-
-def test_among_very_many_tools_none_is_compared_letter_by_letter() -> None:
-    few = build({"s": [[f"zebra{number:04}", ""] for number in range(1_000)]})
-    many = build({"s": [[f"zebra{number:04}", ""] for number in range(1_001)]})
-    assert few.suggest("zbra0500")[0] == "s_zebra0500"
-    assert many.suggest("zbra0500") == ()

@@ -9,10 +9,10 @@ import pytest
 
 from greenroom.catalogue.entries import Pinned, ServerEntry
 from greenroom.catalogue.index import Index
-from greenroom.catalogue.namespace import Ambiguous, Kind, Missing, Namespace, ServerNames, Target
+from greenroom.catalogue.namespace import Ambiguous, Kind, Missing, Target
 from greenroom.catalogue.search import search
 from greenroom.config.model import Pinning, PrefixMode, ServerDefinition, Settings
-from greenroom.protocol.cooperative import Pace, finish
+from greenroom.protocol.cooperative import finish
 from greenroom.protocol.errors import TaskNeeded, ToolChanged
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -232,13 +232,6 @@ def test_the_names_of_servers_merged_are_those_of_all_settled_together() -> None
     assert found.servers == ("a", "b")
     assert index.get("d_e") is None
     assert len({one.name for one in index.tools()}) == 3
-
-
-def test_a_namespace_of_nothing_knows_nothing() -> None:
-    empty = finish(Namespace.merging({"a": ServerNames.of([])}, {}, Pace()))
-    assert empty.resolve("a_b") == Missing("a_b", ())
-    assert empty.resolve("b", "a") == Missing("b", ("a",))
-    assert (empty.everything, empty.of("a")) == ((), ())
 
 
 # ---- quarantine ----------------------------------------------------------------------------------------------------

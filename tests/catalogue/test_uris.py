@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from greenroom.catalogue.entries import ServerEntry
+from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import (
     Ambiguous,
     Missing,
@@ -17,6 +21,7 @@ from greenroom.catalogue.namespace import (
     resolve,
     unqualified,
 )
+from greenroom.config.model import ServerDefinition, Settings
 
 EMPTY = UriSpace({}, {})
 
@@ -26,7 +31,7 @@ def entry(server: str, *uris: str, templates: tuple[str, ...] = (), **more: Any)
         server,
         "h",
         tools=more.pop("tools", ()),
-        resources=tuple({"uri": uri, "name": uri} for uri in uris),
+        resources=tuple({"uri": uri, "name": uri, "x-vendor": 1} for uri in uris),
         templates=tuple({"uriTemplate": uri, "name": uri} for uri in templates),
         **more,
     )
@@ -163,3 +168,52 @@ def test_what_nobody_lists_may_be_of_whoever_is_unknown_or_has_resources() -> No
         "some": entry("some", capabilities={"resources": {}}),
     }
     assert resolve("x:1", servers, EMPTY, EMPTY) == Missing("x:1", ("unknown", "not listed yet", "some"))
+
+
+# ---- in an index ----
+
+
+def index_of(*entries: ServerEntry) -> Index:
+    servers = {one.server: ServerDefinition(one.server, command="x") for one in entries}
+    return Index.build(servers, {one.server: one for one in entries}, Settings())
+
+
+def test_a_uri_of_one_server_passes_unchanged_with_its_record() -> None:
+    index = index_of(entry("a", "x://1", "x://1"), entry("b", "x://2"))
+    assert [place.uri for place in index.resources()] == ["x://1", "x://2"]
+    assert [place.uri for place in index.resources("b")] == ["x://2"]
+    assert index.resources()[0].record["x-vendor"] == 1
+    found = index.resolve_uri("x://2")
+    assert isinstance(found, Place)
+    assert (found.server, found.original) == ("b", "x://2")
+
+
+def test_a_uri_that_looks_like_ours_is_known_by_the_server_that_lists_it() -> None:
+    """Otherwise `a` could say what is read as `b`'s."""
+    index = index_of(entry("a", "greenroom://b/x://1", "GREENROOM://b/y://1"), entry("b", "x://1"))
+    assert [place.uri for place in index.resources("a")] == [
+        "greenroom://a/GREENROOM://b/y://1",
+        "greenroom://a/greenroom://b/x://1",
+    ]
+    found = index.resolve_uri("greenroom://b/x://1")
+    assert isinstance(found, Place)
+    assert (found.server, found.original) == ("b", "x://1")
+    found = index.resolve_uri("greenroom://a/greenroom://b/x://1")
+    assert isinstance(found, Place)
+    assert (found.server, found.original) == ("a", "greenroom://b/x://1")
+
+
+@given(st.text(min_size=1), st.text())
+def test_a_qualified_uri_reads_backwards(server: str, uri: str) -> None:
+    try:
+        server.encode()
+    except UnicodeEncodeError:
+        return
+    assert unqualified(qualified(server, uri)) == (server, uri)
+
+
+def test_a_hostile_template_costs_linear_time() -> None:
+    index = index_of(entry("a", templates=("x" + "{a}x" * 500 + "y",)))
+    begun = time.process_time()
+    assert isinstance(index.resolve_uri("x" * 100_000), Missing)
+    assert time.process_time() - begun < 1

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import anyio
 import pytest
 from click.testing import CliRunner
 from tests.support import run, run_virtual
@@ -29,17 +25,12 @@ from greenroom.cli.bench_command import (
     Plan,
     Scale,
     churn,
-    percentile,
     report,
     svg,
 )
 from greenroom.cli.main import cli
-from greenroom.config.model import Config, Isolation, Lifecycle, ServerDefinition, Settings
+from greenroom.config.model import Config, ServerDefinition
 from greenroom.errors import UnknownServer
-from greenroom.protocol.address import Address
-from greenroom.protocol.errors import Problem
-from greenroom.protocol.events import Lagged, Note, NoteCode, Transition
-from greenroom.protocol.lifecycle import State
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 from greenroom.testing.servers import echo
 
@@ -124,60 +115,11 @@ def test_a_cycle_that_fails_is_counted_and_the_others_go_on() -> None:
     assert len(churned.samples["call"]) >= 3
 
 
-def test_only_measured_cycles_that_fail_are_told_and_each_ends_its_server() -> None:
-    server = FakeServer(tools=[tool("write")], call_error=(-1, "no"))
-    churned = _churned("trio", Plan(cycles=3, tool="write"), server)
-    assert len(churned.failures) == 3, "and not that of the warm-up"
-    assert (server.starts, server.most_live, server.live) == (3 + 2, 1, 0)
-
-
-def test_clones_are_the_server_as_it_is_started_when_it_is_wanted_and_nothing_else() -> None:
-    kept = ServerDefinition(
-        "s", command="x", lifecycle=Lifecycle.KEEP_ALIVE, isolation=Isolation.PER_SESSION, disabled=True
-    )
-    settings = Settings(
-        min_connections=2, max_connections=9, start_permits=1, bootstrap=True, call_timeout=7.0
-    )
-    odd = Problem("mcp.json", "it is odd")
-    config = Config(
-        servers={"s": kept, "other": ServerDefinition("other", command="y")},
-        settings=settings,
-        broken={"b": odd},
-        problems=(odd,),
-    )
-    made = churning._config_of_clones(config, kept, 3)
-    assert {name: clone.name for name, clone in made.servers.items()} == {
-        f"churn{number}": f"churn{number}" for number in range(3)
-    }
-    for clone in made.servers.values():
-        assert (clone.command, clone.lifecycle, clone.isolation, clone.disabled) == (
-            "x", Lifecycle.LAZY, Isolation.PERSISTENT, False,
-        )  # fmt: skip
-    assert made.settings == Settings(
-        min_connections=0, max_connections=3, start_permits=3, bootstrap=False, call_timeout=7.0
-    )
-    assert (made.broken, made.problems) == ({}, ())
-
-
 def test_what_is_left_is_shared_out_over_the_measured_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
     held = [Holdings({1: "old"}, 5, 1_000), Holdings({1: "old", 7: "node"}, 6, 9_000)]
     monkeypatch.setattr(churning.Holdings, "now", classmethod(lambda _cls: held.pop(0)))
     churned = _churned("trio", Plan(cycles=4), FakeServer(tools=[READS]))
     assert churned.leaks == Leaks(("node (7)",), 1, 2_000.0)
-
-
-def test_a_child_of_a_child_is_a_descendant_too() -> None:
-    command = ["sh", "-c", "sleep 61 & echo; wait"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as shell:
-        try:
-            assert shell.stdout is not None
-            shell.stdout.readline()
-            found = churning._descendants()
-            assert found[shell.pid] == " ".join(command)
-            assert any(pid != shell.pid and "61" in said for pid, said in found.items()), found
-        finally:
-            os.killpg(shell.pid, signal.SIGKILL)
-    assert shell.pid not in churning._descendants()
 
 
 def test_what_was_not_there_before_is_a_leak() -> None:
@@ -198,78 +140,12 @@ def test_a_descriptor_left_open_in_a_cycle_is_found() -> None:
     assert "left behind: 3 descriptors" in "\n".join(report("s", churned))
 
 
-def test_what_is_held_is_counted() -> None:
-    resident = churning._resident()
-    assert resident is not None
-    assert resident > 1 << 20, "bytes"
-    with Path(os.devnull).open() as _:
-        more = churning._count_descriptors()
-    assert (more or 0) - (churning._count_descriptors() or 0) == 1
-    assert churning._difference(3, 5) == 2
-    assert churning._difference(None, 5) is churning._difference(3, None) is None
-
-
-def test_a_cycle_counts_from_its_first_moment_on_and_only_if_it_got_connected(backend: str) -> None:
-    """Each event at its second; what is said of nobody, or of dropped events, is passed over."""
-    states = [State.CONNECTING, State.CONNECTED, State.DRAINING, State.CLOSED]
-
-    async def body() -> dict[str, list[float]]:
-        watch = churning._Watch()
-
-        def cycle(begin: float, *passed: State) -> None:
-            watch.take(Lagged(1))
-            watch.take(Note(1, begin, code=NoteCode.ODD))
-            for number, state in enumerate(states):
-                if state in passed:
-                    watch.take(
-                        Transition(
-                            1, begin + number, Address("a"), 1, before=State.IDLE, after=state, cause=None
-                        )
-                    )
-
-        await anyio.sleep(10.0)
-        cycle(0.0, *states)
-        assert watch.begin() == 10.0
-        cycle(9.0, *states)  # it began before
-        cycle(10.0, *states)
-        cycle(20.0, State.CONNECTING, State.DRAINING, State.CLOSED)  # it failed
-        return {phase: found for phase, found in watch.samples.items() if found}
-
-    assert run_virtual(backend, body) == {CYCLE: [3.0], "close": [1.0]}
-
-
-def test_percentiles_are_samples() -> None:
-    samples = [float(number) for number in range(1, 101)]
-    assert [percentile(samples, percent) for percent in (50, 90, 99, 100)] == [50, 90, 99, 100]
-    assert percentile([7.0], 99) == 7
-
-
 def test_the_picture_shows_every_sample() -> None:
     scale = Scale(0.001, 1.0, columns=3)
     assert scale.counts([0.001, 0.05, 0.05, 1.0, 0.0001]) == [2, 2, 1]
     assert scale.bars([0.001, 0.05, 0.05]) == "▄█"
     assert scale.axis() == "1.001000.0 ms", "too narrow: one behind the other"
     assert Scale(0.001, 1.0, columns=20).axis() == "1.00       1000.0 ms"
-
-
-def test_a_picture_has_its_bars_and_ends_where_they_belong() -> None:
-    samples: dict[str, list[float]] = {"call": [0.001, 0.001, 1.0], "close": []}
-    churned: Any = SimpleNamespace(samples=samples)
-    columns = Scale.of(samples).columns
-    lines = svg(churned).splitlines()
-    width = 90 + 12 * columns + 20
-    assert f'viewBox="0 0 {width} 68"' in lines[0]
-    assert lines[-3:] == [
-        '<text x="90" y="58">1.00 ms</text>',
-        f'<text x="{width - 20}" y="58" text-anchor="end">1000.0 ms</text>',
-        "</svg>",
-    ]
-    bar = '<rect x="{}" y="{}" width="10" height="{}" fill="#3b6ea5"><title>{}</title></rect>'
-    assert lines[3:-3] == [
-        '<text x="8" y="30">call</text>',
-        bar.format(90, "6.0", "28.0", 2),
-        bar.format(90 + 12 * (columns - 1), "20.0", "14.0", 1),
-    ]
 
 
 def test_a_real_server_leaves_nothing(backend: str) -> None:

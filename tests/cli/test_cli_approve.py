@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
@@ -15,7 +14,6 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,13 +21,11 @@ from tests.cli.test_cli_top import read_until
 from tests.support.gateway import PATIENCE
 from tests.support.whole import RawClient, direct_door, whole
 
-from greenroom.cli import top_command
 from greenroom.cli.common import load
 from greenroom.cli.main import run
 from greenroom.cli.top_command import DOWN, UP, Desks, WaitingCalls
 from greenroom.gateway.doors import control_client as control
 from greenroom.gateway.doors.control_protocol import identity
-from greenroom.protocol.errors import UsageError
 
 # ---- the head of the screen ---------------------------------------------------------------------------------------
 
@@ -119,41 +115,6 @@ def test_many_calls_leave_room_for_the_table() -> None:
     assert len(said(calls).splitlines()) < 15
     assert "1000 calls wait" in said(calls)
     assert "and 992 more" in said(calls)
-
-
-def test_keys_that_were_pressed_before_a_call_was_shown_in_full_are_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    did: list[Any] = []
-    typed = ["\t", "y", "q"]
-
-    class Typed:
-        can_type = True
-
-        def within(self, seconds: float) -> str:
-            did.append(typed[0])
-            return typed.pop(0)
-
-        def forget(self) -> None:
-            did.append("forgot")
-
-    class OneDesk:
-        def __init__(self, *_: object) -> None: ...
-
-        def look(self, watching: float | None) -> Any:
-            assert watching == 0.2 + 4.0
-            return waiting(7)
-
-        def decide(self, pid: int, number: int, verdict: str) -> None:
-            did.append((number, verdict))
-
-        def close(self) -> None:
-            did.append("closed")
-
-    monkeypatch.setattr(top_command, "Desks", OneDesk)
-    monkeypatch.setattr(control, "find_gateway", lambda *_: None)
-    top_command._watch("none", None, 0.2, Typed())
-    assert did == ["\t", "forgot", "y", (7, "once"), "q", "closed"]
 
 
 # ---- real processes -----------------------------------------------------------------------------------------------
@@ -246,32 +207,6 @@ def test_of_two_terminals_that_answer_at_once_one_is_first(
         assert "already" in texts[codes.index(1)][1]
 
 
-def test_what_cannot_be_answered_is_told_with_the_next_step(
-    door: RawClient, where: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    for words, code, told in (
-        (["5"], 1, "No call with the number 5 waits. To see which calls wait: greenroom approve"),
-        (["5", "--session", "--deny"], 2, "Give one of them"),
-        (["--deny"], 2, "Which call is meant?"),
-        (["0"], 2, "0 is not in the range"),
-        (["x"], 2, "is not a valid"),
-        (["--pid", "1"], 2, "No gateway runs as process 1"),
-    ):
-        assert run(["approve", *words, *where]) == code
-        assert told in capsys.readouterr().err
-    assert run(["approve", *where]) == 0
-    assert "No call waits for approval." in capsys.readouterr().out
-
-
-def test_without_a_gateway_it_says_so(
-    tmp_path: Path, where: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
-    for words in ([], ["1000"]):
-        assert run(["approve", *words, *where]) == 1
-        assert "no gateway runs" in capsys.readouterr().err
-
-
 def test_all_gateways_of_a_configuration_are_looked_at(
     tmp_path: Path, door: RawClient, where: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -294,28 +229,6 @@ def test_all_gateways_of_a_configuration_are_looked_at(
         assert run(["approve", str(rest[0]["number"]), "--deny", *where]) == 0
         assert newer.answer(second)["result"]["isError"] is True
         assert other
-
-
-def test_a_number_that_waits_in_two_gateways_is_asked_about(
-    capsys: pytest.CaptureFixture[str], where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Both:
-        def __init__(self, pid: int) -> None:
-            self.pid = pid
-
-        def ask(self, method: str, **params: Any) -> Any:
-            assert method == "approvals", "none of them is answered"
-            return {"approvals": waiting(int(params["number"]))[0], "hasEnded": False}
-
-        def __enter__(self) -> Both:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-    (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
-    monkeypatch.setattr(control, "find_gateways", lambda *_: [Both(11), Both(12)])
-    assert run(["approve", "7", *where]) == 2
-    assert "in each of the gateways 11, 12. Say which is meant with --pid" in capsys.readouterr().err
 
 
 @contextmanager
@@ -454,16 +367,6 @@ def test_top_without_a_keyboard_watches_nothing(tmp_path: Path, where: list[str]
         os.close(theirs)
 
 
-def test_a_call_typed_at_another_terminal_is_asked_about_there(
-    door: RawClient, where: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked("approve", *where, capsys=capsys)
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert run(["call", "w_echo", "text=hi", *where]) == 1
-    assert "--yes allows the call" in capsys.readouterr().err
-    assert asked("approve", *where, capsys=capsys)["approvals"] == []
-
-
 def test_what_the_last_key_did_is_told_until_the_next_choice() -> None:
     calls, decided = WaitingCalls(), Decided()
     calls.see(*waiting(7, 8))
@@ -510,100 +413,7 @@ def test_the_chosen_call_is_shown_in_full_and_not_again_among_the_others(told: b
     assert "more" not in said(calls)
 
 
-@pytest.mark.parametrize("rows", [6, 7, 8, 9, 10])
-def test_a_call_fits_if_all_of_it_and_two_lines_more_do(rows: int) -> None:
-    calls = WaitingCalls()
-    calls.see(*waiting(7))
-    calls.press("\t", Decided())
-    shown = len(said(calls, 200, 99).splitlines())
-    assert shown == 6
-    assert ("does not fit" in said(calls, 200, rows)) == (rows < shown + 2)
-
-
-def test_an_unmarked_question_hides_nothing_in_its_text() -> None:
-    calls = WaitingCalls()
-    calls.see(*waiting(7, question='asks\nArguments: {"a":"\x1b[2J"}\nAllow?'))
-    for key in ("", "\t"):
-        calls.press(key, Decided())
-        assert "\x1b" not in said(calls)
-
-
 # ---- the desks of several gateways -----------------------------------------------------------------------------------
-
-
-class DeskGateway:
-    def __init__(self, pid: int, error: control.GatewayError | None = None) -> None:
-        self.pid = pid
-        self.error = error
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.is_open = True
-        self.connection = SimpleNamespace(close=self._close)
-
-    def _close(self) -> None:
-        self.is_open = False
-
-    def ask(self, method: str, **params: Any) -> Any:
-        self.asked.append((method, params))
-        if self.error is not None:
-            raise self.error
-        return {"approvals": [{"number": self.pid}], "waitingForApproval": self.pid}
-
-
-@pytest.mark.parametrize(
-    ("code", "is_left_alone"), [("gateway_silent", True), ("invalid_request", True), ("gateway_error", False)]
-)
-def test_each_gateway_is_asked_over_one_connection_and_one_that_fails_is_dropped(
-    code: str, is_left_alone: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, without = [100.0], list[list[int]]()
-    made: list[DeskGateway] = []
-
-    def find(config: str, _tell: Any, known: Any) -> list[DeskGateway]:
-        assert config == "config"
-        without.append(sorted(known))
-        found = [DeskGateway(pid) for pid in (1, 2) if pid not in known]
-        made.extend(found)
-        return found
-
-    monkeypatch.setattr(control, "find_gateways", find)
-    desks = Desks("config", None, lambda: clock[0])
-    assert desks.look(5.0) == ([{"number": 1, "pid": 1}, {"number": 2, "pid": 2}], 3)
-    assert desks.look(None) == ([{"number": 1, "pid": 1}, {"number": 2, "pid": 2}], 3)
-    assert without == [[], [1, 2]]
-    one, two = made
-    assert one.asked == [("approvals", {"quickly": True, "watching": 5.0}), ("approvals", {"quickly": True})]
-    assert desks.decide(2, 7, "once") is None
-    assert two.asked[-1] == ("approve", {"quickly": True, "number": 7, "verdict": "once"})
-    assert desks.decide(3, 7, "once") == "The gateway 3 has gone, and its call with it."
-
-    two.error = control.GatewayError("It is stuck.", code)
-    assert desks.look(5.0) == ([{"number": 1, "pid": 1}], 1)
-    assert (one.is_open, two.is_open) == (True, False)
-    clock[0] = 129.9
-    assert desks.look(5.0)[1] == (1 if is_left_alone else 3)
-    clock[0] = 130.0
-    assert desks.look(5.0)[1] == 3
-    assert without[-2:] == ([[1, 2], [1]] if is_left_alone else [[1], [1, 2]])
-    one.error = control.GatewayError("It is gone.", code)
-    assert desks.decide(1, 7, "deny") == "It is gone."
-    assert not one.is_open
-    desks.close()
-    assert not any(each.is_open for each in made)
-
-
-def test_with_a_pid_one_gateway_alone_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [DeskGateway(pid) for pid in (1, 2, 3)]
-    monkeypatch.setattr(control, "find_gateways", lambda *_: made)
-    desks = Desks("config", 2)
-    assert desks.look(1.0) == ([{"number": 2, "pid": 2}], 2)
-    assert [each.is_open for each in made] == [False, True, False]
-
-    def fails(*_: object) -> Any:
-        raise UsageError("No gateway can be looked for.")
-
-    monkeypatch.setattr(control, "find_gateways", fails)
-    assert desks.look(1.0)[1] == 2, "who is known is asked all the same"
-    desks.close()
 
 
 # ---- the command, with gateways that were written down beforehand ----------------------------------------------------
@@ -671,25 +481,6 @@ def test_calls_of_all_gateways_are_listed_and_one_that_is_mute_is_told_of(
     shown = json.loads(capsys.readouterr().out)
     assert [(each["number"], each["pid"]) for each in shown["approvals"]] == [(1, 11), (2, 13)]
     assert (shown["waitingForApproval"], shown["source"]) == (4, "gateway")
-
-
-def test_with_one_gateway_its_pid_is_not_told_and_a_call_of_the_room_is_named_so(
-    listed: list[Listed],
-    where: list[str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for session, who in (("ann", "session ann"), (None, "the room itself"), ("", "the room itself")):
-        listed[:] = [Listed(11, 1)]
-        calls = [{**waiting(1)[0][0], "session": session}]
-        monkeypatch.setattr(
-            listed[0], "ask", lambda *_, calls=calls, **__: {"approvals": calls, "waitingForApproval": 1}
-        )
-        assert run(["approve", *where]) == 0
-        out = capsys.readouterr().out
-        assert out.splitlines()[0] == f"1: waits for 1 s, 9 s left, {who}"
-        assert "more wait" not in out
-        assert out.splitlines()[-1].startswith("To allow one ")
 
 
 @pytest.mark.parametrize(

@@ -114,14 +114,6 @@ def test_twice_changes_nothing_and_an_unknown_server_is_bad_usage(
     assert '"disabled": true' in named.read_text()
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_its_lines(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["completion", shell]) == 0
-    said = capsys.readouterr()
-    assert f"_GREENROOM_COMPLETE={shell}_complete" in said.out
-    assert said.err == ""
-
-
 def completed(home: Path, line: str) -> list[str]:
     environ = {**os.environ, "_GREENROOM_COMPLETE": "bash_complete"}
     environ |= {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - (not line.endswith(" ")))}
@@ -160,12 +152,6 @@ def test_a_shell_completes_the_tools_that_the_cache_knows(home: Path) -> None:
     assert completed(home, "greenroom describe time_no") == ["time_now"]
     assert completed(home, "greenroom describe --server tide ti") == ["tide_next", "tide_now"]
     assert completed(home, "greenroom call zzz") == []
-
-
-def test_stop_says_as_json_that_nothing_ran(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own_config(home, "{}")
-    assert run(["stop", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"ended": None}
 
 
 def test_a_broken_configuration_completes_nothing_and_says_nothing(home: Path) -> None:

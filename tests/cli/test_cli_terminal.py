@@ -133,18 +133,6 @@ def test_refresh_writes_one_line_again_and_takes_it_away(monkeypatch: pytest.Mon
     assert max(map(len, screen.getvalue().split("\x1b[2K"))) <= 61
 
 
-def test_refresh_ends_with_a_total(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [{"name": "a", "state": "known", "tools": 2}, {"name": "b", "state": "failed", "failure": "no"}]
-    monkeypatch.setattr(refresh_command, "running_gateway", lambda *_: SimpleNamespace(pid=7))
-    monkeypatch.setattr(refresh_command, "_through", lambda *_: rows)
-    assert run(["refresh"]) == 1
-    shown = capsys.readouterr()
-    assert shown.out.splitlines() == ["✓ a: 2 tools", "✗ b: no"], "what a pipe gets is as it was"
-    assert shown.err.splitlines()[-1] == "greenroom: 1 of 2 servers answered, 2 tools"
-
-
 def test_what_refresh_says_of_a_server_is_wrapped_by_words(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         {"name": "a", "state": "known", "tools": 1},

@@ -167,26 +167,11 @@ def test_each_cell_says_what_it_is_about(row: dict[str, Any], cells: dict[str, s
     assert (shown["calls"], shown["queued"]) == ("1", "2")
 
 
-def test_further_addresses_follow_their_own_server_alone() -> None:
-    one, two = ServerStatus("one"), ServerStatus("two")
-    addresses = [ServerStatus(name, scope=f"session:{name}") for name in ("two", "one", "gone")]
-    rows = [row[0] for row in table(details(one, two, *addresses))]
-    assert rows == ["one", "  session:one", "two", "  session:two"]
-
-
 def test_the_summary_counts_what_is_in_service_and_who_is_attached() -> None:
     said = {**details(ServerStatus("a"), ServerStatus("b")), "disabledCount": 1}
     assert summary(said) == "1 of 1 connected, 0 calls in flight, 0 queued"
     for count, words in ((0, "0 clients attached"), (1, "1 client attached"), (2, "2 clients attached")):
         assert summary({**said, "background": {"clients": [{}] * count}}).endswith(f", {words}")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it without a library")
-def test_memory_is_told_in_mebibytes() -> None:
-    found = top_command._memory(HERE)
-    assert found.endswith(" MiB")
-    assert 5 < int(found.removesuffix(" MiB")) < 2_000
-    assert top_command._memory(None) == top_command._memory(1 << 30) == ""
 
 
 def test_json_is_printed_also_on_a_terminal(
@@ -348,38 +333,6 @@ def test_a_signal_that_comes_just_before_a_wait_ends_it() -> None:
         for descriptor in (silent, typist, ours):
             os.close(descriptor)
     assert signal.set_wakeup_fd(-1) == -1
-
-
-@pytest.mark.parametrize("how", ["it ends", "SIGTERM"])
-def test_the_terminal_is_put_back_and_so_is_what_a_signal_does(
-    how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    did: list[Any] = []
-    monkeypatch.setattr(termios, "tcgetattr", lambda fd: did.append(("get", fd)) or "before")
-    monkeypatch.setattr(termios, "tcsetattr", lambda fd, when, what: did.append(("set", fd, when, what)))
-    monkeypatch.setattr(termios, "tcflush", lambda fd, what: did.append(("flush", fd, what)))
-    monkeypatch.setattr("tty.setcbreak", lambda fd: did.append(("one by one", fd)))
-    monkeypatch.setattr(top_command.os, "isatty", lambda fd: fd == 0)
-    handler = signal.getsignal(signal.SIGTERM)
-    if how == "SIGTERM":
-        with pytest.raises(SystemExit) as caught, top_command._terminal():
-            signal.raise_signal(signal.SIGTERM)
-        assert caught.value.code == 143
-    else:
-        with top_command._terminal() as keys:
-            assert keys.can_type
-            keys.forget()
-        assert did.pop(2) == ("flush", 0, termios.TCIFLUSH)
-    assert did == [("get", 0), ("one by one", 0), ("set", 0, termios.TCSAFLUSH, "before")]
-    assert signal.getsignal(signal.SIGTERM) is handler
-    monkeypatch.setattr(top_command.os, "isatty", lambda _: False)
-    with top_command._terminal() as keys:
-        assert not keys.can_type
-    with pytest.raises(SystemExit) as caught, top_command._terminal():
-        signal.raise_signal(signal.SIGTERM)
-    assert caught.value.code == 143
-    assert signal.getsignal(signal.SIGTERM) is handler
-    assert len(did) == 3
 
 
 def test_a_small_window_shows_why_a_server_failed_and_scrolls(monkeypatch: pytest.MonkeyPatch) -> None:

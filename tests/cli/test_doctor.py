@@ -22,10 +22,8 @@ from greenroom.actors.login.login_record import Login
 from greenroom.actors.login.logins import keep, logins
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys, default_cache_path
-from greenroom.cli import checks as _checks
 from greenroom.cli import checks as _running
-from greenroom.cli import checks as _trial
-from greenroom.cli.checks import Finding, Setup, Severity, behaved_oddly, started_slowly
+from greenroom.cli.checks import Finding, Setup, Severity
 from greenroom.cli.main import run
 from greenroom.config.files import load_config
 from greenroom.config.model import Config
@@ -275,22 +273,6 @@ def test_of_a_running_gateway_it_asks_what_that_knows_of_its_servers(
     assert 0 <= rows["calm"]["startTook"] < 60
 
 
-@pytest.mark.parametrize(
-    ("took", "words", "expected"),
-    [
-        (5.0, None, []),
-        (5.1, None, ['"lifecycle": "keep-alive"']),
-        (None, "bad UTF-8 on stdout: x", ["let it print to stderr"]),
-        (9.0, "a late or second answer: id 3", ['"lifecycle"', "tell the server's author"]),
-    ],
-)
-def test_each_remark_about_a_start_comes_with_what_mends_it(
-    took: float | None, words: str | None, expected: list[str]
-) -> None:
-    found = [*(started_slowly("a", took) if took else ()), *([behaved_oddly("a", words)] if words else ())]
-    assert [one.mend[: len(mend)] for one, mend in zip(found, expected, strict=True)] == expected
-
-
 def test_what_is_wrong_is_said_before_what_mends_it_and_the_whole_at_the_end(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -358,58 +340,6 @@ def test_a_socket_that_takes_nobody_holds_nobody_up(tmp_path: Path, monkeypatch:
         looking.join(PATIENCE / 10)
         assert found == [False], "it is alive, and busy"
     assert _running._is_dead(path), "nobody listens there any more"
-
-
-@pytest.mark.parametrize(
-    ("severities", "code"),
-    [((), 0), (("note",), 0), (("warning",), 0), (("warning", "error"), 1), (("error", "error", "note"), 1)],
-)
-@pytest.mark.parametrize("starts", [False, True])
-def test_only_errors_fail_and_whatever_else_was_found_is_started(
-    starts: bool,
-    severities: tuple[str, ...],
-    code: int,
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    file = own_config(
-        home, servers(a={"command": "a"}, b={"command": "b"}, off={"command": "c", "disabled": True})
-    )
-    given: dict[str, Any] = {}
-    found = [
-        Finding(Severity(severity), "check", f"{severity}-{number}", "what", "mend")
-        for number, severity in enumerate(severities)
-    ]
-
-    def examined(setup: Setup) -> list[Finding]:
-        given["setup"] = setup
-        setup.seen_starting.add("b")
-        return [*found]
-
-    async def tried(setup: Setup, known: Any, tell: Callable[[str], object]) -> list[Finding]:
-        given["tried"] = (setup, sorted(known))
-        tell("starting a")
-        return [Finding(Severity.NOTE, "start", "a", "slow", "wait")]
-
-    monkeypatch.setattr(_checks, "examine", examined)
-    monkeypatch.setattr(_trial, "try_servers", tried)
-    flags = ["--start"] if starts else []
-    assert run(["doctor", "--json", "--config", str(file), *flags]) == code
-    shown = capsys.readouterr()
-    said = json.loads(shown.out)
-    assert (given["setup"].path, [*given["setup"].config.servers]) == (file, ["a", "b", "off"])
-    assert [(one["severity"], one["about"]) for one in said["findings"]] == [
-        *((one.severity.value, one.about) for one in found),
-        *([("note", "a")] if starts else []),
-    ]
-    assert {each: said[each] for each in ("error", "warning", "note")} == {
-        each: severities.count(each) + (starts and each == "note") for each in ("error", "warning", "note")
-    }
-    assert said["notSeenStarting"] == ([] if starts else ["a"]), "what is out of service is not started"
-    errors = [one.about for one in found if one.severity is Severity.ERROR]
-    assert given.get("tried") == ((given["setup"], errors) if starts else None)
-    assert ("starting a" in shown.err) == starts
 
 
 class _Gateway:
@@ -483,23 +413,6 @@ def test_what_a_gateway_knows_of_a_server_is_told(
         assert found[0].mend == "greenroom auth 'a b'"
 
 
-def test_servers_of_a_project_that_is_not_trusted_are_named_with_the_next_step(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path(".mcp.json").write_text(servers(mine={"command": "sh"}, other={"command": "sh"}))
-    for command in ("refresh", "tools"):
-        assert run([command]) == 0
-        (said,) = (line for line in capsys.readouterr().out.splitlines() if "mine" in line)
-        assert "other" in said
-        assert said.endswith("greenroom trust")
-    assert run(["tools", "--json"]) == 0
-    assert "mine, other" in json.loads(capsys.readouterr().out)["message"]
-    run(["doctor"])
-    said = capsys.readouterr().out
-    assert "mine, other" in said
-    assert "\n2 servers, from " in said
-
-
 def test_a_broken_server_is_counted_and_said_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = {"command": "sh", "args": "x", "env": 5}
     own_config(home, servers(a={"command": sys.executable}, bad={"command": 5}, worse=wrong))
@@ -510,16 +423,6 @@ def test_a_broken_server_is_counted_and_said_once(home: Path, capsys: pytest.Cap
     assert "\n3 servers, from " in said
     run(["tools"])
     assert "Cannot be used: bad, worse. To see why: greenroom doctor" in capsys.readouterr().out
-
-
-def test_the_server_whose_tools_are_listed_may_be_an_option(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own_config(home, servers(a={"command": sys.executable}, b={"command": sys.executable}))
-    cached("one", "two")
-    assert run(["tools", "--server", "a"]) == run(["tools", "a", "--server", "a"]) == 0
-    assert capsys.readouterr().out.count("one") == 2
-    assert run(["tools", "a", "--server", "b"]) == 2
 
 
 def test_a_command_with_its_arguments_is_told_where_they_belong(

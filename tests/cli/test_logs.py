@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.support import run
-from tests.support.forked import GREENROOM, popen_forked, run_forked
+from tests.support.forked import GREENROOM, environment_of, greenroom_in, popen_forked
 from tests.support.gateway import PATIENCE, faulty, serve
 
 from greenroom import Greenroom
@@ -28,21 +28,8 @@ SECRET = "sk-planted-4711"
 NOBODY: Any = SimpleNamespace(waiter=lambda: SimpleNamespace(set=lambda: None))  # no task writes
 
 
-def environment(folder: Path) -> dict[str, str]:
-    return {
-        "PATH": os.environ["PATH"],
-        "HOME": os.fspath(folder),
-        "XDG_CACHE_HOME": os.fspath(folder / "cache"),
-        "XDG_RUNTIME_DIR": os.fspath(folder),
-    }
-
-
 def command(folder: Path, *words: str) -> list[str]:
     return [*GREENROOM, *words, "--config", os.fspath(folder / "mcp.json")]
-
-
-def greenroom(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return run_forked(command(folder, *words), env=environment(folder), text=True)
 
 
 def configure(folder: Path, **servers: Any) -> None:
@@ -61,8 +48,8 @@ def test_what_a_server_said_is_shown_start_by_start_without_its_secrets(tmp_path
         tmp_path, s={**dying("hello", "my token is $API_TOKEN", "--- forged"), "env": {"API_TOKEN": SECRET}}
     )
     for _ in range(2):
-        greenroom(tmp_path, "refresh", "s")
-    done = greenroom(tmp_path, "logs", "s")
+        greenroom_in(tmp_path, "refresh", "s")
+    done = greenroom_in(tmp_path, "logs", "s")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     ours = [line for line in lines if line.startswith("--- ")]
@@ -73,27 +60,27 @@ def test_what_a_server_said_is_shown_start_by_start_without_its_secrets(tmp_path
     (file,) = (tmp_path / "cache" / "greenroom" / "logs").iterdir()
     assert SECRET not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    said = json.loads(greenroom(tmp_path, "logs", "s", "--json", "-n", "2").stdout)
+    said = json.loads(greenroom_in(tmp_path, "logs", "s", "--json", "-n", "2").stdout)
     assert (said["server"], said["file"]) == ("s", str(file))
     assert [one["from"] for one in said["lines"]] == ["server", "greenroom"]
 
 
 def test_a_server_that_is_not_there_has_no_program_or_never_ran_is_said_to(tmp_path: Path) -> None:
     configure(tmp_path, github=faulty(tmp_path, "github"), web={"url": "http://127.0.0.1:9/mcp"})
-    wrong = greenroom(tmp_path, "logs", "githbu")
+    wrong = greenroom_in(tmp_path, "logs", "githbu")
     assert (wrong.returncode, 'Did you mean "github"?' in wrong.stderr) == (2, True), wrong.stderr
-    web = greenroom(tmp_path, "logs", "web")
+    web = greenroom_in(tmp_path, "logs", "web")
     assert (web.returncode, web.stdout) == (1, "")
     assert '"web" is no program' in web.stderr
-    never = greenroom(tmp_path, "logs", "github")
+    never = greenroom_in(tmp_path, "logs", "github")
     assert (never.returncode, never.stdout.strip()) == (0, "")
     assert "was not started" in never.stderr
 
 
 def test_explain_names_the_log_of_a_server_that_failed(tmp_path: Path) -> None:
     configure(tmp_path, s=dying("no token"))
-    greenroom(tmp_path, "refresh")
-    assert f"→ greenroom logs --config {tmp_path}/mcp.json s" in greenroom(tmp_path, "explain", "s").stdout
+    greenroom_in(tmp_path, "refresh")
+    assert f"→ greenroom logs --config {tmp_path}/mcp.json s" in greenroom_in(tmp_path, "explain", "s").stdout
 
 
 def test_follow_shows_what_comes_also_over_a_new_file(tmp_path: Path) -> None:
@@ -102,7 +89,7 @@ def test_follow_shows_what_comes_also_over_a_new_file(tmp_path: Path) -> None:
         gateway.mcp(connect="s")
         follower = popen_forked(
             command(tmp_path, "logs", "s", "-f"),
-            env=environment(tmp_path),
+            env=environment_of(tmp_path),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -280,7 +267,7 @@ def test_a_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
 
 def test_explain_does_not_name_a_log_that_is_not_there(tmp_path: Path) -> None:
     configure(tmp_path, s={"command": "/no/such/program"})
-    greenroom(tmp_path, "refresh")
-    said = greenroom(tmp_path, "explain", "s").stdout
+    greenroom_in(tmp_path, "refresh")
+    said = greenroom_in(tmp_path, "explain", "s").stdout
     assert "It last failed" in said
     assert "greenroom logs" not in said

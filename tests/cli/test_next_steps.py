@@ -92,7 +92,7 @@ def changed(file: Path) -> None:
 def quarantined(file: Path, names: tuple[str, str] = ("a", "x")) -> None:
     """A known server, one of whose tools has changed. `names`: of the server and of its tool."""
     server, tool = names
-    file.write_text(entries(**{server: {"command": sys.executable}}))
+    file.write_text(entries(**{server: {"command": "true"}}))  # it ends at once
     config, cache = (
         load_config(file, cwd=Path.cwd(), home=Path.home(), environ=os.environ),
         default_cache_path(),
@@ -330,7 +330,7 @@ def test_a_tool_that_has_changed_is_listed_with_the_command_that_accepts_it(
     monkeypatch.setenv("HOME", str(folder))
     quarantined(folder / "mcp.json", names)
     chosen = {"directTools": True} if expose == "proxy" else {}
-    servers = {names[0]: {"command": sys.executable, **chosen}}
+    servers = {names[0]: {"command": "true", **chosen}}
     with serve(folder, servers, "--expose", expose) as gateway:
         gateway.greet()
         *_, tool = gateway.answer(gateway.send("tools/list"))["result"]["tools"]

@@ -8,42 +8,28 @@ import shlex
 import subprocess
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import attrs
 import pytest
 from tests.support.door_rooms import FakeRoom
-from tests.support.forked import GREENROOM, popen_forked, run_forked
-from tests.support.gateway import faulty, logged_pids, serve
+from tests.support.forked import GREENROOM, greenroom_in, popen_forked
+from tests.support.gateway import faulty, serve
 from tests.support.installs import SPEAKS, held, logged, npx, release
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.cli import refresh_command as cli_refresh
 from greenroom.cli.call_command import patient
 from greenroom.config.model import Config, Settings
-from greenroom.gateway import commands
-from greenroom.gateway.commands import begin, look
+from greenroom.gateway.commands import look
 from greenroom.gateway.exposures.query_modes import CatalogueReader
 from greenroom.gateway.exposures.tool_definition import FOR_PEOPLE, Answer, parse_request
 from greenroom.gateway.exposures.tool_texts import is_unknown, waits
 from greenroom.gateway.exposures.tool_texts import unknown_details as details
 from greenroom.gateway.exposures.tool_texts import unknown_sentence as sentence
-from greenroom.protocol.cooperative import Slices, finish
+from greenroom.protocol.cooperative import finish
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import ServerStatus
-
-
-def greenroom(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """One command on the configuration of `folder`, with the cache and the sockets that `serve` uses there."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": os.fspath(folder),
-        "XDG_CACHE_HOME": os.fspath(folder / "cache"),
-        "XDG_RUNTIME_DIR": os.fspath(folder),
-    }
-    command = [*GREENROOM, *words, "--config", os.fspath(folder / "mcp.json")]
-    return run_forked(command, env=environment, text=True)
 
 
 def configure(folder: Path, **servers: Any) -> None:
@@ -51,24 +37,10 @@ def configure(folder: Path, **servers: Any) -> None:
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers, "settings": settings}))
 
 
-def test_t47_with_an_empty_cache_commands_name_who_was_never_asked_and_what_to_do(tmp_path: Path) -> None:
-    configure(tmp_path, quick=faulty(tmp_path, "quick"), other={"command": "other"})
-    told = "Not known yet: quick (not asked yet), other (not asked yet).\nTo start them once"
-    for words in (["tools"], ["search", "echo"]):
-        done = greenroom(tmp_path, *words)
-        assert (done.returncode, told in done.stdout) == (0, True), done.stdout + done.stderr
-    for words in (["describe", "quick_echo"], ["tools", "quick"]):
-        done = greenroom(tmp_path, *words)
-        assert done.returncode == 1
-        assert "Not known yet: quick (not asked yet).\nTo start them once" in done.stderr
-        assert "not found" not in done.stderr
-    assert not logged_pids(tmp_path), "looking starts nothing"
-
-
 def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) -> None:
     slow = npx(tmp_path, "slow", SPEAKS)
     configure(tmp_path, quick=faulty(tmp_path, "quick"), slow=slow, bad={"command": "/no/such"})
-    done = greenroom(tmp_path, "refresh")
+    done = greenroom_in(tmp_path, "refresh")
     assert done.returncode == 1
     quick, installed, bad = done.stdout.splitlines()
     assert quick.startswith("✓ quick: ")
@@ -76,11 +48,11 @@ def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) 
     assert bad.startswith('✗ bad: it could not be started: command "/no/such" was not found.')
     assert "greenroom: slow: installing for " in done.stderr
     assert "fetched " in done.stderr
-    again = greenroom(tmp_path, "refresh", "quick", "--json")
+    again = greenroom_in(tmp_path, "refresh", "quick", "--json")
     rows = json.loads(again.stdout)["servers"]
     assert [(row["name"], row["state"]) for row in rows] == [("quick", "known")]
     assert len(logged(tmp_path, "start")) == 3, "asked for by name, it is asked again"
-    assert "quick_echo" in greenroom(tmp_path, "tools").stdout
+    assert "quick_echo" in greenroom_in(tmp_path, "tools").stdout
 
 
 def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
@@ -124,7 +96,7 @@ def test_a_server_that_is_named_is_started_although_it_has_just_failed(tmp_path:
 
 def test_t47_a_call_alone_waits_for_the_install_that_ends_with_it(tmp_path: Path) -> None:
     configure(tmp_path, slow=npx(tmp_path, "slow", SPEAKS))
-    done = greenroom(tmp_path, "call", "slow_echo", "text=hi")
+    done = greenroom_in(tmp_path, "call", "slow_echo", "text=hi")
     assert (done.returncode, done.stdout) == (0, "hi\n"), done.stderr
     assert patient(Config()).settings.queue_timeout == Settings().install_timeout == 600.0
     said = Config(settings=Settings(queue_timeout=3.0), setting_sources={"queue_timeout": "mcp.json"})
@@ -189,55 +161,40 @@ def test_so_many_servers_are_named_in_a_sentence_and_the_rest_counted() -> None:
     ]
 
 
-def slices(rows: list[ServerStatus]) -> Slices[list[ServerStatus]]:
-    yield
-    return rows
-
-
 def test_how_a_server_that_is_asked_is_doing() -> None:
     since = time.time()
-    entry = ServerEntry("a", "h", tools=(), fetched_at=since - 100.0)
+    entry = ServerEntry("clock", "h", tools=(), fetched_at=since - 100.0)
 
     def doing(known: ServerEntry | None = entry, **row: Any) -> dict[str, Any]:
-        room: Any = SimpleNamespace(entry=lambda _name: known)
-        reader: Any = SimpleNamespace(rows=lambda: slices([ServerStatus("a", **row)]))
-        (one,) = finish(look(room, reader, {"names": ["a"], "since": since}))
+        room = FakeRoom()
+        room.entries["clock"], room.rows = known, {"clock": row}
+        reader = CatalogueReader(room, hints=FOR_PEOPLE)
+        (one,) = finish(look(room, reader, {"names": ["clock"], "since": since}))
         return one
 
-    waiting = {"server": "a", "name": "a", "state": "waiting", "waitsFor": "not asked yet", "lastLine": None}
+    waiting = {
+        "server": "clock",
+        "name": "clock",
+        "state": "waiting",
+        "waitsFor": "not asked yet",
+        "lastLine": None,
+    }
     assert doing(tool_count=3) == waiting, "what was known before is not what was asked for"
     assert doing(None) == waiting
     assert doing(attrs.evolve(entry, fetched_at=since), tool_count=3) == {
-        "server": "a", "name": "a", "state": "known", "tools": 3,
+        "server": "clock", "name": "clock", "state": "known", "tools": 3,
     }  # fmt: skip
     assert doing(state=State.CONNECTED)["state"] == "waiting", "it lists again"
     assert doing(last_line="npm: 3 of 7")["lastLine"] == "npm: 3 of 7"
     assert doing(None, state=State.CONNECTED)["state"] == "waiting"
     failed = doing(failed_ago=0.0, failure="no", retry_in=2.0)
-    assert failed == {"server": "a", "name": "a", "state": "failed", "failure": "no", "retryIn": 2.0}
+    assert failed == {"server": "clock", "name": "clock", "state": "failed", "failure": "no", "retryIn": 2.0}
     assert doing(failed_ago=60.0)["state"] == "waiting", "that was before"
     assert doing(failed_ago=60.0, retry_in=9.0)["retryIn"] == 9.0
     assert doing(down="drained", failure="no")["failure"] == "drained"
-    nobody: Any = SimpleNamespace(rows=lambda: slices([]))
-    gone = finish(look(nobody, nobody, {"names": ["a"], "since": since}))
-    assert [(row["name"], row["state"]) for row in gone] == [("a", "failed")]
-
-
-@pytest.mark.parametrize("server", [None, "a"])
-def test_what_a_server_says_at_once_counts_as_asked_for(
-    server: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, asked = [100.0], list[str | None]()
-    monkeypatch.setattr(commands, "time", SimpleNamespace(time=lambda: now[0]))
-
-    def refresh(server: str | None = None) -> list[str]:
-        asked.append(server)
-        now[0] += 5.0
-        return ["a"]
-
-    room: Any = SimpleNamespace(refresh=refresh)
-    assert begin(room, server) == {"names": ["a"], "since": 100.0}
-    assert asked == [server]
+    room = FakeRoom()
+    gone = finish(look(room, CatalogueReader(room, hints=FOR_PEOPLE), {"names": ["gone"], "since": since}))
+    assert [(row["name"], row["state"]) for row in gone] == [("gone", "failed")]
 
 
 def test_progress_is_said_when_it_is_news_or_has_not_been_said_for_a_while(

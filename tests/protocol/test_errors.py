@@ -8,12 +8,11 @@ import pytest
 
 from greenroom.catalogue.fingerprints import tool_changed
 from greenroom.protocol import errors
-from greenroom.protocol.errors import CallError, GreenroomError, Problem, Reach, some_of
+from greenroom.protocol.errors import CallError, GreenroomError, Problem, Reach
 
 SENT, ANSWERED, NOT_SENT = Reach.SENT, Reach.ANSWERED, Reach.NOT_SENT
 PLAIN = {"server": "", "reach": "not_sent", "tool": None}
 OF_A = {**PLAIN, "server": "a"}
-MANY = [f"n{number}" for number in range(62)]
 WARNING = Problem("m.json", "is odd", fatal=False)
 BROKEN = Problem("n.json: mcpServers.a", "is empty")
 
@@ -261,13 +260,6 @@ def test_every_text_of_an_error_can_be_hidden_and_its_reach_stays_what_it_is(err
             assert said[name] == [f"<{len(each)}>" for each in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         elif name != "code":
             assert said[name] == value
-
-
-def test_of_many_names_sixty_are_told_and_the_others_are_counted() -> None:
-    for count in (0, 1, 59, 60):
-        assert some_of(MANY[:count]) == ", ".join(MANY[:count])
-    assert some_of(MANY[:61]) == f"{', '.join(MANY[:60])} and 1 more"
-    assert some_of(MANY) == f"{', '.join(MANY[:60])} and 2 more"
 
 
 def test_a_problem_is_fatal_unless_it_says_otherwise_and_can_be_written_anywhere() -> None:

@@ -131,20 +131,6 @@ def test_what_the_table_lacks_raises_and_nothing_happens(state: State, trigger: 
     assert life == before
 
 
-def test_a_life_cannot_be_changed_in_place() -> None:
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        Life().state = State.CLOSED  # pyright: ignore[reportAttributeAccessIssue]
-
-
-@pytest.mark.parametrize("state", State, ids=ids)
-def test_closed_is_reachable_from_everywhere(state: State) -> None:
-    reached = {state}
-    while new := {to for at in reached for to in TABLE[at].values()} - reached:
-        reached |= new
-
-    assert State.CLOSED in reached
-
-
 def test_connected_ends_only_through_draining() -> None:
     assert {*TABLE[State.CONNECTED].values()} == {State.DRAINING}
     assert {*TABLE[State.CONNECTING].values()} == {State.CONNECTED, State.DRAINING}
@@ -261,21 +247,6 @@ def test_the_last_call_ends_a_drain_and_nothing_else(state: State, stopping: boo
     starts = state is State.DRAINING and not stopping
     assert effects == ((Effect.STOP_TREE,) if starts else ())
     assert after == (attrs.evolve(life, stopping=True) if starts else life)
-
-
-def test_a_whole_life_of_a_drained_server() -> None:
-    life = Life()
-    life, _ = step(life, Trigger.CONNECT)
-    life, _ = step(life, Trigger.READY)
-    life, draining = step(life, Trigger.DRAIN, ending=Ending(Cause.DRAINED), deadline=10.0, in_flight=2)
-    life, settled = settle(life)
-    life, closed = step(life, Trigger.GONE)
-
-    assert draining == (Effect.ARM_DEADLINE,)
-    assert settled == (Effect.STOP_TREE,)
-    assert closed == (Effect.ANNOUNCE,)
-    assert str(life.ending) == "drained"
-    assert life.deadline is None
 
 
 def test_the_diagram_has_every_arrow_once() -> None:

@@ -26,9 +26,9 @@ from greenroom.config.model import Approve
 from greenroom.config.parse import parse_config
 from greenroom.errors import ApprovalDenied, ApprovalNeeded, RoomClosed
 from greenroom.events import ApprovalDecision, ApprovalMove, Note, NoteCode
-from greenroom.protocol.bounds import APPROVALS_REMEMBERED, APPROVALS_WAITING
+from greenroom.protocol.bounds import APPROVALS_REMEMBERED
 from greenroom.protocol.errors import BadArguments
-from greenroom.safety.approval import Rule, asks_about, form, grant, question, verdict_of
+from greenroom.safety.approval import Rule, asks_about, question, verdict_of
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
@@ -123,25 +123,6 @@ def test_a_key_that_cannot_be_read_lets_nothing_pass(said: Any) -> None:
     assert lenient.problems
 
 
-def test_a_person_is_shown_who_asks_and_what_is_sent_and_no_more() -> None:
-    def hide(text: str) -> str:
-        return text.replace("hunter22", "***")
-
-    raw = json.dumps(
-        {"path": "/a\u202eb\x1b[2Jc\nd\u200b", "password": "hunter22"}, ensure_ascii=False
-    ).encode()
-    text = question("files", "delete\u202e\x07", raw, hide)
-    assert text.startswith("Greenroom asks before it calls the tool")
-    assert "***" in text
-    assert "hunter22" not in text
-    assert text.isascii()
-    assert "\\u202e" in text
-    assert text.count("\n") == 2, "a server cannot add lines to the question"
-    long = question("files", "x" * 500, json.dumps({"a": "y" * 100_000}).encode(), hide)
-    assert len(long) < 2_500
-    assert "100,009 bytes, and not all of them are shown" in long
-
-
 def test_a_person_reads_the_letters_that_a_client_writes_as_escapes() -> None:
     """Many clients write all that is not ASCII like this, and anybody can write anything like this."""
     rest = rb'"b":"\\u0041 \u0022,\u202e\u200b\ud83d\u000a"}'
@@ -190,20 +171,6 @@ def test_a_secret_at_the_cut_is_not_shown_in_part() -> None:
 )
 def test_only_a_plain_yes_is_a_yes(answer: Mapping[str, Any], meant: Verdict | None) -> None:
     assert verdict_of(answer) is meant
-
-
-def test_the_form_has_no_default_that_a_client_could_fill_in() -> None:
-    assert "default" not in json.dumps(form("?"))
-
-
-def test_an_allowance_is_for_one_tool_and_its_very_arguments() -> None:
-    kinds = {
-        grant("s", "a", b"{}"),
-        grant("s", "b", b"{}"),
-        grant("t", "a", b"{}"),
-        grant("s", "a", b'{"x":1}'),
-    }
-    assert len({*kinds, grant("sa", "", b"{}"), grant("s", "a{}", b"")}) == 6
 
 
 # ---- programs -----------------------------------------------------------------------------------------------------
@@ -438,25 +405,6 @@ def test_calls_with_the_same_question_wait_for_one_another(
     run_virtual(backend, body)
 
 
-def test_a_question_has_a_bounded_time_and_leaves_nothing_behind(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer()
-        hook = waiting_for(anyio.Event(), Verdict.ONCE)
-        async with open_room(server, on_approval=hook, approvalTimeoutMs=2_000) as room:
-            await teach(room, "a")
-            async with Outcomes() as calls:
-                both = [calls.start(room, "a_echo") for _ in range(2)]
-                both.append(calls.start(room, "a_echo", {"other": 1}))
-            for one in both:
-                assert isinstance(one.error, ApprovalNeeded)
-                assert (one.error.reason, one.at) == ("expired", 2.0)
-            assert not room._runtime.root.approvals
-            assert room._runtime.context.queued_bytes == 0
-        assert server.starts == 0
-
-    run_virtual(backend, body)
-
-
 def test_a_caller_that_leaves_withdraws_the_question(backend: str) -> None:
     async def body() -> None:
         server, left = FakeServer(), list[str]()
@@ -482,31 +430,6 @@ def test_a_caller_that_leaves_withdraws_the_question(backend: str) -> None:
                 assert moves(events) == [ApprovalMove.ASKED, ApprovalMove.LEFT, ApprovalMove.ASKED]
                 behind.cancel()
             assert port_of(room).refusals == {"cancelled": 2}
-        assert server.starts == 0
-
-    run_virtual(backend, body)
-
-
-@pytest.mark.parametrize("what", ["room", "session", "server"])
-def test_a_room_a_session_or_a_server_that_goes_while_asked_refuses_the_call(backend: str, what: str) -> None:
-    async def body() -> None:
-        server = FakeServer()
-        async with open_room(server, on_approval=waiting_for(anyio.Event(), Verdict.ONCE)) as room:
-            await teach(room, "a")
-            async with room.session("ann") as session, Outcomes() as calls:
-                one = calls.start(session, "a_echo")
-                await settle()
-                if what == "server":
-                    await room.reload({"mcpServers": {"a": {"command": "another", "approve": "all"}}})
-                elif what == "session":
-                    await session.aclose()
-                else:
-                    await room.aclose()
-                await settle()
-                assert isinstance(one.error, ApprovalNeeded if what == "server" else RoomClosed)
-                assert one.error.reach == "not_sent"
-        assert room.drain_report is not None
-        assert room.drain_report.adds_up
         assert server.starts == 0
 
     run_virtual(backend, body)
@@ -555,24 +478,6 @@ def test_what_was_allowed_is_what_is_sent(backend: str) -> None:
     run_virtual(backend, body)
 
 
-def test_only_so_many_calls_wait_for_a_yes(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer()
-        hook = waiting_for(anyio.Event(), Verdict.ONCE)
-        async with open_room(server, on_approval=hook) as room:
-            await teach(room, "a")
-            async with Outcomes() as calls:
-                held = [calls.start(room, "a_echo", {"n": number}) for number in range(APPROVALS_WAITING)]
-                await settle()
-                with pytest.raises(ApprovalNeeded) as refused:
-                    await room.call("a_echo")
-                assert refused.value.reason == "busy"
-                for one in held:
-                    one.cancel()
-
-    run_virtual(backend, body)
-
-
 def test_a_reload_changes_who_is_asked_at_once(backend: str) -> None:
     async def body() -> None:
         server = FakeServer()
@@ -588,21 +493,6 @@ def test_a_reload_changes_who_is_asked_at_once(backend: str) -> None:
             await room.call("a_echo")
             assert len(asked) == 3
             assert server.starts == 1, "it is policy: no process notices"
-
-    run_virtual(backend, body)
-
-
-def test_what_was_allowed_for_the_session_is_asked_about_again_when_the_server_is_another(
-    backend: str,
-) -> None:
-    async def body() -> None:
-        server = FakeServer()
-        hook, asked = saying(Verdict.SESSION)
-        async with open_room(server, on_approval=hook) as room:
-            for args, count in (([], 1), ([], 1), (["--other"], 2)):
-                await room.reload({"mcpServers": {"a": {"command": "fake", "args": args, "approve": "all"}}})
-                await room.call("a_echo")
-                assert len(asked) == count
 
     run_virtual(backend, body)
 
@@ -688,26 +578,6 @@ def test_also_a_call_that_is_refused_at_once_is_told_of_and_counted(backend: str
             assert not events[0].at_terminal
             assert port_of(room).refusals == {"approval_required": 1}
             room._runtime.context.queued_bytes = 0
-
-    run_virtual(backend, body)
-
-
-@pytest.mark.parametrize("over", [0, 1])
-def test_calls_that_are_held_count_as_calls_that_wait_up_to_the_last_byte(backend: str, over: int) -> None:
-    async def body() -> None:
-        hook = waiting_for(anyio.Event(), Verdict.ONCE)
-        async with open_room(FakeServer(), on_approval=hook) as room:
-            await teach(room, "a")
-            context = room._runtime.context
-            before = context.queued_bytes = 64 * 1024 * 1024 - len(b'{"x":1}') + over
-            async with Outcomes() as calls:
-                one = calls.start(room, "a_echo", {"x": 1})
-                await settle()
-                assert (one.outcome is None) is not over
-                assert context.queued_bytes == before + (0 if over else len(b'{"x":1}'))
-                one.cancel()
-            assert context.queued_bytes == before
-            context.queued_bytes = 0
 
     run_virtual(backend, body)
 
@@ -1119,18 +989,6 @@ def test_only_an_open_question_lets_the_same_call_pass_again(backend: str, kind:
                     assert "done" in json.dumps(wants)
                 more = {"inputResponses": {"q": {"roots": []}}} if kind == "question" else {"requestState": 1}
                 assert "Greenroom asks" in json.dumps(await ended(**more)), "it has ended"
-
-    run_virtual(backend, body)
-
-
-def test_where_nothing_is_said_nobody_is_asked(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer()
-        hook, asked = saying(Verdict.DENY)
-        async with open_room(server, approve="off", on_approval=hook) as room:
-            assert not room._runtime.root.approvals.asks
-            await room.call("a_echo")
-            assert not asked
 
     run_virtual(backend, body)
 

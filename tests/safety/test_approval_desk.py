@@ -214,26 +214,6 @@ def test_when_the_terminal_is_gone_the_call_is_refused_when_its_look_is_over(
     run_virtual(backend, body)
 
 
-def test_a_hook_that_leaves_it_to_the_next_leaves_it_to_the_terminal(backend: str) -> None:
-    async def nobody(_request: ApprovalRequest) -> None:
-        return None
-
-    async def body() -> None:
-        async with open_room(FakeServer(), on_approval=nobody) as room:
-            await teach(room, "a")
-            port_of(room).approvals.watch(5)
-            async with Outcomes() as calls:
-                one = calls.start(room, "a_echo")
-                await settle()
-                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
-            assert one.outcome == "{}"
-            await anyio.sleep(5)
-            with pytest.raises(ApprovalNeeded):
-                await room.call("a_echo")
-
-    run_virtual(backend, body)
-
-
 @pytest.mark.parametrize("first", ["terminal", "hook"])
 def test_the_first_answer_counts_and_the_other_question_is_withdrawn(backend: str, first: str) -> None:
     async def body() -> None:
@@ -287,28 +267,6 @@ def test_both_answer_in_one_turn_and_what_the_terminal_was_told_is_true(backend:
                 calls.start(room, "a_echo")
             assert moves(events).count(ASKED) == 2, "what came second is not remembered"
         assert len(server.calls) == 1, "of the two calls one was allowed"
-
-    run_virtual(backend, body)
-
-
-@pytest.mark.parametrize("verdict", list(Verdict))
-def test_an_answer_counts_for_those_with_the_same_question(backend: str, verdict: Verdict) -> None:
-    async def body() -> None:
-        server = FakeServer()
-        async with open_room(server) as room:
-            await teach(room, "a")
-            port_of(room).approvals.watch(60)
-            async with Outcomes() as calls:
-                both = [calls.start(room, "a_echo", {"x": 1}) for _ in range(2)]
-                await settle()
-                number = only(room).number
-                port_of(room).approvals.answer(number, verdict)
-                await settle()
-                if verdict is Verdict.ONCE:
-                    assert only(room).number == number + 1
-                    port_of(room).approvals.answer(number + 1, verdict)
-            assert len({str(one.outcome) for one in both}) == 1
-            assert len(server.calls) == (0 if verdict is Verdict.DENY else 2)
 
     run_virtual(backend, body)
 

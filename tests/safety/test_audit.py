@@ -561,18 +561,6 @@ def test_the_chain_goes_on_in_a_new_file_when_the_old_one_is_moved_away(tmp_path
     assert bad.line == 1, "what was deleted is missed"
 
 
-def test_a_moved_file_is_checked_with_the_hash_of_the_one_before(tmp_path: Path) -> None:
-    path, old = tmp_path / "audit.jsonl", tmp_path / "audit.1"
-    with Opened(path) as opened:
-        opened.write(1)
-        path.rename(old)
-        opened.write(2)
-    assert check(path, after=check(old).last_hash).bad is None
-    bad = check(path).bad
-    assert bad is not None
-    assert bad.line == 1
-
-
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 from collections import Counter
@@ -21,15 +20,12 @@ from tests.gateway.test_conversations import Person, begin, call, talking
 from tests.support import run, run_virtual
 from tests.support.rooms import Outcomes, Running, settle, teach
 
-from greenroom import ApprovalRequest, CallError, Greenroom, UnknownTool, UsageError, Verdict
-from greenroom.actors.call import Call
+from greenroom import ApprovalRequest, CallError, Greenroom, UsageError, Verdict
 from greenroom.errors import RoomClosed
 from greenroom.events import Note, NoteCode
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.safety import audit
-from greenroom.safety.audit_file import AuditFile
 from greenroom.supervisor.room import port_of
-from greenroom.supervisor.room_port import RoomPort
 from greenroom.testing.fake_servers import HANG, FakeServer, fake_connectors, tool
 
 NO_ARGUMENTS = audit.digest_of(b"{}")[0]
@@ -501,22 +497,6 @@ def test_a_file_that_cannot_be_written_is_told_in_the_log_and_no_call_ends(
     run_virtual(backend, body)
 
 
-def test_a_room_whose_file_is_taken_does_not_open(backend: str, audited: Audited) -> None:
-    async def body() -> None:
-        file = AuditFile(audited.path)
-        file.open(print, lambda: 0.0)
-        try:
-            with pytest.raises(UsageError, match="is written by another gateway now"):
-                async with audited.room({"a": FakeServer()}):
-                    raise AssertionError
-        finally:
-            file.close()
-        async with audited.room({"a": FakeServer()}):
-            pass
-
-    run_virtual(backend, body)
-
-
 def test_a_room_that_is_torn_down_still_tells_its_calls(audited: Audited) -> None:
     async def body() -> None:
         async def host() -> None:
@@ -533,36 +513,3 @@ def test_a_room_that_is_torn_down_still_tells_its_calls(audited: Audited) -> Non
     run("asyncio", body)
     assert audited.told(*WHAT) == [("a_echo", "cancelled", "sent")]
     assert audit.check(audited.path.read_bytes().splitlines(keepends=True)).ended
-
-
-def test_a_search_that_is_thrown_away_unended_is_silent(backend: str, audited: Audited) -> None:
-    async def body() -> None:
-        async with audited.room({"a": FakeServer()}) as room:
-            looking = port_of(room).noting(audit.Asked("tools/call", "a_echo"))
-            looking.__enter__()
-            del looking  # as after the end of a loop: then there is no clock either
-            gc.collect()
-        assert audited.calls == []
-
-    run_virtual(backend, body)
-
-
-def test_without_an_audit_file_a_call_passes_no_step_of_it(backend: str) -> None:
-    async def body() -> None:
-        config: dict[str, Any] = {"mcpServers": {"a": {"command": "fake"}}}
-        connectors = fake_connectors({"a": FakeServer()})
-        async with Greenroom.open(config, cache_path=":memory:", connectors=connectors) as room:
-            await teach(room, "a")
-            async with room.session("ann") as ann:
-                assert {type(port_of(room)), type(port_of(ann))} == {RoomPort}
-                started: list[Call] = []
-                ended: list[Call] = []
-                target = room.describe("a_echo")
-                started.append(port_of(room).start_call(target, {}, ended.append))
-                assert started[0].on_end == ended.append, "nothing stands between a call and its owner"
-                with pytest.raises(UnknownTool):
-                    await ann.call("nothing")
-                await anyio.sleep(1)
-            assert (port_of(room).audit, ended) == (None, started)
-
-    run_virtual(backend, body)

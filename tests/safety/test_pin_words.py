@@ -8,7 +8,6 @@ from greenroom.catalogue.entries import Pinned
 from greenroom.catalogue.fingerprints import (
     changed_in_words,
     changed_parts,
-    changes,
     command,
     fingerprint,
     next_step,
@@ -17,21 +16,6 @@ from greenroom.catalogue.fingerprints import (
 from greenroom.safety.pins_file import ServerPins
 
 TOOL = {"name": "pay", "description": "Pays.", "inputSchema": {"type": "object"}}
-
-
-def test_a_fingerprint_tells_parts_apart_and_takes_nothing_for_nothing() -> None:
-    assert fingerprint(TOOL) == fingerprint({**TOOL, "outputSchema": {}, "annotations": None, "name": "x"})
-    everything = {
-        **TOOL,
-        "description": "x",
-        "inputSchema": {},
-        "outputSchema": {"a": 1},
-        "annotations": {"a": 1},
-    }
-    assert changes(fingerprint(TOOL), fingerprint(everything)) == (
-        "description", "input schema", "output schema", "annotations",
-    )  # fmt: skip
-    assert changes("", "") == ()
 
 
 def test_what_is_told_of_a_changed_tool_is_which_parts_have_changed() -> None:
@@ -43,25 +27,6 @@ def test_what_is_told_of_a_changed_tool_is_which_parts_have_changed() -> None:
     newer = fingerprint({**TOOL, "inputSchema": {"type": "object", "title": "x"}})
     assert pins.learn({"pay": newer}, 5.0)
     assert pins.pinned.changed == {"pay": ("input schema",)}
-
-
-def test_a_copy_is_not_changed_with_its_original() -> None:
-    pins = ServerPins(5.0, 6.0, {"pay": "old"}, {"pay": "new"}, {"pay": [6.0]}, "origin")
-    copy = pins.copy()
-    assert copy == pins
-    pins.seen = 9.0
-    pins.accept()
-    pins.learn({"more": "1", "pay": "newer"}, 9.0)
-    assert copy == ServerPins(5.0, 6.0, {"pay": "old"}, {"pay": "new"}, {"pay": [6.0]}, "origin")
-    assert pins.tools == {"pay": "new", "more": "1"}
-    assert (pins.changed, pins.turns) == ({"pay": "newer"}, {"pay": [6.0, 9.0]})
-
-
-def test_what_is_given_to_readers_is_not_changed_with_what_is_learned() -> None:
-    pins = ServerPins(5.0, 6.0, {"pay": "old"}, {"pay": "new"})
-    told = pins.pinned
-    pins.changed.clear()
-    assert list(told.changed) == ["pay"]
 
 
 def test_only_tools_that_have_changed_can_be_accepted_each_once() -> None:

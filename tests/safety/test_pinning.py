@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
 import stat
 import time
 from collections.abc import Generator
@@ -20,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import run, run_virtual
-from tests.support.forked import GREENROOM, run_forked
+from tests.support.forked import greenroom_in
 from tests.support.gateway import PATIENCE, Gateway, serve
 from tests.support.lister import lister, tool
 from tests.support.rooms import Outcomes, record_events
@@ -29,7 +27,7 @@ from tests.support.rooms import learn as learn_of
 from greenroom import CallError, Greenroom, UnknownTool
 from greenroom.actors.lists import printing
 from greenroom.catalogue.entries import ServerEntry
-from greenroom.catalogue.fingerprints import PinKey, changes, command, fingerprint
+from greenroom.catalogue.fingerprints import PinKey, changes, fingerprint
 from greenroom.catalogue.store import (
     CatalogueFile,
     FileStore,
@@ -69,6 +67,7 @@ KEY = PinKey("key", "origin")
     [
         ({"description": "Pays."}, ("description",)),
         ({"title": "Pay now"}, ("description",)),
+        ({"title": "Pays", "description": " a bill."}, ("description",)),
         ({"inputSchema": {"type": "object", "properties": {"bill": {"type": "number"}}}}, ("input schema",)),
         ({"outputSchema": {"type": "object"}}, ("output schema",)),
         ({"annotations": {"readOnlyHint": True}}, ("annotations",)),
@@ -80,10 +79,6 @@ def test_a_fingerprint_tells_what_has_changed(change: dict[str, Any], parts: tup
     old, new = fingerprint(OLD), fingerprint({**OLD, **change})
     assert changes(old, new) == parts
     assert (old == new) is not bool(parts)
-
-
-def test_the_text_of_a_title_cannot_move_into_the_description() -> None:
-    assert fingerprint({"title": "a", "description": "b"}) != fingerprint({"title": "", "description": "ab"})
 
 
 def test_a_tool_that_disappears_and_comes_back_changed_is_caught() -> None:
@@ -107,23 +102,6 @@ def test_what_was_seen_while_nothing_was_pinned_is_neither_changed_nor_first() -
 def test_of_a_tool_that_is_listed_twice_the_first_counts() -> None:
     assert finish(printing([OLD, NEW], Pinning.QUARANTINE)) == {"pay": fingerprint(OLD)}
     assert finish(printing([OLD, NEW], Pinning.OFF)) == {"pay": ""}
-
-
-def test_only_what_was_shown_is_accepted() -> None:
-    pins = ServerPins(since=1.0)
-    pins.learn({"pay": "old", "look": "old"}, 1.0)
-    pins.learn({"pay": "new", "look": "new"}, 1.0)
-    assert pins.accept(None, {"pay": "new", "look": "seen"}) == ["pay"]
-    assert pins.accept(["pay"]) == []
-    assert pins.accept(["look"]) == ["look"]
-    assert not pins.learn({"pay": "new", "look": "new"}, 1.0)
-
-
-def test_a_server_with_too_many_tools_cannot_push_out_what_is_remembered() -> None:
-    pins = ServerPins(since=1.0)
-    pins.learn({"pay": "old", **{f"t{n}": "x" for n in range(19_999)}}, 1.0)
-    pins.learn({"pay": "new", "one more": "y"}, 1.0)
-    assert set(pins.changed) == {"pay", "one more"}
 
 
 PRINTS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2", "3"]), max_size=3)
@@ -154,12 +132,6 @@ def test_whose_tools_they_are() -> None:
     assert key(url="http://a") != key(url="http://b")
     one, same, other = ({"command": file} for file in ("/x/mcp.json", "../x/mcp.json", "/y/mcp.json"))
     assert key(command="a", sources=one) == key(command="a", sources=same) != key(command="a", sources=other)
-
-
-@pytest.mark.parametrize("server", ["a b", "a;rm -rf", '"', "é"])
-def test_a_command_can_be_typed_whatever_the_names(server: str) -> None:
-    assert command("a", "\u202eb") == "greenroom accept a"
-    assert shlex.split(command(server)) == ["greenroom", "accept", server]
 
 
 # ---- the file -----------------------------------------------------------------------------------------------------
@@ -259,11 +231,9 @@ def until_kept(folder: Path, *what: str) -> None:
 
 def greenroom(folder: Path, *words: str) -> str:
     """What a command says that succeeds, with the files of the gateway in `folder`."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
-    environment["XDG_RUNTIME_DIR"] = str(folder)
-    done = run_forked([*GREENROOM, *words, "--config", str(folder / "mcp.json")], env=environment, cwd=folder)
+    done = greenroom_in(folder, *words)
     assert done.returncode == 0, done
-    return done.stdout.decode()
+    return done.stdout
 
 
 def until_called(gateway: Gateway, name: str) -> None:
@@ -540,7 +510,7 @@ def test_without_a_server_the_changed_tools_are_shown_and_nothing_is_accepted(
 
 
 def test_one_tool_is_accepted_or_all_of_its_server(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _, changed = accepted(bank, capsys, "bank", "pay")
+    code, out, _, changed = accepted(bank, capsys, "bank", "bank_pay")  # as a client is shown it
     assert (code, changed) == (0, {"look"})
     assert "Accepted: pay. A running gateway notices it." in out
     code, out, _, changed = accepted(bank, capsys, "bank", "--json")

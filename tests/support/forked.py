@@ -150,6 +150,18 @@ def run_forked(
     return done
 
 
+def greenroom_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """One command on the configuration of `folder`, with the cache and the sockets that a gateway of
+    `tests.support.gateway.serve` has there."""
+    command = [*GREENROOM, *words, "--config", os.fspath(folder / "mcp.json")]
+    return run_forked(command, env=environment_of(folder), cwd=folder, text=True)
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    home, cache = os.fspath(folder), os.fspath(folder / "cache")
+    return {"PATH": os.environ["PATH"], "HOME": home, "XDG_CACHE_HOME": cache, "XDG_RUNTIME_DIR": home}
+
+
 def pytest_unconfigure() -> None:
     for server in (_of_sdk, _of_ours):
         server.end()

@@ -28,7 +28,7 @@ from greenroom.testing import (
     exploring,
     seed_schedule,
 )
-from greenroom.testing.exploration import Cancel, Choices, Plan, parse_plan
+from greenroom.testing.exploration import Choices, Plan, parse_plan
 
 checkpoint = anyio.lowlevel.checkpoint
 Scenario = Callable[[], Coroutine[Any, Any, object]]
@@ -520,11 +520,6 @@ def test_what_a_choice_means(picks: tuple[tuple[int, int], ...], order: str) -> 
     assert len(choices.told) == sum(pick > 0 for _, pick in picks)
     left = [name for name in "abcd" if name not in order]
     assert choices.order(left, left) == left, "nobody else is left, so it goes on"
-
-
-def test_what_a_text_means() -> None:
-    plan = Plan("trio", ((3, 1), (12, 2)), Cancel("worker", 5), "dies")
-    assert parse_plan("trio:3=1,12=2/cancel=worker@5/fault=dies") == plan
 
 
 # ---- around it -----------------------------------------------------------------------------------------------------

@@ -15,18 +15,17 @@ from typing import Any, cast
 import anyio
 import pytest
 from hypothesis import given, settings
-from tests.support import run, run_virtual
+from tests.support import run_virtual
 from tests.support.rooms import open_room, teach
 from tests.support.stdio import Call, Recorder
 
 from greenroom import CallError, Greenroom, Reach, UsageError
-from greenroom.actors.peer import Exchange, WhenEnded
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import ConnectFailed
 from greenroom.protocol.lifecycle import Reason
 from greenroom.testing import FakeServer, Fault, FaultScript, ScriptedServer, tool
-from greenroom.testing.fake_servers import TAIL, FakeConnection, fake_connectors
-from greenroom.testing.fault_plan import DEEDS, STEPS, VALUES, FaultPlan, perform, problem_with
+from greenroom.testing.fake_servers import fake_connectors
+from greenroom.testing.fault_plan import FaultPlan, problem_with
 from greenroom.testing.strategies import fault_scripts
 
 
@@ -163,106 +162,6 @@ def test_idle_times_are_each_due_by_themselves() -> None:
         ["hang"],
         ["garbage"],
     ]
-
-
-def test_the_tables_agree_with_each_other() -> None:
-    for name, deed in DEEDS.items():
-        assert set(deed.steps) <= STEPS.keys(), name
-        assert {*deed.needs, *deed.takes} <= VALUES.keys(), name
-        assert deed.elsewhere or set(deed.steps) == STEPS.keys(), f"{name}: what to write at another step?"
-
-
-class Deeds:
-    """A player that only remembers. `over_at`: it is over once so many faults were noted."""
-
-    def __init__(self, over_at: int = 99) -> None:
-        self.done: list[Any] = []
-        self._noted, self._over_at = 0, over_at
-
-    @property
-    def is_over(self) -> bool:
-        return self._noted >= self._over_at
-
-    def note_fault(self, fault: Any) -> None:
-        self._noted += 1
-
-    def talk_junk(self) -> None:
-        self.done.append("junk")
-
-    def flood(self, notifications: int, stderr: int) -> None:
-        self.done.append((notifications, stderr))
-
-    def change_tools(self, names: Any) -> None:
-        self.done.append(names)
-
-    def hang(self) -> None:
-        self.done.append("hang")
-
-    def crash(self, exit_code: int, signal_name: str | None, last_words: str | None) -> None:
-        self.done.append((exit_code, signal_name, last_words))
-
-    def expire(self) -> None:
-        self.done.append("expire")
-
-
-def _performed(player: Deeds, *faults: Fault) -> tuple[list[float], str | None]:
-    """The waits, and what decides how the step is answered."""
-    playing, waits = perform(FaultScript.of(*faults).entries, player), list[float]()
-    while True:
-        try:
-            waits.append(next(playing))
-        except StopIteration as end:
-            return waits, end.value and end.value.do
-
-
-def test_each_deed_is_done_with_its_own_values() -> None:
-    deeds = Deeds()
-    faults = (
-        Fault("call", "delay", seconds=2.5),
-        Fault("call", "garbage"),
-        Fault("call", "flood", notifications=3),
-        Fault("call", "flood", stderr=7),
-        Fault("call", "list_changed", tools=("a", "b")),
-        Fault("call", "delay", seconds=0),
-        Fault("call", "answer_twice"),
-        Fault("call", "crash", exit_code=0, text="bye"),
-    )
-    assert _performed(deeds, *faults) == ([2.5, 0], "crash")
-    assert deeds.done == ["junk", (3, 0), (0, 7), ("a", "b"), (0, None, "bye")]
-
-
-@pytest.mark.parametrize(
-    ("faults", "decides", "done"),
-    [
-        ([Fault("call", "crash")], "crash", [(1, None, None)]),
-        ([Fault("call", "crash", signal="SIGKILL")], "crash", [(1, "SIGKILL", None)]),
-        ([Fault("call", "hang"), Fault("call", "garbage")], "hang", ["hang"]),
-        ([Fault("call", "expire"), Fault("call", "garbage")], "expire", ["expire"]),
-        ([Fault("call", "answer_twice"), Fault("call", "garbage")], "answer_twice", ["junk"]),
-        ([Fault("call", "answer_late"), Fault("call", "garbage")], "answer_late", []),
-        ([Fault("call", "drop_answer"), Fault("call", "garbage")], "drop_answer", []),
-        ([Fault("call", "refuse", text="no"), Fault("call", "garbage")], "refuse", []),
-        ([Fault("call", "garbage")], None, ["junk"]),
-    ],
-)
-def test_what_decides_the_answer_and_what_nothing_follows(
-    faults: list[Fault], decides: str | None, done: list[Any]
-) -> None:
-    deeds = Deeds()
-    assert _performed(deeds, *faults) == ([], decides)
-    assert deeds.done == done
-
-
-def test_who_is_over_plays_nothing_more() -> None:
-    deeds = Deeds(over_at=1)
-    waits, decides = _performed(deeds, Fault("call", "delay", seconds=1), Fault("call", "garbage"))
-    assert (waits, decides, deeds.done) == ([1], "garbage", [])
-
-
-def test_a_fault_of_one_start_that_is_counted_is_due_in_no_other() -> None:
-    script = FaultScript.of(Fault("call", "crash", start=2, nth=1))
-
-    assert [_due(FaultPlan(script.entries, start), "call") for start in (1, 2)] == [[], ["crash"]]
 
 
 # ---- the fake in memory --------------------------------------------------------------------------------------------
@@ -736,55 +635,6 @@ def test_a_fake_that_nobody_asks_anything_is_idle_from_when_it_reads(
     run_virtual(backend, body)
 
 
-def test_only_idle_faults_have_idle_times() -> None:
-    plan = FaultPlan(FaultScript.of(Fault("call", "hang"), Fault("start", "hang")).entries, 1)
-    assert plan.idle_times() == []
-    assert FaultPlan(FaultScript.of(Fault("idle", "hang", after=0)).entries, 1).idle_times() == [0]
-
-
-def test_who_is_mute_says_nothing_whatever_it_still_plays(backend: str) -> None:
-    async def body() -> None:
-        for silence in ("hang", "crash"):
-            server = FakeServer()
-            async with _reached(server) as (connection, heard):
-                answers = connection._answers
-                if silence == "hang":
-                    answers.hang()
-                else:
-                    server.crash()
-                answers.talk_junk()
-                answers.flood(3, 0)
-                answers.change_tools(["echo", "new"])
-                call = Call("ping", None)
-                connection._open.add(call)
-                await answers._answer_well(call, "answer_twice")
-                assert (heard.notes, heard.notifications) == ([], [])
-                assert len(call.ends) == (silence == "crash")
-
-    run_virtual(backend, body)
-
-
-def test_a_flood_stops_when_the_one_it_drowns_has_gone(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer()
-        async with _reached(server) as (connection, heard):
-
-            def hear(method: str, params: Any) -> None:
-                heard.notifications.append((method, params))
-                if len(heard.notifications) == 2:
-                    server.crash()
-
-            connection.hooks = SimpleNamespace(on_notification=hear, on_lost=heard.on_lost)
-            connection._answers.flood(9, 5)
-            said = [("notifications/message", {"level": "info", "data": number}) for number in range(2)]
-            assert heard.notifications == said
-            assert connection.stderr_tail() == ("eeeee",)
-            connection._answers.flood(0, 0)
-            assert connection.stderr_tail() == ("eeeee",)
-
-    run_virtual(backend, body)
-
-
 # ---- the executable ------------------------------------------------------------------------------------------------
 
 
@@ -841,51 +691,3 @@ def test_an_executable_that_closes_slowly_is_not_hurried(tmp_path: Path) -> None
         child.terminate()
         assert child.wait(60.0) == 0
     assert (server.played, server.endings) == ([(1, fault)], ["end of stdin"])
-
-
-def test_a_server_that_never_started_has_an_empty_log(tmp_path: Path) -> None:
-    server = ScriptedServer(FaultScript(), tmp_path / "log")
-
-    assert (server.starts, server.events, server.played) == (0, [], [])
-
-
-def test_a_tool_that_comes_back_is_the_one_that_the_server_has(backend: str) -> None:
-    own = [{"name": "echo", "description": "says it again", "inputSchema": {"type": "object"}}]
-
-    async def main() -> None:
-        connection = FakeConnection(FakeServer(tools=own), 1, Recorder(), cast("Any", None))
-        answers = connection._answers
-        for names in (["new"], ["echo", "new"]):
-            answers.change_tools(names)
-            assert [tool["name"] for tool in answers._tools or ()] == names
-        assert (answers._tools or [])[0] is own[0]
-
-    run(backend, main)
-
-
-def test_the_tail_of_a_fakes_stderr_is_its_end(backend: str) -> None:
-    async def main() -> None:
-        hooks = Recorder()
-        connection = FakeConnection(FakeServer(), 1, hooks, cast("Any", None))
-        for number in range(TAIL + 2):
-            connection.write_stderr(f"line {number}")
-        connection.crash(3, None, "the last one")
-        last = [f"line {number}" for number in range(TAIL + 2)][1 - TAIL :]
-        assert hooks.reasons[0].stderr_tail == (*last, "the last one")
-
-    run(backend, main)
-
-
-def test_only_cancelled_calls_count_as_cancelled(backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer()
-        connection = FakeConnection(server, 1, Recorder(), cast("Any", None))
-        for method, count in (("ping", 0), ("tools/list", 0), ("tools/call", 1), ("initialize", 1)):
-            exchange = Exchange(WhenEnded(lambda *_: None), method, None)
-            connection._open.add(exchange)
-            connection.abandon(exchange, "x")
-            connection.abandon(exchange, "again")
-            assert server.cancelled == count
-        assert not connection._open
-
-    run(backend, main)

@@ -133,11 +133,6 @@ def test_one_seed_gives_one_schedule_and_others_give_others() -> None:
     assert len({tuple(_order_with(seed)) for seed in range(20)}) > 10
 
 
-@given(st.integers())
-def test_hypothesis_gets_along_with_the_fixtures_of_every_test(number: int) -> None:
-    assert isinstance(number, int)
-
-
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 

@@ -8,18 +8,16 @@ import os
 import select
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run
 
 from greenroom.actors.workers import Part
 from greenroom.gateway import event_log
-from greenroom.gateway.event_log import TOLD, Log, Teller, follow, line_of, record_of
+from greenroom.gateway.event_log import Log, Teller, line_of, record_of
 from greenroom.gateway.serve import events_file
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach, UsageError
@@ -30,7 +28,6 @@ from greenroom.protocol.events import (
     ConnectStep,
     GateDecision,
     GateMove,
-    Kind,
     Lagged,
     Note,
     NoteCode,
@@ -351,18 +348,6 @@ def test_a_file_that_is_read_slowly_keeps_a_bound_and_says_what_it_left_out() ->
     assert read[-2]["missed"] == 50 - kept + 1
 
 
-def test_the_fields_of_an_event_that_say_nothing_are_left_out() -> None:
-    opened = GateDecision(9, 3.0, CLOCK, 0, move=GateMove.ANSWERED)
-    assert record_of(opened) == {
-        "seq": 9, "at": 3.0, "kind": "decision", "server": "clock", "scope": "shared", "move": GateMove.ANSWERED.value,
-        "event": "GateDecision", "detail": opened.detail, "inFlight": 0, "queued": 0,
-    }  # fmt: skip
-    shut = attrs.evolve(opened, incarnation=2, failures=3, shut_for=1.5, tripped=True)
-    assert (
-        record_of(shut).items() >= {"incarnation": 2, "failures": 3, "shutFor": 1.5, "tripped": True}.items()
-    )
-
-
 def test_an_events_file_that_cannot_be_opened_again_is_tried_later_and_what_is_missing_is_counted() -> None:
     disk, said, now = Disk(OSError(28, "no space")), list[str](), [0.0]
     broken = False
@@ -442,32 +427,3 @@ def test_a_file_that_may_be_there_later_is_no_mistake_of_whoever_named_it(number
             with pytest.raises(UsageError, match=r"--events e: it is odd\. Name a file that can be written"):
                 event_log.EventsFile(Path("e"), Part("the file", said.append, now=lambda: 0.0))
             assert said == []
-
-
-def test_only_the_kinds_that_somebody_hears_are_asked_for(backend: str) -> None:
-    asked: list[Any] = []
-    heard: list[tuple[str, Any]] = []
-
-    class Events:
-        async def __aenter__(self) -> Any:
-            async def events() -> Any:
-                yield IDLED
-                yield CALLED
-
-            return events()
-
-        async def __aexit__(self, *_: object) -> None:
-            pass
-
-    def events(kinds: Any = None) -> Events:
-        asked.append(kinds)
-        return Events()
-
-    async def body() -> None:
-        hearers = [lambda event, who=who: heard.append((who, event)) for who in ("one", "other")]
-        await follow(SimpleNamespace(events=events), hearers, kinds=TOLD)
-        await follow(SimpleNamespace(events=events), [])
-
-    run(backend, body)
-    assert asked == [{Kind.TRANSITION, Kind.DECISION, Kind.NOTE}, None]
-    assert heard == [("one", IDLED), ("other", IDLED), ("one", CALLED), ("other", CALLED)]

@@ -1,0 +1,158 @@
+"""The command line as a process of its own: what it imports, and what a terminal, a pipe or a signal does to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.gateway import faulty, gone_within, logged_pids, serve
+from tests.support.homes import own_config
+
+HEAVY = (
+    "mcp",
+    "mcp_types",
+    "trio",
+    "pydantic",
+    "rich",
+    "anyio",
+    "asyncio",
+    "greenroom.actors.server",
+    "greenroom.gateway.serve",
+)
+
+
+ONLY_WITHOUT_A_GATEWAY = (
+    "msgspec",
+    "greenroom.catalogue.index",
+    "greenroom.protocol.jsonrpc",
+    "greenroom.gateway.exposures.mcp_tool",
+    "greenroom.gateway.offline",
+)
+
+
+def write(home: Path, **servers: Any) -> str:
+    return str(own_config(home, json.dumps({"mcpServers": servers})))
+
+
+def loaded(names: Sequence[str], *arguments: str) -> str:
+    """Run the command line in a process of its own: which of these modules it imported, and its exit code."""
+    script = (
+        "import sys\nfrom greenroom.cli.main import run\n"
+        f"code = run({list(arguments)!r})\n"
+        f"print([name for name in {names!r} if name in sys.modules], code, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--help"], ["--version"], ["status"], ["search", "x"], ["tools", "--json"]]
+)
+def test_looking_imports_neither_the_sdk_nor_a_loop(home: Path, arguments: list[str]) -> None:
+    write(home, clock={"command": "clock"})
+    assert loaded(HEAVY, *arguments) == "[] 0"
+
+
+def test_asking_a_running_gateway_imports_nothing_that_could_answer_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = os.fspath(tmp_path / "mcp.json")
+    with serve(tmp_path, {"clock": {"command": "clock"}}) as gateway:
+        gateway.greet()
+        for name, folder in {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_RUNTIME_DIR": ""}.items():
+            monkeypatch.setenv(name, os.fspath(tmp_path / folder))
+        for command in ("status", "tools"):
+            said = loaded((*HEAVY, *ONLY_WITHOUT_A_GATEWAY), command, "--config", config)
+            assert said == "[] 0"
+
+
+def greenroom(*arguments: str, stdout: Any = subprocess.PIPE, **environ: str) -> Any:
+    """Run the command line as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "greenroom", *arguments],
+        env={**os.environ, **environ},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_terminal_without_the_letters_is_shown_their_numbers(home: Path) -> None:
+    config = write(home, **{"中🎭": {"command": "clock"}})
+
+    told = greenroom("status", "--config", config, PYTHONIOENCODING="latin-1")
+    data = greenroom("status", "--json", "--config", config, PYTHONIOENCODING="latin-1")
+
+    assert told.returncode == 0, told.stderr
+    assert rb"\u25cb \u4e2d\U0001f3ad" in told.stdout
+    assert json.loads(data.stdout)["servers"][0]["name"] == "中🎭"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a device that is always full")
+def test_an_answer_that_cannot_be_written_is_no_bug_of_ours(home: Path) -> None:
+    write(home, clock={"command": "clock"})
+    with open("/dev/full", "wb") as full:
+        done = greenroom("status", stdout=full)
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == b"greenroom: the system refused: No space left on device."
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(home: Path) -> None:
+    """`greenroom tools | head -1`, with more than a pipe takes."""
+    write(home, **{f"{n}-{'x' * 500}": {"command": "clock"} for n in range(400)})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "greenroom", "status"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+
+    with process.stderr:
+        assert process.stderr.read().splitlines() == [
+            b"greenroom: no gateway runs for this configuration; this is what the cache knows."
+        ]
+    assert process.wait(timeout=120) == 0
+
+
+def test_a_reader_that_has_gone_before_the_first_line_is_no_error(home: Path) -> None:
+    """Whatever is written first is refused, be it long or short."""
+    write(home, **{f"s{number}": {"command": "x" * 50} for number in range(300)})
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        for words in (["status", "--json"], ["tools"], ["--version"], ["status", "--help"]):
+            done = greenroom(*words, stdout=writing)
+            assert done.returncode == 0, words
+            assert not [line for line in done.stderr.splitlines() if b"no gateway runs" not in line], words
+    finally:
+        os.close(writing)
+
+
+def test_an_interrupted_call_ends_in_silence_and_takes_its_server_with_it(tmp_path: Path) -> None:
+    """Ctrl-C reaches a task group, and comes out of it wrapped."""
+    config = tmp_path / "mcp.json"
+    server = faulty(tmp_path, "slow", "--hang-at", "call:echo")
+    config.write_text(json.dumps({"mcpServers": {"slow": server}}))
+    command = [sys.executable, "-m", "greenroom", "call", "slow_echo", "--config", str(config)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    ) as call:
+        while "tools/call" not in (log.read_text() if (log := tmp_path / "slow.log").exists() else ""):
+            time.sleep(0.01)
+        call.send_signal(signal.SIGINT)
+        assert call.stderr is not None
+        said = call.stderr.read()
+
+    assert (call.returncode, said.strip()) == (130, b"")
+    assert gone_within(logged_pids(tmp_path)) == set()
