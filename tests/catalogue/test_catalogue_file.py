@@ -74,11 +74,6 @@ def test_unknown_is_not_empty(file: CatalogueFile) -> None:
     assert loaded["empty"].tools == ()
 
 
-def test_nothing_is_there_at_first(file: CatalogueFile) -> None:
-    assert file.load({"s": "h"}, NOW).entries == {}
-    assert not file.path.parent.exists()
-
-
 @pytest.mark.parametrize(
     ("fetched_at", "there"),
     [(NOW, True), (NOW - 7 * DAY, True), (NOW - 7 * DAY - 1, False), (NOW + 60, True), (NOW + DAY, False)],

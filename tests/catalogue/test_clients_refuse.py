@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from mcp import types
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.said import said
 from tests.support.whole import direct_door
 
@@ -187,29 +187,27 @@ def test_t46_an_output_that_is_no_object_is_shown_to_clients_that_know_it(
         assert ("outputSchema" in door.list_all("tools")[0]) is modern
 
 
-def test_t46_a_note_and_the_status_name_server_and_item(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_t46_a_note_and_the_status_name_server_and_item(tmp_path: Path) -> None:
     heard: list[str] = []
 
-    async def body() -> None:
-        servers = {"odd": said(tmp_path, "odd", _answers())}
-        async with Greenroom.open({"mcpServers": servers}) as room:
-            async with room.events([Kind.NOTE]) as events:
-                await room.connect("odd")
-                await room.settled()
-                async for event in events:
-                    assert isinstance(event, Event)
-                    if "refuse" in event.detail:
-                        heard.append(f"{event.address}: {event.detail}")
-                        if "more" in event.detail:
-                            break
-            row = room.status()[0]
-            assert f"odd: clients would refuse {row.faults[0]}" == heard[0]
-            assert row.faults[0] == 'tool "schemaless": inputSchema is missing (mended)'
-            assert 'tool "text_schema": inputSchema.type is not "object" (left out)' in row.faults
-            assert len(heard) == 11
-            assert not any('"good"' in fault for fault in row.faults)
-
-    run(backend, body)
+    servers = {"odd": said(tmp_path, "odd", _answers())}
+    async with Greenroom.open({"mcpServers": servers}) as room:
+        async with room.events([Kind.NOTE]) as events:
+            await room.connect("odd")
+            await room.settled()
+            async for event in events:
+                assert isinstance(event, Event)
+                if "refuse" in event.detail:
+                    heard.append(f"{event.address}: {event.detail}")
+                    if "more" in event.detail:
+                        break
+        row = room.status()[0]
+        assert f"odd: clients would refuse {row.faults[0]}" == heard[0]
+        assert row.faults[0] == 'tool "schemaless": inputSchema is missing (mended)'
+        assert 'tool "text_schema": inputSchema.type is not "object" (left out)' in row.faults
+        assert len(heard) == 11
+        assert not any('"good"' in fault for fault in row.faults)
 
 
 @pytest.mark.parametrize("name", TOOLS)

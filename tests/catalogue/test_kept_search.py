@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run
+from tests.support import in_real_time
 
 from greenroom import Greenroom
 from greenroom.catalogue.entries import ServerEntry
@@ -105,8 +105,9 @@ SERVERS: Mapping[str, Listed] = {"github": GITHUB, "s": NOTES}
 # ---- at the doors ----
 
 
-def test_the_first_search_of_the_next_room_reads_no_tool_again(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_the_first_search_of_the_next_room_reads_no_tool_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = {"github": FakeServer(tools=GITHUB), "notes": FakeServer(tools=NOTES)}
     config = {"mcpServers": {name: {"command": "fake"} for name in servers}}
@@ -115,41 +116,36 @@ def test_the_first_search_of_the_next_room_reads_no_tool_again(
         cache = tmp_path / "catalogue.json"
         return Greenroom.open(config, cache_path=cache, connectors=fake_connectors(servers), bootstrap=True)
 
-    async def main() -> None:
-        async with room() as first:
-            await first.catalogued()
-            before = [first.search(query or "x").matches for query in QUERIES]
-        assert stat.S_IMODE((tmp_path / "catalogue.search").stat().st_mode) == 0o600
-        written = (tmp_path / "catalogue.search").read_bytes()
-        with monkeypatch.context() as patched:
-            read_nothing(patched)
-            async with room() as second:
-                after = [second.search(query or "x").matches for query in QUERIES]
-        assert [[(m.target.name, m.score) for m in page] for page in after] == [
-            [(m.target.name, m.score) for m in page] for page in before
-        ]
-        assert (tmp_path / "catalogue.search").read_bytes() == written, "nothing was new"
-
-    run(backend, main)
+    async with room() as first:
+        await first.catalogued()
+        before = [first.search(query or "x").matches for query in QUERIES]
+    assert stat.S_IMODE((tmp_path / "catalogue.search").stat().st_mode) == 0o600
+    written = (tmp_path / "catalogue.search").read_bytes()
+    with monkeypatch.context() as patched:
+        read_nothing(patched)
+        async with room() as second:
+            after = [second.search(query or "x").matches for query in QUERIES]
+    assert [[(m.target.name, m.score) for m in page] for page in after] == [
+        [(m.target.name, m.score) for m in page] for page in before
+    ]
+    assert (tmp_path / "catalogue.search").read_bytes() == written, "nothing was new"
 
 
-def test_who_searches_in_a_thread_of_his_own_keeps_it_too(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_who_searches_in_a_thread_of_his_own_keeps_it_too(tmp_path: Path) -> None:
     config = {"mcpServers": {"github": {"command": "fake"}}}
     servers = {"github": FakeServer(tools=GITHUB)}
 
-    async def main() -> None:
-        async with Greenroom.open(
-            config,
-            cache_path=tmp_path / "catalogue.json",
-            connectors=fake_connectors(servers),
-            bootstrap=True,
-        ) as room:
-            await room.catalogued()
-            page = await anyio.to_thread.run_sync(room.search, "create issue")
-            assert page.total
-            assert b"createissu" in (tmp_path / "catalogue.search").read_bytes()
-
-    run(backend, main)
+    async with Greenroom.open(
+        config,
+        cache_path=tmp_path / "catalogue.json",
+        connectors=fake_connectors(servers),
+        bootstrap=True,
+    ) as room:
+        await room.catalogued()
+        page = await anyio.to_thread.run_sync(room.search, "create issue")
+        assert page.total
+        assert b"createissu" in (tmp_path / "catalogue.search").read_bytes()
 
 
 def test_a_command_that_searches_the_cache_keeps_what_it_made_too(
@@ -166,18 +162,16 @@ def test_a_command_that_searches_the_cache_keeps_what_it_made_too(
     assert found(open_catalogue(config).index) == first
 
 
-def test_it_never_takes_the_place_of_the_catalogue(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_it_never_takes_the_place_of_the_catalogue(tmp_path: Path) -> None:
     config = {"mcpServers": {"github": {"command": "fake"}}}
     cache, connectors = tmp_path / "known.search", fake_connectors({"github": FakeServer(tools=GITHUB)})
 
-    async def main() -> None:
-        for asks in (True, False):
-            opened = Greenroom.open(config, cache_path=cache, connectors=connectors, bootstrap=asks)
-            async with opened as room:
-                await room.catalogued()
-                assert room.search("create issue").total
-
-    run(backend, main)
+    for asks in (True, False):
+        opened = Greenroom.open(config, cache_path=cache, connectors=connectors, bootstrap=asks)
+        async with opened as room:
+            await room.catalogued()
+            assert room.search("create issue").total
 
 
 # ---- what is found does not depend on it ----

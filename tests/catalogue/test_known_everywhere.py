@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import PATIENCE, faulty, logged_pids, started
 from tests.support.homes import own_config
@@ -136,8 +136,9 @@ def test_a_file_that_an_argument_names_keeps_apart_what_is_known_where_it_is(
     assert known_for(config, two, monkeypatch) == everywhere
 
 
-def test_a_file_that_appears_while_a_room_runs_does_not_make_known_elsewhere_what_it_changed(
-    tmp_path: Path, folders: Folders, backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_a_file_that_appears_while_a_room_runs_does_not_make_known_elsewhere_what_it_changed(
+    tmp_path: Path, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, elsewhere = folders
     entry = lister(tmp_path, "bank", tools=[tool("pay")])
@@ -147,45 +148,40 @@ def test_a_file_that_appears_while_a_room_runs_does_not_make_known_elsewhere_wha
     def open_room() -> Greenroom:
         return Greenroom.open(config, cache_path=cache, bootstrap=False)
 
-    async def main() -> None:
-        monkeypatch.chdir(here)
+    monkeypatch.chdir(here)
+    async with open_room() as room:
+        await room.connect("bank")
+        with anyio.fail_after(PATIENCE):  # it is written in a thread
+            while not cache.exists():
+                await anyio.sleep(0.01)
+        (here / "ledger").touch()
+        lister(tmp_path, "bank", tools=[tool("steal")])
+        await room.restart("bank")
+        assert [target.name for target in room.tools()] == ["bank_steal"]
+    for folder, known in ((elsewhere, ["bank_pay"]), (here, ["bank_steal"])):
+        monkeypatch.chdir(folder)
         async with open_room() as room:
-            await room.connect("bank")
-            with anyio.fail_after(PATIENCE):  # it is written in a thread
-                while not cache.exists():
-                    await anyio.sleep(0.01)
-            (here / "ledger").touch()
-            lister(tmp_path, "bank", tools=[tool("steal")])
-            await room.restart("bank")
-            assert [target.name for target in room.tools()] == ["bank_steal"]
-        for folder, known in ((elsewhere, ["bank_pay"]), (here, ["bank_steal"])):
-            monkeypatch.chdir(folder)
-            async with open_room() as room:
-                assert [target.name for target in room.tools()] == known
-
-    run(backend, main)
+            assert [target.name for target in room.tools()] == known
 
 
-def test_a_server_that_makes_the_file_it_is_given_stays_known(
-    tmp_path: Path, folders: Folders, backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_a_server_that_makes_the_file_it_is_given_stays_known(
+    tmp_path: Path, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = {**lister(tmp_path, "notes", tools=[tool("write")]), "env": {"NOTES": "notes.json"}}
     cache = tmp_path / "catalogue.json"
 
-    async def main() -> None:
-        monkeypatch.chdir(folders[0])
-        async with Greenroom.open(config_of(notes=entry), cache_path=cache, bootstrap=False) as room:
-            await room.connect("notes")
-            (folders[0] / "notes.json").touch()
-            for idle in (5, 6):
-                await room.reload({"mcpServers": {"notes": {**entry, "idleTimeout": idle}}})
-                assert [target.name for target in room.tools()] == ["notes_write"]
-            await room.restart("notes")
-            await room.connect("notes")
-        async with Greenroom.open(config_of(notes=entry), cache_path=cache, bootstrap=False) as room:
+    monkeypatch.chdir(folders[0])
+    async with Greenroom.open(config_of(notes=entry), cache_path=cache, bootstrap=False) as room:
+        await room.connect("notes")
+        (folders[0] / "notes.json").touch()
+        for idle in (5, 6):
+            await room.reload({"mcpServers": {"notes": {**entry, "idleTimeout": idle}}})
             assert [target.name for target in room.tools()] == ["notes_write"]
-
-    run(backend, main)
+        await room.restart("notes")
+        await room.connect("notes")
+    async with Greenroom.open(config_of(notes=entry), cache_path=cache, bootstrap=False) as room:
+        assert [target.name for target in room.tools()] == ["notes_write"]
 
 
 # ---- at the doors -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.test_conversations import call, talking
-from tests.support import run_virtual
+from tests.support import in_virtual_time
 from tests.support.asking import Asking, AskingServer, asking_connectors
 
 from greenroom import Greenroom
@@ -63,63 +63,60 @@ def room_with(
 SENT = "[('labels', ['bug']), ('repo', 'ours/main'), ('title', 'x')]"
 
 
-def test_a_tool_is_shown_and_called_by_what_the_configuration_says(backend: str) -> None:
-    async def body() -> None:
-        async with room_with(OVERRIDES) as room:
-            await room.connect("github")
-            await room.settled()
-            assert [tool.name for tool in room.tools()] == ["github_list", "github_new_issue"]
-            shown = room.describe("github_new_issue")
-            assert shown.description == "Report a defect"
-            assert shown.schema()["properties"] == {
-                "summary": {"type": "string", "description": "in a few words"},
-                "labels": {"type": "array", "default": ["bug"]},
-            }
-            assert shown.schema()["required"] == ["summary"]
-            assert [match.target.name for match in room.search("defect").matches] == ["github_new_issue"]
-            result = await room.call("github_new_issue", {"summary": "x"})
-            assert result.text == SENT
-            for wrong, text in (("repo", 'Unknown parameter "repo"'), ("title", 'It is called "summary"')):
-                with pytest.raises(UsageError, match=text):
-                    await room.call("github_new_issue", {wrong: "y"})
-            for name in ("github_delete", "github_create"):
-                with pytest.raises(UnknownTool):
-                    await room.call(name, {})
-            refused = await ask(McpTool(port_of(room)), {"tool": "github_new_issue", "args": {"repo": "y"}})
-            said = refused["content"][0]["text"]
-            assert refused["isError"] is True
-            assert said.startswith(
-                'Unknown parameter "repo".\n\nExpected parameters:\nsummary (string) *required*'
-            )
-            failed = await ask(McpTool(port_of(room)), {"tool": "github_new_issue", "args": {"summary": ""}})
-            assert failed["content"][0]["text"].startswith('Error: new_issue: "summary" must not be empty')
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_tool_is_shown_and_called_by_what_the_configuration_says() -> None:
+    async with room_with(OVERRIDES) as room:
+        await room.connect("github")
+        await room.settled()
+        assert [tool.name for tool in room.tools()] == ["github_list", "github_new_issue"]
+        shown = room.describe("github_new_issue")
+        assert shown.description == "Report a defect"
+        assert shown.schema()["properties"] == {
+            "summary": {"type": "string", "description": "in a few words"},
+            "labels": {"type": "array", "default": ["bug"]},
+        }
+        assert shown.schema()["required"] == ["summary"]
+        assert [match.target.name for match in room.search("defect").matches] == ["github_new_issue"]
+        result = await room.call("github_new_issue", {"summary": "x"})
+        assert result.text == SENT
+        for wrong, text in (("repo", 'Unknown parameter "repo"'), ("title", 'It is called "summary"')):
+            with pytest.raises(UsageError, match=text):
+                await room.call("github_new_issue", {wrong: "y"})
+        for name in ("github_delete", "github_create"):
+            with pytest.raises(UnknownTool):
+                await room.call(name, {})
+        refused = await ask(McpTool(port_of(room)), {"tool": "github_new_issue", "args": {"repo": "y"}})
+        said = refused["content"][0]["text"]
+        assert refused["isError"] is True
+        assert said.startswith(
+            'Unknown parameter "repo".\n\nExpected parameters:\nsummary (string) *required*'
+        )
+        failed = await ask(McpTool(port_of(room)), {"tool": "github_new_issue", "args": {"summary": ""}})
+        assert failed["content"][0]["text"].startswith('Error: new_issue: "summary" must not be empty')
 
 
 @pytest.mark.parametrize("expose", ["direct", "proxy"])
-def test_both_exposures_show_and_call_it_so(expose: str, backend: str) -> None:
-    async def body() -> None:
-        async with room_with(OVERRIDES) as room:
-            await room.connect("github")
-            await room.settled()
-            async with talking(room, expose) as talk, talk("ann") as ann:
-                result = await call(ann, expose, "github_new_issue", summary="x")
-                assert result["result"]["content"][0]["text"] == SENT
-                failed = await call(ann, expose, "github_new_issue", summary="")
-                assert 'new_issue: "summary" must not be empty' in failed["result"]["content"][0]["text"]
-                refused = await call(ann, expose, "github_new_issue", summary="x", repo="theirs")
-                assert refused["result"]["isError"] is True
-                if expose == "direct":
-                    listed = (await ann.ask("tools/list"))["result"]["tools"]
-                    assert [tool["name"] for tool in listed] == ["github_list", "github_new_issue"]
-                    assert listed[1]["description"] == "Report a defect"
-                    assert list(listed[1]["inputSchema"]["properties"]) == ["summary", "labels"]
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_both_exposures_show_and_call_it_so(expose: str) -> None:
+    async with room_with(OVERRIDES) as room:
+        await room.connect("github")
+        await room.settled()
+        async with talking(room, expose) as talk, talk("ann") as ann:
+            result = await call(ann, expose, "github_new_issue", summary="x")
+            assert result["result"]["content"][0]["text"] == SENT
+            failed = await call(ann, expose, "github_new_issue", summary="")
+            assert 'new_issue: "summary" must not be empty' in failed["result"]["content"][0]["text"]
+            refused = await call(ann, expose, "github_new_issue", summary="x", repo="theirs")
+            assert refused["result"]["isError"] is True
+            if expose == "direct":
+                listed = (await ann.ask("tools/list"))["result"]["tools"]
+                assert [tool["name"] for tool in listed] == ["github_list", "github_new_issue"]
+                assert listed[1]["description"] == "Report a defect"
+                assert list(listed[1]["inputSchema"]["properties"]) == ["summary", "labels"]
 
 
-def test_a_profile_shows_it_otherwise_still(backend: str) -> None:
+@in_virtual_time
+async def test_a_profile_shows_it_otherwise_still() -> None:
     more = {
         "github": {
             "create": {"rename": "report", "params": {"labels": {"hide": True}}},
@@ -127,18 +124,15 @@ def test_a_profile_shows_it_otherwise_still(backend: str) -> None:
         }
     }
 
-    async def body() -> None:
-        async with room_with(OVERRIDES, work={"toolOverrides": more}) as room:
-            await room.connect("github")
-            await room.settled()
-            async with room.session("ann", profile="work") as ann:
-                assert [tool.name for tool in port_of(ann).index.tools()] == ["github_report"]
-                schema = port_of(ann).index.tools()[0].schema()
-                assert (list(schema["properties"]), schema["required"]) == (["summary"], ["summary"])
-                assert (await ann.call("github_report", {"summary": "x"})).text == SENT
-            assert [tool.name for tool in room.tools()] == ["github_list", "github_new_issue"]
-
-    run_virtual(backend, body)
+    async with room_with(OVERRIDES, work={"toolOverrides": more}) as room:
+        await room.connect("github")
+        await room.settled()
+        async with room.session("ann", profile="work") as ann:
+            assert [tool.name for tool in port_of(ann).index.tools()] == ["github_report"]
+            schema = port_of(ann).index.tools()[0].schema()
+            assert (list(schema["properties"]), schema["required"]) == (["summary"], ["summary"])
+            assert (await ann.call("github_report", {"summary": "x"})).text == SENT
+        assert [tool.name for tool in room.tools()] == ["github_list", "github_new_issue"]
 
 
 @pytest.mark.parametrize(
@@ -150,18 +144,16 @@ def test_a_profile_shows_it_otherwise_still(backend: str) -> None:
         ({"params": {"repo": {"rename": "title"}}}, 'two parameters would be called "title"'),
     ],
 )
-def test_an_override_that_does_not_fit_leaves_the_tool_out_and_the_status_says_why(
-    override: dict[str, Any], what: str, backend: str
+@in_virtual_time
+async def test_an_override_that_does_not_fit_leaves_the_tool_out_and_the_status_says_why(
+    override: dict[str, Any], what: str
 ) -> None:
-    async def body() -> None:
-        async with room_with({"create": override}) as room:
-            await room.connect("github")
-            await room.settled()
-            assert [tool.name for tool in room.tools()] == ["github_delete", "github_list"]
-            (said,) = port_of(room).index.faults("github")
-            assert said == f'toolOverrides of "create": {what} (left out until that is mended)'
-
-    run_virtual(backend, body)
+    async with room_with({"create": override}) as room:
+        await room.connect("github")
+        await room.settled()
+        assert [tool.name for tool in room.tools()] == ["github_delete", "github_list"]
+        (said,) = port_of(room).index.faults("github")
+        assert said == f'toolOverrides of "create": {what} (left out until that is mended)'
 
 
 @pytest.mark.parametrize(
@@ -196,34 +188,30 @@ def test_what_cannot_be_read_breaks_its_server_because_half_of_it_may_be_worse(
     assert "p" not in parse_config(wrong).profiles
 
 
-def test_tools_that_would_share_a_name_after_renaming_are_never_mistaken(backend: str) -> None:
-    async def body() -> None:
-        async with room_with({"create": {"rename": "list"}}) as room:
-            await room.connect("github")
-            await room.settled()
-            names = [tool.name for tool in room.tools()]
-            assert len(names) == 3
-            assert "github_list" not in names
-            assert any('"list"' in said for said in port_of(room).index.faults("github"))
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_tools_that_would_share_a_name_after_renaming_are_never_mistaken() -> None:
+    async with room_with({"create": {"rename": "list"}}) as room:
+        await room.connect("github")
+        await room.settled()
+        names = [tool.name for tool in room.tools()]
+        assert len(names) == 3
+        assert "github_list" not in names
+        assert any('"list"' in said for said in port_of(room).index.faults("github"))
 
 
-def test_tools_of_any_server_may_be_given_one_name_and_are_never_mistaken(backend: str) -> None:
-    async def body() -> None:
-        same = {"create": {"rename": "same"}, "other": {"rename": "same"}}
-        async with room_with({}, same) as room:
-            await room.connect("github")
-            await room.settled()
-            assert "github_same" in [tool.name for tool in room.tools()]
-        async with room_with({}, {**same, "list": {"rename": "same"}}) as room:
-            await room.connect("github")
-            await room.settled()
-            names = [tool.name for tool in room.tools()]
-            assert len(set(names)) == 3
-            assert "github_same" not in names
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_tools_of_any_server_may_be_given_one_name_and_are_never_mistaken() -> None:
+    same = {"create": {"rename": "same"}, "other": {"rename": "same"}}
+    async with room_with({}, same) as room:
+        await room.connect("github")
+        await room.settled()
+        assert "github_same" in [tool.name for tool in room.tools()]
+    async with room_with({}, {**same, "list": {"rename": "same"}}) as room:
+        await room.connect("github")
+        await room.settled()
+        names = [tool.name for tool in room.tools()]
+        assert len(set(names)) == 3
+        assert "github_same" not in names
 
 
 def test_words_of_errors_are_replaced_whole_and_once() -> None:
@@ -238,20 +226,6 @@ def test_a_name_in_an_error_that_begins_with_another_name_is_replaced_whole() ->
     assert ToolOverride.of({"params": params}).told("user.name of user", "t") == "whose name of who"
 
 
-def test_a_parameter_that_has_a_default_need_not_be_given() -> None:
-    override = ToolOverride.of({"params": {"repo": {"default": "ours/main"}, "title": {"rename": "summary"}}})
-    shown = override.shown({"inputSchema": ISSUE})["inputSchema"]
-    assert (list(shown["properties"]), shown["required"]) == (["repo", "summary", "labels"], ["summary"])
-    assert shown["properties"]["repo"]["default"] == "ours/main"
-
-
-def test_what_two_overrides_say_of_one_parameter_counts_together() -> None:
-    weaker = ToolOverride.of({"params": {"repo": {"default": None}, "title": {"default": "x", "hide": True}}})
-    stronger = ToolOverride.of({"params": {"repo": {"rename": "where"}, "title": {"default": "y"}}})
-    assert weaker.under(stronger).own({}, "s") == {"repo": None, "title": "y"}
-    assert weaker.under(stronger).own({"where": "there"}, "s") == {"repo": "there", "title": "y"}
-
-
 def test_a_hidden_parameter_is_set_under_none_of_its_names() -> None:
     """Two overrides together may rename and hide one: it is hidden then."""
     renamed = ToolOverride.of({"params": {"repo": {"rename": "where"}}})
@@ -264,7 +238,8 @@ def test_a_hidden_parameter_is_set_under_none_of_its_names() -> None:
         together.own({"repo": "theirs"}, "s")
 
 
-def test_the_setting_changes_tools_of_whichever_server_has_them(backend: str) -> None:
+@in_virtual_time
+async def test_the_setting_changes_tools_of_whichever_server_has_them() -> None:
     everywhere = {
         "create": {
             "rename": "add",
@@ -274,30 +249,19 @@ def test_the_setting_changes_tools_of_whichever_server_has_them(backend: str) ->
     }
     own = {"create": {"params": {"title": {"rename": "summary"}}}}
 
-    async def body() -> None:
-        async with room_with(own, everywhere) as room:
-            await room.connect("github")
-            await room.settled()
-            assert [tool.name for tool in room.tools()] == ["github_add", "github_delete", "github_list"]
-            assert list(room.describe("github_add").schema()["properties"]) == ["repo", "summary", "labels"]
-            assert (await room.call("github_add", {"summary": "x"})).text == (
-                "[('repo', 'ours/main'), ('title', 'x')]"
-            )
-            (status,) = room.status()
-            assert not status.faults
-            await room.reload({"mcpServers": {"github": {"command": "x"}}})
-            await room.settled()
-            assert "github_create" in [tool.name for tool in room.tools()]
-
-    run_virtual(backend, body)
-
-
-def test_null_is_nothing_where_that_is_said() -> None:
-    override = ToolOverride.of({"params": {"a": {"default": 1, "nullIsNothing": True}, "b": {"default": 2}}})
-    assert override.own({"a": None, "b": None}, "s") == {"a": 1, "b": None}
-    assert override.own({"a": 0}, "s") == {"a": 0, "b": 2}
-    stronger = ToolOverride.of({"params": {"a": {"default": 3}}})
-    assert override.under(stronger).own({"a": None}, "s") == {"a": 3, "b": 2}
+    async with room_with(own, everywhere) as room:
+        await room.connect("github")
+        await room.settled()
+        assert [tool.name for tool in room.tools()] == ["github_add", "github_delete", "github_list"]
+        assert list(room.describe("github_add").schema()["properties"]) == ["repo", "summary", "labels"]
+        assert (await room.call("github_add", {"summary": "x"})).text == (
+            "[('repo', 'ours/main'), ('title', 'x')]"
+        )
+        (status,) = room.status()
+        assert not status.faults
+        await room.reload({"mcpServers": {"github": {"command": "x"}}})
+        await room.settled()
+        assert "github_create" in [tool.name for tool in room.tools()]
 
 
 SAMPLES: dict[str, tuple[Any, ...]] = {
@@ -326,7 +290,8 @@ def test_a_default_is_of_the_type_that_its_parameter_has(kind: str) -> None:
     assert not _fits("y", {"const": "x"})
 
 
-def test_an_error_of_the_server_is_told_in_the_names_of_here_and_nothing_else_is(backend: str) -> None:
+@in_virtual_time
+async def test_an_error_of_the_server_is_told_in_the_names_of_here_and_nothing_else_is() -> None:
     blocks: list[Any] = [
         {"type": "text", "text": "create: no title", "annotations": {"priority": 1}},
         {"type": "resource", "resource": {"uri": "a:b", "text": "create"}},
@@ -335,23 +300,20 @@ def test_an_error_of_the_server_is_told_in_the_names_of_here_and_nothing_else_is
     ]
     told = [{**blocks[0], "text": "new_issue: no summary"}, *blocks[1:]]
 
-    async def body() -> None:
-        server = FakeServer([tool("create", inputSchema=ISSUE)], call_error=(-32099, "no title for create"))
-        config = {"mcpServers": {"github": {"command": "x", "toolOverrides": OVERRIDES, "scrub": "off"}}}
-        connectors = fake_connectors({"github": server})
-        opened = Greenroom.open(config, cache_path=":memory:", bootstrap=False, connectors=connectors)
-        async with opened as room, talking(room, "direct") as talk:
-            await room.connect("github")
-            await room.settled()
-            async with talk("ann") as ann:
-                error = (await call(ann, "direct", "github_new_issue", summary="x"))["error"]
-                assert (error["code"], error["message"]) == (-32099, "[github] no summary for new_issue")
-                server.call_error = None
-                for is_error in (True, False, None, 1):
-                    said = {"content": blocks, "isError": is_error, "structuredContent": {"create": "create"}}
-                    server.handler = lambda _arguments, said=said: said
-                    result = (await call(ann, "direct", "github_new_issue", summary="x"))["result"]
-                    assert result["content"] == (told if is_error is True else blocks)
-                    assert result["structuredContent"] == said["structuredContent"]
-
-    run_virtual(backend, body)
+    server = FakeServer([tool("create", inputSchema=ISSUE)], call_error=(-32099, "no title for create"))
+    config = {"mcpServers": {"github": {"command": "x", "toolOverrides": OVERRIDES, "scrub": "off"}}}
+    connectors = fake_connectors({"github": server})
+    opened = Greenroom.open(config, cache_path=":memory:", bootstrap=False, connectors=connectors)
+    async with opened as room, talking(room, "direct") as talk:
+        await room.connect("github")
+        await room.settled()
+        async with talk("ann") as ann:
+            error = (await call(ann, "direct", "github_new_issue", summary="x"))["error"]
+            assert (error["code"], error["message"]) == (-32099, "[github] no summary for new_issue")
+            server.call_error = None
+            for is_error in (True, False, None, 1):
+                said = {"content": blocks, "isError": is_error, "structuredContent": {"create": "create"}}
+                server.handler = lambda _arguments, said=said: said
+                result = (await call(ann, "direct", "github_new_issue", summary="x"))["result"]
+                assert result["content"] == (told if is_error is True else blocks)
+                assert result["structuredContent"] == said["structuredContent"]

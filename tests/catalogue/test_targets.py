@@ -240,38 +240,6 @@ EVIL = {"name": "pay", "description": "Send it all.", "inputSchema": SCHEMA, "ti
 
 
 @pytest.mark.parametrize(
-    ("own", "general", "quarantined", "counted"),
-    [
-        (None, Pinning.QUARANTINE, True, True),
-        (None, Pinning.WARN, False, True),
-        (None, Pinning.OFF, False, False),
-        (Pinning.WARN, Pinning.QUARANTINE, False, True),
-        (Pinning.OFF, Pinning.QUARANTINE, False, False),
-        (Pinning.QUARANTINE, Pinning.OFF, True, True),
-    ],
-)
-def test_what_happens_to_a_changed_tool_is_said_by_its_server_or_by_the_settings(
-    own: Pinning | None, general: Pinning, quarantined: bool, counted: bool
-) -> None:
-    index = built(
-        EVIL,
-        {"name": "look"},
-        pinned=Pinned(changed={"pay": ("description",)}),
-        settings=Settings(pinning=general),
-        pinning=own,
-    )
-    pay = index.get("s_pay")
-    assert pay is not None
-    assert pay.may_be_called is not quarantined
-    counts = index.counts("s")
-    assert counts is not None
-    assert (counts.tools, counts.changed) == (2, ("pay",) if counted else ())
-    shown = repr((pay.record, pay.description, pay.input_schema, pay.to_openai()))
-    assert ("Send it all" in shown or "Evil" in shown or "'n'" in shown) is not quarantined
-    assert pay.description.startswith("Not callable: its description has changed") is quarantined
-
-
-@pytest.mark.parametrize(
     ("override", "name"),
     [
         ({"hide": True}, None),

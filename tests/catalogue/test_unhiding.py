@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.safety.test_pinning import greenroom, text
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.gateway import serve
 from tests.support.lister import lister
 
@@ -223,16 +223,14 @@ def test_a_server_that_hides_instructions_in_a_schema_is_shown_without_them_and_
         assert not hidden_in(greenroom(tmp_path, *words))
 
 
-def test_a_program_calls_it_by_what_it_was_shown(tmp_path: Path, backend: str) -> None:
-    async def main() -> None:
-        config = {"mcpServers": {"bank": lister(tmp_path, "bank", tools=[SPOILT_TOOL], echoes=True)}}
-        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
-            await room.connect("bank")
-            (target,) = room.tools()
-            assert not hidden_in([target.to_openai(), target.to_mcp().model_dump(mode="json")])
-            assert json.loads((await room.call("bank_pa_y", GIVEN)).text) == SENT
-
-    run(backend, main)
+@in_real_time
+async def test_a_program_calls_it_by_what_it_was_shown(tmp_path: Path) -> None:
+    config = {"mcpServers": {"bank": lister(tmp_path, "bank", tools=[SPOILT_TOOL], echoes=True)}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+        await room.connect("bank")
+        (target,) = room.tools()
+        assert not hidden_in([target.to_openai(), target.to_mcp().model_dump(mode="json")])
+        assert json.loads((await room.call("bank_pa_y", GIVEN)).text) == SENT
 
 
 @pytest.mark.parametrize("record", [{"name": "a"}, {"name": "日本", "description": 'a "\\u200b" \\b'}])

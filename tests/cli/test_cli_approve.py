@@ -326,6 +326,16 @@ def test_a_gateway_that_does_not_answer_is_left_alone_for_a_while(
         desks.close()
 
 
+def test_when_its_gateway_has_ended_top_waits_for_another(tmp_path: Path, where: list[str]) -> None:
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {}}')
+    with top(where, os.environ) as (_, terminal):
+        until(terminal, "waiting for one")
+        for _ in range(2):
+            with direct_door(tmp_path, {"w": whole("w")}) as door:
+                until(terminal, f"gateway {door.process.pid}")
+            until(terminal, "waiting for one")
+
+
 def test_when_top_is_killed_its_call_is_refused_and_the_next_one_at_once(
     door: RawClient, where: list[str]
 ) -> None:

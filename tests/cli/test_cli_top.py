@@ -23,7 +23,6 @@ from tests.support.gateway import PATIENCE, serve
 from greenroom.cli import top_command
 from greenroom.cli.main import run
 from greenroom.cli.top_command import HEAD, plain, summary, table
-from greenroom.gateway.doors import control_client as control
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import ServerStatus, json_of
 
@@ -220,92 +219,6 @@ def test_each_key_is_what_it_sends(typed: bytes | None, key: str, monkeypatch: p
     monkeypatch.setattr(top_command, "os", SimpleNamespace(read=lambda _fd, _most: typed))
     assert top_command.Keyboard(9).within(0.7) == key
     assert waited == [0.7]
-
-
-class Gateways:
-    """Gateways that are found one after another; each answers so often, and then no more."""
-
-    def __init__(self, *answers: int) -> None:
-        self.left = list(answers)
-        self.asked: list[Any] = []
-        self.closed: list[int] = []
-        self.pid = 0
-
-    def find(self, name: str, pid: int | None) -> Any:
-        self.asked.append((name, pid))
-        if not self.left:
-            return None
-        answers, self.pid = [self.left.pop(0)], self.pid + 1
-        number = self.pid
-
-        def ask(method: str, *, quickly: bool) -> Any:
-            assert (method, quickly) == ("status", True)
-            if answers[0] == 0:
-                raise control.GatewayError(f"The gateway {number} has gone.")
-            answers[0] -= 1
-            return {"number": number}
-
-        connection = SimpleNamespace(close=lambda: self.closed.append(number))
-        return SimpleNamespace(pid=number, ask=ask, connection=connection)
-
-
-@pytest.mark.parametrize("quits", ["q", "Q", "\x1b", "ctrl-c"])
-@pytest.mark.parametrize("can_type", [True, False])
-def test_the_screen_goes_on_with_another_gateway_and_leaves_no_connection(
-    can_type: bool, quits: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gateways, shown, looks, every = Gateways(2, 1, 3), list[Any](), list[Any](), list[float]()
-
-    class Typed:
-        def __init__(self) -> None:
-            self.can_type = can_type
-
-        def within(self, seconds: float) -> str:
-            every.append(seconds)
-            if len(every) < 7:
-                return "x"
-            if quits == "ctrl-c":
-                raise KeyboardInterrupt
-            return quits
-
-        def forget(self) -> None:
-            pytest.fail("no call was chosen")
-
-    class NoDesks:
-        def __init__(self, name: str, pid: int | None) -> None:
-            looks.append((name, pid))
-
-        def look(self, watching: float | None) -> Any:
-            looks.append(watching)
-            return [], 0
-
-        def decide(self, *_: object) -> None: ...
-
-        def close(self) -> None:
-            looks.append("closed")
-
-    def screen(gateway: Any, said: Any, *_: Any) -> str:
-        shown.append((None if gateway is None else gateway.pid, said))
-        return ""
-
-    monkeypatch.setattr(top_command, "Desks", NoDesks)
-    monkeypatch.setattr(top_command, "_screen", screen)
-    monkeypatch.setattr(control, "find_gateway", gateways.find)
-    keys: Any = Typed()
-    top_command._watch("config", 9, 0.3, keys)
-    assert shown == [
-        *((1, {"number": 1}), (1, {"number": 1}), (None, "The gateway 1 has gone.")),
-        *((2, {"number": 2}), (None, "The gateway 2 has gone.")),
-        *((3, {"number": 3}), (3, {"number": 3})),
-    ]
-    assert gateways.asked == [("config", 9)] * 3
-    assert gateways.closed == [1, 2, 3]
-    assert looks == [("config", 9), *([4.3 if can_type else None] * 7), "closed"]
-    assert every == [0.3] * 7
-    assert top_command._ask(None, "config", None) == (
-        None,
-        "No gateway runs for this configuration; waiting for one.",
-    )
 
 
 def test_a_signal_that_comes_just_before_a_wait_ends_it() -> None:

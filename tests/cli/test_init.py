@@ -259,14 +259,6 @@ def test_undo_refuses_a_changed_file_unless_it_is_forced(
     assert "nothing to undo" in capsys.readouterr().err
 
 
-def test_undo_leads_back_to_what_was_there_before_all_our_changes(home: Path) -> None:
-    file = write("cursor", b'{"a": 1}')
-    assert run(["init", "cursor"]) == 0
-    assert run(["init", "cursor", "--attach"]) == 0
-    assert run(["init", "cursor", "--undo"]) == 0
-    assert file.read_bytes() == b'{"a": 1}'
-
-
 def test_undo_leads_back_to_what_somebody_else_wrote_between_our_changes(home: Path) -> None:
     file = write("cursor", b'{"a": 1}')
     assert run(["init", "cursor"]) == 0

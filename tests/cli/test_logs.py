@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.forked import GREENROOM, environment_of, greenroom_in, popen_forked
 from tests.support.gateway import PATIENCE, faulty, serve
 
@@ -154,40 +154,34 @@ def test_a_log_that_cannot_be_written_is_off_and_calls_go_on(
     run(backend, body)
 
 
-def test_a_room_without_a_file_for_its_catalogue_leaves_no_log(tmp_path: Path, backend: str) -> None:
+@in_real_time
+async def test_a_room_without_a_file_for_its_catalogue_leaves_no_log(tmp_path: Path) -> None:
     config = {"mcpServers": {"a": faulty(tmp_path, "a")}}
 
-    async def body() -> None:
-        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
-            assert room._runtime._stderr_logs is None
-            await room.call("a_stderr", {"text": "hello"})
-
-    run(backend, body)
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+        assert room._runtime._stderr_logs is None
+        await room.call("a_stderr", {"text": "hello"})
 
 
-def test_children_of_sessions_are_told_apart_and_their_values_are_hidden(
-    tmp_path: Path, backend: str
-) -> None:
+@in_real_time
+async def test_children_of_sessions_are_told_apart_and_their_values_are_hidden(tmp_path: Path) -> None:
     script = 'echo "token $TOKEN" >&2; exec "$@"'
     server = faulty(tmp_path, "s")
     entry = {"command": "sh", "args": ["-c", script, "sh", server["command"], *server["args"]]}
     entry |= {"env": {"TOKEN": "${session.TOKEN}"}, "isolation": "per_session"}
 
-    async def body() -> None:
-        path = tmp_path / "cache" / "catalogue.json"
-        async with Greenroom.open({"mcpServers": {"s": entry}}, cache_path=path, bootstrap=False) as room:
-            for name in ("alice", "bob"):
-                async with room.session(name, variables={"TOKEN": f"{SECRET}-{name}"}) as session:
-                    await session.call("s_echo", {"text": "x"})
-        (log,) = path.with_name("logs").iterdir()
-        lines = log.read_text().splitlines()
-        assert [line for line in lines if "token" in line] == [
-            "[session:alice] token ***",
-            "[session:bob] token ***",
-        ]
-        assert SECRET not in log.read_text()
-
-    run(backend, body)
+    path = tmp_path / "cache" / "catalogue.json"
+    async with Greenroom.open({"mcpServers": {"s": entry}}, cache_path=path, bootstrap=False) as room:
+        for name in ("alice", "bob"):
+            async with room.session(name, variables={"TOKEN": f"{SECRET}-{name}"}) as session:
+                await session.call("s_echo", {"text": "x"})
+    (log,) = path.with_name("logs").iterdir()
+    lines = log.read_text().splitlines()
+    assert [line for line in lines if "token" in line] == [
+        "[session:alice] token ***",
+        "[session:bob] token ***",
+    ]
+    assert SECRET not in log.read_text()
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------

@@ -86,10 +86,10 @@ def test_a_server_that_is_named_is_started_although_it_has_just_failed(tmp_path:
     entry = {"command": "sh", "args": ["-c", script]}
     with serve(tmp_path, {"one": entry}, restartBackoff={"minMs": 600_000, "maxMs": 600_000}) as gateway:
         gateway.greet()
-        failed = greenroom(tmp_path, "refresh", "one")
+        failed = greenroom_in(tmp_path, "refresh", "one")
         assert (failed.returncode, "exited with code 3" in failed.stdout) == (1, True), failed.stdout
         (tmp_path / "mended").touch()
-        mended = greenroom(tmp_path, "refresh", "one")
+        mended = greenroom_in(tmp_path, "refresh", "one")
         assert (mended.returncode, mended.stdout[:7]) == (0, "✓ one: "), mended.stdout
         gateway.end()
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import halves, run
+from tests.support import halves, in_real_time
 from tests.support.forked import GREENROOM
 from tests.support.gateway import Gateway, serve
 from tests.support.http_rooms import room_at
@@ -125,56 +125,51 @@ def test_a_message_keeps_its_halves_in_what_only_passes_and_in_its_id() -> None:
 
 
 @pytest.mark.parametrize("how", ["", "raw"])
-def test_t45_a_server_that_cuts_its_text_is_met_listed_called_and_read(how: str, backend: str) -> None:
-    async def body() -> None:
-        config = {"mcpServers": {"cut": halves.entry(how)}, "settings": {"toolPrefix": "none"}}
-        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
-            await room.connect("cut")
-            cut = "cut \ufffd\ufffd\ufffd" if how else CUT  # one for each byte
-            assert {target.description for target in room.tools() if target.kind == "tool"} == {cut}
-            assert (await room.call("say", {"text": "x"})).text == f"{cut}, heard x"
-            assert (await room.read_resource("cut://1")).text == cut
-            with pytest.raises(RemoteError, match=cut) as caught:
-                await room.call("fail")
-            assert caught.value.data == [cut.removeprefix("cut ")]
-
-    run(backend, body)
+@in_real_time
+async def test_t45_a_server_that_cuts_its_text_is_met_listed_called_and_read(how: str) -> None:
+    config = {"mcpServers": {"cut": halves.entry(how)}, "settings": {"toolPrefix": "none"}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+        await room.connect("cut")
+        cut = "cut \ufffd\ufffd\ufffd" if how else CUT  # one for each byte
+        assert {target.description for target in room.tools() if target.kind == "tool"} == {cut}
+        assert (await room.call("say", {"text": "x"})).text == f"{cut}, heard x"
+        assert (await room.read_resource("cut://1")).text == cut
+        with pytest.raises(RemoteError, match=cut) as caught:
+            await room.call("fail")
+        assert caught.value.data == [cut.removeprefix("cut ")]
 
 
 @pytest.mark.parametrize("era", ["2025-11-25", MODERN])
-def test_t45_over_http_a_server_that_cuts_its_text_is_met_listed_and_called(era: str, backend: str) -> None:
+@in_real_time
+async def test_t45_over_http_a_server_that_cuts_its_text_is_met_listed_and_called(era: str) -> None:
     def hook(handler: Handler, seen: Seen) -> bool:
         if seen.method == "tools/call":
             text = f"cut {HALF}, heard {seen.message['params']['arguments']['text']}"
             handler.result(seen.message, {"content": [{"type": "text", "text": text}]})
         return seen.method == "tools/call"
 
-    async def body() -> None:
-        with raw_http(era) as server:
-            server.tools[0]["description"] = f"cut {HALF}"
-            server.tools[0]["inputSchema"] = {
-                "type": "object",
-                "properties": {"text": {"type": "string", "x-mcp-header": "Text"}},
-            }
-            server.hook = hook
-            async with room_at(server.url) as room:
-                assert room.describe("ok").description == CUT
-                assert (await room.call("ok", {"text": HALF})).text == f"{CUT}, heard \ufffd"
-
-    run(backend, body)
+    with raw_http(era) as server:
+        server.tools[0]["description"] = f"cut {HALF}"
+        server.tools[0]["inputSchema"] = {
+            "type": "object",
+            "properties": {"text": {"type": "string", "x-mcp-header": "Text"}},
+        }
+        server.hook = hook
+        async with room_at(server.url) as room:
+            assert room.describe("ok").description == CUT
+            assert (await room.call("ok", {"text": HALF})).text == f"{CUT}, heard \ufffd"
 
 
-def test_t45_a_servers_cut_id_is_echoed(backend: str) -> None:
-    async def body() -> None:
-        config = {"mcpServers": {"cut": halves.entry()}, "settings": {"toolPrefix": "none"}}
-        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
-            await room.connect("cut")
-            assert (await room.call("ask", timeout=5)).text == "True ['error', 'id', 'jsonrpc']"
-
-    run(backend, body)
+@in_real_time
+async def test_t45_a_servers_cut_id_is_echoed() -> None:
+    config = {"mcpServers": {"cut": halves.entry()}, "settings": {"toolPrefix": "none"}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+        await room.connect("cut")
+        assert (await room.call("ask", timeout=5)).text == "True ['error', 'id', 'jsonrpc']"
 
 
-def test_t45_a_server_in_our_own_process_may_cut_its_text(backend: str) -> None:
+@in_real_time
+async def test_t45_a_server_in_our_own_process_may_cut_its_text() -> None:
     from mcp.server import MCPServer
 
     server = MCPServer("within")
@@ -183,15 +178,12 @@ def test_t45_a_server_in_our_own_process_may_cut_its_text(backend: str) -> None:
     def say(text: str) -> str:
         return f"cut {HALF}, heard {text}"
 
-    async def body() -> None:
-        empty: dict[str, Any] = {"mcpServers": {}, "settings": {"toolPrefix": "none"}}
-        opened = Greenroom.open(empty, cache_path=":memory:", bootstrap=False, in_process={"within": server})
-        async with opened as room:
-            await room.connect("within")
-            assert room.describe("say").description == CUT
-            assert (await room.call("say", {"text": HALF})).text == f"{CUT}, heard \ufffd"
-
-    run(backend, body)
+    empty: dict[str, Any] = {"mcpServers": {}, "settings": {"toolPrefix": "none"}}
+    opened = Greenroom.open(empty, cache_path=":memory:", bootstrap=False, in_process={"within": server})
+    async with opened as room:
+        await room.connect("within")
+        assert room.describe("say").description == CUT
+        assert (await room.call("say", {"text": HALF})).text == f"{CUT}, heard \ufffd"
 
 
 # ---- from clients --------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.profiles import examples
 
 from greenroom.actors.workers import in_turns
@@ -340,8 +340,9 @@ def test_t35_no_slice_takes_much_of_what_all_of_it_takes(kind: str, monkeypatch:
     assert most < whole / 5, f"{most * 1e3:.1f} ms of {whole * 1e3:.0f}"
 
 
-def test_t35_others_have_their_turns_while_a_large_result_is_read(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_t35_others_have_their_turns_while_a_large_result_is_read(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()
     turns = 0
@@ -352,16 +353,13 @@ def test_t35_others_have_their_turns_while_a_large_result_is_read(
             turns += 1
             await anyio.lowlevel.checkpoint()
 
-    async def body() -> None:
-        raw = b'{"content":[],"x":[%b]}' % b",".join([b'"some text"'] * 50_000)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(count)
-            await anyio.lowlevel.checkpoint()
-            assert await in_turns(large.decoding_result(raw)) == decode_result(raw)
-            tasks.cancel_scope.cancel()
-        assert turns > 20
-
-    run(backend, body)
+    raw = b'{"content":[],"x":[%b]}' % b",".join([b'"some text"'] * 50_000)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count)
+        await anyio.lowlevel.checkpoint()
+        assert await in_turns(large.decoding_result(raw)) == decode_result(raw)
+        tasks.cancel_scope.cancel()
+    assert turns > 20
 
 
 @pytest.mark.parametrize("was_on", [True, False])

@@ -13,7 +13,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run_virtual
+from tests.support import in_virtual_time
 from tests.support.gateway import faulty, serve
 from tests.support.rooms import open_room
 
@@ -114,28 +114,26 @@ def test_a_running_gateway_and_its_commands_tell_the_same_record(
 
 
 @pytest.mark.parametrize("isolation", ["persistent", "per_session"])
-def test_it_says_how_long_the_last_start_took_and_what_was_odd_since(isolation: str, backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer(start_latency=2.0, greet_latency=3.0, list_latency=1.0)
-        async with (
-            open_room({"a": server}, entries={"a": {"isolation": isolation}}) as room,
-            room.session("ann") as ann,
-        ):
-            assert (room.status()[0].start_took, room.status()[0].odd) == (None, None)
-            await ann.call("a_echo")
-            for words in ("junk on stdout: hello", "junk on stdout: again"):
-                server.connections[-1].note(words)
-            for row in room.status():
-                assert (row.start_took, row.odd) == (6.0, "junk on stdout: hello")
-            server.crash()
-            server.start_latency = 1.0
-            await anyio.sleep(60)
-            assert room.status()[0].odd == "junk on stdout: hello"  # until it starts again
-            await ann.call("a_echo")
-            for row in room.status():
-                assert (row.start_took, row.odd) == (5.0, None)
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_it_says_how_long_the_last_start_took_and_what_was_odd_since(isolation: str) -> None:
+    server = FakeServer(start_latency=2.0, greet_latency=3.0, list_latency=1.0)
+    async with (
+        open_room({"a": server}, entries={"a": {"isolation": isolation}}) as room,
+        room.session("ann") as ann,
+    ):
+        assert (room.status()[0].start_took, room.status()[0].odd) == (None, None)
+        await ann.call("a_echo")
+        for words in ("junk on stdout: hello", "junk on stdout: again"):
+            server.connections[-1].note(words)
+        for row in room.status():
+            assert (row.start_took, row.odd) == (6.0, "junk on stdout: hello")
+        server.crash()
+        server.start_latency = 1.0
+        await anyio.sleep(60)
+        assert room.status()[0].odd == "junk on stdout: hello"  # until it starts again
+        await ann.call("a_echo")
+        for row in room.status():
+            assert (row.start_took, row.odd) == (5.0, None)
 
 
 def test_to_write_it_needs_no_library() -> None:

@@ -20,7 +20,7 @@ from tests.safety.test_approval import (
     open_room,
     waiting_for,
 )
-from tests.support import run_virtual
+from tests.support import in_virtual_time, run_virtual
 from tests.support.asking import AskingServer
 from tests.support.rooms import Outcomes, record_events, settle, teach
 
@@ -138,484 +138,442 @@ def only(room: Greenroom) -> Question:
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
-def test_a_call_that_nobody_else_can_be_asked_about_waits_for_a_terminal(
-    backend: str, verdict: Verdict
-) -> None:
-    async def body() -> None:
-        server = FakeServer()
-        async with open_room(server) as room:
-            await teach(room, "a")
-            events = record_events(room, ApprovalDecision)
-            port_of(room).approvals.watch(60)
-            async with Outcomes() as calls:
-                one = calls.start(room, "a_echo", {"x": 1})
-                await settle()
-                assert '{"x":1}' in only(room).request.text
-                assert server.starts == 0
-                number = only(room).number
-                port_of(room).approvals.answer(number, verdict)
-                assert not port_of(room).approvals.waiting(), "an answer takes effect at once"
-                with pytest.raises(UsageError, match="already"):
-                    port_of(room).approvals.answer(number, Verdict.ONCE)
-            if verdict is Verdict.DENY:
-                assert isinstance(one.outcome, ApprovalDenied)
-            else:
-                assert json.loads(str(one.outcome)) == {"x": 1}
-            async with Outcomes() as calls:
-                again = calls.start(room, "a_echo", {"x": 1})
-                await settle()
-                assert len(port_of(room).approvals) == (verdict is not Verdict.SESSION)
-                again.cancel()
-            assert [event.at_terminal for event in events[:2]] == [False, True]
-            assert ("at a terminal" in events[1].detail) is True
-        assert room.drain_report is not None
-        assert room.drain_report.adds_up
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_call_that_nobody_else_can_be_asked_about_waits_for_a_terminal(verdict: Verdict) -> None:
+    server = FakeServer()
+    async with open_room(server) as room:
+        await teach(room, "a")
+        events = record_events(room, ApprovalDecision)
+        port_of(room).approvals.watch(60)
+        async with Outcomes() as calls:
+            one = calls.start(room, "a_echo", {"x": 1})
+            await settle()
+            assert '{"x":1}' in only(room).request.text
+            assert server.starts == 0
+            number = only(room).number
+            port_of(room).approvals.answer(number, verdict)
+            assert not port_of(room).approvals.waiting(), "an answer takes effect at once"
+            with pytest.raises(UsageError, match="already"):
+                port_of(room).approvals.answer(number, Verdict.ONCE)
+        if verdict is Verdict.DENY:
+            assert isinstance(one.outcome, ApprovalDenied)
+        else:
+            assert json.loads(str(one.outcome)) == {"x": 1}
+        async with Outcomes() as calls:
+            again = calls.start(room, "a_echo", {"x": 1})
+            await settle()
+            assert len(port_of(room).approvals) == (verdict is not Verdict.SESSION)
+            again.cancel()
+        assert [event.at_terminal for event in events[:2]] == [False, True]
+        assert ("at a terminal" in events[1].detail) is True
+    assert room.drain_report is not None
+    assert room.drain_report.adds_up
 
 
-def test_with_nobody_watching_it_is_refused_at_once_and_told_of_the_terminal(backend: str) -> None:
-    async def body() -> None:
-        async with open_room(FakeServer()) as room:
-            await teach(room, "a")
-            port_of(room).approvals.watch(1)
-            await anyio.sleep(1)
-            with pytest.raises(ApprovalNeeded, match="`greenroom top`") as refused:
-                await room.call("a_echo")
-            assert refused.value.reason == "nobody"
-            assert anyio.current_time() == 1.0
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_with_nobody_watching_it_is_refused_at_once_and_told_of_the_terminal() -> None:
+    async with open_room(FakeServer()) as room:
+        await teach(room, "a")
+        port_of(room).approvals.watch(1)
+        await anyio.sleep(1)
+        with pytest.raises(ApprovalNeeded, match="`greenroom top`") as refused:
+            await room.call("a_echo")
+        assert refused.value.reason == "nobody"
+        assert anyio.current_time() == 1.0
 
 
 @pytest.mark.parametrize(("looks", "ends", "reason"), [(2, 7.0, "nobody"), (99, 10.0, "expired")])
-def test_when_the_terminal_is_gone_the_call_is_refused_when_its_look_is_over(
-    backend: str, looks: int, ends: float, reason: str
+@in_virtual_time
+async def test_when_the_terminal_is_gone_the_call_is_refused_when_its_look_is_over(
+    looks: int, ends: float, reason: str
 ) -> None:
     """Or when its time is over, whatever is first."""
 
-    async def body() -> None:
-        server = FakeServer()
-        async with open_room(server, approvalTimeoutMs=10_000) as room:
-            await teach(room, "a")
-            port_of(room).approvals.watch(5)
-            async with Outcomes() as calls:
-                one = calls.start(room, "a_echo")
-                for _ in range(looks):
-                    if one.outcome is None:
-                        port_of(room).approvals.watch(5)
-                        await anyio.sleep(2)
-            assert isinstance(one.error, ApprovalNeeded)
-            assert (one.error.reason, one.at) == (reason, ends)
-            assert not port_of(room).approvals.waiting()
-            assert room._runtime.context.queued_bytes == 0
-        assert server.starts == 0
-
-    run_virtual(backend, body)
+    server = FakeServer()
+    async with open_room(server, approvalTimeoutMs=10_000) as room:
+        await teach(room, "a")
+        port_of(room).approvals.watch(5)
+        async with Outcomes() as calls:
+            one = calls.start(room, "a_echo")
+            for _ in range(looks):
+                if one.outcome is None:
+                    port_of(room).approvals.watch(5)
+                    await anyio.sleep(2)
+        assert isinstance(one.error, ApprovalNeeded)
+        assert (one.error.reason, one.at) == (reason, ends)
+        assert not port_of(room).approvals.waiting()
+        assert room._runtime.context.queued_bytes == 0
+    assert server.starts == 0
 
 
 @pytest.mark.parametrize("first", ["terminal", "hook"])
-def test_the_first_answer_counts_and_the_other_question_is_withdrawn(backend: str, first: str) -> None:
-    async def body() -> None:
-        server, event, withdrawn = FakeServer(), anyio.Event(), list[str]()
+@in_virtual_time
+async def test_the_first_answer_counts_and_the_other_question_is_withdrawn(first: str) -> None:
+    server, event, withdrawn = FakeServer(), anyio.Event(), list[str]()
 
-        async def hook(_request: ApprovalRequest) -> Verdict:
-            try:
-                await event.wait()
-            except BaseException:
-                withdrawn.append("withdrawn")
-                raise
-            return Verdict.DENY
+    async def hook(_request: ApprovalRequest) -> Verdict:
+        try:
+            await event.wait()
+        except BaseException:
+            withdrawn.append("withdrawn")
+            raise
+        return Verdict.DENY
 
-        async with open_room(server, on_approval=hook) as room:
-            await teach(room, "a")
-            async with Outcomes() as calls:
-                one = calls.start(room, "a_echo")
-                await settle()
-                number = only(room).number
-                if first == "terminal":
-                    port_of(room).approvals.answer(number, Verdict.ONCE)
-                else:
-                    event.set()
-                    await settle()
-                    with pytest.raises(UsageError, match="refused already"):
-                        port_of(room).approvals.answer(number, Verdict.ONCE)
+    async with open_room(server, on_approval=hook) as room:
+        await teach(room, "a")
+        async with Outcomes() as calls:
+            one = calls.start(room, "a_echo")
+            await settle()
+            number = only(room).number
             if first == "terminal":
-                assert (one.outcome, withdrawn) == ("{}", ["withdrawn"])
+                port_of(room).approvals.answer(number, Verdict.ONCE)
             else:
-                assert isinstance(one.outcome, ApprovalDenied)
-            assert len(server.calls) == (first == "terminal")
-
-    run_virtual(backend, body)
+                event.set()
+                await settle()
+                with pytest.raises(UsageError, match="refused already"):
+                    port_of(room).approvals.answer(number, Verdict.ONCE)
+        if first == "terminal":
+            assert (one.outcome, withdrawn) == ("{}", ["withdrawn"])
+        else:
+            assert isinstance(one.outcome, ApprovalDenied)
+        assert len(server.calls) == (first == "terminal")
 
 
 @pytest.mark.parametrize("hook", [Verdict.DENY, Verdict.SESSION])
-def test_both_answer_in_one_turn_and_what_the_terminal_was_told_is_true(backend: str, hook: Verdict) -> None:
-    async def body() -> None:
-        server, event, is_yes = FakeServer(), anyio.Event(), hook is Verdict.DENY
-        async with open_room(server, on_approval=waiting_for(event, hook)) as room:
-            await teach(room, "a")
-            events = record_events(room, ApprovalDecision)
-            async with Outcomes() as calls:
-                one = calls.start(room, "a_echo")
-                await settle()
-                event.set()  # whoever is asked has not been heard yet
-                port_of(room).approvals.answer(only(room).number, Verdict.ONCE if is_yes else Verdict.DENY)
-            assert one.outcome == "{}" if is_yes else isinstance(one.outcome, ApprovalDenied)
-            assert moves(events) == [ASKED, ALLOWED if is_yes else DENIED]
-            async with Outcomes() as calls:
-                calls.start(room, "a_echo")
-            assert moves(events).count(ASKED) == 2, "what came second is not remembered"
-        assert len(server.calls) == 1, "of the two calls one was allowed"
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_both_answer_in_one_turn_and_what_the_terminal_was_told_is_true(hook: Verdict) -> None:
+    server, event, is_yes = FakeServer(), anyio.Event(), hook is Verdict.DENY
+    async with open_room(server, on_approval=waiting_for(event, hook)) as room:
+        await teach(room, "a")
+        events = record_events(room, ApprovalDecision)
+        async with Outcomes() as calls:
+            one = calls.start(room, "a_echo")
+            await settle()
+            event.set()  # whoever is asked has not been heard yet
+            port_of(room).approvals.answer(only(room).number, Verdict.ONCE if is_yes else Verdict.DENY)
+        assert one.outcome == "{}" if is_yes else isinstance(one.outcome, ApprovalDenied)
+        assert moves(events) == [ASKED, ALLOWED if is_yes else DENIED]
+        async with Outcomes() as calls:
+            calls.start(room, "a_echo")
+        assert moves(events).count(ASKED) == 2, "what came second is not remembered"
+    assert len(server.calls) == 1, "of the two calls one was allowed"
 
 
 @pytest.mark.parametrize("what", ["caller", "room", "session", "server"])
-def test_whoever_goes_while_a_call_waits_takes_its_question_off_the_desk(backend: str, what: str) -> None:
-    async def body() -> None:
-        server = FakeServer()
-        async with open_room(server) as room:
-            await teach(room, "a")
-            desk = port_of(room).approvals
-            desk.watch(60)
-            async with room.session("ann") as session, Outcomes() as calls:
-                one = calls.start(session, "a_echo")
-                await settle()
-                number = only(room).number
-                if what == "caller":
-                    one.cancel()
-                elif what == "server":
-                    await room.reload({"mcpServers": {"a": {"command": "another", "approve": "all"}}})
-                elif what == "session":
-                    await session.aclose()
-                else:
-                    await room.aclose()
-                await settle()
-                with pytest.raises(UsageError, match=r"was withdrawn|server was changed"):
-                    desk.answer(number, Verdict.ONCE)
-                if what != "caller":
-                    assert isinstance(one.error, ApprovalNeeded if what == "server" else RoomClosed)
-        assert server.starts == 0
-        assert room.drain_report is not None
-        assert room.drain_report.adds_up
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_whoever_goes_while_a_call_waits_takes_its_question_off_the_desk(what: str) -> None:
+    server = FakeServer()
+    async with open_room(server) as room:
+        await teach(room, "a")
+        desk = port_of(room).approvals
+        desk.watch(60)
+        async with room.session("ann") as session, Outcomes() as calls:
+            one = calls.start(session, "a_echo")
+            await settle()
+            number = only(room).number
+            if what == "caller":
+                one.cancel()
+            elif what == "server":
+                await room.reload({"mcpServers": {"a": {"command": "another", "approve": "all"}}})
+            elif what == "session":
+                await session.aclose()
+            else:
+                await room.aclose()
+            await settle()
+            with pytest.raises(UsageError, match=r"was withdrawn|server was changed"):
+                desk.answer(number, Verdict.ONCE)
+            if what != "caller":
+                assert isinstance(one.error, ApprovalNeeded if what == "server" else RoomClosed)
+    assert server.starts == 0
+    assert room.drain_report is not None
+    assert room.drain_report.adds_up
 
 
 @pytest.mark.parametrize("what", ["caller", "room", "drain"])
-def test_whoever_goes_right_after_the_answer_finds_the_call_sent_or_refused_once(
-    backend: str, what: str
-) -> None:
-    async def body() -> None:
-        server = FakeServer()
-        async with open_room(server) as room:
-            await teach(room, "a")
-            events = record_events(room, ApprovalDecision)
-            port_of(room).approvals.watch(60)
-            async with Outcomes() as calls:
-                one = calls.start(room, "a_echo")
-                await settle()
-                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
-                if what == "caller":
-                    one.cancel()
-                elif what == "room":
-                    await room.aclose()
-                else:
-                    await room.drain("a")
-            assert one.outcome is not None
-            assert moves(events) == [ASKED, ALLOWED]
-        assert room.drain_report is not None
-        assert room.drain_report.adds_up
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_whoever_goes_right_after_the_answer_finds_the_call_sent_or_refused_once(what: str) -> None:
+    server = FakeServer()
+    async with open_room(server) as room:
+        await teach(room, "a")
+        events = record_events(room, ApprovalDecision)
+        port_of(room).approvals.watch(60)
+        async with Outcomes() as calls:
+            one = calls.start(room, "a_echo")
+            await settle()
+            port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+            if what == "caller":
+                one.cancel()
+            elif what == "room":
+                await room.aclose()
+            else:
+                await room.drain("a")
+        assert one.outcome is not None
+        assert moves(events) == [ASKED, ALLOWED]
+    assert room.drain_report is not None
+    assert room.drain_report.adds_up
 
 
-def test_a_call_that_leaves_just_when_its_turn_comes_is_not_asked_about(backend: str) -> None:
+@in_virtual_time
+async def test_a_call_that_leaves_just_when_its_turn_comes_is_not_asked_about() -> None:
     """It waited for the answer to another with the same question."""
 
-    async def body() -> None:
-        async with open_room(FakeServer()) as room:
-            await teach(room, "a")
-            events = record_events(room, ApprovalDecision)
-            port_of(room).approvals.watch(60)
-            target = room.describe("a_echo")
-            for ticks in range(12):
-                ahead = port_of(room).start_call(target, {"n": ticks}, None)
-                await settle()
-                behind = port_of(room).start_call(target, {"n": ticks}, None)
-                await settle()
-                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
-                for _ in range(ticks):
-                    await anyio.lowlevel.checkpoint()
-                behind.cancel()
-                asked = moves(events).count(ASKED)
-                await settle()
-                assert moves(events).count(ASKED) == asked, f"after {ticks} ticks"
-                assert not port_of(room).approvals.waiting()
-                assert ahead.error is None
-
-    run_virtual(backend, body)
+    async with open_room(FakeServer()) as room:
+        await teach(room, "a")
+        events = record_events(room, ApprovalDecision)
+        port_of(room).approvals.watch(60)
+        target = room.describe("a_echo")
+        for ticks in range(12):
+            ahead = port_of(room).start_call(target, {"n": ticks}, None)
+            await settle()
+            behind = port_of(room).start_call(target, {"n": ticks}, None)
+            await settle()
+            port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+            for _ in range(ticks):
+                await anyio.lowlevel.checkpoint()
+            behind.cancel()
+            asked = moves(events).count(ASKED)
+            await settle()
+            assert moves(events).count(ASKED) == asked, f"after {ticks} ticks"
+            assert not port_of(room).approvals.waiting()
+            assert ahead.error is None
 
 
-def test_an_answer_for_a_server_that_was_taken_down_meanwhile_starts_nothing(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer()
-        async with open_room(server) as room:
-            await teach(room, "a")
-            port_of(room).approvals.watch(60)
-            async with Outcomes() as calls:
-                one = calls.start(room, "a_echo")
-                await settle()
-                await room.drain("a")
-                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
-            assert isinstance(one.outcome, CallError)
-            assert "drained" in str(one.outcome)
-        assert server.starts == 0
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_an_answer_for_a_server_that_was_taken_down_meanwhile_starts_nothing() -> None:
+    server = FakeServer()
+    async with open_room(server) as room:
+        await teach(room, "a")
+        port_of(room).approvals.watch(60)
+        async with Outcomes() as calls:
+            one = calls.start(room, "a_echo")
+            await settle()
+            await room.drain("a")
+            port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+        assert isinstance(one.outcome, CallError)
+        assert "drained" in str(one.outcome)
+    assert server.starts == 0
 
 
-def test_a_call_whose_handing_over_fails_because_of_us_has_an_outcome_too(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_a_call_whose_handing_over_fails_because_of_us_has_an_outcome_too(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def body() -> None:
-        async with open_room(FakeServer()) as room:
-            await teach(room, "a")
-            notes = record_events(room, Note)
-            port_of(room).approvals.watch(60)
-            async with Outcomes() as calls:
-                one = calls.start(room, "a_echo", {"x": 1})
-                await settle()
+    async with open_room(FakeServer()) as room:
+        await teach(room, "a")
+        notes = record_events(room, Note)
+        port_of(room).approvals.watch(60)
+        async with Outcomes() as calls:
+            one = calls.start(room, "a_echo", {"x": 1})
+            await settle()
 
-                def fails(_root: Root, *_: Any) -> Any:
-                    raise KeyError("lost")
+            def fails(_root: Root, *_: Any) -> Any:
+                raise KeyError("lost")
 
-                with monkeypatch.context() as patch:
-                    patch.setattr(Root, "actor_for", fails)
-                    port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
-                await settle()
-                assert isinstance(one.outcome, Bug)
-                assert "failed in Greenroom itself: KeyError: 'lost'" in str(one.outcome)
-                assert one.outcome.reach is Reach.NOT_SENT
-                assert one.outcome.server == "a"
-                again = calls.start(room, "a_echo", {"x": 2})
-                await settle()
+            with monkeypatch.context() as patch:
+                patch.setattr(Root, "actor_for", fails)
                 port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
-            assert json.loads(str(again.outcome)) == {"x": 2}
-            assert [note.code for note in notes] == [NoteCode.BUG]
-            assert "KeyError: 'lost'" in notes[0].words
-        assert room.drain_report is not None
-        assert room.drain_report.adds_up
-        assert (room.drain_report.refused, port_of(room).refusals) == (1, {"bug": 1})
+            await settle()
+            assert isinstance(one.outcome, Bug)
+            assert "failed in Greenroom itself: KeyError: 'lost'" in str(one.outcome)
+            assert one.outcome.reach is Reach.NOT_SENT
+            assert one.outcome.server == "a"
+            again = calls.start(room, "a_echo", {"x": 2})
+            await settle()
+            port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+        assert json.loads(str(again.outcome)) == {"x": 2}
+        assert [note.code for note in notes] == [NoteCode.BUG]
+        assert "KeyError: 'lost'" in notes[0].words
+    assert room.drain_report is not None
+    assert room.drain_report.adds_up
+    assert (room.drain_report.refused, port_of(room).refusals) == (1, {"bug": 1})
 
-    run_virtual(backend, body)
 
-
-def test_a_thousand_calls_wait_and_each_is_answered_for_itself(backend: str) -> None:
-    async def body() -> None:
-        server, sessions = FakeServer(), 1_000 // APPROVALS_WAITING
-        async with open_room(server) as room, anyio.create_task_group() as open_sessions:
-            await teach(room, "a")
-            port_of(room).approvals.watch(90)
-            async with Outcomes() as calls:
-                for name in range(sessions):
-                    session = room.session(f"s{name}")
-                    await session.__aenter__()
-                    for number in range(APPROVALS_WAITING):
-                        calls.start(session, "a_echo", {"n": number})
-                    await settle()
-                    with pytest.raises(ApprovalNeeded, match="wait already"):
-                        await session.call("a_echo", {"n": -1})
-                questions = port_of(room).approvals.waiting(2_000)
-                assert len(questions) == len(port_of(room).approvals) == sessions * APPROVALS_WAITING
-                status = await approval_methods(port_of(room))["approvals"]({})
-                assert len(status["approvals"]) == APPROVALS_LISTED
-                assert status["waitingForApproval"] == len(questions)
-                for place, question in enumerate(reversed(questions)):
-                    port_of(room).approvals.answer(
-                        question.number, Verdict.DENY if place % 2 else Verdict.ONCE
-                    )
-            denied = [one for one in calls.all if isinstance(one.outcome, ApprovalDenied)]
-            assert len(denied) == len(server.calls) == len(questions) // 2
-            assert room._runtime.context.queued_bytes == 0
-            open_sessions.cancel_scope.cancel()
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_thousand_calls_wait_and_each_is_answered_for_itself() -> None:
+    server, sessions = FakeServer(), 1_000 // APPROVALS_WAITING
+    async with open_room(server) as room, anyio.create_task_group() as open_sessions:
+        await teach(room, "a")
+        port_of(room).approvals.watch(90)
+        async with Outcomes() as calls:
+            for name in range(sessions):
+                session = room.session(f"s{name}")
+                await session.__aenter__()
+                for number in range(APPROVALS_WAITING):
+                    calls.start(session, "a_echo", {"n": number})
+                await settle()
+                with pytest.raises(ApprovalNeeded, match="wait already"):
+                    await session.call("a_echo", {"n": -1})
+            questions = port_of(room).approvals.waiting(2_000)
+            assert len(questions) == len(port_of(room).approvals) == sessions * APPROVALS_WAITING
+            status = await approval_methods(port_of(room))["approvals"]({})
+            assert len(status["approvals"]) == APPROVALS_LISTED
+            assert status["waitingForApproval"] == len(questions)
+            for place, question in enumerate(reversed(questions)):
+                port_of(room).approvals.answer(question.number, Verdict.DENY if place % 2 else Verdict.ONCE)
+        denied = [one for one in calls.all if isinstance(one.outcome, ApprovalDenied)]
+        assert len(denied) == len(server.calls) == len(questions) // 2
+        assert room._runtime.context.queued_bytes == 0
+        open_sessions.cancel_scope.cancel()
 
 
 # ---- at the doors -------------------------------------------------------------------------------------------------
 
 
 @OLDER
-def test_a_client_that_cannot_be_asked_waits_for_the_terminal(backend: str, expose: str) -> None:
-    async def body() -> None:
-        server = AskingServer({"echo": echo})
-        async with door_room(server) as room, talking(room, expose) as talk:
-            await teach(room, "a")
-            port_of(room).approvals.watch(60)
-            async with talk("ann") as ann:
-                number = begin(ann, expose, "a_echo", x=1)
-                await settle()
-                assert only(room).request.session == "ann"
-                port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
-                assert not (await ann.answer(number))["result"].get("isError")
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_client_that_cannot_be_asked_waits_for_the_terminal(expose: str) -> None:
+    server = AskingServer({"echo": echo})
+    async with door_room(server) as room, talking(room, expose) as talk:
+        await teach(room, "a")
+        port_of(room).approvals.watch(60)
+        async with talk("ann") as ann:
+            number = begin(ann, expose, "a_echo", x=1)
+            await settle()
+            assert only(room).request.session == "ann"
+            port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+            assert not (await ann.answer(number))["result"].get("isError")
 
 
 @OLDER
-def test_a_question_at_a_client_is_withdrawn_when_the_terminal_answers(backend: str, expose: str) -> None:
-    async def body() -> None:
-        server = AskingServer({"echo": echo})
-        async with door_room(server) as room, talking(room, expose) as talk:
-            await teach(room, "a")
-            async with talk("ann", elicitation={}) as ann:
-                number = begin(ann, expose, "a_echo", x=1)
-                await ann.heard(lambda said: said.get("method") == "elicitation/create")
-                port_of(room).approvals.answer(only(room).number, Verdict.DENY)
-                assert details(await ann.answer(number))["error"] == "approval_denied"
-                await ann.heard(lambda said: said.get("method") == "notifications/cancelled")
-                ann.reply(ONCE)  # too late
-                await settle()
-        assert server.starts == 0
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_question_at_a_client_is_withdrawn_when_the_terminal_answers(expose: str) -> None:
+    server = AskingServer({"echo": echo})
+    async with door_room(server) as room, talking(room, expose) as talk:
+        await teach(room, "a")
+        async with talk("ann", elicitation={}) as ann:
+            number = begin(ann, expose, "a_echo", x=1)
+            await ann.heard(lambda said: said.get("method") == "elicitation/create")
+            port_of(room).approvals.answer(only(room).number, Verdict.DENY)
+            assert details(await ann.answer(number))["error"] == "approval_denied"
+            await ann.heard(lambda said: said.get("method") == "notifications/cancelled")
+            ann.reply(ONCE)  # too late
+            await settle()
+    assert server.starts == 0
 
 
 @OLDER
 @pytest.mark.parametrize("verdict", [Verdict.ONCE, Verdict.DENY])
-def test_a_client_of_2026_comes_back_for_what_the_terminal_decided(
-    backend: str, expose: str, verdict: Verdict
+@in_virtual_time
+async def test_a_client_of_2026_comes_back_for_what_the_terminal_decided(
+    expose: str, verdict: Verdict
 ) -> None:
     """Whatever it brings as its own answer."""
 
-    async def body() -> None:
-        server = AskingServer({"echo": echo})
-        async with door_room(server) as room, talking(room, expose) as talk:
-            await teach(room, "a")
-            async with talk("ann") as ann:
-                asked = (await ann.answer(begin_modern(ann, expose, "a_echo", {"x": 1})))["result"]
-                port_of(room).approvals.answer(only(room).number, verdict)
+    server = AskingServer({"echo": echo})
+    async with door_room(server) as room, talking(room, expose) as talk:
+        await teach(room, "a")
+        async with talk("ann") as ann:
+            asked = (await ann.answer(begin_modern(ann, expose, "a_echo", {"x": 1})))["result"]
+            port_of(room).approvals.answer(only(room).number, verdict)
+            await settle()
+            said: Mapping[str, Any] = {"action": "decline"} if verdict is Verdict.ONCE else ONCE
+            more = {"inputResponses": dict.fromkeys(asked["inputRequests"], said)}
+            state = {"requestState": asked["requestState"]}
+            again = begin_modern(ann, expose, "a_echo", {"x": 1}, **state, **more)
+            answer = (await ann.answer(again))["result"]
+            assert bool(answer.get("isError")) is (verdict is Verdict.DENY), answer
+
+
+@in_virtual_time
+async def test_a_client_whose_question_fails_waits_for_the_terminal_alone() -> None:
+    server = AskingServer({"echo": echo})
+    async with door_room(server) as room, talking(room, "direct") as talk:
+        await teach(room, "a")
+        async with talk("ann", elicitation={}) as ann:
+            for watching in (True, False):
+                if watching:
+                    port_of(room).approvals.watch(30)
+                number = begin(ann, "direct", "a_echo", x=watching)
                 await settle()
-                said: Mapping[str, Any] = {"action": "decline"} if verdict is Verdict.ONCE else ONCE
-                more = {"inputResponses": dict.fromkeys(asked["inputRequests"], said)}
-                state = {"requestState": asked["requestState"]}
-                again = begin_modern(ann, expose, "a_echo", {"x": 1}, **state, **more)
-                answer = (await ann.answer(again))["result"]
-                assert bool(answer.get("isError")) is (verdict is Verdict.DENY), answer
-
-    run_virtual(backend, body)
-
-
-def test_a_client_whose_question_fails_waits_for_the_terminal_alone(backend: str) -> None:
-    async def body() -> None:
-        server = AskingServer({"echo": echo})
-        async with door_room(server) as room, talking(room, "direct") as talk:
-            await teach(room, "a")
-            async with talk("ann", elicitation={}) as ann:
-                for watching in (True, False):
-                    if watching:
-                        port_of(room).approvals.watch(30)
-                    number = begin(ann, "direct", "a_echo", x=watching)
-                    await settle()
-                    question = [said for said in ann.said if said.get("method") == "elicitation/create"][-1]
-                    ann.write({"id": question["id"], "error": {"code": -32601, "message": "no"}})
-                    await settle()
-                    if watching:
-                        port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
-                        assert not (await ann.answer(number))["result"].get("isError")
-                        await anyio.sleep(30)
-                    else:
-                        assert details(await ann.answer(number))["error"] == "approval_required"
-
-    run_virtual(backend, body)
+                question = [said for said in ann.said if said.get("method") == "elicitation/create"][-1]
+                ann.write({"id": question["id"], "error": {"code": -32601, "message": "no"}})
+                await settle()
+                if watching:
+                    port_of(room).approvals.answer(only(room).number, Verdict.ONCE)
+                    assert not (await ann.answer(number))["result"].get("isError")
+                    await anyio.sleep(30)
+                else:
+                    assert details(await ann.answer(number))["error"] == "approval_required"
 
 
-def test_a_command_is_never_held_for_a_terminal(backend: str) -> None:
+@in_virtual_time
+async def test_a_command_is_never_held_for_a_terminal() -> None:
     """Its own person is asked by it."""
 
-    async def body() -> None:
-        async with open_room(FakeServer()) as room:
-            await teach(room, "a")
-            methods = commands(room, "0")
-            port_of(room).approvals.watch(60)
-            refused = await methods["mcp"]({"arguments": {"tool": "a_echo", "args": {}}})
-            assert refused["isError"] is True
-            assert anyio.current_time() == 0.0
-            assert not port_of(room).approvals.waiting()
-
-    run_virtual(backend, body)
+    async with open_room(FakeServer()) as room:
+        await teach(room, "a")
+        methods = commands(room, "0")
+        port_of(room).approvals.watch(60)
+        refused = await methods["mcp"]({"arguments": {"tool": "a_echo", "args": {}}})
+        assert refused["isError"] is True
+        assert anyio.current_time() == 0.0
+        assert not port_of(room).approvals.waiting()
 
 
-def test_the_methods_of_the_control_socket(backend: str) -> None:
-    async def body() -> None:
-        async with open_room(FakeServer()) as room:
-            await teach(room, "a")
-            methods = commands(room, "0")
-            assert (await methods["status"]({}))["waitingForApproval"] == 0
-            await methods["approvals"]({})
-            assert not port_of(room).approvals.is_watched(None), "a look without a wish is no watching"
-            assert (await methods["approvals"]({"watching": 9}))["approvals"] == []
-            async with Outcomes() as calls:
-                one = calls.start(room, "a_echo", {"x": "\x1b[2J\u202e" + "y" * 100_000})
-                await anyio.sleep(2)
-                ((call,), count) = (await methods["approvals"]({})).values()
-                assert (call["tool"], call["session"], call["waiting"], call["left"], count) == (
-                    "a_echo", None, 2.0, 298.0, 1
-                )  # fmt: skip
-                assert len(call["question"]) < 2_500
-                assert "\x1b" not in call["question"]
-                assert (await methods["approvals"]({"number": 5}))["approvals"] == []
-                number = call["number"]
-                assert (await methods["approvals"]({"number": number}))["approvals"] == [call]
-                for wrong, fault in (
-                    ({"number": number}, '"verdict" must be one of once, session, deny'),
-                    ({"number": number, "verdict": "yes"}, '"verdict" must be one of'),
-                    ({"number": "1", "verdict": "once"}, '"number" must be a number'),
-                    ({"number": True, "verdict": "once"}, '"number" must be a number'),
-                    ({"number": float("inf"), "verdict": "once"}, '"number" must be a whole number'),
-                    ({"number": 5, "verdict": "once"}, "No call with the number 5 waits"),
-                ):
-                    with pytest.raises(UsageError, match=fault):
-                        await methods["approve"](wrong)
-                done = await methods["approve"]({"number": number, "verdict": "deny"})
-                assert done == {"server": "a", "tool": "a_echo", "session": None}
-            assert isinstance(one.outcome, ApprovalDenied)
-            assert set(approval_methods(port_of(room))) == {"approvals", "approve"}
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_the_methods_of_the_control_socket() -> None:
+    async with open_room(FakeServer()) as room:
+        await teach(room, "a")
+        methods = commands(room, "0")
+        assert (await methods["status"]({}))["waitingForApproval"] == 0
+        await methods["approvals"]({})
+        assert not port_of(room).approvals.is_watched(None), "a look without a wish is no watching"
+        assert (await methods["approvals"]({"watching": 9}))["approvals"] == []
+        async with Outcomes() as calls:
+            one = calls.start(room, "a_echo", {"x": "\x1b[2J\u202e" + "y" * 100_000})
+            await anyio.sleep(2)
+            ((call,), count) = (await methods["approvals"]({})).values()
+            assert (call["tool"], call["session"], call["waiting"], call["left"], count) == (
+                "a_echo", None, 2.0, 298.0, 1
+            )  # fmt: skip
+            assert len(call["question"]) < 2_500
+            assert "\x1b" not in call["question"]
+            assert (await methods["approvals"]({"number": 5}))["approvals"] == []
+            number = call["number"]
+            assert (await methods["approvals"]({"number": number}))["approvals"] == [call]
+            for wrong, fault in (
+                ({"number": number}, '"verdict" must be one of once, session, deny'),
+                ({"number": number, "verdict": "yes"}, '"verdict" must be one of'),
+                ({"number": "1", "verdict": "once"}, '"number" must be a number'),
+                ({"number": True, "verdict": "once"}, '"number" must be a number'),
+                ({"number": float("inf"), "verdict": "once"}, '"number" must be a whole number'),
+                ({"number": 5, "verdict": "once"}, "No call with the number 5 waits"),
+            ):
+                with pytest.raises(UsageError, match=fault):
+                    await methods["approve"](wrong)
+            done = await methods["approve"]({"number": number, "verdict": "deny"})
+            assert done == {"server": "a", "tool": "a_echo", "session": None}
+        assert isinstance(one.outcome, ApprovalDenied)
+        assert set(approval_methods(port_of(room))) == {"approvals", "approve"}
 
 
-def test_a_look_at_one_call_tells_whether_it_has_ended_and_how_many_wait(backend: str) -> None:
-    async def body() -> None:
-        async with open_room(FakeServer()) as room:
-            await teach(room, "a")
-            methods = commands(room, "0")
-            await methods["approvals"]({"watching": 60})
-            async with Outcomes() as calls:
-                for number in range(2):
-                    calls.start(room, "a_echo", {"n": number})
-                await anyio.sleep(2.34)
-                both = await methods["approvals"]({})
-                assert "hasEnded" not in both
-                assert [(each["waiting"], each["left"]) for each in both["approvals"]] == [(2.3, 297.7)] * 2
-                first, second = both["approvals"]
+@in_virtual_time
+async def test_a_look_at_one_call_tells_whether_it_has_ended_and_how_many_wait() -> None:
+    async with open_room(FakeServer()) as room:
+        await teach(room, "a")
+        methods = commands(room, "0")
+        await methods["approvals"]({"watching": 60})
+        async with Outcomes() as calls:
+            for number in range(2):
+                calls.start(room, "a_echo", {"n": number})
+            await anyio.sleep(2.34)
+            both = await methods["approvals"]({})
+            assert "hasEnded" not in both
+            assert [(each["waiting"], each["left"]) for each in both["approvals"]] == [(2.3, 297.7)] * 2
+            first, second = both["approvals"]
 
-                async def seen(number: int) -> Any:
-                    said = await methods["approvals"]({"number": number})
-                    return said["approvals"], said["waitingForApproval"], said["hasEnded"]
+            async def seen(number: int) -> Any:
+                said = await methods["approvals"]({"number": number})
+                return said["approvals"], said["waitingForApproval"], said["hasEnded"]
 
-                assert await seen(first["number"]) == ([first], 2, False)
-                assert await seen(99) == ([], 2, False)
-                await methods["approve"]({"number": first["number"], "verdict": "once"})
-                await settle()
-                assert await seen(first["number"]) == ([], 1, True)
-                assert (await methods["status"]({}))["waitingForApproval"] == 1
-                await methods["approve"]({"number": second["number"], "verdict": "deny"})
-            assert not (await methods["approvals"]({}))["approvals"]
-
-    run_virtual(backend, body)
+            assert await seen(first["number"]) == ([first], 2, False)
+            assert await seen(99) == ([], 2, False)
+            await methods["approve"]({"number": first["number"], "verdict": "once"})
+            await settle()
+            assert await seen(first["number"]) == ([], 1, True)
+            assert (await methods["status"]({}))["waitingForApproval"] == 1
+            await methods["approve"]({"number": second["number"], "verdict": "deny"})
+        assert not (await methods["approvals"]({}))["approvals"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.safety.test_approval import open_room
-from tests.support import run_virtual
+from tests.support import in_virtual_time
 from tests.support.rooms import Outcomes, record_events, settle, teach
 
 from greenroom import ApprovalRequest, Greenroom, Session, UsageError, Verdict
@@ -92,28 +92,26 @@ def hook_of(chance: Random) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_in_any_order_each_call_ends_once_and_nothing_is_left(backend: str, seed: int) -> None:
-    async def body() -> None:
-        chance = Random(seed)
-        async with open_room(FakeServer(), on_approval=hook_of(chance), **PATIENCE) as room:
-            await teach(room, "a")
-            events = record_events(room, ApprovalDecision)
-            async with Outcomes() as calls:
-                play = Play(room, calls, chance)
-                for name in ("ann", "ben", "cat"):
-                    play.sessions.append(await room.session(name).__aenter__())
-                for number in range(60):
-                    await play.step(number)
-                if chance.random() < 0.3:
-                    await room.aclose(0)
-            for session in play.sessions:
-                await session.aclose()
-            assert not room._runtime.root.approvals
-            assert not room._runtime.root.approvals.desk.waiting()
-            assert room._runtime.context.queued_bytes == 0
-            assert [event.move for event in events if event.at_terminal] == play.answered
-            assert all(one.outcome is not None for one in calls.all)
-        assert room.drain_report is not None
-        assert room.drain_report.adds_up
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_in_any_order_each_call_ends_once_and_nothing_is_left(seed: int) -> None:
+    chance = Random(seed)
+    async with open_room(FakeServer(), on_approval=hook_of(chance), **PATIENCE) as room:
+        await teach(room, "a")
+        events = record_events(room, ApprovalDecision)
+        async with Outcomes() as calls:
+            play = Play(room, calls, chance)
+            for name in ("ann", "ben", "cat"):
+                play.sessions.append(await room.session(name).__aenter__())
+            for number in range(60):
+                await play.step(number)
+            if chance.random() < 0.3:
+                await room.aclose(0)
+        for session in play.sessions:
+            await session.aclose()
+        assert not room._runtime.root.approvals
+        assert not room._runtime.root.approvals.desk.waiting()
+        assert room._runtime.context.queued_bytes == 0
+        assert [event.move for event in events if event.at_terminal] == play.answered
+        assert all(one.outcome is not None for one in calls.all)
+    assert room.drain_report is not None
+    assert room.drain_report.adds_up

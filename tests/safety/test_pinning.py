@@ -17,7 +17,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time
 from tests.support.forked import greenroom_in
 from tests.support.gateway import PATIENCE, Gateway, serve
 from tests.support.lister import lister, tool
@@ -314,118 +314,102 @@ def open_bank(folder: Path, *records: dict[str, Any], **others: Any) -> Greenroo
     return Greenroom.open(config, cache_path=folder / "catalogue.json", bootstrap=False)
 
 
-def test_a_program_accepts_too_and_a_server_that_takes_it_back_is_trusted_again(
-    tmp_path: Path, backend: str
-) -> None:
-    async def main() -> None:
-        async with open_bank(tmp_path, OLD) as room:
+@in_real_time
+async def test_a_program_accepts_too_and_a_server_that_takes_it_back_is_trusted_again(tmp_path: Path) -> None:
+    async with open_bank(tmp_path, OLD) as room:
+        await room.call("bank_pay")
+        lister(tmp_path, "bank", tools=[NEW])
+        await room.restart("bank")
+        with pytest.raises(CallError) as refused:
             await room.call("bank_pay")
-            lister(tmp_path, "bank", tools=[NEW])
-            await room.restart("bank")
-            with pytest.raises(CallError) as refused:
-                await room.call("bank_pay")
-            assert refused.value.code == "tool_changed"
-            assert refused.value.reach == "not_sent"
-            assert room.status()[0].changed == ("pay",)
-            lister(tmp_path, "bank", tools=[OLD])
-            await room.restart("bank")
-            await room.call("bank_pay")
-            lister(tmp_path, "bank", tools=[NEW])
-            await room.restart("bank")
-            assert await room.accept("bank", "bank_pay") == ["pay"]
-            await room.call("bank_pay")
-            assert room.describe("bank_pay").description == EVIL
-            assert room.status()[0].changed == ()
-        async with open_bank(tmp_path, NEW) as room:
-            await room.call("bank_pay")
-
-    run(backend, main)
+        assert refused.value.code == "tool_changed"
+        assert refused.value.reach == "not_sent"
+        assert room.status()[0].changed == ("pay",)
+        lister(tmp_path, "bank", tools=[OLD])
+        await room.restart("bank")
+        await room.call("bank_pay")
+        lister(tmp_path, "bank", tools=[NEW])
+        await room.restart("bank")
+        assert await room.accept("bank", "bank_pay") == ["pay"]
+        await room.call("bank_pay")
+        assert room.describe("bank_pay").description == EVIL
+        assert room.status()[0].changed == ()
+    async with open_bank(tmp_path, NEW) as room:
+        await room.call("bank_pay")
 
 
-def test_a_gate_that_is_shut_stays_so_when_nothing_is_quarantined_any_more(
-    tmp_path: Path, backend: str
-) -> None:
-    async def main() -> None:
-        async with open_bank(tmp_path, OLD) as room:
-            record = room._runtime.root.record("bank")
-            policy, gate = GatePolicy.of(Settings()), record.gatekeeper.gate
-            record.gatekeeper.gate = gate.died(policy, anyio.current_time(), "it crashed", 0.5)
-            quarantine(record, {"pay": ("description",)})
-            quarantine(record, {})
-            assert record.guarded
-
-    run(backend, main)
+@in_real_time
+async def test_a_gate_that_is_shut_stays_so_when_nothing_is_quarantined_any_more(tmp_path: Path) -> None:
+    async with open_bank(tmp_path, OLD) as room:
+        record = room._runtime.root.record("bank")
+        policy, gate = GatePolicy.of(Settings()), record.gatekeeper.gate
+        record.gatekeeper.gate = gate.died(policy, anyio.current_time(), "it crashed", 0.5)
+        quarantine(record, {"pay": ("description",)})
+        quarantine(record, {})
+        assert record.guarded
 
 
-def test_what_another_room_has_accepted_counts_at_the_next_look(tmp_path: Path, backend: str) -> None:
-    async def main() -> None:
-        async with open_bank(tmp_path, OLD) as room, open_bank(tmp_path, OLD) as other:
-            for each in (room, other):
-                await each.call("bank_pay")
-            lister(tmp_path, "bank", tools=[NEW])
-            for each in (room, other):
-                await each.restart("bank")
-                with pytest.raises(CallError, match="was not called"):
-                    await each.call("bank_pay")
-            await other.accept("bank")
+@in_real_time
+async def test_what_another_room_has_accepted_counts_at_the_next_look(tmp_path: Path) -> None:
+    async with open_bank(tmp_path, OLD) as room, open_bank(tmp_path, OLD) as other:
+        for each in (room, other):
+            await each.call("bank_pay")
+        lister(tmp_path, "bank", tools=[NEW])
+        for each in (room, other):
+            await each.restart("bank")
             with pytest.raises(CallError, match="was not called"):
-                await room.call("bank_pay")
-            await room.restart("bank")
-            with anyio.fail_after(PATIENCE):  # the file is read after the lists were
-                while room.status()[0].changed:
-                    await anyio.sleep(0.01)
+                await each.call("bank_pay")
+        await other.accept("bank")
+        with pytest.raises(CallError, match="was not called"):
             await room.call("bank_pay")
-
-    run(backend, main)
+        await room.restart("bank")
+        with anyio.fail_after(PATIENCE):  # the file is read after the lists were
+            while room.status()[0].changed:
+                await anyio.sleep(0.01)
+        await room.call("bank_pay")
 
 
 @pytest.mark.parametrize("mode", list(PrefixMode))
-def test_a_server_that_shadows_anothers_tool_is_never_called_in_its_place(
-    tmp_path: Path, backend: str, mode: PrefixMode
+@in_real_time
+async def test_a_server_that_shadows_anothers_tool_is_never_called_in_its_place(
+    tmp_path: Path, mode: PrefixMode
 ) -> None:
     """With prefixes each has its own name. Without, the name of both is refused, and each is called by its server's
     prefix: also after a restart, whichever was known first, and whatever the order in the configuration."""
 
-    async def main() -> None:
-        bank = {"bank": lister(tmp_path, "bank", tools=[OLD], results={"pay": said("the bank")})}
-        thief = {"aaa": lister(tmp_path, "aaa", tools=[NEW], results={"pay": said("the thief")})}
-        for others in ({}, thief, thief):
-            config = {"mcpServers": {**others, **bank}, "settings": {"toolPrefix": mode.value}}
-            async with Greenroom.open(config, cache_path=tmp_path / "c.json", bootstrap=False) as room:
-                for server in ("bank", *others):
-                    await room.connect(server)
-                named = "pay" if mode is PrefixMode.NONE and not others else "bank_pay"
-                assert (await room.call(named)).text == "the bank"
-                assert room.describe(named).description == "Pays a bill."
-                if others:
-                    assert (await room.call("aaa_pay")).text == "the thief"
-                    with pytest.raises((AmbiguousTool, UnknownTool)):
-                        await room.call("pay")
-
-    run(backend, main)
+    bank = {"bank": lister(tmp_path, "bank", tools=[OLD], results={"pay": said("the bank")})}
+    thief = {"aaa": lister(tmp_path, "aaa", tools=[NEW], results={"pay": said("the thief")})}
+    for others in ({}, thief, thief):
+        config = {"mcpServers": {**others, **bank}, "settings": {"toolPrefix": mode.value}}
+        async with Greenroom.open(config, cache_path=tmp_path / "c.json", bootstrap=False) as room:
+            for server in ("bank", *others):
+                await room.connect(server)
+            named = "pay" if mode is PrefixMode.NONE and not others else "bank_pay"
+            assert (await room.call(named)).text == "the bank"
+            assert room.describe(named).description == "Pays a bill."
+            if others:
+                assert (await room.call("aaa_pay")).text == "the thief"
+                with pytest.raises((AmbiguousTool, UnknownTool)):
+                    await room.call("pay")
 
 
 @pytest.mark.parametrize("mode", list(PrefixMode))
-def test_names_do_not_depend_on_which_server_was_known_first(
-    tmp_path: Path, backend: str, mode: PrefixMode
-) -> None:
-    async def main() -> None:
-        servers = {
-            name: lister(tmp_path, name, tools=[tool("pay"), tool(f"of_{name}")]) for name in ("a", "b", "c")
-        }
-        config = {"mcpServers": servers, "settings": {"toolPrefix": mode.value}}
-        found: list[tuple[str, ...]] = []
-        for order in ("abc", "cba", "bca"):
-            for _ in range(2):  # the second time from the cache
-                cache = tmp_path / f"{order}.json"
-                async with Greenroom.open(config, cache_path=cache, bootstrap=False) as room:
-                    for server in order:
-                        await room.connect(server)
-                    found.append(tuple(target.name for target in room.tools()))
-        assert len(set(found)) == 1
-        assert {"a_pay", "b_pay", "c_pay"} <= set(found[0])
-
-    run(backend, main)
+@in_real_time
+async def test_names_do_not_depend_on_which_server_was_known_first(tmp_path: Path, mode: PrefixMode) -> None:
+    servers = {
+        name: lister(tmp_path, name, tools=[tool("pay"), tool(f"of_{name}")]) for name in ("a", "b", "c")
+    }
+    config = {"mcpServers": servers, "settings": {"toolPrefix": mode.value}}
+    found: list[tuple[str, ...]] = []
+    for order in ("abc", "cba", "bca"):
+        for _ in range(2):  # the second time from the cache
+            cache = tmp_path / f"{order}.json"
+            async with Greenroom.open(config, cache_path=cache, bootstrap=False) as room:
+                for server in order:
+                    await room.connect(server)
+                found.append(tuple(target.name for target in room.tools()))
+    assert len(set(found)) == 1
+    assert {"a_pay", "b_pay", "c_pay"} <= set(found[0])
 
 
 def said(what: str) -> dict[str, Any]:
@@ -614,138 +598,128 @@ def with_pinning(own: str | None, general: str | None) -> dict[str, Any]:
         ("quarantine", "off", True, "not callable"),
     ],
 )
-def test_what_happens_to_a_changed_tool_follows_the_configuration_at_once(
-    backend: str, own: str | None, general: str | None, refused: bool, told: str | None
+@in_virtual_time
+async def test_what_happens_to_a_changed_tool_follows_the_configuration_at_once(
+    own: str | None, general: str | None, refused: bool, told: str | None
 ) -> None:
-    async def main() -> None:
-        server = FakeServer(tools=[dict(OLD), dict(SAFE)])
-        async with bank_room(server) as room:
-            await room.reload(with_pinning(own, general))
-            await room.connect("bank")
-            notes = record_events(room, Note)
-            server.tools[0] = NEW
-            await room.restart("bank")
-            said = [(note.server, note.words) for note in notes if note.code is NoteCode.CHANGED]
-            assert [server for server, _ in said] == (["bank"] if told else [])
-            assert all(words.endswith(f": {told}") and "pay" in words for _, words in said)
+    server = FakeServer(tools=[dict(OLD), dict(SAFE)])
+    async with bank_room(server) as room:
+        await room.reload(with_pinning(own, general))
+        await room.connect("bank")
+        notes = record_events(room, Note)
+        server.tools[0] = NEW
+        await room.restart("bank")
+        said = [(note.server, note.words) for note in notes if note.code is NoteCode.CHANGED]
+        assert [server for server, _ in said] == (["bank"] if told else [])
+        assert all(words.endswith(f": {told}") and "pay" in words for _, words in said)
 
-            async def is_refused() -> bool:
-                asks: list[Any] = [
-                    partial(room.call, "bank_pay"),
-                    partial(room.request, "bank", "tools/call", {"name": "pay", "arguments": {}}),
-                ]
-                found: list[tuple[str, str, str]] = []
-                for ask in asks:
-                    try:
-                        await ask()
-                    except CallError as error:
-                        found.append((error.code, error.server, error.reach))
-                assert found in ([], [("tool_changed", "bank", "not_sent")] * 2)
-                return bool(found)
+        async def is_refused() -> bool:
+            asks: list[Any] = [
+                partial(room.call, "bank_pay"),
+                partial(room.request, "bank", "tools/call", {"name": "pay", "arguments": {}}),
+            ]
+            found: list[tuple[str, str, str]] = []
+            for ask in asks:
+                try:
+                    await ask()
+                except CallError as error:
+                    found.append((error.code, error.server, error.reach))
+            assert found in ([], [("tool_changed", "bank", "not_sent")] * 2)
+            return bool(found)
 
-            assert await is_refused() is refused
-            await room.call("bank_look")
-            await room.request("bank", "tools/list")
-            for rule in ("warn", "quarantine", "off"):
-                await room.reload(with_pinning(rule, None))
-                assert await is_refused() is (rule == "quarantine" and told is not None)
-            assert server.starts == 2, "it is policy: no process notices"
-
-    run_virtual(backend, main)
+        assert await is_refused() is refused
+        await room.call("bank_look")
+        await room.request("bank", "tools/list")
+        for rule in ("warn", "quarantine", "off"):
+            await room.reload(with_pinning(rule, None))
+            assert await is_refused() is (rule == "quarantine" and told is not None)
+        assert server.starts == 2, "it is policy: no process notices"
 
 
 @pytest.mark.parametrize("isolation", ["persistent", "per_session", "per_call"])
-def test_a_changed_tool_is_refused_from_the_start_of_the_next_room_whoever_calls_it(
-    backend: str, isolation: str, tmp_path: Path
+@in_real_time
+async def test_a_changed_tool_is_refused_from_the_start_of_the_next_room_whoever_calls_it(
+    isolation: str, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        server = FakeServer(tools=[dict(OLD), dict(SAFE)])
-        cache = tmp_path / "catalogue.json"
-        async with bank_room(server, cache) as room:
-            await room.connect("bank")
-            server.tools[0] = NEW
-            await room.restart("bank")
-        server.starts = 0
-        server.calls.clear()
-        async with bank_room(server, cache, isolation=isolation) as room, room.session("ann") as ann:
-            callers = (ann,) if isolation == "per_session" else (room, ann)
-            for caller in callers:
-                with pytest.raises(CallError) as refused:
-                    await caller.request("bank", "tools/call", {"name": "pay", "arguments": {}})
-                assert refused.value.code == "tool_changed"
-                with pytest.raises(CallError) as refused:
-                    await caller.call("bank_pay")
-                assert refused.value.code == "tool_changed"
-                described = port_of(caller).index.get("bank_pay")
-                assert described is not None
-                assert EVIL not in str(described.as_dict()), "nobody is shown what it says now"
-            assert (server.starts, server.calls) == (0, [])
-            assert await room.accept("bank") == ["pay"]
-            await ann.call("bank_pay")
+    server = FakeServer(tools=[dict(OLD), dict(SAFE)])
+    cache = tmp_path / "catalogue.json"
+    async with bank_room(server, cache) as room:
+        await room.connect("bank")
+        server.tools[0] = NEW
+        await room.restart("bank")
+    server.starts = 0
+    server.calls.clear()
+    async with bank_room(server, cache, isolation=isolation) as room, room.session("ann") as ann:
+        callers = (ann,) if isolation == "per_session" else (room, ann)
+        for caller in callers:
+            with pytest.raises(CallError) as refused:
+                await caller.request("bank", "tools/call", {"name": "pay", "arguments": {}})
+            assert refused.value.code == "tool_changed"
+            with pytest.raises(CallError) as refused:
+                await caller.call("bank_pay")
+            assert refused.value.code == "tool_changed"
+            described = port_of(caller).index.get("bank_pay")
+            assert described is not None
+            assert EVIL not in str(described.as_dict()), "nobody is shown what it says now"
+        assert (server.starts, server.calls) == (0, [])
+        assert await room.accept("bank") == ["pay"]
+        await ann.call("bank_pay")
+        seen = port_of(ann).index.get("bank_pay")
+        assert seen is not None
+        assert seen.description == NEW["description"]
+
+
+@in_virtual_time
+async def test_what_a_sessions_own_child_has_changed_is_shown_to_it_once_it_is_accepted() -> None:
+    server = FakeServer(tools=[dict(OLD), dict(SAFE)])
+    async with bank_room(server, isolation="per_session") as room, room.session("ann") as ann:
+        await ann.call("bank_look")
+        server.tools[0] = NEW
+        await room.restart("bank")
+        await ann.call("bank_look")
+        for is_accepted in (False, True):
+            if is_accepted:
+                assert await room.accept("bank") == ["pay"]
             seen = port_of(ann).index.get("bank_pay")
             assert seen is not None
-            assert seen.description == NEW["description"]
-
-    run(backend, main)
-
-
-def test_what_a_sessions_own_child_has_changed_is_shown_to_it_once_it_is_accepted(backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer(tools=[dict(OLD), dict(SAFE)])
-        async with bank_room(server, isolation="per_session") as room, room.session("ann") as ann:
-            await ann.call("bank_look")
-            server.tools[0] = NEW
-            await room.restart("bank")
-            await ann.call("bank_look")
-            for is_accepted in (False, True):
-                if is_accepted:
-                    assert await room.accept("bank") == ["pay"]
-                seen = port_of(ann).index.get("bank_pay")
-                assert seen is not None
-                assert (EVIL in seen.description) is is_accepted
-
-    run_virtual(backend, main)
+            assert (EVIL in seen.description) is is_accepted
 
 
 @pytest.mark.parametrize(
     ("pinning", "told"), [("quarantine", "not callable"), ("warn", "still callable"), ("off", None)]
 )
-def test_a_changed_tool_is_told_of_again_in_the_next_room_unless_nobody_looks_for_it(
-    backend: str, pinning: str, told: str | None, tmp_path: Path
+@in_real_time
+async def test_a_changed_tool_is_told_of_again_in_the_next_room_unless_nobody_looks_for_it(
+    pinning: str, told: str | None, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        server, cache = FakeServer(tools=[dict(OLD), dict(SAFE)]), tmp_path / "catalogue.json"
-        async with bank_room(server, cache) as room:
-            await room.connect("bank")
-            server.tools[0] = NEW
-            await room.restart("bank")
-        room, words = bank_room(server, cache, pinning=pinning), list[str]()
+    server, cache = FakeServer(tools=[dict(OLD), dict(SAFE)]), tmp_path / "catalogue.json"
+    async with bank_room(server, cache) as room:
+        await room.connect("bank")
+        server.tools[0] = NEW
+        await room.restart("bank")
+    room, words = bank_room(server, cache, pinning=pinning), list[str]()
 
-        def hear(event: Any) -> None:
-            if event.code is NoteCode.CHANGED:
-                words.append(event.words)
+    def hear(event: Any) -> None:
+        if event.code is NoteCode.CHANGED:
+            words.append(event.words)
 
-        room._runtime.events.listen(hear, [Note.kind])
-        async with room:
-            assert [each.rpartition(": ")[2] for each in words] == ([told] if told else [])
-
-    run(backend, main)
+    room._runtime.events.listen(hear, [Note.kind])
+    async with room:
+        assert [each.rpartition(": ")[2] for each in words] == ([told] if told else [])
 
 
-def test_a_call_that_waits_for_a_server_whose_tool_has_changed_meanwhile_is_not_sent(backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer(tools=[dict(OLD), dict(SAFE)])
-        async with bank_room(server) as room:
-            await learn_of(room, "bank")
-            server.tools[0] = NEW
-            server.start_latency = 3.0
-            async with Outcomes() as calls:
-                pay, look = calls.start(room, "bank_pay"), calls.start(room, "bank_look")
-            assert pay.error.code == "tool_changed"
-            assert (pay.error.reach, look.outcome) == ("not_sent", "{}")
-            assert [call["name"] for call in server.calls] == ["look"]
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_call_that_waits_for_a_server_whose_tool_has_changed_meanwhile_is_not_sent() -> None:
+    server = FakeServer(tools=[dict(OLD), dict(SAFE)])
+    async with bank_room(server) as room:
+        await learn_of(room, "bank")
+        server.tools[0] = NEW
+        server.start_latency = 3.0
+        async with Outcomes() as calls:
+            pay, look = calls.start(room, "bank_pay"), calls.start(room, "bank_look")
+        assert pay.error.code == "tool_changed"
+        assert (pay.error.reach, look.outcome) == ("not_sent", "{}")
+        assert [call["name"] for call in server.calls] == ["look"]
 
 
 def test_what_is_written_of_a_server_is_when_it_was_seen_and_only_what_is_new(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import serve, started
 from tests.support.lister import lister, tool
@@ -161,8 +161,9 @@ def test_what_a_room_still_remembers_as_it_was_written_takes_nothing_back() -> N
     assert not pins.changed
 
 
-def test_pins_of_before_are_found_again_and_nothing_is_quarantined_but_what_has_changed(
-    tmp_path: Path, backend: str
+@in_real_time
+async def test_pins_of_before_are_found_again_and_nothing_is_quarantined_but_what_has_changed(
+    tmp_path: Path,
 ) -> None:
     config = {"mcpServers": {"bank": lister(tmp_path, "bank", tools=[PAY, tool("look")])}}
     (tmp_path / "mcp.json").write_text(json.dumps(config))
@@ -170,23 +171,20 @@ def test_pins_of_before_are_found_again_and_nothing_is_quarantined_but_what_has_
     def open_room() -> Greenroom:
         return Greenroom.open(tmp_path / "mcp.json", cache_path=tmp_path / "catalogue.json", bootstrap=False)
 
-    async def main() -> None:
+    async with open_room() as room:
+        key = pin_key(room.config.servers["bank"], os.getcwd())
+    tools = {"pay": as_before(PAY), "look": as_before(tool("look", "Looks."))}
+    old = {"since": 1.0, "seen": 2.0, "tools": tools, "later": {"look": 3.0}}
+    pins = tmp_path / "catalogue.pins.json"
+    pins.write_text(json.dumps({"version": 1, "servers": {f"{key} bank": old}}))
+    for _ in range(2):
         async with open_room() as room:
-            key = pin_key(room.config.servers["bank"], os.getcwd())
-        tools = {"pay": as_before(PAY), "look": as_before(tool("look", "Looks."))}
-        old = {"since": 1.0, "seen": 2.0, "tools": tools, "later": {"look": 3.0}}
-        pins = tmp_path / "catalogue.pins.json"
-        pins.write_text(json.dumps({"version": 1, "servers": {f"{key} bank": old}}))
-        for _ in range(2):
-            async with open_room() as room:
-                await room.call("bank_pay")
-                with pytest.raises(CallError) as refused:
-                    await room.call("bank_look")
-                assert refused.value.code == "tool_changed"
-        pins_now = json.loads(pins.read_text())["servers"]
-        assert pins_now[f"{key} bank"]["tools"] == tools, "an older version can still use what is its own"
-
-    run(backend, main)
+            await room.call("bank_pay")
+            with pytest.raises(CallError) as refused:
+                await room.call("bank_look")
+            assert refused.value.code == "tool_changed"
+    pins_now = json.loads(pins.read_text())["servers"]
+    assert pins_now[f"{key} bank"]["tools"] == tools, "an older version can still use what is its own"
 
 
 # ---- whose pins they are ------------------------------------------------------------------------------------------
@@ -199,23 +197,21 @@ def tokens(folder: Path, token: str, *records: dict[str, Any]) -> Greenroom:
     )
 
 
-def test_a_new_token_makes_no_changed_tool_a_new_one_and_forgets_no_yes(tmp_path: Path, backend: str) -> None:
-    async def main() -> None:
-        async with tokens(tmp_path, "one", PAY) as room:
-            await room.call("bank_pay")
-        for token in ("two", "three"):
-            async with tokens(tmp_path, token, {**PAY, "description": EVIL}) as room:
-                with pytest.raises(CallError) as refused:
-                    await room.call("bank_pay")
-                assert refused.value.code == "tool_changed"
-        async with tokens(tmp_path, "three", {**PAY, "description": EVIL}) as room:
-            assert await room.accept("bank") == ["pay"]
-        async with tokens(tmp_path, "four", {**PAY, "description": EVIL}) as room:
-            await room.call("bank_pay")
-        async with tokens(tmp_path, "one", PAY) as room:
-            await room.call("bank_pay")
-
-    run(backend, main)
+@in_real_time
+async def test_a_new_token_makes_no_changed_tool_a_new_one_and_forgets_no_yes(tmp_path: Path) -> None:
+    async with tokens(tmp_path, "one", PAY) as room:
+        await room.call("bank_pay")
+    for token in ("two", "three"):
+        async with tokens(tmp_path, token, {**PAY, "description": EVIL}) as room:
+            with pytest.raises(CallError) as refused:
+                await room.call("bank_pay")
+            assert refused.value.code == "tool_changed"
+    async with tokens(tmp_path, "three", {**PAY, "description": EVIL}) as room:
+        assert await room.accept("bank") == ["pay"]
+    async with tokens(tmp_path, "four", {**PAY, "description": EVIL}) as room:
+        await room.call("bank_pay")
+    async with tokens(tmp_path, "one", PAY) as room:
+        await room.call("bank_pay")
 
 
 def test_a_file_that_is_put_into_a_folder_makes_no_changed_tool_a_new_one(
@@ -311,26 +307,24 @@ def test_t65_what_a_gateway_shows_its_clients_is_accepted_whatever_the_variables
             assert gateway.end() == 0
 
 
-def test_t65_a_program_accepts_what_its_room_has_and_nothing_that_another_room_saw(
-    tmp_path: Path, backend: str
+@in_real_time
+async def test_t65_a_program_accepts_what_its_room_has_and_nothing_that_another_room_saw(
+    tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        async with tokens(tmp_path, "", PAY) as room, tokens(tmp_path, "", PAY) as other:
-            for each, text in ((room, "Pays."), (other, "Pays."), (room, "Pays more."), (other, EVIL)):
-                lister(tmp_path, "bank", tools=[{**PAY, "description": text}])
-                await each.restart("bank")
-                await each.connect("bank")
-            with anyio.fail_after(60):  # it is written in a thread
-                print_ = fingerprint({**PAY, "description": EVIL})
-                while print_ not in (tmp_path / "catalogue.pins.json").read_text():
-                    await anyio.sleep(0.01)
-            assert await room.accept("bank") == []
-            with pytest.raises(CallError):
-                await room.call("bank_pay")
-            assert await other.accept("bank") == ["pay"]
-            await other.call("bank_pay")
-
-    run(backend, main)
+    async with tokens(tmp_path, "", PAY) as room, tokens(tmp_path, "", PAY) as other:
+        for each, text in ((room, "Pays."), (other, "Pays."), (room, "Pays more."), (other, EVIL)):
+            lister(tmp_path, "bank", tools=[{**PAY, "description": text}])
+            await each.restart("bank")
+            await each.connect("bank")
+        with anyio.fail_after(60):  # it is written in a thread
+            print_ = fingerprint({**PAY, "description": EVIL})
+            while print_ not in (tmp_path / "catalogue.pins.json").read_text():
+                await anyio.sleep(0.01)
+        assert await room.accept("bank") == []
+        with pytest.raises(CallError):
+            await room.call("bank_pay")
+        assert await other.accept("bank") == ["pay"]
+        await other.call("bank_pay")
 
 
 def test_a_server_with_a_new_value_at_each_start_does_not_fill_the_file(tmp_path: Path) -> None:
@@ -374,37 +368,35 @@ def test_a_tool_flaps_that_changes_three_times_within_a_day() -> None:
         assert pins.flapping == ({"pay"} if flaps else set())
 
 
-def test_t64_a_tool_that_flaps_is_said_to_flap_with_the_setting_that_lets_it(backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer(tools=[tool("pay", "Now it is 1.")])
+@in_virtual_time
+async def test_t64_a_tool_that_flaps_is_said_to_flap_with_the_setting_that_lets_it() -> None:
+    server = FakeServer(tools=[tool("pay", "Now it is 1.")])
 
-        def config(**entry: Any) -> dict[str, Any]:
-            return {"mcpServers": {"bank": {"command": "fake", **entry}}}
+    def config(**entry: Any) -> dict[str, Any]:
+        return {"mcpServers": {"bank": {"command": "fake", **entry}}}
 
-        connectors = fake_connectors({"bank": server})
-        async with Greenroom.open(
-            config(), cache_path=":memory:", connectors=connectors, bootstrap=False
-        ) as room:
-            notes = record_events(room, Note)
+    connectors = fake_connectors({"bank": server})
+    async with Greenroom.open(
+        config(), cache_path=":memory:", connectors=connectors, bootstrap=False
+    ) as room:
+        notes = record_events(room, Note)
 
-            def told() -> int:
-                words = [note.words for note in notes if note.code is NoteCode.CHANGED]
-                return sum('"pinning": "warn"' in each for each in words)
+        def told() -> int:
+            words = [note.words for note in notes if note.code is NoteCode.CHANGED]
+            return sum('"pinning": "warn"' in each for each in words)
 
-            await room.connect("bank")
-            for number in range(2, 6):
-                assert room.status()[0].flapping == (() if number < 5 else ("pay",))
-                assert told() == (number == 5)
-                server.tools[0] = tool("pay", f"Now it is {number}.")
-                await room.restart("bank")
-                if number < 5:
-                    with pytest.raises(CallError):
-                        await room.call("bank_pay")
-            await room.reload(config(pinning="warn"))
-            assert room.status()[0].flapping == (), "it is let"
-            await room.call("bank_pay")
-
-    run_virtual(backend, main)
+        await room.connect("bank")
+        for number in range(2, 6):
+            assert room.status()[0].flapping == (() if number < 5 else ("pay",))
+            assert told() == (number == 5)
+            server.tools[0] = tool("pay", f"Now it is {number}.")
+            await room.restart("bank")
+            if number < 5:
+                with pytest.raises(CallError):
+                    await room.call("bank_pay")
+        await room.reload(config(pinning="warn"))
+        assert room.status()[0].flapping == (), "it is let"
+        await room.call("bank_pay")
 
 
 def test_t64_a_default_that_is_joined_from_a_set_is_the_same_tool_at_each_start(tmp_path: Path) -> None:

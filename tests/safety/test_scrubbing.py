@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.gateway.test_conversations import asking_room, echo, talking
 from tests.gateway.test_meta import use
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import AskingServer
 from tests.support.gateway import HELLO, serve
 from tests.support.lister import lister, tool
@@ -360,30 +360,24 @@ def test_each_door_scrubs_where_the_server_is_to_be(tmp_path: Path, rule: str) -
 
 
 @pytest.mark.parametrize("rule", ["mcp", "all"])
-def test_a_program_is_given_results_as_they_are_unless_it_asks(
-    tmp_path: Path, backend: str, rule: str
-) -> None:
-    async def main() -> None:
-        config = {"mcpServers": _server(tmp_path), "settings": {"scrub": rule}}
-        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
-            result = await room.call("say", server="s")
-            said = await room.request("s", "tools/call", {"name": "say", "arguments": {}})
-            if rule == "all":
-                assert not _leaks([result.raw, said])
-            else:
-                assert result.raw == said == SAID
-
-    run(backend, main)
+@in_real_time
+async def test_a_program_is_given_results_as_they_are_unless_it_asks(tmp_path: Path, rule: str) -> None:
+    config = {"mcpServers": _server(tmp_path), "settings": {"scrub": rule}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+        result = await room.call("say", server="s")
+        said = await room.request("s", "tools/call", {"name": "say", "arguments": {}})
+        if rule == "all":
+            assert not _leaks([result.raw, said])
+        else:
+            assert result.raw == said == SAID
 
 
-def test_a_session_s_own_credential_is_removed_from_what_the_session_is_given(backend: str) -> None:
-    async def main() -> None:
-        async with open_room({"s": FakeServer()}, scrub="all") as room, room.session("ann") as ann:
-            room._runtime.context.secrets.add("s", "ann", [Hidden("TOKEN", OWN)])
-            said = [(await caller.call("echo", {"x": OWN}, server="s")).raw for caller in (ann, room)]
-            assert [OWN in json.dumps(each) for each in said] == [False, True], "nobody else's is known"
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_session_s_own_credential_is_removed_from_what_the_session_is_given() -> None:
+    async with open_room({"s": FakeServer()}, scrub="all") as room, room.session("ann") as ann:
+        room._runtime.context.secrets.add("s", "ann", [Hidden("TOKEN", OWN)])
+        said = [(await caller.call("echo", {"x": OWN}, server="s")).raw for caller in (ann, room)]
+        assert [OWN in json.dumps(each) for each in said] == [False, True], "nobody else's is known"
 
 
 def test_a_question_keeps_the_state_by_which_its_server_knows_it() -> None:
@@ -399,16 +393,14 @@ def test_a_question_keeps_the_state_by_which_its_server_knows_it() -> None:
     assert json.loads(told[0])["requestState"].endswith(f".{WEB_TOKEN}")
 
 
-def test_code_in_the_sandbox_is_given_no_credential(backend: str) -> None:
-    async def main() -> None:
-        room = asking_room({"s": AskingServer({"echo": echo})})
-        async with room, talking(room, "meta") as talk, talk("ann") as ann:
-            code = f'found = await call("s", "echo", {{"a": "{TOKENS[1]}"}})\n" ".join(str(found))'
-            said = json.dumps(await use(ann, "mcp_execute", code=code)).replace(" ", "")
-            assert "[REDACTED:KEY]" in said
-            assert TOKENS[1] not in said
-
-    run(backend, main)
+@in_real_time
+async def test_code_in_the_sandbox_is_given_no_credential() -> None:
+    room = asking_room({"s": AskingServer({"echo": echo})})
+    async with room, talking(room, "meta") as talk, talk("ann") as ann:
+        code = f'found = await call("s", "echo", {{"a": "{TOKENS[1]}"}})\n" ".join(str(found))'
+        said = json.dumps(await use(ann, "mcp_execute", code=code)).replace(" ", "")
+        assert "[REDACTED:KEY]" in said
+        assert TOKENS[1] not in said
 
 
 # ---- what a server says beside its results ---------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, run, run_virtual
 from tests.support.http_rooms import room_at
 from tests.support.raw_http import Handler, Seen, raw_http
 
@@ -251,24 +251,22 @@ def test_an_expired_session_in_memory(row: Row, backend: str) -> None:
 
 
 @pytest.mark.parametrize("row", EXPIRES[:3], ids=lambda row: str(row.script))
-def test_an_expired_session_over_http(row: Row, backend: str) -> None:
+@in_real_time
+async def test_an_expired_session_over_http(row: Row) -> None:
     plan = FaultPlan(row.script.entries, 1)
 
-    async def body() -> None:
-        with raw_http() as server:
+    with raw_http() as server:
 
-            def forget(_handler: Handler, seen: Seen) -> bool:
-                step = {"tools/list": "list", "tools/call": "call"}.get(seen.method)
-                if step is not None and server.made == 1 and plan.due(step):
-                    server.forget_sessions()
-                return False
+        def forget(_handler: Handler, seen: Seen) -> bool:
+            step = {"tools/list": "list", "tools/call": "call"}.get(seen.method)
+            if step is not None and server.made == 1 and plan.due(step):
+                server.forget_sessions()
+            return False
 
-            server.hook = forget
-            async with room_at(server.url, dict(SETTINGS), connect=False) as room:
-                assert await _two_calls_over_http(room) == row.outcomes
-            assert server.made == row.starts
-
-    run(backend, body)
+        server.hook = forget
+        async with room_at(server.url, dict(SETTINGS), connect=False) as room:
+            assert await _two_calls_over_http(room) == row.outcomes
+        assert server.made == row.starts
 
 
 async def _two_calls_over_http(room: Greenroom) -> list[str]:

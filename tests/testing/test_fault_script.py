@@ -15,7 +15,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from hypothesis import given, settings
-from tests.support import run_virtual
+from tests.support import in_virtual_time, run_virtual
 from tests.support.rooms import open_room, teach
 from tests.support.stdio import Call, Recorder
 
@@ -174,7 +174,8 @@ async def _ends(room: Greenroom, **arguments: Any) -> str:
         return f"{error.code}: {error}"
 
 
-def test_a_fake_plays_its_script_in_its_own_time(backend: str) -> None:
+@in_virtual_time
+async def test_a_fake_plays_its_script_in_its_own_time() -> None:
     server = FakeServer()
     server.script = FaultScript.of(
         Fault("call", "refuse", text="no", code=-7, nth=1),
@@ -185,72 +186,65 @@ def test_a_fake_plays_its_script_in_its_own_time(backend: str) -> None:
         Fault("call", "crash", exit_code=0, text="bye", nth=4),
     )
 
-    async def body() -> None:
-        async with open_room({"far": server}) as room:
-            await room.connect("far")
-            said = [await _ends(room), await _ends(room)]
-            assert said == ["call_failed: no", "call_failed: nay"]
-            began = anyio.current_time()
-            assert await _ends(room, n=3) == '{"n": 3}'
-            assert anyio.current_time() - began == 3.0
-            await anyio.sleep(1.5)
-            connection = server.connections[0]
-            assert len(room.tools()) == 1
-            await anyio.sleep(1.0)
-            assert sorted(target.original for target in room.tools()) == ["echo", "new"]
-            await anyio.sleep(5.0)
-            assert [fault.do for _, fault in server.played[-2:]] == ["list_changed", "garbage"]
-            lost = await _ends(room)
-            assert "exited with code 0" in lost
-            assert "bye" in lost
-            await anyio.sleep(1.0)
-            assert (server.live, server.most_live, server.starts) == (0, 1, 1)
-            connection.kill_now()
-            assert server.live == 0
-
-    run_virtual(backend, body)
+    async with open_room({"far": server}) as room:
+        await room.connect("far")
+        said = [await _ends(room), await _ends(room)]
+        assert said == ["call_failed: no", "call_failed: nay"]
+        began = anyio.current_time()
+        assert await _ends(room, n=3) == '{"n": 3}'
+        assert anyio.current_time() - began == 3.0
+        await anyio.sleep(1.5)
+        connection = server.connections[0]
+        assert len(room.tools()) == 1
+        await anyio.sleep(1.0)
+        assert sorted(target.original for target in room.tools()) == ["echo", "new"]
+        await anyio.sleep(5.0)
+        assert [fault.do for _, fault in server.played[-2:]] == ["list_changed", "garbage"]
+        lost = await _ends(room)
+        assert "exited with code 0" in lost
+        assert "bye" in lost
+        await anyio.sleep(1.0)
+        assert (server.live, server.most_live, server.starts) == (0, 1, 1)
+        connection.kill_now()
+        assert server.live == 0
 
 
-def test_a_fake_counts_what_is_alive_at_once_and_what_is_called_off(backend: str) -> None:
+@in_virtual_time
+async def test_a_fake_counts_what_is_alive_at_once_and_what_is_called_off() -> None:
     server = FakeServer(call_latency=60.0, list_latency=60.0)
 
-    async def body() -> None:
-        async with open_room({"far": server}, entries={"far": {"isolation": "per_session"}}) as room:
-            await teach(room, "far")
-            async with room.session("a") as one, room.session("b") as other:
-                server.list_latency = 0.0
-                with anyio.move_on_after(1.0):
-                    async with anyio.create_task_group() as tasks:
-                        for session in (one, other):
-                            tasks.start_soon(session.call, "far_echo")
-                assert (server.live, server.most_live, server.cancelled) == (2, 2, 2)
-                server.list_latency = 60.0
-                server.announce_tools()
-                await anyio.sleep(1.0)
-        assert (server.live, server.most_live, server.cancelled) == (0, 2, 2)
-
-    run_virtual(backend, body)
+    async with open_room({"far": server}, entries={"far": {"isolation": "per_session"}}) as room:
+        await teach(room, "far")
+        async with room.session("a") as one, room.session("b") as other:
+            server.list_latency = 0.0
+            with anyio.move_on_after(1.0):
+                async with anyio.create_task_group() as tasks:
+                    for session in (one, other):
+                        tasks.start_soon(session.call, "far_echo")
+            assert (server.live, server.most_live, server.cancelled) == (2, 2, 2)
+            server.list_latency = 60.0
+            server.announce_tools()
+            await anyio.sleep(1.0)
+    assert (server.live, server.most_live, server.cancelled) == (0, 2, 2)
 
 
-def test_a_fake_that_is_left_is_gone_and_the_most_that_lived_is_remembered(backend: str) -> None:
+@in_virtual_time
+async def test_a_fake_that_is_left_is_gone_and_the_most_that_lived_is_remembered() -> None:
     server, heard = FakeServer(stop_latency=60.0), list[tuple[str, str]]()
 
     def hooks(name: str) -> Any:
         return SimpleNamespace(on_notification=lambda method, _params: heard.append((name, method)))
 
-    async def body() -> None:
-        connector = fake_connectors({"a": server})(None, Address("a"), 1)  # pyright: ignore[reportArgumentType]
-        async with connector.open(hooks("one")), connector.open(hooks("other")):
-            server.announce_tools(only=server.connections[1])
-            assert heard == [("other", "notifications/tools/list_changed")]
-            server.announce_tools()
-            assert [name for name, _ in heard[1:]] == ["one", "other"]
-            assert (server.starts, server.live, server.most_live) == (2, 2, 2)
-        assert (server.live, server.connections) == (0, []), "without being asked to stop"
-        async with connector.open(hooks("third")):
-            assert (server.starts, server.live, server.most_live) == (3, 1, 2)
-
-    run_virtual(backend, body)
+    connector = fake_connectors({"a": server})(None, Address("a"), 1)  # pyright: ignore[reportArgumentType]
+    async with connector.open(hooks("one")), connector.open(hooks("other")):
+        server.announce_tools(only=server.connections[1])
+        assert heard == [("other", "notifications/tools/list_changed")]
+        server.announce_tools()
+        assert [name for name, _ in heard[1:]] == ["one", "other"]
+        assert (server.starts, server.live, server.most_live) == (2, 2, 2)
+    assert (server.live, server.connections) == (0, []), "without being asked to stop"
+    async with connector.open(hooks("third")):
+        assert (server.starts, server.live, server.most_live) == (3, 1, 2)
 
 
 # ---- the far end of a fake, seen from its peer ---------------------------------------------------------------------
@@ -294,60 +288,55 @@ LATENCIES = {"initialize": "greet", "tools/list": "list", "tools/call": "call", 
 
 
 @pytest.mark.parametrize(("method", "params", "answer"), EACH_METHOD)
-def test_a_fake_answers_each_request_after_its_own_latency(
-    backend: str, method: str, params: dict[str, Any] | None, answer: Any
+@in_virtual_time
+async def test_a_fake_answers_each_request_after_its_own_latency(
+    method: str, params: dict[str, Any] | None, answer: Any
 ) -> None:
-    async def body() -> None:
-        for latency in LATENCIES.values():
-            server = FakeServer()
-            setattr(server, f"{latency}_latency", 3.0)
-            async with _reached(server) as (connection, _):
-                call, began = _asked(connection, method, params), anyio.current_time()
-                assert (call.reach, call.sent_at, call.ends) == (Reach.SENT, [Reach.SENT], [])
-                await anyio.sleep(1.0)
-                if latency == LATENCIES[method]:
-                    assert (call.ends, connection.last_heard) == ([], 0.0)
-                    await anyio.sleep(2.5)
-                    assert connection.last_heard == began + 3.0
-                assert (call.reach, connection.is_waiting(call)) == (Reach.ANSWERED, False)
-                assert [(json.loads(result or b""), error) for result, error in call.ends] == [(answer, None)]
-            assert (server.pings, len(server.calls)) == (method == "ping", method == "tools/call")
-            assert server.cancelled == 0
-
-    run_virtual(backend, body)
-
-
-def test_a_fake_refuses_in_the_words_that_it_was_given(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer(call_error=(-7, "not today"), refuse_greeting="no staff")
+    for latency in LATENCIES.values():
+        server = FakeServer()
+        setattr(server, f"{latency}_latency", 3.0)
         async with _reached(server) as (connection, _):
-            asked = [
-                _asked(connection, method, GREETING)
-                for method in ("tools/call", "initialize", "prompts/list")
-            ]
+            call, began = _asked(connection, method, params), anyio.current_time()
+            assert (call.reach, call.sent_at, call.ends) == (Reach.SENT, [Reach.SENT], [])
             await anyio.sleep(1.0)
-        assert [(error.code, error.message) for call in asked for _, error in call.ends if error] == [
-            (-7, "not today"),
-            (-32603, "no staff"),
-            (-32601, "Method not found: prompts/list"),
+            if latency == LATENCIES[method]:
+                assert (call.ends, connection.last_heard) == ([], 0.0)
+                await anyio.sleep(2.5)
+                assert connection.last_heard == began + 3.0
+            assert (call.reach, connection.is_waiting(call)) == (Reach.ANSWERED, False)
+            assert [(json.loads(result or b""), error) for result, error in call.ends] == [(answer, None)]
+        assert (server.pings, len(server.calls)) == (method == "ping", method == "tools/call")
+        assert server.cancelled == 0
+
+
+@in_virtual_time
+async def test_a_fake_refuses_in_the_words_that_it_was_given() -> None:
+    server = FakeServer(call_error=(-7, "not today"), refuse_greeting="no staff")
+    async with _reached(server) as (connection, _):
+        asked = [
+            _asked(connection, method, GREETING) for method in ("tools/call", "initialize", "prompts/list")
         ]
-        server.script = FaultScript.of(Fault("call", "refuse", text="nay", code=0))
-        async with _reached(server) as (connection, _):
-            call = _asked(connection, "tools/call")
-            await anyio.sleep(1.0)
-        assert [(error.code, error.message) for _, error in call.ends if error] == [(0, "nay")]
-        server.script = FaultScript.of(
-            Fault("list", "refuse", text="no list"), Fault("call", "drop_answer", tool="b")
-        )
-        async with _reached(server) as (connection, _):
-            other = _asked(connection, "tools/list")
-            calls = [_asked(connection, "tools/call", {"name": name}) for name in ("a", "b")]
-            await anyio.sleep(1.0)
-        assert [(error.code, error.message) for _, error in other.ends if error] == [(-32603, "no list")]
-        assert [len(call.ends) for call in calls] == [1, 0]
-        assert server.calls[-2:] == [{"name": "a"}, {"name": "b"}]
-
-    run_virtual(backend, body)
+        await anyio.sleep(1.0)
+    assert [(error.code, error.message) for call in asked for _, error in call.ends if error] == [
+        (-7, "not today"),
+        (-32603, "no staff"),
+        (-32601, "Method not found: prompts/list"),
+    ]
+    server.script = FaultScript.of(Fault("call", "refuse", text="nay", code=0))
+    async with _reached(server) as (connection, _):
+        call = _asked(connection, "tools/call")
+        await anyio.sleep(1.0)
+    assert [(error.code, error.message) for _, error in call.ends if error] == [(0, "nay")]
+    server.script = FaultScript.of(
+        Fault("list", "refuse", text="no list"), Fault("call", "drop_answer", tool="b")
+    )
+    async with _reached(server) as (connection, _):
+        other = _asked(connection, "tools/list")
+        calls = [_asked(connection, "tools/call", {"name": name}) for name in ("a", "b")]
+        await anyio.sleep(1.0)
+    assert [(error.code, error.message) for _, error in other.ends if error] == [(-32603, "no list")]
+    assert [len(call.ends) for call in calls] == [1, 0]
+    assert server.calls[-2:] == [{"name": "a"}, {"name": "b"}]
 
 
 @pytest.mark.parametrize(
@@ -357,18 +346,16 @@ def test_a_fake_refuses_in_the_words_that_it_was_given(backend: str) -> None:
         ({"start_error": OSError("out of doors")}, OSError, "out of doors"),
     ],
 )
-def test_a_fake_that_cannot_be_started_counts_the_start_and_nothing_else(
-    backend: str, more: dict[str, Any], error: type[Exception], said: str
+@in_virtual_time
+async def test_a_fake_that_cannot_be_started_counts_the_start_and_nothing_else(
+    more: dict[str, Any], error: type[Exception], said: str
 ) -> None:
-    async def body() -> None:
-        server = FakeServer(**more)
-        with pytest.raises(error, match=said) as caught:
-            async with _reached(server):
-                pass
-        assert getattr(caught.value, "server", "a") == "a"
-        assert (server.starts, server.live, server.most_live, server.connections) == (1, 0, 0, [])
-
-    run_virtual(backend, body)
+    server = FakeServer(**more)
+    with pytest.raises(error, match=said) as caught:
+        async with _reached(server):
+            pass
+    assert getattr(caught.value, "server", "a") == "a"
+    assert (server.starts, server.live, server.most_live, server.connections) == (1, 0, 0, [])
 
 
 def test_a_strict_fake_refuses_what_is_no_json_and_another_takes_it(backend: str) -> None:
@@ -394,50 +381,46 @@ def test_a_strict_fake_refuses_what_is_no_json_and_another_takes_it(backend: str
     run_virtual(backend, body)
 
 
-def test_a_full_pipe_takes_nothing_and_a_deaf_server_takes_all_and_says_nothing(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer(blocked=True)
-        async with _reached(server) as (connection, _):
-            call = _asked(connection, "tools/call")
-            await anyio.sleep(9.0)
-            assert (call.reach, call.sent_at, call.ends, server.calls) == (Reach.NOT_SENT, [], [], [])
-            assert connection.is_waiting(call)
-        server = FakeServer(deaf=True)
-        async with _reached(server) as (connection, _):
-            call = _asked(connection, "tools/call")
-            await anyio.sleep(9.0)
-            assert (call.reach, call.ends, len(server.calls)) == (Reach.SENT, [], 1)
-            assert connection.last_heard == 0.0
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_full_pipe_takes_nothing_and_a_deaf_server_takes_all_and_says_nothing() -> None:
+    server = FakeServer(blocked=True)
+    async with _reached(server) as (connection, _):
+        call = _asked(connection, "tools/call")
+        await anyio.sleep(9.0)
+        assert (call.reach, call.sent_at, call.ends, server.calls) == (Reach.NOT_SENT, [], [], [])
+        assert connection.is_waiting(call)
+    server = FakeServer(deaf=True)
+    async with _reached(server) as (connection, _):
+        call = _asked(connection, "tools/call")
+        await anyio.sleep(9.0)
+        assert (call.reach, call.ends, len(server.calls)) == (Reach.SENT, [], 1)
+        assert connection.last_heard == 0.0
 
 
-def test_what_a_fake_says_is_a_sign_of_life_even_when_nobody_wants_it_any_more(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer(call_latency=5.0)
-        async with _reached(server) as (connection, heard):
-            call = _asked(connection, "tools/call")
+@in_virtual_time
+async def test_what_a_fake_says_is_a_sign_of_life_even_when_nobody_wants_it_any_more() -> None:
+    server = FakeServer(call_latency=5.0)
+    async with _reached(server) as (connection, heard):
+        call = _asked(connection, "tools/call")
+        await anyio.sleep(1.0)
+        for number, speak in enumerate(
+            (
+                connection.junk,
+                lambda: connection.tell("notifications/message", {"n": 1}),
+                lambda: connection.progress({"progress": 1}),
+            ),
+            2,
+        ):
+            speak()
+            assert connection.last_heard == number - 1
             await anyio.sleep(1.0)
-            for number, speak in enumerate(
-                (
-                    connection.junk,
-                    lambda: connection.tell("notifications/message", {"n": 1}),
-                    lambda: connection.progress({"progress": 1}),
-                ),
-                2,
-            ):
-                speak()
-                assert connection.last_heard == number - 1
-                await anyio.sleep(1.0)
-            connection.abandon(call, "enough")
-            assert (server.cancelled, call.ends) == (1, [])
-            await anyio.sleep(5.0)
-            assert (connection.last_heard, call.ends) == (5.0, [])
-            assert heard.notes == ["junk on stdout: by its script"]
-            assert heard.notifications == [("notifications/message", {"n": 1})]
-            assert call.seen == [1]
-
-    run_virtual(backend, body)
+        connection.abandon(call, "enough")
+        assert (server.cancelled, call.ends) == (1, [])
+        await anyio.sleep(5.0)
+        assert (connection.last_heard, call.ends) == (5.0, [])
+        assert heard.notes == ["junk on stdout: by its script"]
+        assert heard.notifications == [("notifications/message", {"n": 1})]
+        assert call.seen == [1]
 
 
 @pytest.mark.parametrize(
@@ -448,49 +431,45 @@ def test_what_a_fake_says_is_a_sign_of_life_even_when_nobody_wants_it_any_more(b
         (Fault("call", "crash", signal="SIGKILL", text="oh"), "was ended by SIGKILL", -9, ("oh",)),
     ],
 )
-def test_a_fake_crashes_as_a_process_does(
-    backend: str, fault: Fault, text: str, code: int, tail: tuple[str, ...]
+@in_virtual_time
+async def test_a_fake_crashes_as_a_process_does(
+    fault: Fault, text: str, code: int, tail: tuple[str, ...]
 ) -> None:
-    async def body() -> None:
-        server = FakeServer(script=FaultScript.of(fault))
-        async with _reached(server) as (connection, heard):
-            call, other = _asked(connection, "tools/call"), _asked(connection, "ping")
-            await anyio.sleep(1.0)
-            assert [(each.text, each.exit_code, each.stderr_tail, each.loss) for each in heard.reasons] == [
-                (text, code, tail, Reason.DIED)
-            ]
-            assert (call.ends, call.reach, server.live) == ([], Reach.SENT, 1)
-            assert not connection.is_waiting(call), "it was left to its owner"
-            server.crash()
-            await anyio.sleep(1.0)
-            assert len(heard.reasons) == 1
-            assert (heard.after_lost, len(other.ends) <= 1) == ([], True)
-        server.script = FaultScript()
-        async with _reached(server) as (connection, heard):
-            server.crash("it went away", 7)
-            assert [(each.text, each.exit_code) for each in heard.reasons] == [("it went away", 7)]
-
-    run_virtual(backend, body)
+    server = FakeServer(script=FaultScript.of(fault))
+    async with _reached(server) as (connection, heard):
+        call, other = _asked(connection, "tools/call"), _asked(connection, "ping")
+        await anyio.sleep(1.0)
+        assert [(each.text, each.exit_code, each.stderr_tail, each.loss) for each in heard.reasons] == [
+            (text, code, tail, Reason.DIED)
+        ]
+        assert (call.ends, call.reach, server.live) == ([], Reach.SENT, 1)
+        assert not connection.is_waiting(call), "it was left to its owner"
+        server.crash()
+        await anyio.sleep(1.0)
+        assert len(heard.reasons) == 1
+        assert (heard.after_lost, len(other.ends) <= 1) == ([], True)
+    server.script = FaultScript()
+    async with _reached(server) as (connection, heard):
+        server.crash("it went away", 7)
+        assert [(each.text, each.exit_code) for each in heard.reasons] == [("it went away", 7)]
 
 
-def test_a_session_that_has_expired_ran_nothing_since(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer(script=FaultScript.of(Fault("call", "expire")), ping_latency=1.0)
-        async with _reached(server) as (connection, heard):
-            call = _asked(connection, "tools/call")
-            await anyio.sleep(0.5)
-            assert (call.reach, call.ends) == (Reach.NOT_SENT, [])
-            assert [(each.text, each.exit_code, each.loss) for each in heard.reasons] == [
-                ("session expired: HTTP 404", None, Reason.EXPIRED)
-            ]
-            connection.expire(call)
-            assert len(heard.reasons) == 1
-            late = Call("ping", None)
-            late.reach = Reach.SENT
-            connection.expire(late)
-            assert late.reach is Reach.SENT, "the connection was over, and nobody knows"
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_session_that_has_expired_ran_nothing_since() -> None:
+    server = FakeServer(script=FaultScript.of(Fault("call", "expire")), ping_latency=1.0)
+    async with _reached(server) as (connection, heard):
+        call = _asked(connection, "tools/call")
+        await anyio.sleep(0.5)
+        assert (call.reach, call.ends) == (Reach.NOT_SENT, [])
+        assert [(each.text, each.exit_code, each.loss) for each in heard.reasons] == [
+            ("session expired: HTTP 404", None, Reason.EXPIRED)
+        ]
+        connection.expire(call)
+        assert len(heard.reasons) == 1
+        late = Call("ping", None)
+        late.reach = Reach.SENT
+        connection.expire(late)
+        assert late.reach is Reach.SENT, "the connection was over, and nobody knows"
 
 
 @pytest.mark.parametrize(
@@ -503,136 +482,120 @@ def test_a_session_that_has_expired_ran_nothing_since(backend: str) -> None:
         ({"script": FaultScript.of(Fault("call", "hang")), "stop_latency": 3.0}, 5.0, 0.0),
     ],
 )
-def test_a_fake_ends_in_its_own_time_or_when_it_is_killed(
-    backend: str, more: dict[str, Any], grace: float, seconds: float
+@in_virtual_time
+async def test_a_fake_ends_in_its_own_time_or_when_it_is_killed(
+    more: dict[str, Any], grace: float, seconds: float
 ) -> None:
-    async def body() -> None:
-        server = FakeServer(**more)
+    server = FakeServer(**more)
+    async with _reached(server) as (connection, _):
+        call = _asked(connection, "tools/call")
+        await anyio.sleep(1.0)
+        began = anyio.current_time()
+        await connection.stop(grace)
+        assert anyio.current_time() - began == seconds
+        assert (server.live, connection.is_over, connection.is_waiting(call)) == (0, True, False)
+
+
+@in_virtual_time
+async def test_the_rest_of_a_crashed_fake_takes_its_own_time_to_go() -> None:
+    server = FakeServer(stop_latency=3.0, wreck_latency=2.0)
+    async with _reached(server) as (connection, _):
+        server.crash()
+        began = anyio.current_time()
+        await connection.stop(5.0)
+        assert (anyio.current_time() - began, server.live) == (2.0, 0)
+
+
+@in_virtual_time
+async def test_who_hangs_as_it_starts_never_reads_and_who_is_late_reads_then() -> None:
+    for fault, ends in ((Fault("start", "hang"), 0), (Fault("start", "delay", seconds=4), 1)):
+        server = FakeServer(script=FaultScript.of(fault))
         async with _reached(server) as (connection, _):
-            call = _asked(connection, "tools/call")
-            await anyio.sleep(1.0)
-            began = anyio.current_time()
-            await connection.stop(grace)
-            assert anyio.current_time() - began == seconds
-            assert (server.live, connection.is_over, connection.is_waiting(call)) == (0, True, False)
-
-    run_virtual(backend, body)
+            call = _asked(connection, "ping")
+            await anyio.sleep(3.9)
+            assert call.ends == []
+            await anyio.sleep(0.2)
+            assert len(call.ends) == ends
+            assert [each.do for _, each in server.played] == [fault.do]
 
 
-def test_the_rest_of_a_crashed_fake_takes_its_own_time_to_go(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer(stop_latency=3.0, wreck_latency=2.0)
-        async with _reached(server) as (connection, _):
-            server.crash()
-            began = anyio.current_time()
-            await connection.stop(5.0)
-            assert (anyio.current_time() - began, server.live) == (2.0, 0)
-
-    run_virtual(backend, body)
-
-
-def test_who_hangs_as_it_starts_never_reads_and_who_is_late_reads_then(backend: str) -> None:
-    async def body() -> None:
-        for fault, ends in ((Fault("start", "hang"), 0), (Fault("start", "delay", seconds=4), 1)):
-            server = FakeServer(script=FaultScript.of(fault))
-            async with _reached(server) as (connection, _):
-                call = _asked(connection, "ping")
-                await anyio.sleep(3.9)
-                assert call.ends == []
-                await anyio.sleep(0.2)
-                assert len(call.ends) == ends
-                assert [each.do for _, each in server.played] == [fault.do]
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_late_answer_comes_when_its_request_is_cancelled_and_a_second_one_is_a_note() -> None:
+    server = FakeServer(script=FaultScript.of(Fault("call", "answer_late"), Fault("ping", "answer_twice")))
+    async with _reached(server) as (connection, heard):
+        call = _asked(connection, "tools/call")
+        await anyio.sleep(2.0)
+        assert (call.ends, connection.last_heard, len(connection._answers.late)) == ([], 0.0, 1)
+        connection.abandon(call, "enough")
+        assert (call.ends, connection.last_heard, connection._answers.late) == ([], 2.0, {})
+        call = _asked(connection, "tools/call")
+        connection.abandon(call, "at once")
+        await anyio.sleep(1.0)
+        assert connection._answers.late == {}, "nobody waits for it, so it is not kept"
+        assert heard.notes == []
+        ping = _asked(connection, "ping")
+        await anyio.sleep(1.0)
+        assert (len(ping.ends), heard.notes) == (1, ["a late or second answer: by its script"])
 
 
-def test_a_late_answer_comes_when_its_request_is_cancelled_and_a_second_one_is_a_note(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer(
-            script=FaultScript.of(Fault("call", "answer_late"), Fault("ping", "answer_twice"))
-        )
-        async with _reached(server) as (connection, heard):
-            call = _asked(connection, "tools/call")
-            await anyio.sleep(2.0)
-            assert (call.ends, connection.last_heard, len(connection._answers.late)) == ([], 0.0, 1)
-            connection.abandon(call, "enough")
-            assert (call.ends, connection.last_heard, connection._answers.late) == ([], 2.0, {})
-            call = _asked(connection, "tools/call")
-            connection.abandon(call, "at once")
-            await anyio.sleep(1.0)
-            assert connection._answers.late == {}, "nobody waits for it, so it is not kept"
-            assert heard.notes == []
-            ping = _asked(connection, "ping")
-            await anyio.sleep(1.0)
-            assert (len(ping.ends), heard.notes) == (1, ["a late or second answer: by its script"])
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_list_is_the_one_that_there_was_when_it_was_asked_for() -> None:
+    server = FakeServer(list_latency=2.0)
+    async with _reached(server) as (connection, _):
+        first = _asked(connection, "tools/list")
+        await anyio.sleep(1.0)
+        server.tools = [tool("new")]
+        second = _asked(connection, "tools/list")
+        await anyio.sleep(0.5)
+        connection._answers.change_tools([])
+        none = _asked(connection, "tools/list")
+        await anyio.sleep(3.0)
+        names = [
+            [each["name"] for each in json.loads(call.ends[0][0] or b"")["tools"]]
+            for call in (first, second, none)
+        ]
+        assert names == [["echo"], ["new"], []]
 
 
-def test_a_list_is_the_one_that_there_was_when_it_was_asked_for(backend: str) -> None:
-    async def body() -> None:
-        server = FakeServer(list_latency=2.0)
-        async with _reached(server) as (connection, _):
-            first = _asked(connection, "tools/list")
-            await anyio.sleep(1.0)
-            server.tools = [tool("new")]
-            second = _asked(connection, "tools/list")
-            await anyio.sleep(0.5)
-            connection._answers.change_tools([])
-            none = _asked(connection, "tools/list")
-            await anyio.sleep(3.0)
-            names = [
-                [each["name"] for each in json.loads(call.ends[0][0] or b"")["tools"]]
-                for call in (first, second, none)
-            ]
-            assert names == [["echo"], ["new"], []]
-
-    run_virtual(backend, body)
-
-
-def test_a_fake_is_idle_since_its_last_answer_and_each_idle_time_counts_from_there(backend: str) -> None:
+@in_virtual_time
+async def test_a_fake_is_idle_since_its_last_answer_and_each_idle_time_counts_from_there() -> None:
     faults = [Fault("idle", "list_changed", tools=("echo",), after=after) for after in (2, 5)]
 
-    async def body() -> None:
-        server = FakeServer(script=FaultScript.of(*faults), call_latency=3.0)
-        async with _reached(server) as (connection, heard):
-            await anyio.sleep(1.0)
-            one, other = (_asked(connection, "tools/call") for _ in range(2))
-            told = list[float]()
-            connection.hooks = SimpleNamespace(
-                on_notification=lambda *_: told.append(anyio.current_time()), on_lost=heard.on_lost
-            )
-            began = anyio.current_time()
-            await anyio.sleep(12.0)
-            assert (len(one.ends), len(other.ends)) == (1, 1)
-            assert [at - began for at in told] == [5.0, 8.0]
-            server.crash()
-            await anyio.sleep(9.0)
-            assert (heard.after_lost, len(server.played)) == ([], 2)
-
-    run_virtual(backend, body)
+    server = FakeServer(script=FaultScript.of(*faults), call_latency=3.0)
+    async with _reached(server) as (connection, heard):
+        await anyio.sleep(1.0)
+        one, other = (_asked(connection, "tools/call") for _ in range(2))
+        told = list[float]()
+        connection.hooks = SimpleNamespace(
+            on_notification=lambda *_: told.append(anyio.current_time()), on_lost=heard.on_lost
+        )
+        began = anyio.current_time()
+        await anyio.sleep(12.0)
+        assert (len(one.ends), len(other.ends)) == (1, 1)
+        assert [at - began for at in told] == [5.0, 8.0]
+        server.crash()
+        await anyio.sleep(9.0)
+        assert (heard.after_lost, len(server.played)) == ([], 2)
 
 
 @pytest.mark.parametrize(
     ("before", "due"),
     [((), 4.0), ((Fault("start", "delay", seconds=1),), 5.0), ((Fault("start", "hang"),), None)],
 )
-def test_a_fake_that_nobody_asks_anything_is_idle_from_when_it_reads(
-    backend: str, before: tuple[Fault, ...], due: float | None
+@in_virtual_time
+async def test_a_fake_that_nobody_asks_anything_is_idle_from_when_it_reads(
+    before: tuple[Fault, ...], due: float | None
 ) -> None:
-    async def body() -> None:
-        idle = Fault("idle", "garbage", after=4, nth=1)
-        server = FakeServer(script=FaultScript.of(*before, idle), start_latency=2.0)
-        began, told = anyio.current_time(), list[float]()
-        async with _reached(server) as (connection, _):
-            assert (anyio.current_time() - began, server.live) == (2.0, 1)
-            began = anyio.current_time()
-            connection.hooks = SimpleNamespace(on_note=lambda _: told.append(anyio.current_time()))
-            await anyio.sleep(20.0)
-            assert [at - began for at in told] == ([] if due is None else [due])
-            assert [fault.do for _, fault in server.played][len(before) :] == ["garbage"] * len(told)
-
-    run_virtual(backend, body)
+    idle = Fault("idle", "garbage", after=4, nth=1)
+    server = FakeServer(script=FaultScript.of(*before, idle), start_latency=2.0)
+    began, told = anyio.current_time(), list[float]()
+    async with _reached(server) as (connection, _):
+        assert (anyio.current_time() - began, server.live) == (2.0, 1)
+        began = anyio.current_time()
+        connection.hooks = SimpleNamespace(on_note=lambda _: told.append(anyio.current_time()))
+        await anyio.sleep(20.0)
+        assert [at - began for at in told] == ([] if due is None else [due])
+        assert [fault.do for _, fault in server.played][len(before) :] == ["garbage"] * len(told)
 
 
 # ---- the executable ------------------------------------------------------------------------------------------------

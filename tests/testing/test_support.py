@@ -51,15 +51,6 @@ def test_virtual_time_jumps_and_keeps_order(backend: str) -> None:
     assert seen == [("tick", 0.001), ("hour", 3_600.0), ("day", 86_400.0)]
 
 
-def test_virtual_deadline_fires_at_its_instant(backend: str) -> None:
-    async def body() -> float:
-        with anyio.move_on_after(20):
-            await anyio.sleep_forever()
-        return anyio.current_time()
-
-    assert run_virtual(backend, body) == pytest.approx(20.0)
-
-
 @pytest.mark.parametrize("runner", [run, run_virtual])
 def test_asyncio_refuses_what_its_debug_mode_refuses(runner: Callable[..., None]) -> None:
     async def body() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_virtual_time, run, run_virtual
 from tests.support.rooms import Outcomes, open_room, record_events
 
 import greenroom.testing
@@ -335,13 +335,11 @@ def test_only_the_call_that_has_no_outcome_is_named() -> None:
     assert "call 7" not in str(caught.value)
 
 
-def test_a_room_that_is_open_is_refused(backend: str) -> None:
-    async def body() -> None:
-        async with open_room({"far": FakeServer()}) as room:
-            with pytest.raises(AssertionError, match="has not closed yet"):
-                assert_one_outcome_each(room)
-
-    run_virtual(backend, body)
+@in_virtual_time
+async def test_a_room_that_is_open_is_refused() -> None:
+    async with open_room({"far": FakeServer()}) as room:
+        with pytest.raises(AssertionError, match="has not closed yet"):
+            assert_one_outcome_each(room)
 
 
 # ---- the table of contents -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, cast
 import anyio
 import attrs
 import pytest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run
 from tests.support.http_door import http_door
 from tests.support.rooms import Outcomes, open_room
 
@@ -49,27 +49,23 @@ def test_a_log_level_that_does_not_exist_is_the_clients_mistake(expose: str) -> 
 
 
 @pytest.mark.parametrize("lifecycle", ["lazy", "eager", "keep-alive"])
-def test_a_reload_that_takes_the_definition_away_while_it_connects_says_so(
-    lifecycle: str, backend: str
-) -> None:
-    async def main() -> None:
-        server = FakeServer(greet_latency=5.0)
-        async with (
-            open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room,
-            Outcomes() as calls,
-        ):
-            waiting = calls.start(room, "a_echo")
-            await anyio.sleep(1)
-            why = Problem("mcp.json", "is not trusted", code=UNTRUSTED)
-            before = room.config
-            await room.reload(attrs.evolve(before, servers={}, broken={"a": why}))
-            await anyio.sleep(30)
-            assert (waiting.error.code, waiting.error.reach.value) == (UNTRUSTED, "not_sent")
-            assert server.starts == 1, "there is nothing to start"
-            await room.reload(before)
-            assert (await room.call("a_echo", {"text": "hi"})).text
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_reload_that_takes_the_definition_away_while_it_connects_says_so(lifecycle: str) -> None:
+    server = FakeServer(greet_latency=5.0)
+    async with (
+        open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room,
+        Outcomes() as calls,
+    ):
+        waiting = calls.start(room, "a_echo")
+        await anyio.sleep(1)
+        why = Problem("mcp.json", "is not trusted", code=UNTRUSTED)
+        before = room.config
+        await room.reload(attrs.evolve(before, servers={}, broken={"a": why}))
+        await anyio.sleep(30)
+        assert (waiting.error.code, waiting.error.reach.value) == (UNTRUSTED, "not_sent")
+        assert server.starts == 1, "there is nothing to start"
+        await room.reload(before)
+        assert (await room.call("a_echo", {"text": "hi"})).text
 
 
 ODD: Any = object()
@@ -132,36 +128,32 @@ async def told(mistake: Callable[[Any], Any], room: Any) -> GreenroomError:
 
 
 @pytest.mark.parametrize("mistake", [*MISTAKES, *OF_A_ROOM])
-def test_a_mistake_of_a_program_is_told_to_it_and_costs_nobody_else(mistake: str, backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer(call_latency=5.0)
-        async with open_room({"a": server}) as room, room.session("ann") as ann, Outcomes() as calls:
-            await room.connect("a")
-            waiting = calls.start(room, "a_echo")
-            await anyio.sleep(1)
-            for who in (room, ann) if mistake in MISTAKES else (room,):
-                error = await told(MISTAKES.get(mistake) or OF_A_ROOM[mistake], who)
-                assert isinstance(error, UsageError | ConfigError), error
-            await anyio.sleep(30)
-            assert isinstance(waiting.outcome, str)
-            assert server.starts == 1, "no call of anybody else was lost"
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_a_mistake_of_a_program_is_told_to_it_and_costs_nobody_else(mistake: str) -> None:
+    server = FakeServer(call_latency=5.0)
+    async with open_room({"a": server}) as room, room.session("ann") as ann, Outcomes() as calls:
+        await room.connect("a")
+        waiting = calls.start(room, "a_echo")
+        await anyio.sleep(1)
+        for who in (room, ann) if mistake in MISTAKES else (room,):
+            error = await told(MISTAKES.get(mistake) or OF_A_ROOM[mistake], who)
+            assert isinstance(error, UsageError | ConfigError), error
+        await anyio.sleep(30)
+        assert isinstance(waiting.outcome, str)
+        assert server.starts == 1, "no call of anybody else was lost"
 
 
-def test_arguments_and_options_that_are_none_start_no_server(backend: str) -> None:
-    async def main() -> None:
-        server = FakeServer()
-        async with open_room({"a": server}) as room:
-            for start in (room.call, lambda *given: entered(room.stream_call(*given))):
-                with pytest.raises(UsageError, match="must be an object of named values, got list"):
-                    await start("a_echo", cast("Any", ["hi"]))
-            for options in ({"timeout": "soon"}, {"on_progress": 5}):
-                with pytest.raises(UsageError):
-                    await room.call("a_echo", HI, **cast("Any", options))
-            assert server.starts == 0
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_arguments_and_options_that_are_none_start_no_server() -> None:
+    server = FakeServer()
+    async with open_room({"a": server}) as room:
+        for start in (room.call, lambda *given: entered(room.stream_call(*given))):
+            with pytest.raises(UsageError, match="must be an object of named values, got list"):
+                await start("a_echo", cast("Any", ["hi"]))
+        for options in ({"timeout": "soon"}, {"on_progress": 5}):
+            with pytest.raises(UsageError):
+                await room.call("a_echo", HI, **cast("Any", options))
+        assert server.starts == 0
 
 
 def test_a_kind_of_events_in_words_is_named_whole() -> None:
@@ -176,18 +168,16 @@ NO_JSON: list[Callable[[Any], Any]] = [
 ]
 
 
-def test_what_cannot_be_sent_is_the_callers_mistake_and_the_server_goes_on(backend: str) -> None:
-    async def main() -> None:
-        entry = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.echo"]}
-        async with Greenroom.open({"mcpServers": {"a": entry}}, cache_path=":memory:") as room:
-            await room.call("a_echo", HI)
-            for mistake in NO_JSON:
-                error = await told(mistake, room)
-                assert (error.code, error.http_status) == ("invalid_request", 400)
-            assert (await room.call("a_echo", HI)).text == "hi"
-            assert [row.incarnation for row in room.status()] == [1]
-
-    run(backend, main)
+@in_real_time
+async def test_what_cannot_be_sent_is_the_callers_mistake_and_the_server_goes_on() -> None:
+    entry = {"command": sys.executable, "args": ["-m", "greenroom.testing.servers.echo"]}
+    async with Greenroom.open({"mcpServers": {"a": entry}}, cache_path=":memory:") as room:
+        await room.call("a_echo", HI)
+        for mistake in NO_JSON:
+            error = await told(mistake, room)
+            assert (error.code, error.http_status) == ("invalid_request", 400)
+        assert (await room.call("a_echo", HI)).text == "hi"
+        assert [row.incarnation for row in room.status()] == [1]
 
 
 @pytest.mark.parametrize(
@@ -276,29 +266,25 @@ def test_what_a_programs_own_function_makes_wrong_is_not_called_our_bug(
     run(backend, main)
 
 
-def test_a_room_that_is_used_out_of_order_says_what_to_do(backend: str) -> None:
-    async def main() -> None:
-        room = Greenroom.open({"mcpServers": {}}, cache_path=":memory:")
-        with pytest.raises(UsageError, match="task group"):
-            await room.start(5)
-        if backend == "trio":
-            with pytest.raises(UsageError, match="nursery"):
-                await room.start()
-        await room.aclose()
-        async with room:  # nothing of that has used it up
-            pass
-        with pytest.raises(UsageError, match="opened once"):
+@in_real_time
+async def test_a_room_that_is_used_out_of_order_says_what_to_do(backend: str) -> None:
+    room = Greenroom.open({"mcpServers": {}}, cache_path=":memory:")
+    with pytest.raises(UsageError, match="task group"):
+        await room.start(5)
+    if backend == "trio":
+        with pytest.raises(UsageError, match="nursery"):
             await room.start()
+    await room.aclose()
+    async with room:  # nothing of that has used it up
+        pass
+    with pytest.raises(UsageError, match="opened once"):
+        await room.start()
 
-    run(backend, main)
 
-
-def test_the_result_of_a_call_whose_block_was_left_is_asked_for_too_late(backend: str) -> None:
-    async def main() -> None:
-        async with open_room({"a": FakeServer(call_latency=5.0)}) as room:
-            async with room.stream_call("a_echo", HI) as left:
-                pass
-            with pytest.raises(UsageError, match="inside the block"):
-                await left.result()
-
-    run_virtual(backend, main)
+@in_virtual_time
+async def test_the_result_of_a_call_whose_block_was_left_is_asked_for_too_late() -> None:
+    async with open_room({"a": FakeServer(call_latency=5.0)}) as room:
+        async with room.stream_call("a_echo", HI) as left:
+            pass
+        with pytest.raises(UsageError, match="inside the block"):
+            await left.result()
