@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if any("backend" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")):
         return  # it says itself which
     name = metafunc.function.__name__
-    alone = metafunc.definition.path.stem in ON_ONE_LOOP
+    alone = metafunc.definition.path.stem in ON_ONE_LOOP or metafunc.definition.get_closest_marker("one_loop")
     metafunc.parametrize("backend", [_one_of(name)] if alone else LOOPS, indirect=True)
 
 
@@ -63,13 +63,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def backend(request: pytest.FixtureRequest) -> str:
     """The loop of a test, by `pytest_generate_tests`."""
     return request.param
-
-
-@pytest.fixture
-def either_backend(request: pytest.FixtureRequest) -> str:
-    """For tests whose servers are processes that take long to start, where the loop is shown by cheaper tests
-    (`test_stdio_connection`, `test_server_actor`, `test_handshake`): one of the two, by the name of the test."""
-    return _one_of(request.node.name)
 
 
 def _one_of(name: str) -> str:

@@ -124,10 +124,10 @@ TESTS_INSIDE: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         [
-            *("tests/actors/test_http_large.py", "tests/actors/test_installs.py"),
+            "tests/actors/test_installs.py",
             "tests/config/test_secret_commands.py",
             "tests/supervisor/test_optional_parts.py",
-            *("tests/supervisor/test_start_up.py", "tests/whole/test_other_users.py"),
+            "tests/whole/test_other_users.py",
         ],
         "one bound or one place that two rooms share is named, and read from the room that has it",
     ),

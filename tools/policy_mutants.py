@@ -47,7 +47,7 @@ class Mutant(NamedTuple):
 
 def _number(name: str, old: str, new: str, rule: str) -> Mutant:
     return Mutant(
-        rule, "config/model.py", f" {name}: {old}", f" {name}: {new}", ("whole/test_policy_numbers.py",)
+        rule, "config/model.py", f" {name}: {old}", f" {name}: {new}", ("config/test_config_docs.py",)
     )
 
 

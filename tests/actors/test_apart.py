@@ -12,7 +12,8 @@ from collections.abc import Callable
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support import in_real_time, in_virtual_time, run_virtual
+from tests.support import in_real_time, in_virtual_time
+from tests.support.loops import on_asyncio
 
 from greenroom.actors.workers import all_of, apart, in_turns
 from greenroom.protocol.cooperative import Slices
@@ -175,7 +176,9 @@ async def test_work_that_has_to_be_done_is_done_whatever_becomes_of_its_task() -
         await all_of(work(2, ValueError("its own")))
 
 
-def test_not_even_a_task_that_is_cancelled_by_its_loop_leaves_such_work_undone() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_not_even_a_task_that_is_cancelled_by_its_loop_leaves_such_work_undone() -> None:
     """No scope of ours can hold that off, so the rest is done at once."""
     did: list[int] = []
 
@@ -184,15 +187,12 @@ def test_not_even_a_task_that_is_cancelled_by_its_loop_leaves_such_work_undone()
             did.append(number)
             yield
 
-    async def body() -> None:
-        task = asyncio.create_task(all_of(work()))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert did == list(range(5))
-
-    run_virtual("asyncio", body)
+    task = asyncio.create_task(all_of(work()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert did == list(range(5))
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ValueError("no")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,7 +146,9 @@ def test_each_error_says_what_happened_and_tells_it_to_programs(
 def test_busy_says_for_how_long_it_has_been_so_and_when_to_try_again(
     accepted: tuple[float, ...], oldest: float, again: float
 ) -> None:
-    calls: Any = [SimpleNamespace(accepted_at=when) for when in accepted]
+    calls = [call() for _ in accepted]
+    for one, when in zip(calls, accepted, strict=True):
+        one.accepted_at = when
     error = errors.busy_error("s", calls, 100.0, in_flight=7, queued=3, why="too many bytes")
     assert (type(error), error.server, error.in_flight, error.queued) == (Busy, "s", 7, 3)
     assert error.oldest_age == pytest.approx(oldest)

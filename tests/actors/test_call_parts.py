@@ -6,52 +6,16 @@ from itertools import product
 from typing import Any
 
 import pytest
-from tests.support import in_real_time, in_virtual_time
+from tests.support import in_real_time
 from tests.support.stdio import Recorder
 
 from greenroom.actors.backend import current_backend
 from greenroom.actors.exchanges import ExchangeTable, Notes
-from greenroom.actors.handshake import RpcFailure, _newest, shake_hands
 from greenroom.actors.host import Greeting, covers, joined, lacking
 from greenroom.actors.incarnation import _without_secrets
 from greenroom.actors.peer import Exchange, LostReason, WhenEnded
-from greenroom.actors.workers import FIRST_PAUSE, LAST_PAUSE, Part
-from greenroom.config.model import Era, Settings
-from greenroom.protocol.jsonrpc.terms import RpcError
 
 # ---- how it was greeted --------------------------------------------------------------------------------------------
-
-
-def test_the_newest_version_in_common_is_taken() -> None:
-    ours = ("1", "2", "3")
-    assert [_newest(ours, theirs) for theirs in (("1", "2"), ("3", "1"), ("2", "0"), ("0",), ())] == [
-        "2", "3", "2", None, None,
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("era", [Era.HANDSHAKE, Era.STATELESS])
-@pytest.mark.parametrize("error", [RpcError(-32000, "no"), None])
-@in_virtual_time
-async def test_a_refusal_of_the_only_era_stays_what_it_was(era: Era, error: RpcError | None) -> None:
-    class Peer:
-        protocol_version: str | None = None
-
-        def request(self, exchange: Exchange) -> None:
-            if error is not None:
-                exchange.owner.exchange_ended(exchange, None, error)
-
-        def abandon(self, exchange: Exchange, reason: str) -> None:
-            pass
-
-    peer: Any = Peer()
-    settings = Settings(connect_timeout=3.0, probe_timeout=1.0)
-    with pytest.raises(RpcFailure, match=f'"era": "{era.value}": try "auto"') as caught:
-        await shake_hands(
-            peer, current_backend(), settings=settings, client_info={}, greeting=Greeting(), era=era
-        )
-    if era is Era.HANDSHAKE:
-        assert (caught.value.error, caught.value.timed_out) == (error, error is None)
-    assert caught.value.method == ("initialize" if era is Era.HANDSHAKE else "server/discover")
 
 
 @in_real_time
@@ -69,22 +33,6 @@ async def test_each_request_is_stamped_as_the_version_of_the_moment_requires() -
 
 
 # ---- optional parts ------------------------------------------------------------------------------------------------
-
-
-def test_a_part_that_fails_for_days_is_tried_every_minute_and_told_of_once() -> None:
-    said: list[str] = []
-    now = [0.0]
-    part = Part("the part", said.append, now=lambda: now[0])
-    pauses = [part.failed("no") for _ in range(3_000)]
-    assert pauses[:3] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
-    assert set(pauses[6:]) == {LAST_PAUSE}
-    assert len(said) == 1
-    part.works()
-    now[0] += LAST_PAUSE
-    assert part.failed("no") == LAST_PAUSE, "it has not worked for longer than that"
-    part.works()
-    now[0] += LAST_PAUSE + 1
-    assert part.failed("no") == FIRST_PAUSE
 
 
 # ---- what a client can answer --------------------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 
 import anyio
 import attrs
 import pytest
-from tests.support import in_virtual_time, run, run_virtual
+from tests.support import in_real_time, in_virtual_time
 
 from greenroom.actors.backend import current_backend
 from greenroom.actors.catalogue_writer import CatalogueWriter, Flush, Save
@@ -33,47 +34,37 @@ class Store:
         return self.problem
 
 
-def with_writer(
-    runner: Callable[..., None],
-    backend: str,
-    store: Store,
-    body: Callable[[CatalogueWriter, list[str]], Awaitable[None]],
-) -> None:
-    async def main() -> None:
-        loop_backend, notes = current_backend(), list[str]()
-        events = EventStream(loop_backend)
-        events.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
-        writer = CatalogueWriter(loop_backend, events, store)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(writer.core.run)
-            await body(writer, notes)
-            tasks.cancel_scope.cancel()
-
-    runner(backend, main)
+@asynccontextmanager
+async def writer_at_work(store: Store) -> AsyncGenerator[tuple[CatalogueWriter, list[str]]]:
+    loop_backend, notes = current_backend(), list[str]()
+    events = EventStream(loop_backend)
+    events.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
+    writer = CatalogueWriter(loop_backend, events, store)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.core.run)
+        yield writer, notes
+        tasks.cancel_scope.cancel()
 
 
 def save(writer: CatalogueWriter, server: str, revision: int) -> None:
     writer.ref.tell_system(Save(ServerEntry(server, "hash", revision=revision)))
 
 
-def test_a_batch_is_one_write_of_the_newest_of_each(backend: str) -> None:
+@in_virtual_time
+async def test_a_batch_is_one_write_of_the_newest_of_each() -> None:
     store = Store()
-
-    async def body(writer: CatalogueWriter, _: list[str]) -> None:
+    async with writer_at_work(store) as (writer, _):
         for revision in range(10):
             save(writer, "a", revision)
             save(writer, "b", revision)
         await writer.ref.ask(Flush)
-
-    with_writer(run_virtual, backend, store, body)
-
     assert store.saves == [{"a": 9, "b": 9}]
 
 
-def test_a_failed_write_is_noted_flushed_and_tried_again_with_the_next(backend: str) -> None:
+@in_virtual_time
+async def test_a_failed_write_is_noted_flushed_and_tried_again_with_the_next() -> None:
     store = Store(problem="the disk is full")
-
-    async def body(writer: CatalogueWriter, notes: list[str]) -> None:
+    async with writer_at_work(store) as (writer, notes):
         save(writer, "a", 1)
         await writer.ref.ask(Flush)
         assert notes == ["the disk is full"]
@@ -82,35 +73,26 @@ def test_a_failed_write_is_noted_flushed_and_tried_again_with_the_next(backend: 
         await writer.ref.ask(Flush)
         save(writer, "c", 3)
         await writer.ref.ask(Flush)
-
-    with_writer(run_virtual, backend, store, body)
-
     assert store.saves == [{"a": 1}, {"a": 1, "b": 2}, {"c": 3}]
 
 
-def test_what_is_newer_is_not_undone_by_the_retry_of_what_failed(backend: str) -> None:
+@in_virtual_time
+async def test_what_is_newer_is_not_undone_by_the_retry_of_what_failed() -> None:
     store = Store(problem="locked")
-
-    async def body(writer: CatalogueWriter, _: list[str]) -> None:
+    async with writer_at_work(store) as (writer, _):
         save(writer, "a", 1)
         await writer.ref.ask(Flush)
         save(writer, "a", 2)
         await writer.ref.ask(Flush)
-
-    with_writer(run_virtual, backend, store, body)
-
     assert store.saves == [{"a": 1}, {"a": 2}]
 
 
-def test_a_store_that_blocks_is_called_in_a_thread(backend: str) -> None:
+@in_real_time
+async def test_a_store_that_blocks_is_called_in_a_thread() -> None:
     store = Store(blocks=True)
-
-    async def body(writer: CatalogueWriter, _: list[str]) -> None:
+    async with writer_at_work(store) as (writer, _):
         save(writer, "a", 1)
         await writer.ref.ask(Flush)
-
-    with_writer(run, backend, store, body)
-
     assert store.saves == [{"a": 1}]
     assert threading.get_ident() not in store.threads
 
@@ -135,14 +117,11 @@ async def test_after_each_try_to_write_and_only_then_it_is_said_once(problem: st
     assert said == [1, 2]
 
 
-def test_an_empty_flush_is_answered_and_writes_nothing(backend: str) -> None:
+@in_virtual_time
+async def test_an_empty_flush_is_answered_and_writes_nothing() -> None:
     store = Store()
-
-    async def body(writer: CatalogueWriter, _: list[str]) -> None:
+    async with writer_at_work(store) as (writer, _):
         await writer.ref.ask(Flush, timeout=5)
-
-    with_writer(run_virtual, backend, store, body)
-
     assert store.saves == []
 
 
@@ -159,15 +138,12 @@ async def test_who_waits_for_a_flush_when_the_writer_closes_is_told() -> None:
             await reply.wait()
 
 
-def test_in_a_fork_nothing_is_written(backend: str) -> None:
+@in_virtual_time
+async def test_in_a_fork_nothing_is_written() -> None:
     store = Store()
-
-    async def body(writer: CatalogueWriter, notes: list[str]) -> None:
+    async with writer_at_work(store) as (writer, notes):
         writer.disown()
         save(writer, "a", 1)
         await writer.ref.ask(Flush)
         assert notes == []
-
-    with_writer(run_virtual, backend, store, body)
-
     assert store.saves == []

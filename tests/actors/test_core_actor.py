@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import attrs
 import pytest
-from tests.support import in_virtual_time, run_virtual
+from tests.support import in_virtual_time
 from tests.support.rooms import settle
 
 from greenroom.actors.backend import current_backend
@@ -61,32 +62,27 @@ class Echo:
             reply.send(list(self.said))
 
 
-def with_actor(
-    backend: str, body: Callable[[Echo, anyio.abc.TaskGroup], Awaitable[None]], runs: bool = True
-) -> None:
-    async def main() -> None:
-        actor = Echo(current_backend())
-        async with anyio.create_task_group() as tasks:
-            if runs:
-                tasks.start_soon(keep_running, actor.core, EventStream(actor.core.backend))
-            with anyio.fail_after(1000):
-                await body(actor, tasks)
-            tasks.cancel_scope.cancel()
-
-    run_virtual(backend, main)
+@asynccontextmanager
+async def echo_actor(*, runs: bool = True) -> AsyncGenerator[tuple[Echo, anyio.abc.TaskGroup]]:
+    actor = Echo(current_backend())
+    async with anyio.create_task_group() as tasks:
+        if runs:
+            tasks.start_soon(keep_running, actor.core, EventStream(actor.core.backend))
+        yield actor, tasks
+        tasks.cancel_scope.cancel()
 
 
-def test_an_ask_is_answered_after_what_was_told_before_it(backend: str) -> None:
-    async def body(actor: Echo, _: anyio.abc.TaskGroup) -> None:
+@in_virtual_time
+async def test_an_ask_is_answered_after_what_was_told_before_it() -> None:
+    async with echo_actor() as (actor, _):
         for text in "abc":
             actor.ref.tell(Say(text))
         assert await actor.ref.ask(Ask) == ["a", "b", "c"]
 
-    with_actor(backend, body)
 
-
-def test_a_burst_is_a_few_batches(backend: str) -> None:
-    async def body(actor: Echo, _: anyio.abc.TaskGroup) -> None:
+@in_virtual_time
+async def test_a_burst_is_a_few_batches() -> None:
+    async with echo_actor() as (actor, _):
         await settle()
         batches = actor.batches
         for n in range(640):
@@ -94,11 +90,10 @@ def test_a_burst_is_a_few_batches(backend: str) -> None:
         assert len(await actor.ref.ask(Ask)) == 640
         assert actor.batches - batches <= 12
 
-    with_actor(backend, body)
 
-
-def test_a_full_mailbox_refuses_at_once_and_the_system_lane_never_does(backend: str) -> None:
-    async def body(actor: Echo, _: anyio.abc.TaskGroup) -> None:
+@in_virtual_time
+async def test_a_full_mailbox_refuses_at_once_and_the_system_lane_never_does() -> None:
+    async with echo_actor(runs=False) as (actor, _):
         for n in range(1_000):
             actor.ref.tell(Say(str(n)))
         with pytest.raises(MailboxFull, match=r"echo is full \(1000 messages\)"):
@@ -109,11 +104,10 @@ def test_a_full_mailbox_refuses_at_once_and_the_system_lane_never_does(backend: 
         (first,) = actor.core.mailbox.take(1)
         assert first.text == "first"
 
-    with_actor(backend, body, runs=False)
 
-
-def test_an_ask_may_time_out_or_be_cancelled_and_harms_nobody(backend: str) -> None:
-    async def body(actor: Echo, tasks: anyio.abc.TaskGroup) -> None:
+@in_virtual_time
+async def test_an_ask_may_time_out_or_be_cancelled_and_harms_nobody() -> None:
+    async with echo_actor(runs=False) as (actor, tasks):
         start = anyio.current_time()
         with pytest.raises(TimeoutError):
             await actor.ref.ask(Ask, timeout=5.0)
@@ -125,8 +119,6 @@ def test_an_ask_may_time_out_or_be_cancelled_and_harms_nobody(backend: str) -> N
         tasks.start_soon(keep_running, actor.core, EventStream(actor.core.backend))
         assert await actor.ref.ask(Ask) == []
 
-    with_actor(backend, body, runs=False)
-
 
 @in_virtual_time
 async def test_a_reply_is_answered_once() -> None:
@@ -137,11 +129,12 @@ async def test_a_reply_is_answered_once() -> None:
     assert await reply.wait() == 1
 
 
-def test_after_a_crash_the_mailbox_and_what_the_batch_owed_are_kept(backend: str) -> None:
+@in_virtual_time
+async def test_after_a_crash_the_mailbox_and_what_the_batch_owed_are_kept() -> None:
     """An ask and, in the same batch, a message that crashes the step: the ask is answered after the restart."""
     answers: list[Any] = []
+    async with echo_actor(runs=False) as (actor, tasks):
 
-    async def body(actor: Echo, tasks: anyio.abc.TaskGroup) -> None:
         async def ask() -> None:
             answers.append(await actor.ref.ask(Ask))
 
@@ -154,21 +147,17 @@ def test_after_a_crash_the_mailbox_and_what_the_batch_owed_are_kept(backend: str
         assert len(answers) == 1
         assert await actor.ref.ask(Ask) == ["after"]
 
-    with_actor(backend, body, runs=False)
 
-
-def test_what_a_crashed_batch_owed_is_done_though_nobody_says_anything_more(backend: str) -> None:
-    async def body(actor: Echo, _: anyio.abc.TaskGroup) -> None:
-        async with anyio.create_task_group() as asking:
-            asking.start_soon(actor.ref.ask, Ask)
-            await settle()
-            actor.ref.tell(Say("crash"))
-            asking.start_soon(keep_running, actor.core, EventStream(actor.core.backend))
-            await settle()
-            assert actor.waiting == []
-            asking.cancel_scope.cancel()
-
-    with_actor(backend, body, runs=False)
+@in_virtual_time
+async def test_what_a_crashed_batch_owed_is_done_though_nobody_says_anything_more() -> None:
+    async with echo_actor(runs=False) as (actor, _), anyio.create_task_group() as asking:
+        asking.start_soon(actor.ref.ask, Ask)
+        await settle()
+        actor.ref.tell(Say("crash"))
+        asking.start_soon(keep_running, actor.core, EventStream(actor.core.backend))
+        await settle()
+        assert actor.waiting == []
+        asking.cancel_scope.cancel()
 
 
 @in_virtual_time
@@ -192,15 +181,14 @@ async def test_who_never_stops_talking_keeps_nobody_from_his_turn() -> None:
     assert len(turns) > 100
 
 
-def test_the_ask_that_crashes_a_step_fails_with_its_error(backend: str) -> None:
-    async def body(actor: Echo, _: anyio.abc.TaskGroup) -> None:
+@in_virtual_time
+async def test_the_ask_that_crashes_a_step_fails_with_its_error() -> None:
+    async with echo_actor() as (actor, _):
         actor.ref.tell(Say("refuse"))
         with pytest.raises(ValueError, match="Reply"):
             await actor.ref.ask(Ask)
         actor.said.clear()
         assert await actor.ref.ask(Ask) == []
-
-    with_actor(backend, body)
 
 
 @in_virtual_time
@@ -229,8 +217,10 @@ async def test_three_crashes_a_minute_are_survived_the_fourth_is_raised_and_ever
         await actor.ref.ask(Ask)
 
 
-def test_a_closed_actor_answers_at_once_whoever_asked_and_whoever_asks(backend: str) -> None:
-    async def body(actor: Echo, tasks: anyio.abc.TaskGroup) -> None:
+@in_virtual_time
+async def test_a_closed_actor_answers_at_once_whoever_asked_and_whoever_asks() -> None:
+    async with echo_actor(runs=False) as (actor, _):
+
         async def ask() -> None:
             with pytest.raises(RuntimeError, match="over"):
                 await actor.ref.ask(Ask)
@@ -240,5 +230,3 @@ def test_a_closed_actor_answers_at_once_whoever_asked_and_whoever_asks(backend: 
             await settle()
             actor.core.close(RuntimeError("over"))
         await ask()
-
-    with_actor(backend, body, runs=False)

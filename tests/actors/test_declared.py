@@ -8,9 +8,10 @@ from typing import Any
 
 import anyio
 from tests.gateway.test_many_clients import capable, text
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.http_door import Opened, http_door
 from tests.support.http_servers import asker_entry
+from tests.support.loops import on_asyncio
 
 from greenroom import Greenroom
 from greenroom.actors.host import in_common
@@ -29,55 +30,49 @@ async def call(
     return (await door.stateless("tools/call", params)).json()["result"]
 
 
-def test_a_client_keeps_its_own_child_whatever_it_declares() -> None:
+@on_asyncio
+@in_real_time
+async def test_a_client_keeps_its_own_child_whatever_it_declares() -> None:
     """The server is of 2026-07-28: it is told with each call what this call's client can be asked."""
-
-    async def main() -> None:
-        with asker_entry("stdio") as entry:
-            config: Any = {"mcpServers": {"a": {**entry, "isolation": "per_session"}}}
-            room = Greenroom.open(config, bootstrap=False, cache_path=":memory:")
-            port_of(room).expect_clients()
-            async with room, http_door(room) as door:
-
-                async def process(who: Any, **capabilities: Any) -> str:
-                    said = text({"result": await call(door, who, "a_can", **capabilities)})
-                    assert said == " ".join(["2026-07-28", *sorted(capabilities)]), "and no more than that"
-                    return text({"result": await call(door, who, "a_era", **capabilities)})
-
-                mine = {
-                    await process(ANN),
-                    await process(ANN, sampling={}),
-                    await process(ANN, elicitation={}),
-                }
-                assert len(mine) == 1
-                others = [await process(BOB), await process(None), await process(None, sampling={})]
-                assert len({*mine, *others}) == 4, (
-                    "who does not say who it is is told apart by what it declares"
-                )
-
-    run("asyncio", main)
-
-
-def test_while_a_call_is_open_that_cannot_be_asked_no_question_reaches_its_client() -> None:
-    """The server is older: it was told once, and does not say which call a question is about."""
-
-    async def main() -> None:
-        room = Greenroom.open({"mcpServers": {"s": capable(isolation="per_session")}}, cache_path=":memory:")
+    with asker_entry("stdio") as entry:
+        config: Any = {"mcpServers": {"a": {**entry, "isolation": "per_session"}}}
+        room = Greenroom.open(config, bootstrap=False, cache_path=":memory:")
         port_of(room).expect_clients()
-        async with room, http_door(room) as door, anyio.create_task_group() as tasks:
-            assert text({"result": await call(door, ANN, "s_count", sampling={})}) == "1"
-            asked = await call(door, ANN, "s_ask_sampling", sampling={})
-            assert "inputRequests" in asked
-            refused = await call(door, ANN, "s_ask_sampling")
-            assert "inputRequests" not in refused
-            tasks.start_soon(partial(call, door, ANN, "s_slow", {"seconds": 1}))
-            while sum(row.in_flight for row in room.status()) < 2:  # with the one that waits for an answer
-                await anyio.sleep(0.01)
-            refused = await call(door, ANN, "s_ask_sampling", sampling={})
-            assert "inputRequests" not in refused
-            assert text({"result": await call(door, ANN, "s_count", sampling={})}) == "2", "the same child"
+        async with room, http_door(room) as door:
 
-    run("asyncio", main)
+            async def process(who: Any, **capabilities: Any) -> str:
+                said = text({"result": await call(door, who, "a_can", **capabilities)})
+                assert said == " ".join(["2026-07-28", *sorted(capabilities)]), "and no more than that"
+                return text({"result": await call(door, who, "a_era", **capabilities)})
+
+            mine = {
+                await process(ANN),
+                await process(ANN, sampling={}),
+                await process(ANN, elicitation={}),
+            }
+            assert len(mine) == 1
+            others = [await process(BOB), await process(None), await process(None, sampling={})]
+            assert len({*mine, *others}) == 4, "who does not say who it is is told apart by what it declares"
+
+
+@on_asyncio
+@in_real_time
+async def test_while_a_call_is_open_that_cannot_be_asked_no_question_reaches_its_client() -> None:
+    """The server is older: it was told once, and does not say which call a question is about."""
+    room = Greenroom.open({"mcpServers": {"s": capable(isolation="per_session")}}, cache_path=":memory:")
+    port_of(room).expect_clients()
+    async with room, http_door(room) as door, anyio.create_task_group() as tasks:
+        assert text({"result": await call(door, ANN, "s_count", sampling={})}) == "1"
+        asked = await call(door, ANN, "s_ask_sampling", sampling={})
+        assert "inputRequests" in asked
+        refused = await call(door, ANN, "s_ask_sampling")
+        assert "inputRequests" not in refused
+        tasks.start_soon(partial(call, door, ANN, "s_slow", {"seconds": 1}))
+        while sum(row.in_flight for row in room.status()) < 2:  # with the one that waits for an answer
+            await anyio.sleep(0.01)
+        refused = await call(door, ANN, "s_ask_sampling", sampling={})
+        assert "inputRequests" not in refused
+        assert text({"result": await call(door, ANN, "s_count", sampling={})}) == "2", "the same child"
 
 
 def test_what_two_declarations_have_in_common() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.support import in_real_time, run
 from tests.support.gateway import FAULTY, gone_within, serve
+from tests.support.loops import on_trio
 from tests.support.stdio import definition_of, linked, lives, logged, unmarked, until
 
 from greenroom.actors.backend import current_backend
@@ -85,26 +86,27 @@ def _owner(backend: str, log: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def test_t44_a_dead_orphan_is_reaped_and_a_living_one_dies_with_us(backend: str, tmp_path: Path) -> None:
-    async def body() -> None:
-        for end in ("orphan", "owner"):
-            log = tmp_path / end
-            owner = _owner(backend, log)
-            try:
-                (pid,) = await logged(log, "child", 1)
-                (server,) = await logged(log, "start", 1)  # before anything is killed
-                assert await until(lambda pid=pid, owner=owner: _parent(pid) == owner.pid)
-                found = str(os.getpgid(pid))
-                assert await until(lambda log=log, found=found: f"told {found}\n" in log.read_text())
-                if end == "orphan":
-                    os.kill(pid, signal.SIGKILL)
-                    assert await until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
-            finally:
-                owner.kill()
-                owner.wait()
-            assert not gone_within({pid, server})
-
-    run("trio", body)
+@on_trio
+@in_real_time
+async def test_t44_a_dead_orphan_is_reaped_and_a_living_one_dies_with_us(
+    backend: str, tmp_path: Path
+) -> None:
+    for end in ("orphan", "owner"):
+        log = tmp_path / end
+        owner = _owner(backend, log)
+        try:
+            (pid,) = await logged(log, "child", 1)
+            (server,) = await logged(log, "start", 1)  # before anything is killed
+            assert await until(lambda pid=pid, owner=owner: _parent(pid) == owner.pid)
+            found = str(os.getpgid(pid))
+            assert await until(lambda log=log, found=found: f"told {found}\n" in log.read_text())
+            if end == "orphan":
+                os.kill(pid, signal.SIGKILL)
+                assert await until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+        finally:
+            owner.kill()
+            owner.wait()
+        assert not gone_within({pid, server})
 
 
 def _parent(pid: int) -> int:

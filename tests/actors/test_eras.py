@@ -54,9 +54,7 @@ def text(result: Mapping[str, Any]) -> str:
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @in_real_time
-async def test_t49_callbacks_are_asked_by_a_server_of_both_eras(
-    transport: str,
-) -> None:
+async def test_t49_callbacks_are_asked_by_a_server_of_both_eras(transport: str) -> None:
     logs: list[Any] = []
 
     async def elicit(_request: ServerRequest) -> Mapping[str, Any]:
@@ -114,9 +112,7 @@ async def test_t49_a_reload_that_changes_the_era_starts_the_next_incarnation() -
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @in_real_time
-async def test_t49_a_server_that_does_not_speak_the_era_insisted_on_says_what_to_change(
-    era: str,
-) -> None:
+async def test_t49_a_server_that_does_not_speak_the_era_insisted_on_says_what_to_change(era: str) -> None:
     entry = {**whole("w", *(["--modern"] if era == "handshake" else [])), "era": era}
     async with Greenroom.open({"mcpServers": {"w": entry}}, cache_path=":memory:", bootstrap=False) as room:
         with pytest.raises(Exception, match=f'says "era": "{era}": try "auto"'):

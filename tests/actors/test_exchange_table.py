@@ -3,11 +3,11 @@ that nothing comes after silence; and how the values of a long message are count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import values as _values
@@ -54,13 +54,6 @@ class Table:
         return self.exchanges.junk, self.exchanges.unasked
 
 
-def alone(backend: str, body: Callable[[Table], None]) -> None:
-    async def main() -> None:
-        body(Table())
-
-    run(backend, main)
-
-
 RESULT = b'{"jsonrpc":"2.0","id":1,"result":{}}'
 SAID: list[tuple[bytes, tuple[int, int], str | None]] = [
     # a line; what it counts as: (junk, unasked); how the note about it begins
@@ -83,135 +76,127 @@ SAID: list[tuple[bytes, tuple[int, int], str | None]] = [
 ]
 
 
-def test_the_late_answer_to_a_probe_that_we_gave_up_on_is_no_news(backend: str) -> None:
-    def body(table: Table) -> None:
-        for method in ("server/discover", "initialize"):
-            probe = table.ask(method)
-            table.exchanges.abandon(probe, "timed out")
-        for number, news in ((1, 0), (2, 0), (2, 1)):
-            table.exchanges.take_line(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % number)
-            assert table.exchanges.notes.counts["a late or second answer"] == news
-            assert table.counts == (0, 0)
-
-    alone(backend, body)
-
-
-@pytest.mark.parametrize("in_slices", [False, True])
-def test_each_line_counts_as_what_it_is(backend: str, in_slices: bool) -> None:
-    def body(_: Table) -> None:
-        for line, counts, note in SAID:
-            table = Table()
-            table.ask()
-            second = table.ask()
-            table.exchanges.abandon(second, "enough")
-            if in_slices:
-                finish(table.exchanges.taking_line(line))
-            else:
-                table.exchanges.take_line(line)
-            assert table.counts == counts, line
-            assert len(table.hooks.notes) == (note is not None), line
-            assert all(each.startswith(note or "") for each in table.hooks.notes), line
-
-    alone(backend, body)
+@in_real_time
+async def test_the_late_answer_to_a_probe_that_we_gave_up_on_is_no_news() -> None:
+    table = Table()
+    for method in ("server/discover", "initialize"):
+        probe = table.ask(method)
+        table.exchanges.abandon(probe, "timed out")
+    for number, news in ((1, 0), (2, 0), (2, 1)):
+        table.exchanges.take_line(b'{"jsonrpc":"2.0","id":%d,"result":{}}' % number)
+        assert table.exchanges.notes.counts["a late or second answer"] == news
+        assert table.counts == (0, 0)
 
 
 @pytest.mark.parametrize("in_slices", [False, True])
-def test_text_that_is_no_utf8_is_repaired_and_noted(backend: str, in_slices: bool) -> None:
-    def body(table: Table) -> None:
-        call, line = table.ask(), b'{"jsonrpc":"2.0","id":1,"result":{"text":"\xff"}}'
+@in_real_time
+async def test_each_line_counts_as_what_it_is(in_slices: bool) -> None:
+    for line, counts, note in SAID:
+        table = Table()
+        table.ask()
+        second = table.ask()
+        table.exchanges.abandon(second, "enough")
         if in_slices:
             finish(table.exchanges.taking_line(line))
         else:
             table.exchanges.take_line(line)
-        ((result, error),) = call.ends
-        assert error is None
-        assert "\ufffd".encode() in (result or b"")
-        (note,) = table.hooks.notes
-        assert note.startswith("bad UTF-8 on its stream: ")
+        assert table.counts == counts, line
+        assert len(table.hooks.notes) == (note is not None), line
+        assert all(each.startswith(note or "") for each in table.hooks.notes), line
 
-    alone(backend, body)
+
+@pytest.mark.parametrize("in_slices", [False, True])
+@in_real_time
+async def test_text_that_is_no_utf8_is_repaired_and_noted(in_slices: bool) -> None:
+    table = Table()
+    call, line = table.ask(), b'{"jsonrpc":"2.0","id":1,"result":{"text":"\xff"}}'
+    if in_slices:
+        finish(table.exchanges.taking_line(line))
+    else:
+        table.exchanges.take_line(line)
+    ((result, error),) = call.ends
+    assert error is None
+    assert "\ufffd".encode() in (result or b"")
+    (note,) = table.hooks.notes
+    assert note.startswith("bad UTF-8 on its stream: ")
 
 
 BROKEN = b'{"jsonrpc":"2.0","id":1,"result":{'
 
 
-def test_a_broken_answer_ends_its_request_as_a_fault(backend: str) -> None:
-    def body(table: Table) -> None:
-        first, second, third = table.ask(), table.ask(), table.ask()
-        table.exchanges.take_line(BROKEN)
-        table.exchanges.take_overlong(BROKEN.replace(b"1,", b"2,"), "10 bytes")
-        table.exchanges.take_line(b'{"jsonrpc":"2.0","id":3,"result":[1]}')
-        for call, why in (
-            (first, "the answer is not JSON-RPC: "),
-            (second, "the answer is over the bound of 10 bytes"),
-            (third, 'the answer has no result object ("[1]")'),
-        ):
-            ((result, error),) = call.ends
-            assert (result, error and error.fault, call.reach) == (None, True, Reach.ANSWERED)
-            assert ((error and error.message) or "").startswith(why)
-        assert table.hooks.notes == []
-        table.exchanges.take_overlong(b"x" * 9, "10 bytes")
-        (note,) = table.hooks.notes
-        assert note.startswith('a message over the bound of 10 bytes was thrown away: "xxx')
+@in_real_time
+async def test_a_broken_answer_ends_its_request_as_a_fault() -> None:
+    table = Table()
+    first, second, third = table.ask(), table.ask(), table.ask()
+    table.exchanges.take_line(BROKEN)
+    table.exchanges.take_overlong(BROKEN.replace(b"1,", b"2,"), "10 bytes")
+    table.exchanges.take_line(b'{"jsonrpc":"2.0","id":3,"result":[1]}')
+    for call, why in (
+        (first, "the answer is not JSON-RPC: "),
+        (second, "the answer is over the bound of 10 bytes"),
+        (third, 'the answer has no result object ("[1]")'),
+    ):
+        ((result, error),) = call.ends
+        assert (result, error and error.fault, call.reach) == (None, True, Reach.ANSWERED)
+        assert ((error and error.message) or "").startswith(why)
+    assert table.hooks.notes == []
+    table.exchanges.take_overlong(b"x" * 9, "10 bytes")
+    (note,) = table.hooks.notes
+    assert note.startswith('a message over the bound of 10 bytes was thrown away: "xxx')
 
-    alone(backend, body)
 
-
-def test_after_silence_nothing_is_sent_ended_noted_or_counted(backend: str) -> None:
-    def body(table: Table) -> None:
-        call = table.ask()
-        exchanges = table.exchanges
-        exchanges.reply(1, {"a": 1})
-        exchanges.notify("notifications/x")
-        assert table.out.said == [(1, {"a": 1}, None), ("notifications/x", None)]
-        exchanges.silence()
-        exchanges.silence()
-        assert exchanges.is_silent
-        table.out.said.clear()
-        exchanges.reply(2, {})
-        exchanges.notify("notifications/x", {})
-        for line, _, _ in SAID:
-            exchanges.take_line(line)
-            finish(exchanges.taking_line(line))
-        exchanges.take_line(BROKEN)
-        exchanges.take_overlong(BROKEN, "10 bytes")
-        exchanges.take_overlong(b"junk", "10 bytes")
-        assert (call.ends, call.reach, table.counts) == ([], Reach.SENT, (0, 0))
-        assert (table.hooks.notes, table.hooks.notifications, table.hooks.requests) == ([], [], [])
-        exchanges.abandon(call, "enough")
-        assert table.out.said == [("withdrawn", call)], "what is on its way is stopped, and nobody told"
-
-    alone(backend, body)
+@in_real_time
+async def test_after_silence_nothing_is_sent_ended_noted_or_counted() -> None:
+    table = Table()
+    call = table.ask()
+    exchanges = table.exchanges
+    exchanges.reply(1, {"a": 1})
+    exchanges.notify("notifications/x")
+    assert table.out.said == [(1, {"a": 1}, None), ("notifications/x", None)]
+    exchanges.silence()
+    exchanges.silence()
+    assert exchanges.is_silent
+    table.out.said.clear()
+    exchanges.reply(2, {})
+    exchanges.notify("notifications/x", {})
+    for line, _, _ in SAID:
+        exchanges.take_line(line)
+        finish(exchanges.taking_line(line))
+    exchanges.take_line(BROKEN)
+    exchanges.take_overlong(BROKEN, "10 bytes")
+    exchanges.take_overlong(b"junk", "10 bytes")
+    assert (call.ends, call.reach, table.counts) == ([], Reach.SENT, (0, 0))
+    assert (table.hooks.notes, table.hooks.notifications, table.hooks.requests) == ([], [], [])
+    exchanges.abandon(call, "enough")
+    assert table.out.said == [("withdrawn", call)], "what is on its way is stopped, and nobody told"
 
 
 @pytest.mark.parametrize("method", ["tools/call", "initialize"])
 @pytest.mark.parametrize("is_sent", [True, False])
-def test_who_leaves_a_request_tells_its_server_of_what_may_run_and_may_be_cancelled(
-    backend: str, method: str, is_sent: bool
+@in_real_time
+async def test_who_leaves_a_request_tells_its_server_of_what_may_run_and_may_be_cancelled(
+    method: str, is_sent: bool
 ) -> None:
-    def body(table: Table) -> None:
-        call = table.ask(method)
-        if not is_sent:
-            call.reach = Reach.NOT_SENT
-        table.exchanges.abandon(call, "enough")
-        table.exchanges.abandon(call, "twice")
-        told = ("notifications/cancelled", {"requestId": 1, "reason": "enough"})
-        tells = is_sent and method == "tools/call"
-        assert table.out.said == [("withdrawn", call), *([told] if tells else [])]
-
-    alone(backend, body)
+    table = Table()
+    call = table.ask(method)
+    if not is_sent:
+        call.reach = Reach.NOT_SENT
+    table.exchanges.abandon(call, "enough")
+    table.exchanges.abandon(call, "twice")
+    told = ("notifications/cancelled", {"requestId": 1, "reason": "enough"})
+    tells = is_sent and method == "tools/call"
+    assert table.out.said == [("withdrawn", call), *([told] if tells else [])]
 
 
-def test_a_question_is_told_with_the_request_on_whose_stream_it_came(backend: str) -> None:
-    def body(table: Table) -> None:
-        told: list[Any] = []
-        table.hooks.on_request = lambda *question: told.append(question)  # type: ignore[method-assign]
-        call, message = table.ask(), b'{"jsonrpc":"2.0","id":"q","method":"roots/list","params":{"a":1}}'
-        table.exchanges.take(decode_message(message), call)
-        table.exchanges.take(decode_message(message))
-        assert told == [("q", "roots/list", {"a": 1}, call), ("q", "roots/list", {"a": 1}, None)]
-
-    alone(backend, body)
+@in_real_time
+async def test_a_question_is_told_with_the_request_on_whose_stream_it_came() -> None:
+    table = Table()
+    told: list[Any] = []
+    table.hooks.on_request = lambda *question: told.append(question)  # type: ignore[method-assign]
+    call, message = table.ask(), b'{"jsonrpc":"2.0","id":"q","method":"roots/list","params":{"a":1}}'
+    table.exchanges.take(decode_message(message), call)
+    table.exchanges.take(decode_message(message))
+    assert told == [("q", "roots/list", {"a": 1}, call), ("q", "roots/list", {"a": 1}, None)]
 
 
 # ---- requests ------------------------------------------------------------------------------------------------------
@@ -288,7 +273,6 @@ def test_so_many_values_there_may_be_and_no_more(
 
 
 def test_only_a_long_message_is_counted_and_then_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _values.LONG == 128 * 1024
     for name, value in (("LONG", 4), ("MESSAGE_VALUES", 5), ("MESSAGE_PARTS", 3)):
         monkeypatch.setattr(_values, name, value)
     held = bytearray(b"[,,,")

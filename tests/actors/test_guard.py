@@ -13,7 +13,8 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support import in_real_time, run
+from tests.support import in_real_time
+from tests.support.loops import on_trio
 from tests.support.stdio import SERVERS, definition_of, gone_within, linked, lives, logged, until
 
 from greenroom import Greenroom
@@ -64,27 +65,26 @@ anyio.run(main, backend={backend!r})
 """
 
 
-def test_t32_a_killed_owner_takes_everything_with_it(backend: str, tmp_path: Path) -> None:
+@on_trio
+@in_real_time
+async def test_t32_a_killed_owner_takes_everything_with_it(backend: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
-
-    async def body() -> None:
-        owner = _owner(backend, log)
-        try:
-            pids = await logged(log, "start", 3) + await logged(log, "child", 3)
-            assert all(map(lives, pids))
-        finally:
-            owner.kill()
-            owner.wait()
-        assert await gone_within(60.0, pids)
-
-    run("trio", body)
+    owner = _owner(backend, log)
+    try:
+        pids = await logged(log, "start", 3) + await logged(log, "child", 3)
+        assert all(map(lives, pids))
+    finally:
+        owner.kill()
+        owner.wait()
+    assert await gone_within(60.0, pids)
 
 
 @in_real_time
 async def test_a_sweep_kills_what_carries_the_tag_and_nothing_else() -> None:
     guard = Guard(current_backend(), "sweeps")
     # The process sees all others there are, those of another worker's tests, too.
-    mine, other = _sleeper(TAG=f"{OURS}:b#1"), _sleeper(TAG=f"{OURS}:b#12")
+    mine = _sleeper(TAG=f"{OURS}:b#1")
+    other = _sleeper(TAG=f"{OURS}:b#12", MORE=f"TAG={OURS}:b#1")
     try:
         guard.start()
         assert await until(lambda: all(map(_has_begun, (mine, other))))
@@ -114,25 +114,6 @@ async def test_sweeps_asked_for_at_once_are_each_answered() -> None:
     finally:
         guard.close()
     assert answers == [0] * 40
-
-
-@in_real_time
-async def test_a_dead_guard_is_restarted_and_told_again() -> None:
-    guard = Guard(current_backend(), "restart")
-    child = _sleeper()
-    try:
-        guard.add(child.pid)
-        first = guard.pid
-        assert first is not None
-        os.kill(first, signal.SIGKILL)
-        assert await guard.sweep("NOBODY=1", 30.0) == 0
-        assert guard.pid not in (None, first)
-        guard.close()  # with a group still on its list: that is what it must remember
-        assert child.wait(60) == -signal.SIGKILL
-    finally:
-        guard.close()
-        child.kill()
-        child.wait()
 
 
 @in_real_time
@@ -183,28 +164,18 @@ async def test_the_guard_outlives_the_signals_that_end_its_owner() -> None:
         assert link.guard.pid == pid
 
 
+@on_trio
 @in_real_time
-async def test_a_guard_that_cannot_run_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    guard = Guard(current_backend(), "nowhere")
-    monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with pytest.raises(OSError, match="python"):
-        guard.start()
-    guard.close()
-
-
-def test_a_server_is_not_started_without_a_guard_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body() -> None:
-        config = {"mcpServers": {"s": {"command": sys.executable, "args": ["-c", ""]}}}
-        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
-            monkeypatch.setattr(sys, "executable", "/no/such/python")
-            with pytest.raises(ConnectFailed, match="guard process cannot run"):
-                await room.connect("s")
-
-    run("trio", body)
+async def test_a_server_is_not_started_without_a_guard_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"mcpServers": {"s": {"command": sys.executable, "args": ["-c", ""]}}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room:
+        monkeypatch.setattr(sys, "executable", "/no/such/python")
+        with pytest.raises(ConnectFailed, match="guard process cannot run"):
+            await room.connect("s")
 
 
 @in_real_time
-async def test_a_restarted_guard_is_not_told_of_what_was_removed() -> None:
+async def test_a_dead_guard_is_restarted_and_told_again_and_not_of_what_was_removed() -> None:
     guard = Guard(current_backend(), "told again")
     gone, stays = _sleeper(), _sleeper()
     try:
@@ -215,7 +186,8 @@ async def test_a_restarted_guard_is_not_told_of_what_was_removed() -> None:
         assert first is not None
         os.kill(first, signal.SIGKILL)
         assert await guard.sweep("NOBODY=1", 30.0) == 0
-        guard.close()
+        assert guard.pid not in (None, first)
+        guard.close()  # with a group still on its list: that is what it must remember
         assert stays.wait(60) == -signal.SIGKILL
         assert gone.poll() is None
     finally:
@@ -311,21 +283,6 @@ def test_a_lifeline_is_read_whole_lines_at_a_time() -> None:
                 os.close(fd)
         ours.close()
         assert not lifeline.listen()
-
-
-def test_a_sweep_needs_the_whole_tag_and_waits_for_the_dead() -> None:
-    mine, other = _sleeper(TAG=f"{OURS}#1"), _sleeper(TAG=f"{OURS}#12", MORE=f"TAG={OURS}#1")
-    try:
-        while not (_has_begun(mine) and _has_begun(other)):
-            time.sleep(0.001)
-        ours = f"TAG={OURS}#1".encode()
-        assert _guard_program.sweep({ours, b"TAG=none"}) == {ours: 1}
-        assert mine.poll() == -signal.SIGKILL
-        assert other.poll() is None
-    finally:
-        for each in (mine, other):
-            each.kill()
-            each.wait()
 
 
 @in_real_time

@@ -78,10 +78,7 @@ DATA = bytes(range(256)) * 2000
     ],
 )
 @in_real_time
-async def test_a_body_is_decoded_in_bounded_pieces(
-    encoding: str,
-    body: bytes,
-) -> None:
+async def test_a_body_is_decoded_in_bounded_pieces(encoding: str, body: bytes) -> None:
     for size in (1 << 20, 1000, 1):
         cut = [body[at : at + size] for at in range(0, min(len(body), 3000 * size), size)]
         found = await read(Raw(*cut), encoding)
@@ -92,9 +89,7 @@ async def test_a_body_is_decoded_in_bounded_pieces(
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "deflate,gzip", "br", "zstd", "gzip, br", "größer"])
 @in_real_time
-async def test_what_is_encoded_otherwise_is_refused(
-    encoding: str,
-) -> None:
+async def test_what_is_encoded_otherwise_is_refused(encoding: str) -> None:
     with pytest.raises(BadAnswer, match="asked for gzip, or none"):
         await read(Raw(b"{}"), encoding)
 
@@ -102,11 +97,7 @@ async def test_what_is_encoded_otherwise_is_refused(
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\n\r"])
 @pytest.mark.parametrize(("lines", "is_cut"), [(128, False), (129, True)])
 @in_real_time
-async def test_a_piece_of_many_lines_is_cut_where_each_is_work(
-    end: bytes,
-    lines: int,
-    is_cut: bool,
-) -> None:
+async def test_a_piece_of_many_lines_is_cut_where_each_is_work(end: bytes, lines: int, is_cut: bool) -> None:
     ends = (end * lines)[:lines]
     data = b"x" * (5_000 - lines) + ends
     assert await read(Raw(data), "", is_lines=False) == [data]
@@ -292,9 +283,7 @@ def test_certificates_that_cannot_be_read_are_told_where_they_matter(
 
 @pytest.mark.parametrize("url", ["http://xn--/mcp", "http://a b/"])
 @in_real_time
-async def test_a_url_that_is_none_is_a_connect_error(
-    url: str,
-) -> None:
+async def test_a_url_that_is_none_is_a_connect_error(url: str) -> None:
     async with room_at(url, connect=False) as room:
         with pytest.raises(ConnectFailed):
             await room.connect("raw")
@@ -352,15 +341,6 @@ async def test_t35_what_comes_over_http_has_no_more_values_than_a_line(what: byt
     response = httpx2.Response(200, stream=Raw(b'{"x":[', *[what * 20_000] * 120))
     with pytest.raises(BadAnswer, match=f"over the bound of {told[0]}"):
         await read_bounded(response, 1 << 26)
-
-
-def test_an_id_with_a_zero_byte_is_none_and_the_one_before_stays() -> None:
-    parser = EventParser(1_000, lambda *_: None)
-    parser.feed(b"id: 7\n\n")
-    parser.feed(b"id: 8\0\n\n")
-    assert parser.last_id == "7"
-    parser.feed(b"id\n\n")
-    assert parser.last_id == "", "an empty one resets it"
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
-from tests.support import in_virtual_time, run_virtual
+from tests.support import in_virtual_time
+from tests.support.loops import on_asyncio
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors.backend import current_backend
@@ -120,23 +122,13 @@ class Bench:
         self.seen.clear()
 
 
-def with_bench(
-    backend: str,
-    answer: Answer,
-    body: Callable[[Bench], Awaitable[None]],
-    *,
-    legacy: bool = False,
-    **options: Any,
-) -> None:
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            bench = Bench(tasks, answer, legacy=legacy, **options)
-            async with bench.client:
-                with anyio.fail_after(10_000):
-                    await body(bench)
-                tasks.cancel_scope.cancel()
-
-    run_virtual(backend, main)
+@asynccontextmanager
+async def bench_for(answer: Answer, *, legacy: bool = False, **options: Any) -> AsyncGenerator[Bench]:
+    async with anyio.create_task_group() as tasks:
+        bench = Bench(tasks, answer, legacy=legacy, **options)
+        async with bench.client:
+            yield bench
+            tasks.cancel_scope.cancel()
 
 
 def answered(request: httpx2.Request, **headers: str) -> httpx2.Response:
@@ -202,7 +194,9 @@ REFUSALS: list[tuple[str, str, bool, httpx2.Response, type[ExchangeFault] | None
 
 
 @pytest.mark.parametrize("case", range(len(REFUSALS)))
-def test_a_refusal_is_the_calls_own_or_says_that_we_are_not_known(case: int) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_a_refusal_is_the_calls_own_or_says_that_we_are_not_known(case: int) -> None:
     version, method, has_session, response, fault, words = REFUSALS[case]
 
     async def answer(request: httpx2.Request) -> httpx2.Response:
@@ -210,7 +204,7 @@ def test_a_refusal_is_the_calls_own_or_says_that_we_are_not_known(case: int) -> 
             return answered(request, **{"mcp-session-id": "s1"})
         return response
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer) as bench:
         if has_session:
             await bench.greet()
         bench.peer.protocol_version = version
@@ -234,8 +228,6 @@ def test_a_refusal_is_the_calls_own_or_says_that_we_are_not_known(case: int) -> 
                 [Reason.NEEDS_AUTH if fault is LoginNeeded else Reason.EXPIRED] if did_not_run else []
             )
 
-    with_bench("asyncio", answer, body)
-
 
 @pytest.mark.parametrize(
     ("status", "content", "older"),
@@ -250,13 +242,15 @@ def test_a_refusal_is_the_calls_own_or_says_that_we_are_not_known(case: int) -> 
     ],
 )
 @pytest.mark.parametrize("may_be_older", [True, False])
-def test_only_where_it_may_be_an_older_server_is_that_one_reason(
+@on_asyncio
+@in_virtual_time
+async def test_only_where_it_may_be_an_older_server_is_that_one_reason(
     status: int, content: bytes, older: bool, may_be_older: bool
 ) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(status, content=content)
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer, may_be_older=may_be_older) as bench:
         await bench.ask("tools/list")
         assert not any(isinstance(fault, WrongTransport) for fault in bench.carrier.faults)
         bench.carrier.faults.clear()
@@ -264,17 +258,17 @@ def test_only_where_it_may_be_an_older_server_is_that_one_reason(
         found = [type(fault) for fault in bench.carrier.faults]
         assert (found == [WrongTransport]) == (older and may_be_older)
 
-    with_bench("asyncio", answer, body, may_be_older=may_be_older)
-
 
 @pytest.mark.parametrize(("session", "fits"), [("!~" * 2048, True), ("a" * 4097, False), ("a b", False)])
-def test_a_session_id_that_no_header_can_say_is_the_servers_fault(session: str, fits: bool) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_a_session_id_that_no_header_can_say_is_the_servers_fault(session: str, fits: bool) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         response = answered(request)
         response.headers["mcp-session-id"] = session
         return response
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer) as bench:
         call = await bench.ask("initialize")
         if fits:
             assert call.ends == [(b"{}", None)]
@@ -282,8 +276,6 @@ def test_a_session_id_that_no_header_can_say_is_the_servers_fault(session: str, 
             assert "its session id is not visible ASCII of at most 4,096 characters" in str(
                 bench.carrier.faults[0]
             )
-
-    with_bench("asyncio", answer, body)
 
 
 @pytest.mark.parametrize(
@@ -295,19 +287,19 @@ def test_a_session_id_that_no_header_can_say_is_the_servers_fault(session: str, 
         (httpx2.Response(401), LoginNeeded),
     ],
 )
-def test_a_message_that_is_refused_says_so(
+@on_asyncio
+@in_virtual_time
+async def test_a_message_that_is_refused_says_so(
     response: httpx2.Response, fault: type[ExchangeFault] | None
 ) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         return answered(request, **{"mcp-session-id": "s1"}) if greeted(request) else response
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer) as bench:
         await bench.greet()
         await anyio.sleep(1)
         assert await fault_of(bench.carrier.deliver(b"{}")) is fault
         assert bench.peer.last_heard == anyio.current_time()
-
-    with_bench("asyncio", answer, body)
 
 
 # ---- what every request says, and what every answer proves ----------------------------------------------------------
@@ -321,7 +313,9 @@ def said_in(request: httpx2.Request) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", [OLD, MODERN])
-def test_each_request_says_in_its_headers_what_it_is_and_nothing_more(version: str) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_each_request_says_in_its_headers_what_it_is_and_nothing_more(version: str) -> None:
     tools = [
         {"name": "play", "inputSchema": {"properties": {"city": {"type": "string", "x-mcp-header": "City"}}}}
     ]
@@ -335,7 +329,7 @@ def test_each_request_says_in_its_headers_what_it_is_and_nothing_more(version: s
             return httpx2.Response(200, json={"jsonrpc": "2.0", "id": line["id"], "result": result})
         return answered(request) if "id" in line else events(b"id: e7\n\n")
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer) as bench:
         modern = version == MODERN
         greeting = await bench.ask("initialize")
         assert greeting.ends
@@ -358,11 +352,11 @@ def test_each_request_says_in_its_headers_what_it_is_and_nothing_more(version: s
         assert streams == [{**ours, **get}, {**ours, **get, "last-event-id": "e7"}]
         assert left == {**ours, "accept": "*/*"}
 
-    with_bench("asyncio", answer, body)
-
 
 @pytest.mark.parametrize(("version", "kept"), [(OLD, ["odd", "fine"]), (MODERN, ["fine"])])
-def test_only_where_arguments_are_mirrored_is_a_tool_left_out_for_its_annotations(
+@on_asyncio
+@in_virtual_time
+async def test_only_where_arguments_are_mirrored_is_a_tool_left_out_for_its_annotations(
     version: str, kept: list[str]
 ) -> None:
     odd = {"name": "odd", "inputSchema": {"properties": {"a": {"type": "number", "x-mcp-header": "A"}}}}
@@ -371,7 +365,7 @@ def test_only_where_arguments_are_mirrored_is_a_tool_left_out_for_its_annotation
         result = {"tools": [odd, {"name": "fine"}], "nextCursor": "more"}
         return httpx2.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": result})
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer) as bench:
         bench.peer.protocol_version = version
         call = await bench.ask("tools/list")
         ((result, error),) = call.ends
@@ -379,8 +373,6 @@ def test_only_where_arguments_are_mirrored_is_a_tool_left_out_for_its_annotation
         said = json.loads(result or b"")
         assert ([tool["name"] for tool in said["tools"]], said["nextCursor"]) == (kept, "more")
         assert len(bench.hooks.notes) == 2 - len(kept)
-
-    with_bench("asyncio", answer, body)
 
 
 HEARD: dict[str, Callable[[], httpx2.Response]] = {
@@ -392,14 +384,16 @@ HEARD: dict[str, Callable[[], httpx2.Response]] = {
 
 @pytest.mark.parametrize("name", HEARD)
 @pytest.mark.parametrize("what", ["tools/call", "a message", "the stream of notifications"])
-def test_whatever_comes_of_a_request_shows_that_the_server_lives(name: str, what: str) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_whatever_comes_of_a_request_shows_that_the_server_lives(name: str, what: str) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         if greeted(request):
             return answered(request, **{"mcp-session-id": "s1"})
         await anyio.sleep(3.0)
         return HEARD[name]()
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer) as bench:
         await bench.greet()
         bench.peer.protocol_version = OLD
         began = bench.peer.last_heard
@@ -413,28 +407,28 @@ def test_whatever_comes_of_a_request_shows_that_the_server_lives(name: str, what
                     await bench.carrier.listen(print)
         assert bench.peer.last_heard - began == pytest.approx(3.0, abs=0.05)
 
-    with_bench("asyncio", answer, body)
-
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_each_piece_of_a_stream_shows_that_the_server_lives(legacy: bool) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_each_piece_of_a_stream_shows_that_the_server_lives(legacy: bool) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         pieces = [(0.0, ENDPOINT), (2.0, b": still here\n\n"), (2.0, b": and here\n\n")]
         if legacy and request.method == "POST":
             return httpx2.Response(202)
         return httpx2.Response(200, headers=EVENTS, stream=Body(*pieces, then="stays"))
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer, legacy=legacy) as bench:
         bench.peer.request(Call("tools/call", {}))
         for when in (0.0, 2.0, 4.0):
             await anyio.sleep(when + 0.5 - anyio.current_time())
             assert bench.peer.last_heard == pytest.approx(when, abs=0.05)
 
-    with_bench("asyncio", answer, body, legacy=legacy)
-
 
 @pytest.mark.parametrize("status", [401, 500])
-def test_what_the_older_transport_posts_is_json_and_even_a_refusal_shows_that_the_server_lives(
+@on_asyncio
+@in_virtual_time
+async def test_what_the_older_transport_posts_is_json_and_even_a_refusal_shows_that_the_server_lives(
     status: int,
 ) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
@@ -443,14 +437,12 @@ def test_what_the_older_transport_posts_is_json_and_even_a_refusal_shows_that_th
         await anyio.sleep(2.0)
         return httpx2.Response(status)
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer, legacy=True) as bench:
         assert await fault_of(bench.carrier.deliver(b"{}")) is (LoginNeeded if status == 401 else BadAnswer)
         (_, opened), (_, posted) = bench.seen
         assert said_in(opened) == {"accept": "text/event-stream", "cache-control": "no-store"}
         assert said_in(posted) == {"accept": "*/*", "content-type": "application/json"}
         assert bench.peer.last_heard == pytest.approx(2.0, abs=0.05)
-
-    with_bench("asyncio", answer, body, legacy=True)
 
 
 # ---- the stream of an answer ----------------------------------------------------------------------------------------
@@ -458,23 +450,22 @@ def test_what_the_older_transport_posts_is_json_and_even_a_refusal_shows_that_th
 
 @pytest.mark.parametrize(("retry", "pause"), [(b"", 1.0), (b"retry: 250\n", 0.25)])
 @pytest.mark.parametrize("then", ["ends", "breaks"])
-def test_an_answers_stream_is_opened_again_after_the_wished_time_from_its_last_id(
-    backend: str, retry: bytes, pause: float, then: str
+@in_virtual_time
+async def test_an_answers_stream_is_opened_again_after_the_wished_time_from_its_last_id(
+    retry: bytes, pause: float, then: str
 ) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         if request.method == "POST":
             return events(b"id: e7\n" + retry + b"\n", then=then)
         return events(b'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n')
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer) as bench:
         bench.peer.protocol_version = OLD
         call = await bench.ask("tools/call")
         assert call.ends == [(b"{}", None)]
         assert bench.times("GET") == [pause]
         assert bench.seen[-1][1].headers["last-event-id"] == "e7"
         assert bench.seen[-1][1].headers["accept"] == "text/event-stream"
-
-    with_bench(backend, answer, body)
 
 
 # ---- the stream of what is said unasked -----------------------------------------------------------------------------
@@ -496,7 +487,8 @@ LISTENS: dict[str, tuple[Callable[[int], httpx2.Response], list[float]]] = {
 
 
 @pytest.mark.parametrize("name", LISTENS)
-def test_the_stream_of_notifications_is_opened_again_ever_more_rarely(backend: str, name: str) -> None:
+@in_virtual_time
+async def test_the_stream_of_notifications_is_opened_again_ever_more_rarely(name: str) -> None:
     respond, times = LISTENS[name]
 
     async def answer(request: httpx2.Request) -> httpx2.Response:
@@ -505,9 +497,7 @@ def test_the_stream_of_notifications_is_opened_again_ever_more_rarely(backend: s
         return respond(len(bench_seen) - 1)
 
     bench_seen: list[Any] = []
-
-    async def body(bench: Bench) -> None:
-        nonlocal bench_seen
+    async with bench_for(answer) as bench:
         bench_seen = bench.seen
         await bench.greet()
         began, settled = anyio.current_time(), list[float]()
@@ -526,8 +516,6 @@ def test_the_stream_of_notifications_is_opened_again_ever_more_rarely(backend: s
             assert bench.hooks.notifications == [("notifications/x", None)] * len(times)
             assert bench.hooks.gaps == len(times) - 1, "nothing says what was missed"
 
-    with_bench(backend, answer, body)
-
 
 @pytest.mark.parametrize(
     ("response", "fault"),
@@ -539,13 +527,15 @@ def test_the_stream_of_notifications_is_opened_again_ever_more_rarely(backend: s
         (httpx2.Response(401), LoginNeeded),
     ],
 )
-def test_a_server_need_not_have_such_a_stream(
+@on_asyncio
+@in_virtual_time
+async def test_a_server_need_not_have_such_a_stream(
     response: httpx2.Response, fault: type[ExchangeFault] | None
 ) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         return answered(request, **{"mcp-session-id": "s1"}) if greeted(request) else response
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer) as bench:
         await bench.carrier.listen(lambda: pytest.fail("without a session there is none"))
         assert bench.seen == []
         await bench.greet()
@@ -559,16 +549,15 @@ def test_a_server_need_not_have_such_a_stream(
         assert len(bench.times("DELETE")) == 1
         await bench.carrier.listen(lambda: pytest.fail("that session is over"))
 
-    with_bench("asyncio", answer, body)
 
-
-def test_an_event_of_another_name_is_no_message_and_a_silent_peer_hears_no_more(backend: str) -> None:
+@in_virtual_time
+async def test_an_event_of_another_name_is_no_message_and_a_silent_peer_hears_no_more() -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         if greeted(request):
             return answered(request, **{"mcp-session-id": "s1"})
         return events(b"event: ping\n" + NOTE, b"event: \xff\n" + NOTE, b"event: message\n" + NOTE)
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer) as bench:
         await bench.greet()
         with anyio.move_on_after(0.5):
             await bench.carrier.listen(print)
@@ -577,11 +566,10 @@ def test_an_event_of_another_name_is_no_message_and_a_silent_peer_hears_no_more(
         await bench.carrier.listen(print)
         assert len(bench.times("GET")) == 1
 
-    with_bench(backend, answer, body)
-
 
 @pytest.mark.parametrize("how", ["hangs", "breaks", "asks for a login"])
-def test_a_farewell_is_bounded_and_harms_nobody(backend: str, how: str) -> None:
+@in_virtual_time
+async def test_a_farewell_is_bounded_and_harms_nobody(how: str) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         if greeted(request):
             return answered(request, **{"mcp-session-id": "s1"})
@@ -591,14 +579,12 @@ def test_a_farewell_is_bounded_and_harms_nobody(backend: str, how: str) -> None:
             raise httpx2.ReadError("reset")
         return httpx2.Response(401)
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer) as bench:
         await bench.greet()
         began = anyio.current_time()
         await bench.carrier.leave()
         assert anyio.current_time() - began == pytest.approx(2.0 if how == "hangs" else 0.0)
         assert len(bench.times("DELETE")) == 1
-
-    with_bench(backend, answer, body)
 
 
 # ---- the older transport --------------------------------------------------------------------------------------------
@@ -620,14 +606,16 @@ OPENINGS: list[tuple[Callable[[], httpx2.Response], type[ExchangeFault], str]] =
 
 
 @pytest.mark.parametrize("case", range(len(OPENINGS)))
-def test_why_its_stream_cannot_be_opened_is_told(case: int) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_why_its_stream_cannot_be_opened_is_told(case: int) -> None:
     respond, fault, words = OPENINGS[case]
 
     async def answer(request: httpx2.Request) -> httpx2.Response:
         assert request.method == "GET"
         return respond()
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer, legacy=True, before="Tried first. ") as bench:
         for _ in range(2):
             await bench.ask("initialize")
             (found,) = bench.carrier.faults
@@ -638,14 +626,13 @@ def test_why_its_stream_cannot_be_opened_is_told(case: int) -> None:
             bench.carrier.faults.clear()
         assert len(bench.seen) == 1, "it is tried once"
 
-    with_bench("asyncio", answer, body, legacy=True, before="Tried first. ")
-
 
 @pytest.mark.parametrize(
     ("then", "words"),
     [("ends", "closed its event stream"), ("breaks", "its event stream broke: the connection broke (reset)")],
 )
-def test_with_its_stream_the_connection_is_lost(backend: str, then: str, words: str) -> None:
+@in_virtual_time
+async def test_with_its_stream_the_connection_is_lost(then: str, words: str) -> None:
     sent: list[bytes] = []
 
     async def answer(request: httpx2.Request) -> httpx2.Response:
@@ -661,7 +648,7 @@ def test_with_its_stream_the_connection_is_lost(backend: str, then: str, words: 
         ]
         return httpx2.Response(200, headers=EVENTS, stream=Body(*pieces, then=then))
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer, legacy=True) as bench:
         call = await bench.ask("initialize")
         assert (call.ends, anyio.current_time()) == ([(b"{}", None)], pytest.approx(3.0, abs=0.1))
         assert bench.times("POST") == [1.0]
@@ -675,20 +662,20 @@ def test_with_its_stream_the_connection_is_lost(backend: str, then: str, words: 
         assert (reason.text, reason.loss) == (words, Reason.DIED)
         assert "65,536 bytes an event" in bench.hooks.notes[-1]
 
-    with_bench(backend, answer, body, legacy=True)
-
 
 @pytest.mark.parametrize(
     ("status", "reach", "reasons"),
     [(401, Reach.NOT_SENT, [Reason.NEEDS_AUTH]), (500, Reach.ANSWERED, []), (404, Reach.ANSWERED, [])],
 )
-def test_a_post_that_is_refused_did_not_run_if_it_wants_a_login(
+@on_asyncio
+@in_virtual_time
+async def test_a_post_that_is_refused_did_not_run_if_it_wants_a_login(
     status: int, reach: Reach, reasons: list[Reason]
 ) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(status) if request.method == "POST" else events(ENDPOINT, then="stays")
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer, legacy=True) as bench:
         call = await bench.ask("tools/call")
         await anyio.sleep(5)
         assert call.reach is reach
@@ -698,21 +685,8 @@ def test_a_post_that_is_refused_did_not_run_if_it_wants_a_login(
             assert error is not None
             assert f"HTTP {status}" in error.message
 
-    with_bench("asyncio", answer, body, legacy=True)
-
 
 # ---- bodies ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("size", "fits"), [(100, True), (101, False)])
-@in_virtual_time
-async def test_an_answer_is_read_up_to_its_bound(size: int, fits: bool) -> None:
-    response = httpx2.Response(200, stream=Body((0.0, b"x" * 99), (0.0, b"x" * (size - 99))))
-    if fits:
-        assert await read_bounded(response, 100) == b"x" * size
-    else:
-        with pytest.raises(BadAnswer, match="over the bound of 100 bytes"):
-            await read_bounded(response, 100)
 
 
 @pytest.mark.parametrize(
@@ -725,13 +699,15 @@ async def test_an_answer_is_read_up_to_its_bound(size: int, fits: bool) -> None:
         (b"/" + b"x" * 20_000, "/" + "x" * 8_191),
     ],
 )
-def test_an_endpoint_may_be_named_in_each_way_that_stays_there(named: bytes, path: str) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_an_endpoint_may_be_named_in_each_way_that_stays_there(named: bytes, path: str) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         if request.method == "POST":
             return httpx2.Response(202)
         return events(b"event: endpoint\ndata: %b\n\n" % named, then="stays")
 
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer, legacy=True) as bench:
         call = Call("tools/call", {})
         bench.peer.carrier = bench.carrier.carrier  # which counts as sent what it says so of
         bench.peer.request(call)
@@ -740,10 +716,9 @@ def test_an_endpoint_may_be_named_in_each_way_that_stays_there(named: bytes, pat
         assert posted.url.raw_path.decode() == path
         assert call.sent_at == [Reach.SENT]
 
-    with_bench("asyncio", answer, body, legacy=True)
 
-
-def test_a_stream_that_brings_messages_without_ids_is_resumed_as_long_as_it_does(backend: str) -> None:
+@in_virtual_time
+async def test_a_stream_that_brings_messages_without_ids_is_resumed_as_long_as_it_does() -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         if request.method == "POST":
             return events(b"id: e7\nretry: 100\n\n")
@@ -751,71 +726,63 @@ def test_a_stream_that_brings_messages_without_ids_is_resumed_as_long_as_it_does
         return events(b'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n' if last else NOTE)
 
     bench_seen: list[Any] = []
-
-    async def body(bench: Bench) -> None:
-        nonlocal bench_seen
+    async with bench_for(answer) as bench:
         bench_seen = bench.seen
         bench.peer.protocol_version = OLD
         call = await bench.ask("tools/call")
         assert call.ends == [(b"{}", None)]
         assert len(bench.times("GET")) == 7
 
-    with_bench(backend, answer, body)
 
-
-def test_a_batch_on_an_exchanges_own_stream_is_read_where_the_version_has_them() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_a_batch_on_an_exchanges_own_stream_is_read_where_the_version_has_them() -> None:
     note = b'{"jsonrpc":"2.0","method":"notifications/x"}'
     small = b'[%b,{"jsonrpc":"2.0","id":1,"result":{}}]' % note
     large = b'[%b,{"jsonrpc":"2.0","id":1,"result":{"x":"%b"}}]' % (note, b"x" * (1 << 20))
+    for version, data, fits in (
+        ("2025-03-26", small, True),
+        ("2025-03-26", large, True),
+        (OLD, small, False),
+        (OLD, large, False),
+    ):
 
-    async def main() -> None:
-        for version, data, fits in (
-            ("2025-03-26", small, True),
-            ("2025-03-26", large, True),
-            (OLD, small, False),
-            (OLD, large, False),
-        ):
+        async def answer(request: httpx2.Request, data: bytes = data) -> httpx2.Response:
+            return httpx2.Response(200, headers=JSON, content=data)
 
-            async def answer(request: httpx2.Request, data: bytes = data) -> httpx2.Response:
-                return httpx2.Response(200, headers=JSON, content=data)
-
-            async with anyio.create_task_group() as tasks:
-                bench = Bench(tasks, answer, legacy=False)
-                bench.peer.max_size = 4 << 20
-                bench.peer.protocol_version = version
-                call = await bench.ask("tools/call")
-                ((result, error),) = call.ends or [(None, None)]
-                assert (result is not None) is fits
-                assert len(bench.hooks.notifications) == fits
-                if not fits:
-                    assert error is not None or "batch" in str(bench.carrier.faults[0])
-                    assert len(str(bench.carrier.faults[0])) < 300, "only its beginning is quoted"
-                tasks.cancel_scope.cancel()
-
-    run_virtual("asyncio", main)
+        async with anyio.create_task_group() as tasks:
+            bench = Bench(tasks, answer, legacy=False)
+            bench.peer.max_size = 4 << 20
+            bench.peer.protocol_version = version
+            call = await bench.ask("tools/call")
+            ((result, error),) = call.ends or [(None, None)]
+            assert (result is not None) is fits
+            assert len(bench.hooks.notifications) == fits
+            if not fits:
+                assert error is not None or "batch" in str(bench.carrier.faults[0])
+                assert len(str(bench.carrier.faults[0])) < 300, "only its beginning is quoted"
+            tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(("size", "kind"), [((1 << 20) - 1, bytes), (1 << 20, bytearray)])
-def test_only_a_large_answer_is_handed_on_without_a_copy(size: int, kind: type) -> None:
-    async def body() -> None:
-        response = httpx2.Response(200, stream=Body((0.0, b"x" * 99), (0.0, b"x" * (size - 99))))
-        assert type(await read_bounded(response, 2 << 20)) is kind
+@on_asyncio
+@in_virtual_time
+async def test_only_a_large_answer_is_handed_on_without_a_copy(size: int, kind: type) -> None:
+    response = httpx2.Response(200, stream=Body((0.0, b"x" * 99), (0.0, b"x" * (size - 99))))
+    assert type(await read_bounded(response, 2 << 20)) is kind
 
-    run_virtual("asyncio", body)
 
-
-def test_an_answer_that_only_speaks_of_what_is_not_initialized_is_an_answer() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_an_answer_that_only_speaks_of_what_is_not_initialized_is_an_answer() -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
         if greeted(request):
             return answered(request, **{"mcp-session-id": "s1"})
         return httpx2.Response(200, headers=JSON, content=said)
 
     said = b'{"jsonrpc":"2.0","id":2,"result":{"text":"Server not initialized"}}'
-
-    async def body(bench: Bench) -> None:
+    async with bench_for(answer) as bench:
         await bench.greet()
         call = await bench.ask("tools/call")
         assert call.ends == [(b'{"text":"Server not initialized"}', None)]
         assert bench.hooks.reasons == []
-
-    with_bench("asyncio", answer, body)

@@ -50,10 +50,7 @@ def test_the_table_is_complete() -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("fault", EXPECTED)
 @in_real_time
-async def test_t04_a_fault_ends_its_own_call_and_no_other(
-    fault: str,
-    era: str,
-) -> None:
+async def test_t04_a_fault_ends_its_own_call_and_no_other(fault: str, era: str) -> None:
     kind, reach, words = EXPECTED[fault]
     beside: list[str] = []
     with raw_http(era) as server:

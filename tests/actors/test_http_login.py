@@ -73,10 +73,7 @@ async def test_a_live_401_parks_the_server_and_the_call_is_unsent() -> None:
 @pytest.mark.parametrize("era", ["2025-11-25", MODERN])
 @pytest.mark.parametrize("json_rpc", [False, True])
 @in_real_time
-async def test_a_403_is_that_calls_error_and_parks_nobody(
-    era: str,
-    json_rpc: bool,
-) -> None:
+async def test_a_403_is_that_calls_error_and_parks_nobody(era: str, json_rpc: bool) -> None:
     challenge = {"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="files:write stage"'}
 
     def hook(handler: Handler, seen: Seen) -> bool:

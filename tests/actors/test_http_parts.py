@@ -6,6 +6,7 @@ import json
 import math
 import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -14,7 +15,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import in_real_time, run, run_virtual
+from tests.support import in_real_time, in_virtual_time
+from tests.support.loops import on_asyncio
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors.backend import current_backend
@@ -83,20 +85,6 @@ def test_events_are_the_same_however_they_are_cut(sizes: list[int]) -> None:
     assert (events.last_id, events.retry) == ("8", 0.25)
 
 
-@given(st.lists(st.integers(1, 40), max_size=40))
-def test_data_over_the_bound_is_told_once_and_thrown_away(sizes: list[int]) -> None:
-    events, heads = parser(limit=64)
-    rest = b'data: {"id":3,"x":"' + b"y" * 200 + b'"}\ndata: more\n\ndata: after\n\n'
-    found: list[ServerEvent] = []
-    for size in sizes:
-        found += events.feed(rest[:size])
-        rest = rest[size:]
-    found += events.feed(rest)
-    assert found == [ServerEvent("message", b"after")]
-    assert len(heads) == 1
-    assert heads[0].startswith(b'{"id":3,"x":"yyy')
-
-
 @pytest.mark.parametrize("ending", [b"\n", b"\r", b"\r\n"])
 def test_an_event_over_the_bound_ends_where_it_ends_wherever_it_is_cut(ending: bytes) -> None:
     lines = [
@@ -123,13 +111,6 @@ def test_an_event_over_the_bound_ends_where_it_ends_wherever_it_is_cut(ending: b
     assert (found, len(heads)) == ([ServerEvent("message", b"after")], 1)
 
 
-def test_an_endless_line_is_not_kept() -> None:
-    events, heads = parser(limit=1000)
-    for _ in range(100):
-        assert events.feed(b"data: " + b"x" * 500) == []
-    assert len(heads) == 1
-
-
 @pytest.mark.parametrize("line", [b"data: " + b"x" * 100, b"data:\n", b"data: x\r\n"])
 @pytest.mark.parametrize("size", [7, 1 << 13])
 def test_an_event_costs_little_more_than_its_bytes(line: bytes, size: int) -> None:
@@ -147,20 +128,6 @@ def test_an_event_costs_little_more_than_its_bytes(line: bytes, size: int) -> No
         tracemalloc.stop()
     assert (len(found), heads) == (1, [])
     assert peak < 2 * len(data) + 50 * size + 16_384  # what else of the process allocates meanwhile
-
-
-def test_an_id_that_no_header_can_say_is_none() -> None:
-    events, _ = parser()
-    for said, kept in ((b"e1", "e1"), ("é".encode(), "é"), (b"a\tb", ""), (b"x" * 5000, ""), (b"e2", "e2")):
-        events.feed(b"id: " + said + b"\n\n")
-        assert events.last_id == kept
-
-
-@pytest.mark.parametrize("retry", [b"-5", b"soon", b"1e3", b"12345678901"])
-def test_a_retry_that_is_no_time_is_no_time(retry: bytes) -> None:
-    events, _ = parser()
-    events.feed(b"retry: " + retry + b"\n\n")
-    assert events.retry is None
 
 
 # ---- headers --------------------------------------------------------------------------------------------------------
@@ -260,13 +227,6 @@ def test_arguments_that_say_nothing_there_have_no_header(arguments: object) -> N
     assert "Mcp-Param-City" not in headers.headers("tools/call", {"name": "play", "arguments": arguments})
 
 
-def test_other_methods_name_what_they_are_about() -> None:
-    headers = ToolHeaders()
-    read = headers.headers("resources/read", {"uri": "stage://prop"})
-    assert read == {"Mcp-Method": "resources/read", "Mcp-Name": "stage://prop"}
-    assert headers.headers("tools/list", None) == {"Mcp-Method": "tools/list"}
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -328,21 +288,16 @@ class Scripted:
         raise NotImplementedError
 
 
-def _with_peer(
-    backend: str,
+@asynccontextmanager
+async def http_peer(
     carry: Callable[[Attempt], Awaitable[None]],
-    body: Callable[[HttpPeer, Recorder, Scripted], Awaitable[None]],
-) -> None:
-    async def main() -> None:
-        hooks, carrier = Recorder(), Scripted(carry)
-        async with anyio.create_task_group() as tasks:
-            peer = HttpPeer(current_backend(), hooks, tasks, 1 << 20)
-            peer.carrier = carrier
-            with anyio.fail_after(3600):
-                await body(peer, hooks, carrier)
-            tasks.cancel_scope.cancel()
-
-    run_virtual(backend, main)
+) -> AsyncGenerator[tuple[HttpPeer, Recorder, Scripted]]:
+    hooks, carrier = Recorder(), Scripted(carry)
+    async with anyio.create_task_group() as tasks:
+        peer = HttpPeer(current_backend(), hooks, tasks, 1 << 20)
+        peer.carrier = carrier
+        yield peer, hooks, carrier
+        tasks.cancel_scope.cancel()
 
 
 async def _forgotten(attempt: Attempt) -> None:
@@ -350,8 +305,9 @@ async def _forgotten(attempt: Attempt) -> None:
     raise SessionExpired("HTTP 404")
 
 
-def test_a_session_that_is_over_is_told_as_soon_as_nothing_is_under_way(backend: str) -> None:
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+@in_virtual_time
+async def test_a_session_that_is_over_is_told_as_soon_as_nothing_is_under_way() -> None:
+    async with http_peer(_forgotten) as (peer, hooks, _):
         call = Call("tools/call", {})
         peer.request(call)
         await hooks.lost.wait()
@@ -363,43 +319,40 @@ def test_a_session_that_is_over_is_told_as_soon_as_nothing_is_under_way(backend:
         peer.request(late)
         assert (late.ends, late.reach) == ([], Reach.NOT_SENT)
 
-    _with_peer(backend, _forgotten, body)
-
 
 @pytest.mark.parametrize(("needs", "told_at"), [(0.4, 0.4), (60.0, LAST_ANSWERS)])
-def test_others_under_way_have_a_moment_to_end(backend: str, needs: float, told_at: float) -> None:
+@in_virtual_time
+async def test_others_under_way_have_a_moment_to_end(needs: float, told_at: float) -> None:
     async def carry(attempt: Attempt) -> None:
         if attempt.method == "ping":
             await _forgotten(attempt)
         await anyio.sleep(math.inf if attempt.method == "subscriptions/listen" else needs)
 
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(carry) as (peer, hooks, _):
         for method in ("tools/call", "subscriptions/listen", "ping"):
             peer.request(Call(method, {}))
         await hooks.lost.wait()
         assert anyio.current_time() == pytest.approx(told_at)
 
-    _with_peer(backend, carry, body)
 
-
-def test_a_loss_with_nothing_under_way_is_told_at_once_and_once(backend: str) -> None:
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+@in_virtual_time
+async def test_a_loss_with_nothing_under_way_is_told_at_once_and_once() -> None:
+    async with http_peer(_forgotten) as (peer, hooks, _):
         for text in ("first", *map(str, range(9))):
             peer.lose(LostReason(text))
         await anyio.sleep(0.01)
         assert [reason.text for reason in hooks.reasons] == ["first"]
         assert peer.is_silent
 
-    _with_peer(backend, _forgotten, body)
 
-
-def test_nothing_overtakes_that_we_are_initialised(backend: str) -> None:
+@in_virtual_time
+async def test_nothing_overtakes_that_we_are_initialised() -> None:
     order: list[str] = []
 
     async def carry(attempt: Attempt) -> None:
         order.append(attempt.method)
 
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(carry) as (peer, _, carrier):
         told = anyio.Event()
 
         async def deliver(line: bytes) -> None:
@@ -417,19 +370,19 @@ def test_nothing_overtakes_that_we_are_initialised(backend: str) -> None:
         assert carrier.listened == 1
         assert list(peer.notes.counts) == ["a message did not reach the server"]
 
-    _with_peer(backend, carry, body)
-
 
 @pytest.mark.parametrize(("opens_at", "sent_at"), [(0.4, 0.4), (60.0, LISTENS_WITHIN), (None, 0.0)])
-def test_a_call_waits_until_its_servers_questions_can_be_heard(
-    backend: str, opens_at: float | None, sent_at: float
+@in_virtual_time
+async def test_a_call_waits_until_its_servers_questions_can_be_heard(
+    opens_at: float | None, sent_at: float
 ) -> None:
     sent: list[tuple[str, float]] = []
 
     async def carry(attempt: Attempt) -> None:
         sent.append((attempt.method, round(anyio.current_time() - 5.0, 3)))
 
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(carry) as (peer, _, carrier):
+
         async def hear(settled: Callable[[], object]) -> None:
             if opens_at is not None:  # else there is no such stream
                 await anyio.sleep(opens_at)
@@ -446,11 +399,10 @@ def test_a_call_waits_until_its_servers_questions_can_be_heard(
         await anyio.sleep(0.1)
         assert dict(sent) == {"tools/list": 0.0, "tools/call": sent_at, "prompts/get": 2.0}
 
-    _with_peer(backend, carry, body)
 
-
-def test_progress_on_the_way_to_an_answer_arrives_in_order_and_before_it(backend: str) -> None:
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+@in_virtual_time
+async def test_progress_on_the_way_to_an_answer_arrives_in_order_and_before_it() -> None:
+    async with http_peer(_forgotten) as (peer, _, carrier):
         pauses = iter([3.0, 2.0, 1.0, 0.0])
         deliver = carrier.deliver
 
@@ -470,14 +422,12 @@ def test_progress_on_the_way_to_an_answer_arrives_in_order_and_before_it(backend
         said = [message.get("params", {}).get("progress", message.get("id")) for message in carrier.delivered]
         assert said == [1, 3, 7], "one that did not get there holds up nobody"
 
-    _with_peer(backend, _forgotten, body)
-
 
 @pytest.mark.parametrize("own", [True, False])
-def test_a_large_message_is_read_while_others_have_their_turns(backend: str, own: bool) -> None:
+@in_virtual_time
+async def test_a_large_message_is_read_while_others_have_their_turns(own: bool) -> None:
     text = b'{"text":"%b"}' % (b"\\u00e9" * (LARGE_MESSAGE // 4))
-
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(_forgotten) as (peer, _, carrier):
         turns = [0, 0]
 
         async def carry(attempt: Attempt) -> None:
@@ -498,11 +448,11 @@ def test_a_large_message_is_read_while_others_have_their_turns(backend: str, own
         assert call.ends == [(text, None)]
         assert turns[1] - turns[0] > 10
 
-    _with_peer(backend, _forgotten, body)
 
+@in_virtual_time
+async def test_a_large_body_that_is_no_message_fails_its_exchange() -> None:
+    async with http_peer(_forgotten) as (peer, _, carrier):
 
-def test_a_large_body_that_is_no_message_fails_its_exchange(backend: str) -> None:
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
         async def carry(attempt: Attempt) -> None:
             await peer.take_for(attempt, b'{"id":1,"result":{"x":"' + b"x" * LARGE_MESSAGE)
 
@@ -513,8 +463,6 @@ def test_a_large_body_that_is_no_message_fails_its_exchange(backend: str) -> Non
         ((_, error),) = call.ends
         assert error is not None
         assert "not JSON-RPC: not JSON" in error.message
-
-    _with_peer(backend, _forgotten, body)
 
 
 @pytest.mark.parametrize(
@@ -527,8 +475,10 @@ def test_a_large_body_that_is_no_message_fails_its_exchange(backend: str) -> Non
         (b'{"jsonrpc":"2.0","id":999,"result":{}}', False),
     ],
 )
-def test_an_answer_without_an_id_is_one_only_if_it_is_an_error(backend: str, data: bytes, ends: bool) -> None:
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+@in_virtual_time
+async def test_an_answer_without_an_id_is_one_only_if_it_is_an_error(data: bytes, ends: bool) -> None:
+    async with http_peer(_forgotten) as (peer, _, carrier):
+
         async def carry(attempt: Attempt) -> None:
             await peer.take_for(attempt, data % attempt.rpc_id if b"%d" in data else data)
 
@@ -540,15 +490,14 @@ def test_an_answer_without_an_id_is_one_only_if_it_is_an_error(backend: str, dat
         assert ("another request" in error.message if error is not None else False) is not ends
         assert call.reach is Reach.ANSWERED
 
-    _with_peer(backend, _forgotten, body)
 
-
-def test_a_peer_falls_back_once_and_what_it_had_sent_did_not_run(backend: str) -> None:
+@in_virtual_time
+async def test_a_peer_falls_back_once_and_what_it_had_sent_did_not_run() -> None:
     async def carry(attempt: Attempt) -> None:
         attempt.exchange.reach = Reach.SENT
         raise WrongTransport("HTTP 405")
 
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(carry) as (peer, _, _):
         seen: list[Reach] = []
         refused: list[str] = []
 
@@ -566,17 +515,16 @@ def test_a_peer_falls_back_once_and_what_it_had_sent_did_not_run(backend: str) -
         assert (refused, seen) == (["HTTP 405"], [Reach.NOT_SENT] * 2)
         assert peer.fall_back is None
 
-    _with_peer(backend, carry, body)
 
-
-def test_the_fault_of_an_exchange_is_its_own(backend: str) -> None:
+@in_virtual_time
+async def test_the_fault_of_an_exchange_is_its_own() -> None:
     faults = {"broken": Broken("gone"), "bad": BadAnswer("no JSON")}
 
     async def carry(attempt: Attempt) -> None:
         attempt.exchange.reach = Reach.SENT
         raise faults[attempt.method]
 
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(carry) as (peer, hooks, _):
         broken, bad, left = Call("broken"), Call("bad"), Call("bad")
         for call in (broken, bad, left):
             peer.request(call)
@@ -590,38 +538,22 @@ def test_the_fault_of_an_exchange_is_its_own(backend: str) -> None:
         assert (left.ends, hooks.reasons) == ([], [])
         assert not peer._scopes
 
-    _with_peer(backend, carry, body)
 
-
-def test_in_the_newer_era_leaving_is_all_that_is_said(backend: str) -> None:
-    async def carry(attempt: Attempt) -> None:
-        attempt.exchange.reach = Reach.SENT
-        await anyio.sleep_forever()
-
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
-        for version, said in (("2025-11-25", 1), ("2026-07-28", 0)):
-            peer.protocol_version = version
-            carrier.delivered.clear()
-            call = Call("tools/call", {})
-            peer.request(call)
-            await anyio.sleep(0.1)
-            peer.abandon(call, "left")
-            await anyio.sleep(0.1)
-            assert len(carrier.delivered) == said
-            assert not peer._scopes
-
-    _with_peer(backend, carry, body)
-
-
-def test_a_negotiation_that_is_left_and_a_call_that_has_ended_are_not_cancelled(backend: str) -> None:
+@in_virtual_time
+async def test_a_negotiation_that_is_left_and_a_call_that_has_ended_are_not_cancelled() -> None:
     async def carry(attempt: Attempt) -> None:
         if attempt.method != "prompts/list":  # which never gets that far
             attempt.exchange.reach = Reach.SENT
         await anyio.sleep_forever()
 
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
-        peer.protocol_version = "2025-11-25"
-        for method, said in (("initialize", 0), ("prompts/list", 0), ("tools/call", 1)):
+    async with http_peer(carry) as (peer, _, carrier):
+        for version, method, said in (
+            ("2026-07-28", "tools/call", 0),  # there leaving is all that is said
+            ("2025-11-25", "initialize", 0),
+            ("2025-11-25", "prompts/list", 0),
+            ("2025-11-25", "tools/call", 1),
+        ):
+            peer.protocol_version = version
             call = Call(method, {})
             peer.request(call)
             await anyio.sleep(0.1)
@@ -631,8 +563,6 @@ def test_a_negotiation_that_is_left_and_a_call_that_has_ended_are_not_cancelled(
             assert [message["method"] for message in carrier.delivered] == ["notifications/cancelled"] * said
             assert not peer._scopes
         assert carrier.delivered[0]["params"] == {"requestId": call.rpc_id, "reason": "left"}
-
-    _with_peer(backend, carry, body)
 
 
 # ---- the stream of one answer ---------------------------------------------------------------------------------------
@@ -656,32 +586,29 @@ class Body:
             self.is_left = True
 
 
-def _stream(
-    backend: str, body: Callable[[HttpPeer, AnswerStream, Call], Awaitable[None]], **peer: Any
-) -> None:
+@asynccontextmanager
+async def answer_stream(version: str | None = None) -> AsyncGenerator[tuple[HttpPeer, AnswerStream, Call]]:
+    attempts: list[Attempt] = []
+
     async def carry(attempt: Attempt) -> None:
         attempts.append(attempt)
         await anyio.sleep_forever()
 
-    attempts: list[Attempt] = []
-
-    async def main(http: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
-        for name, value in peer.items():
-            setattr(http, name, value)
+    async with http_peer(carry) as (peer, _, _):
+        peer.protocol_version = version
         call = Call("tools/call", {})
-        http.request(call)
+        peer.request(call)
         while not attempts:
             await anyio.sleep(0.001)
-        await body(http, AnswerStream(attempts[0], http, http.take_for), call)
-
-    _with_peer(backend, carry, main)
+        yield peer, AnswerStream(attempts[0], peer, peer.take_for), call
 
 
 ANSWER = b'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n'
 
 
-def test_an_answered_stream_is_left_a_moment_later(backend: str) -> None:
-    async def body(peer: HttpPeer, stream: AnswerStream, call: Call) -> None:
+@in_virtual_time
+async def test_an_answered_stream_is_left_a_moment_later() -> None:
+    async with answer_stream() as (peer, stream, call):
         began = anyio.current_time()
         response: Any = Body((3.0, ANSWER), (0.04, b": still here\n\n"))
         await stream.read(response)
@@ -690,26 +617,24 @@ def test_an_answered_stream_is_left_a_moment_later(backend: str) -> None:
         assert anyio.current_time() - began == pytest.approx(3.05)
         assert peer.last_heard - began == pytest.approx(3.04)
 
-    _stream(backend, body)
-
 
 @pytest.mark.parametrize(("version", "can"), [("2025-11-25", True), ("2026-07-28", False)])
-def test_only_streams_of_the_older_era_are_resumed(backend: str, version: str, can: bool) -> None:
-    async def body(peer: HttpPeer, stream: AnswerStream, call: Call) -> None:
+@in_virtual_time
+async def test_only_streams_of_the_older_era_are_resumed(version: str, can: bool) -> None:
+    async with answer_stream(version) as (_, stream, _):
         assert not stream.is_resumable
         response: Any = Body((0.0, b"id: e1\n\n"), ends=True)
         await stream.read(response)
         assert stream.last_id == "e1"
         assert stream.is_resumable is can
 
-    _stream(backend, body, protocol_version=version)
 
-
-def test_a_stream_is_resumed_while_something_comes_and_not_for_ever(backend: str) -> None:
+@in_virtual_time
+async def test_a_stream_is_resumed_while_something_comes_and_not_for_ever() -> None:
     opened: list[float] = []
     brings: list[bytes] = [b"", b"id: e2\n\n", b"", b""]
+    async with answer_stream() as (peer, stream, _):
 
-    async def body(peer: HttpPeer, stream: AnswerStream, call: Call) -> None:
         async def again(of: AnswerStream) -> None:
             opened.append(anyio.current_time() - began)
             if not brings:
@@ -724,8 +649,6 @@ def test_a_stream_is_resumed_while_something_comes_and_not_for_ever(backend: str
             await stream.resume(again)
         assert opened == pytest.approx([0.5, 1.0, 1.5, 2.0, 2.5])
         assert peer.notes.counts["resuming an event stream failed"] == 1
-
-    _stream(backend, body)
 
 
 # ---- the client -----------------------------------------------------------------------------------------------------
@@ -846,7 +769,10 @@ def test_an_event_of_just_the_bound_is_kept_and_one_over_it_is_told(size: int, f
 
 @pytest.mark.parametrize(
     ("said", "seconds"),
-    [(b"0", 0.02), (b"19", 0.02), (b"21", 0.021), (b"999999999", 999_999.999), (b"1000000000", None)],
+    [
+        *[(b"0", 0.02), (b"19", 0.02), (b"21", 0.021), (b"999999999", 999_999.999), (b"1000000000", None)],
+        *[(b"-5", None), (b"soon", None), (b"1e3", None)],
+    ],
 )
 def test_the_time_until_a_stream_is_opened_again_is_in_milliseconds_and_never_nothing(
     said: bytes, seconds: float | None
@@ -858,9 +784,13 @@ def test_the_time_until_a_stream_is_opened_again_is_in_milliseconds_and_never_no
 
 def test_an_id_has_its_bound_and_a_line_that_is_no_data_too() -> None:
     events, _ = parser()
-    for size, kept in ((4096, 4096), (4097, 0)):
-        events.feed(b"id: " + b"x" * size + b"\n\n")
-        assert len(events.last_id) == kept
+    for said, kept in (("e1", True), ("é", True), ("a\tb", False), ("x" * 4096, True), ("x" * 4097, False)):
+        events.feed(b"id: " + said.encode() + b"\n\n")
+        assert events.last_id == (said if kept else "")
+    events.feed(b"id: 7\n\n" + b"id: 8\0\n\n")
+    assert events.last_id == "7", "one with a zero byte is none"
+    events.feed(b"id\n\n")
+    assert events.last_id == "", "an empty one resets it"
     for _ in range(50):
         assert events.feed(b": " + b"x" * 1000) == []
     assert len(events._line) < 10_000
@@ -898,14 +828,15 @@ def test_a_request_is_routed_by_what_it_is_about(
 # ---- the peer, once more --------------------------------------------------------------------------------------------
 
 
-def test_a_peer_that_is_about_to_be_lost_sends_nothing_more(backend: str) -> None:
+@in_virtual_time
+async def test_a_peer_that_is_about_to_be_lost_sends_nothing_more() -> None:
     carried: list[str] = []
 
     async def carry(attempt: Attempt) -> None:
         carried.append(attempt.method)
         await anyio.sleep(0.5)
 
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(carry) as (peer, hooks, _):
         peer.request(Call("tools/call"))
         await anyio.sleep(0.1)
         peer.lose(LostReason("over"))
@@ -915,10 +846,9 @@ def test_a_peer_that_is_about_to_be_lost_sends_nothing_more(backend: str) -> Non
         assert anyio.current_time() == pytest.approx(0.5)
         assert (carried, late.ends, late.reach) == (["tools/call"], [], Reach.NOT_SENT)
 
-    _with_peer(backend, carry, body)
 
-
-def test_a_peer_that_was_silenced_says_nothing_of_what_comes_after(backend: str) -> None:
+@in_virtual_time
+async def test_a_peer_that_was_silenced_says_nothing_of_what_comes_after() -> None:
     attempts: list[Attempt] = []
 
     async def carry(attempt: Attempt) -> None:
@@ -926,7 +856,7 @@ def test_a_peer_that_was_silenced_says_nothing_of_what_comes_after(backend: str)
         await anyio.sleep(0.5)
         raise Broken("reset") if attempt.method == "breaks" else BadAnswer("no")
 
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(carry) as (peer, hooks, _):
         calls = [Call("breaks"), Call("tools/call")]
         for call in calls:
             peer.request(call)
@@ -940,10 +870,9 @@ def test_a_peer_that_was_silenced_says_nothing_of_what_comes_after(backend: str)
         assert [call.ends for call in calls] == [[], []]
         assert (hooks.reasons, hooks.gaps) == ([], 0)
 
-    _with_peer(backend, carry, body)
 
-
-def test_an_exchange_that_failed_is_over_and_one_that_was_left_is_not_sent_any_more(backend: str) -> None:
+@in_virtual_time
+async def test_an_exchange_that_failed_is_over_and_one_that_was_left_is_not_sent_any_more() -> None:
     attempts: list[Attempt] = []
 
     async def carry(attempt: Attempt) -> None:
@@ -952,7 +881,7 @@ def test_an_exchange_that_failed_is_over_and_one_that_was_left_is_not_sent_any_m
             raise Broken("reset")
         await anyio.sleep_forever()
 
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(carry) as (peer, _, _):
         failed, left = Call("breaks"), Call("tools/call")
         for call in (failed, left):
             peer.request(call)
@@ -965,18 +894,16 @@ def test_an_exchange_that_failed_is_over_and_one_that_was_left_is_not_sent_any_m
         assert (len(failed.ends), left.ends) == (1, [])
         assert (failed.sent_at, left.sent_at) == ([], [])
 
-    _with_peer(backend, carry, body)
 
-
-def test_what_a_server_asks_on_a_calls_own_stream_is_about_that_call(backend: str) -> None:
+@in_virtual_time
+async def test_what_a_server_asks_on_a_calls_own_stream_is_about_that_call() -> None:
     during: list[Any] = []
 
     async def carry(attempt: Attempt) -> None:
         await peer_of[0].take_for(attempt, b'{"jsonrpc":"2.0","id":"q","method":"roots/list"}')
 
     peer_of: list[HttpPeer] = []
-
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(carry) as (peer, hooks, _):
         peer_of.append(peer)
         asked: Any = hooks
         asked.on_request = lambda rpc_id, method, params, call=None: during.append(call)
@@ -984,8 +911,6 @@ def test_what_a_server_asks_on_a_calls_own_stream_is_about_that_call(backend: st
         peer.request(call)
         await anyio.sleep(0.1)
         assert during == [call]
-
-    _with_peer(backend, carry, body)
 
 
 # ---- deliveries, once more ------------------------------------------------------------------------------------------
@@ -1006,7 +931,9 @@ def test_what_a_server_asks_on_a_calls_own_stream_is_about_that_call(backend: st
         ("completion/complete", True),
     ],
 )
-def test_only_what_may_make_a_server_ask_waits_for_the_stream_of_its_questions(
+@on_asyncio
+@in_virtual_time
+async def test_only_what_may_make_a_server_ask_waits_for_the_stream_of_its_questions(
     method: str, waits: bool
 ) -> None:
     sent: list[float] = []
@@ -1014,7 +941,8 @@ def test_only_what_may_make_a_server_ask_waits_for_the_stream_of_its_questions(
     async def carry(attempt: Attempt) -> None:
         sent.append(anyio.current_time())
 
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(carry) as (peer, _, carrier):
+
         async def hear(settled: Callable[[], object]) -> None:
             await anyio.sleep_forever()
 
@@ -1024,11 +952,10 @@ def test_only_what_may_make_a_server_ask_waits_for_the_stream_of_its_questions(
         await anyio.sleep(3.0)
         assert sent == pytest.approx([1.0 if waits else 0.0])
 
-    _with_peer("asyncio", carry, body)
 
-
-def test_our_answers_say_what_we_answer(backend: str) -> None:
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+@in_virtual_time
+async def test_our_answers_say_what_we_answer() -> None:
+    async with http_peer(_forgotten) as (peer, _, carrier):
         peer.reply("a", {"roots": []})
         peer.reply(1.5, None, RpcError(-32601, "no", {"why": 1}))
         peer.notify("notifications/roots/list_changed", {"x": 1})
@@ -1039,8 +966,6 @@ def test_our_answers_say_what_we_answer(backend: str) -> None:
             {"jsonrpc": "2.0", "id": 1.5, "error": error},
             {"jsonrpc": "2.0", "method": "notifications/roots/list_changed", "params": {"x": 1}},
         ]
-
-    _with_peer(backend, _forgotten, body)
 
 
 FORGOTTEN = SessionExpired("HTTP 404")
@@ -1059,10 +984,13 @@ FORGOTTEN = SessionExpired("HTTP 404")
 @pytest.mark.parametrize(
     "what", ["notifications/initialized", "notifications/progress", "notifications/x", "reply"]
 )
-def test_what_becomes_of_a_message_that_is_not_accepted(
+@on_asyncio
+@in_virtual_time
+async def test_what_becomes_of_a_message_that_is_not_accepted(
     fault: ExchangeFault | None, loss: Reason | None, note: str | None, what: str
 ) -> None:
-    async def body(peer: HttpPeer, hooks: Recorder, carrier: Scripted) -> None:
+    async with http_peer(_forgotten) as (peer, hooks, carrier):
+
         async def deliver(line: bytes) -> None:
             if fault is not None:
                 raise fault
@@ -1084,8 +1012,6 @@ def test_what_becomes_of_a_message_that_is_not_accepted(
             (told,) = hooks.notes
             assert told.startswith(f"a message did not reach the server: {note}")
             assert len(told) < 300, "only its beginning is quoted"
-
-    _with_peer("asyncio", _forgotten, body)
 
 
 # ---- faults in words ------------------------------------------------------------------------------------------------
@@ -1213,7 +1139,9 @@ def test_what_is_configured_takes_the_place_of_our_headers_in_whatever_case_it_i
     assert headers["x-team"] == "stage"
 
 
-def test_who_made_a_client_is_told_the_headers_that_a_command_gives() -> None:
+@on_asyncio
+@in_real_time
+async def test_who_made_a_client_is_told_the_headers_that_a_command_gives() -> None:
     asked = {
         "command": "/bin/sh",
         "args": ("-c", 'echo \'{"X-Sign": "planted"}\''),
@@ -1222,16 +1150,12 @@ def test_who_made_a_client_is_told_the_headers_that_a_command_gives() -> None:
     }
     definition = ServerDefinition("s", url="http://127.0.0.1:9", request_headers_command=asked)
     learned: list[Hidden] = []
-
-    async def main() -> None:
-        client = make_client(definition, None, 7.0, learned.extend)
-        (sign,) = client.event_hooks["request"]
-        request = httpx2.Request("GET", "http://127.0.0.1:9", extensions={"greenroom.ours": True})
-        await sign(request)
-        assert request.headers["x-sign"] == "planted"
-        assert learned == [Hidden("the header X-Sign", "planted")]
-
-    run("asyncio", main)
+    client = make_client(definition, None, 7.0, learned.extend)
+    (sign,) = client.event_hooks["request"]
+    request = httpx2.Request("GET", "http://127.0.0.1:9", extensions={"greenroom.ours": True})
+    await sign(request)
+    assert request.headers["x-sign"] == "planted"
+    assert learned == [Hidden("the header X-Sign", "planted")]
 
 
 @pytest.mark.parametrize("name", ["all_proxy", "HTTPS_PROXY"])
@@ -1254,20 +1178,4 @@ def test_a_client_that_cannot_be_made_says_whose_it_is_and_what_names_its_proxy(
         ConnectFailed, match=rf'Server "s": the proxy that {name} names cannot be used'
     ) as caught:
         _made(url="https://127.0.0.1:9/mcp")
-    assert caught.value.server == "s"
-
-
-@pytest.mark.parametrize(("url", "fails"), [("http://h", False), ("HTTP://h", False), ("https://h", True)])
-def test_certificates_matter_where_the_url_is_of_tls(
-    url: str, fails: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unreadable() -> Any:
-        raise OSError(13, "Permission denied")
-
-    monkeypatch.setattr("greenroom.actors.transports.http_client.trusted_certificates", unreadable)
-    if not fails:
-        _made(url=url)
-        return
-    with pytest.raises(ConnectFailed, match=r'Server "s": .*: Permission denied') as caught:
-        _made(url=url)
     assert caught.value.server == "s"

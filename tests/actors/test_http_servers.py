@@ -17,6 +17,7 @@ import pytest
 from tests.support import run
 from tests.support.http_rooms import room_at
 from tests.support.http_servers import sdk_server
+from tests.support.loops import on_one_loop
 from tests.support.real_servers import real_server
 from tests.support.stdio import until
 
@@ -100,14 +101,15 @@ def test_t24_a_change_of_the_tools_is_heard(kind: str, backend: str) -> None:
         run(backend, body, url)
 
 
-def test_t19_a_long_answer_is_read_in_linear_time(either_backend: str) -> None:
+@on_one_loop
+def test_t19_a_long_answer_is_read_in_linear_time(backend: str) -> None:
     async def body(url: str) -> None:
         async with room_at(url) as room:
             with anyio.fail_after(240):
                 assert len((await room.call("big", {"size": 12 << 20})).text) == 12 << 20
 
     with sdk_server("uvicorn", "http") as url:
-        run(either_backend, body, url)
+        run(backend, body, url)
 
 
 # ---- a server nobody here wrote -------------------------------------------------------------------------------------
@@ -153,9 +155,8 @@ async def listening(url: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["streamableHttp", "sse"])
-def test_server_everything_answers_as_it_answers_the_sdk(
-    mode: str, either_backend: str, tmp_path: Path
-) -> None:
+@on_one_loop
+def test_server_everything_answers_as_it_answers_the_sdk(mode: str, backend: str, tmp_path: Path) -> None:
     async def body(url: str) -> None:
         await listening(url)
         async with room_at(url) as room:
@@ -171,7 +172,7 @@ def test_server_everything_answers_as_it_answers_the_sdk(
         ]
 
     with everything(mode, tmp_path) as url:
-        run(either_backend, body, url)
+        run(backend, body, url)
 
 
 def _meta_of(record: Any) -> dict[str, Any]:

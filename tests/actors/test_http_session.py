@@ -48,10 +48,7 @@ async def test_t07_a_404_re_initialises_once_for_twenty_callers_and_replays_each
     ],
 )
 @in_real_time
-async def test_t07_each_form_of_being_forgotten_is_recovered_from(
-    status: int,
-    message: str,
-) -> None:
+async def test_t07_each_form_of_being_forgotten_is_recovered_from(status: int, message: str) -> None:
     forgotten: list[Any] = []
 
     def forget(handler: Handler, seen: Seen) -> bool:
@@ -71,10 +68,7 @@ async def test_t07_each_form_of_being_forgotten_is_recovered_from(
 
 @pytest.mark.parametrize(("status", "code"), [(400, -32000), (200, -32000), (400, -32602)])
 @in_real_time
-async def test_another_error_is_the_calls_own(
-    status: int,
-    code: int,
-) -> None:
+async def test_another_error_is_the_calls_own(status: int, code: int) -> None:
     def refuse(handler: Handler, seen: Seen) -> bool:
         if seen.method == "tools/call":
             handler.error(seen.message, code, "Bad Request: not like that", status=status)
@@ -263,10 +257,7 @@ def _said(seen: Seen) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("before", "after"), [("2025-11-25", MODERN), (MODERN, "2025-11-25")])
 @in_real_time
-async def test_a_server_that_changes_its_era_is_met_anew(
-    before: str,
-    after: str,
-) -> None:
+async def test_a_server_that_changes_its_era_is_met_anew(before: str, after: str) -> None:
     with raw_http(before) as server:
         async with room_at(server.url) as room:
             assert (await room.call("ok")).text == "ok"

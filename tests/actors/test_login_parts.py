@@ -21,7 +21,8 @@ import anyio
 import attrs
 import httpx2
 import pytest
-from tests.support import in_real_time, in_virtual_time, run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run_virtual
+from tests.support.loops import on_asyncio
 
 from greenroom.actors.login import logins, token_endpoint
 from greenroom.actors.login import oauth as _sdk
@@ -253,6 +254,7 @@ def test_a_login_is_over_when_only_a_person_can_help(kept: dict[str, Any], is_ov
         ({"expires_in": "60", "scope": None}, None, "a b"),
         ({"token_type": "BEARER"}, None, "a b"),
         ({"token_type": None, "scope": ""}, None, ""),
+        *[({"refresh_token": odd}, None, "a b") for odd in ("next", "", None, 5)],
     ],
 )
 def test_an_answer_says_until_when_and_for_what_its_token_is(
@@ -260,6 +262,8 @@ def test_an_answer_says_until_when_and_for_what_its_token_is(
 ) -> None:
     new = attrs.evolve(OURS, expires_at=5.0).renewed({"access_token": "t", **answer}, 100.0)
     assert (new.access_token, new.expires_at, new.scope) == ("t", expires_at, scope)
+    assert new.refresh_token == ("next" if answer.get("refresh_token") == "next" else "refresh")
+    assert (new.made, new.client_id, new.id == OURS.id) == (OURS.made, "me", False)
 
 
 @pytest.mark.parametrize(
@@ -447,6 +451,9 @@ def test_revoking_says_who_asks_and_stops_at_the_first_refusal(monkeypatch: pyte
         (where, {"token": "refresh", "token_type_hint": "refresh_token", **us}, headers),
         (where, {"token": "access", "token_type_hint": "access_token", **us}, headers),
     ]
+    endpoint = Endpoint(monkeypatch, (200, {}))
+    assert revoke(attrs.evolve(basic, refresh_token=None), HEADERS) is None
+    assert [form["token"] for _, form, _ in endpoint.asked] == ["access"]
     for answer, why in (
         ((400, {"error": "invalid_client"}), "the authorization server refused (HTTP 400, invalid_client)"),
         ((204, {}), "the authorization server refused (HTTP 204)"),
@@ -694,7 +701,9 @@ def test_only_a_server_that_has_a_login_or_can_get_one_pays_for_it(home: Path) -
     assert logins.auth_for(ServerDefinition("other", url="http://h"), {}, lambda _: None) is None
 
 
-def test_a_client_obtains_its_login_in_place_of_the_one_that_was_refused(
+@on_asyncio
+@in_real_time
+async def test_a_client_obtains_its_login_in_place_of_the_one_that_was_refused(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
@@ -707,16 +716,12 @@ def test_a_client_obtains_its_login_in_place_of_the_one_that_was_refused(
     said = {"grantType": "client_credentials", "clientId": "${ID}"}
     definition = ServerDefinition("s", url="http://h", oauth=said, headers=HEADERS)
     learned: list[Hidden] = []
-
-    async def main() -> None:
-        auth = logins.auth_for(definition, {"ID": "me"}, learned.extend)
-        flow = auth.async_auth_flow(httpx2.Request("POST", "http://h"))
-        request = await anext(flow)
-        assert request.headers["authorization"] == "Bearer got"
-        await flow.aclose()
-        assert auth._headers == HEADERS
-
-    run("asyncio", main)
+    auth = logins.auth_for(definition, {"ID": "me"}, learned.extend)
+    flow = auth.async_auth_flow(httpx2.Request("POST", "http://h"))
+    request = await anext(flow)
+    assert request.headers["authorization"] == "Bearer got"
+    await flow.aclose()
+    assert auth._headers == HEADERS
     expanded = {"grantType": "client_credentials", "clientId": "me"}
     assert asked == [("s", expanded, None)]
     assert learned == [Hidden("token", "got", known=True)]
@@ -868,38 +873,35 @@ class Shown:
         raise NotImplementedError
 
 
-def test_a_page_keeps_its_own_parameters_and_gets_those_of_the_configuration() -> None:
+@on_asyncio
+@in_real_time
+async def test_a_page_keeps_its_own_parameters_and_gets_those_of_the_configuration() -> None:
     person = Shown()
     asked = _sdk._Asked(person, {"authorizationParams": {"audience": "stage", "prompt": "login"}}, None)
-
-    async def main() -> None:
-        await asked.redirect("https://h/authorize?tenant=a&empty=?prompt=none&state=S")
-        assert httpx2.QueryParams(person.pages[0].partition("?")[2]).multi_items() == [
-            *[("tenant", "a"), ("empty", ""), ("prompt", "login"), ("state", "S"), ("audience", "stage")]
-        ]
-        assert person.pages[0].startswith("https://h/authorize?tenant=a")
-        with pytest.raises(LoginFailed, match="page for a login is not reached over https"):
-            await asked.redirect("http://h/authorize?state=S")
-        assert len(person.pages) == 1
-
-    run("asyncio", main)
+    await asked.redirect("https://h/authorize?tenant=a&empty=?prompt=none&state=S")
+    assert httpx2.QueryParams(person.pages[0].partition("?")[2]).multi_items() == [
+        *[("tenant", "a"), ("empty", ""), ("prompt", "login"), ("state", "S"), ("audience", "stage")]
+    ]
+    assert person.pages[0].startswith("https://h/authorize?tenant=a")
+    with pytest.raises(LoginFailed, match="page for a login is not reached over https"):
+        await asked.redirect("http://h/authorize?state=S")
+    assert len(person.pages) == 1
 
 
-def test_the_answer_of_a_page_is_passed_on_whole_and_a_refusal_only_by_its_code() -> None:
-    async def main() -> None:
-        found = await _sdk._Asked(Shown(code="C", state="S", iss="https://i"), {}, None).callback()
-        assert (found.code, found.state, found.iss) == ("C", "S", "https://i")
-        for error, said in (
-            ("access_denied", "refused: access_denied"),
-            ("x" * 61, "refused"),
-            ("planted token", "refused"),
-            ("", "refused"),
-        ):
-            with pytest.raises(LoginFailed) as caught:
-                await _sdk._Asked(Shown(error=error), {}, None).callback()
-            assert str(caught.value) == f"the authorization server {said}"
-
-    run("asyncio", main)
+@on_asyncio
+@in_real_time
+async def test_the_answer_of_a_page_is_passed_on_whole_and_a_refusal_only_by_its_code() -> None:
+    found = await _sdk._Asked(Shown(code="C", state="S", iss="https://i"), {}, None).callback()
+    assert (found.code, found.state, found.iss) == ("C", "S", "https://i")
+    for error, said in (
+        ("access_denied", "refused: access_denied"),
+        ("x" * 61, "refused"),
+        ("planted token", "refused"),
+        ("", "refused"),
+    ):
+        with pytest.raises(LoginFailed) as caught:
+            await _sdk._Asked(Shown(error=error), {}, None).callback()
+        assert str(caught.value) == f"the authorization server {said}"
 
 
 @pytest.mark.parametrize(
@@ -964,28 +966,27 @@ class Provider:
         (None, LoginFailed, "the server refuses the new token, too"),
     ],
 )
-def test_a_login_through_the_sdk_fails_in_words_and_logs_nothing(
+@on_asyncio
+@in_real_time
+async def test_a_login_through_the_sdk_fails_in_words_and_logs_nothing(
     error: Exception | None, kind: type[Exception], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        with answering(401, b"{}") as (url, seen):
-            headers = {"X-Tenant": "stage", "Authorization": "Basic abc"}
-            definition = ServerDefinition("s", url=url, headers=headers)
-            with pytest.raises(kind, match=words) as caught:
-                await _sdk._drive(definition, _sdk._Flow(Provider(error=error), headers, None))
-            assert type(caught.value) is kind
-            assert "planted" not in caplog.text
-            logging.getLogger("mcp.client.auth.oauth2").error("of somebody else")
-            assert "of somebody else" in caplog.text, "only ours are kept back"
-            if error is None:
-                ((_, body, said),) = seen
-                assert json.loads(body)["method"] == "initialize"
-                assert said["x-tenant"] == "stage"
-                assert "authorization" not in said
-                assert said["accept"] == "application/json, text/event-stream"
-                assert said["mcp-protocol-version"] == json.loads(body)["params"]["protocolVersion"]
-
-    run("asyncio", main)
+    with answering(401, b"{}") as (url, seen):
+        headers = {"X-Tenant": "stage", "Authorization": "Basic abc"}
+        definition = ServerDefinition("s", url=url, headers=headers)
+        with pytest.raises(kind, match=words) as caught:
+            await _sdk._drive(definition, _sdk._Flow(Provider(error=error), headers, None))
+        assert type(caught.value) is kind
+        assert "planted" not in caplog.text
+        logging.getLogger("mcp.client.auth.oauth2").error("of somebody else")
+        assert "of somebody else" in caplog.text, "only ours are kept back"
+        if error is None:
+            ((_, body, said),) = seen
+            assert json.loads(body)["method"] == "initialize"
+            assert said["x-tenant"] == "stage"
+            assert "authorization" not in said
+            assert said["accept"] == "application/json, text/event-stream"
+            assert said["mcp-protocol-version"] == json.loads(body)["params"]["protocolVersion"]
 
 
 def test_what_another_process_has_obtained_meanwhile_is_taken_and_not_asked_for(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -52,38 +53,35 @@ def definitions(*names: str) -> dict[str, ServerDefinition]:
     return {name: ServerDefinition(name, command="x") for name in names}
 
 
-def with_router(backend: str, body: Callable[[Bench], Awaitable[None]]) -> None:
-    async def main() -> None:
-        bench = Bench(definitions("a", "b"))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bench.router.core.run)
-            await body(bench)
-            tasks.cancel_scope.cancel()
-
-    run_virtual(backend, main)
+@asynccontextmanager
+async def router_at_work() -> AsyncGenerator[Bench]:
+    bench = Bench(definitions("a", "b"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bench.router.core.run)
+        yield bench
+        tasks.cancel_scope.cancel()
 
 
-def test_what_is_learned_is_in_the_published_index_after_a_sync(backend: str) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_what_is_learned_is_in_the_published_index_after_a_sync() -> None:
+    async with router_at_work() as bench:
         before = bench.router.index
         await bench.learn(entry("a", "one"), entry("b", "two"))
         assert bench.names() == ["a_one", "b_two"]
         assert before.tools() == (), "a published index was changed"
 
-    with_router(backend, body)
 
-
-def test_an_older_answer_never_overwrites_a_newer_one(backend: str) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_an_older_answer_never_overwrites_a_newer_one() -> None:
+    async with router_at_work() as bench:
         await bench.learn(entry("a", "new", revision=5), entry("a", "old", revision=4))
         assert bench.names() == ["a_new"]
         assert [one.revision for one in bench.changed] == [5]
 
-    with_router(backend, body)
 
-
-def test_t24_the_same_again_is_kept_and_announced_to_nobody(backend: str) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_t24_the_same_again_is_kept_and_announced_to_nobody() -> None:
+    async with router_at_work() as bench:
         await bench.learn(entry("a", "one", revision=1))
         index = bench.router.index
         await bench.learn(entry("a", "one", revision=2, protocol_version="2026-07-28"))
@@ -94,11 +92,10 @@ def test_t24_the_same_again_is_kept_and_announced_to_nobody(backend: str) -> Non
         assert known.protocol_version == "2026-07-28"
         assert len(bench.changed) == 2, "the cache keeps what is newer, also when it says the same"
 
-    with_router(backend, body)
 
-
-def test_a_burst_costs_one_index(backend: str) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_a_burst_costs_one_index() -> None:
+    async with router_at_work() as bench:
         seen = {id(bench.router.index)}
         for n in range(50):
             bench.router.ref.tell(Learn(entry("a", f"t{n}", revision=n)))
@@ -107,22 +104,18 @@ def test_a_burst_costs_one_index(backend: str) -> None:
         assert len(seen) == 2
         assert bench.names() == ["a_t49"]
 
-    with_router(backend, body)
 
-
-def test_a_server_nobody_configured_is_not_learned(backend: str) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_a_server_nobody_configured_is_not_learned() -> None:
+    async with router_at_work() as bench:
         await bench.learn(entry("stranger", "one"))
         assert (bench.names(), bench.announced, bench.changed) == ([], [], [])
 
-    with_router(backend, body)
-
 
 @pytest.mark.parametrize("faulty", [0, 1, 10, 11, 25])
-def test_the_log_is_told_what_clients_would_refuse_and_of_many_how_many_more(
-    faulty: int, backend: str
-) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_the_log_is_told_what_clients_would_refuse_and_of_many_how_many_more(faulty: int) -> None:
+    async with router_at_work() as bench:
         told: list[tuple[str, str]] = []
 
         def take(event: Any) -> None:
@@ -141,11 +134,10 @@ def test_the_log_is_told_what_clients_would_refuse_and_of_many_how_many_more(
         )
         assert len(words[:10]) == min(faulty, 10)
 
-    with_router(backend, body)
 
-
-def test_new_definitions_make_unknown_what_does_not_fit_them(backend: str) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_new_definitions_make_unknown_what_does_not_fit_them() -> None:
+    async with router_at_work() as bench:
         await bench.learn(entry("a", "one"), entry("b", "two"))
         kept = bench.router.entry("b")
         assert kept is not None
@@ -157,11 +149,10 @@ def test_new_definitions_make_unknown_what_does_not_fit_them(backend: str) -> No
         await bench.router.ref.ask(Sync)
         assert bench.router.index is index, "an index is made anew only for what is new"
 
-    with_router(backend, body)
 
-
-def test_new_settings_name_what_is_known_anew_and_of_one_revision_the_reload_counts(backend: str) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_new_settings_name_what_is_known_anew_and_of_one_revision_the_reload_counts() -> None:
+    async with router_at_work() as bench:
         await bench.learn(entry("a", "one"))
         told = entry("a", "one", "two")
         plain = Settings(tool_prefix=PrefixMode.NONE)
@@ -172,11 +163,10 @@ def test_new_settings_name_what_is_known_anew_and_of_one_revision_the_reload_cou
         await bench.learn(entry("a", "three", revision=2))
         assert bench.names() == ["three"], "the settings stay"
 
-    with_router(backend, body)
 
-
-def test_a_batch_is_compared_with_what_was_known_before_it(backend: str) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_a_batch_is_compared_with_what_was_known_before_it() -> None:
+    async with router_at_work() as bench:
         await bench.learn(entry("a", "one"), entry("a", "one", revision=2))
         assert bench.announced == ["a"], "nothing was known"
         await bench.learn(entry("a", "two", revision=3), entry("a", "one", revision=4))
@@ -184,11 +174,10 @@ def test_a_batch_is_compared_with_what_was_known_before_it(backend: str) -> None
         await bench.learn(entry("a", "two", revision=5), entry("a", "two", revision=6))
         assert bench.announced == ["a", "a"]
 
-    with_router(backend, body)
 
-
-def test_a_reload_that_looked_before_a_server_spoke_does_not_forget_what_it_said(backend: str) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_a_reload_that_looked_before_a_server_spoke_does_not_forget_what_it_said() -> None:
+    async with router_at_work() as bench:
         old, new = (
             attrs.evolve(entry("a", name), revision=number) for number, name in enumerate(["old", "new"], 1)
         )
@@ -200,8 +189,6 @@ def test_a_reload_that_looked_before_a_server_spoke_does_not_forget_what_it_said
         bench.router.ref.tell(Define(definitions("a"), {"a": redefined}, Settings()))
         await bench.router.ref.ask(Sync)
         assert bench.router.entry("a") is redefined
-
-    with_router(backend, body)
 
 
 ODD = st.recursive(
@@ -221,15 +208,16 @@ ODD = st.recursive(
     )
 )
 def test_nothing_a_server_says_of_itself_breaks_the_router(tools: list[dict[str, Any]]) -> None:
-    async def body(bench: Bench) -> None:
-        with anyio.fail_after(10):
-            await bench.learn(
-                ServerEntry("a", "hash", tools=tuple(tools), resources=tuple(tools), revision=1)
-            )
-        for target in bench.router.index.tools():
-            assert bench.router.index.get(target.name) is target
+    async def body() -> None:
+        async with router_at_work() as bench:
+            with anyio.fail_after(10):
+                await bench.learn(
+                    ServerEntry("a", "hash", tools=tuple(tools), resources=tuple(tools), revision=1)
+                )
+            for target in bench.router.index.tools():
+                assert bench.router.index.get(target.name) is target
 
-    with_router("trio", body)
+    run_virtual("trio", body)
 
 
 @pytest.mark.parametrize("changes", [1, 5])
@@ -251,25 +239,22 @@ async def test_t24_a_changed_list_is_read_again_once_and_told_once(changes: int)
         assert announced == ["a"], "nothing had changed"
 
 
-def test_of_one_revision_the_later_answer_counts(backend: str) -> None:
+@in_virtual_time
+async def test_of_one_revision_the_later_answer_counts() -> None:
     """What was read from the cache has none of this room's: it is 0, as often as it is read."""
-
-    async def body(bench: Bench) -> None:
+    async with router_at_work() as bench:
         await bench.learn(entry("a", "cached", revision=0))
         await bench.learn(entry("a", "anew", revision=0))
         assert bench.names() == ["a_anew"]
         assert bench.announced == ["a", "a"]
 
-    with_router(backend, body)
 
-
-def test_nothing_is_learned_of_who_is_not_configured(backend: str) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_nothing_is_learned_of_who_is_not_configured() -> None:
+    async with router_at_work() as bench:
         await bench.learn(entry("stranger", "tool"))
         assert (bench.names(), bench.changed, bench.announced) == ([], [], [])
         assert bench.router.entry("stranger") is None
-
-    with_router(backend, body)
 
 
 @pytest.mark.parametrize(
@@ -286,13 +271,12 @@ def test_nothing_is_learned_of_who_is_not_configured(backend: str) -> None:
         {"pinned": Pinned(changed={"t": ("description",)})},
     ],
 )
-def test_whatever_a_reader_could_see_is_announced(backend: str, more: dict[str, Any]) -> None:
-    async def body(bench: Bench) -> None:
+@in_virtual_time
+async def test_whatever_a_reader_could_see_is_announced(more: dict[str, Any]) -> None:
+    async with router_at_work() as bench:
         await bench.learn(entry("a", "t"))
         await bench.learn(entry("a", "t", revision=2, **more))
         assert bench.announced == ["a", "a"]
-
-    with_router(backend, body)
 
 
 @in_virtual_time

@@ -6,28 +6,28 @@ import asyncio
 import gc
 import math
 import weakref
-from collections.abc import Callable
-from types import SimpleNamespace
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 from tests.support import in_virtual_time, run_virtual
+from tests.support.loops import on_asyncio, on_one_loop
 from tests.support.rooms import Outcomes, learn, open_room, record_events, retire, settle, teach
 
 from greenroom import CallTimeout, Greenroom, Reach, ServerLost, Unavailable, UsageError
 from greenroom.actors.call import Call
 from greenroom.actors.calls import answer_inputs
-from greenroom.actors.incarnation import ACTING
+from greenroom.actors.incarnation import ACTING, MOST_OPEN
 from greenroom.actors.peer import Exchange, LostReason
-from greenroom.actors.server import Waits
 from greenroom.config.model import Settings
 from greenroom.errors import Busy, ConnectFailed, Drained, InputRefused, RemoteError, ServerDown
 from greenroom.events import Event, Kind
 from greenroom.protocol.errors import BadArguments, CallError, ProtocolFault, RpcRefusal
 from greenroom.protocol.events import CallEnded, CallEvent, Note, NoteCode
-from greenroom.protocol.jsonrpc.terms import RpcError
-from greenroom.protocol.lifecycle import Cause, Ending, Life, Reason, State
+from greenroom.protocol.jsonrpc.terms import OVERLOADED, RpcError
+from greenroom.protocol.lifecycle import Cause, Ending, Reason, State
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import HANG, FakeConnection, FakeServer, fake_connectors, tool
 
@@ -249,10 +249,12 @@ async def test_a_call_in_a_full_pipe_was_not_sent() -> None:
     server = FakeServer()
     async with open_room({"a": server}) as room:
         await room.connect("a")
+        await anyio.sleep(3.0)
         server.blocked = True
         with pytest.raises(CallTimeout, match="read nothing for 45s; the call was not sent") as caught:
             await room.call("a_echo")
         assert caught.value.reach is Reach.NOT_SENT
+        assert anyio.current_time() == pytest.approx(48.0, abs=0.01)
 
 
 @in_virtual_time
@@ -534,42 +536,40 @@ async def test_a_callback_that_raises_costs_a_note_and_nothing_else(kind: str) -
         assert server.starts == 1
 
 
-def test_on_asyncio_news_may_come_from_a_loop_callback_where_there_is_no_task() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_on_asyncio_news_may_come_from_a_loop_callback_where_there_is_no_task() -> None:
     """As the real reader brings it: answers, losses, and what they set going."""
     server = FakeServer(call_latency=HANG)
+    loop = asyncio.get_running_loop()
+    async with open_room({"a": server, "b": FakeServer()}) as room:
+        await learn(room, "b")
+        await room.connect("a")
+        a, b, ended = room.describe("a_echo"), room.describe("b_echo"), list[str]()
 
-    async def body() -> None:
-        loop = asyncio.get_running_loop()
-        async with open_room({"a": server, "b": FakeServer()}) as room:
-            await learn(room, "b")
-            await room.connect("a")
-            a, b, ended = room.describe("a_echo"), room.describe("b_echo"), list[str]()
+        def then_start_b(_: Any) -> None:
+            port_of(room).start_call(b, {}, lambda call: ended.append(call.outcome))
 
-            def then_start_b(_: Any) -> None:
-                port_of(room).start_call(b, {}, lambda call: ended.append(call.outcome))
+        port_of(room).start_call(a, {}, then_start_b)
+        await anyio.sleep(1.0)
+        loop.call_soon(server.crash)
+        await anyio.sleep(1.0)
+        assert ended == ["result"]
 
-            port_of(room).start_call(a, {}, then_start_b)
-            await anyio.sleep(1.0)
-            loop.call_soon(server.crash)
-            await anyio.sleep(1.0)
-            assert ended == ["result"]
+        server.call_latency = 0.0
+        await room.connect("a")
+        loop.call_soon(server.announce_tools)
+        loop.call_soon(port_of(room).start_call, a, {}, lambda call: ended.append(call.outcome))
+        await anyio.sleep(1.0)
+        assert ended == ["result", "result"]
 
-            server.call_latency = 0.0
-            await room.connect("a")
-            loop.call_soon(server.announce_tools)
-            loop.call_soon(port_of(room).start_call, a, {}, lambda call: ended.append(call.outcome))
-            await anyio.sleep(1.0)
-            assert ended == ["result", "result"]
-
-            loop.call_soon(server.crash)
-            await anyio.sleep(0.0)
-            with pytest.raises(Unavailable) as refused:  # the second death of a streak shuts its gate at once
-                await room.call("a_echo", {})
-            await anyio.sleep(refused.value.retry_in)
-            with anyio.fail_after(5):
-                assert (await room.call("a_echo", {"back": 1})).text == '{"back": 1}'
-
-    run_virtual("asyncio", body)
+        loop.call_soon(server.crash)
+        await anyio.sleep(0.0)
+        with pytest.raises(Unavailable) as refused:  # the second death of a streak shuts its gate at once
+            await room.call("a_echo", {})
+        await anyio.sleep(refused.value.retry_in)
+        with anyio.fail_after(5):
+            assert (await room.call("a_echo", {"back": 1})).text == '{"back": 1}'
 
 
 # ---- leaving under calls -----------------------------------------------------------------------------------
@@ -683,35 +683,32 @@ async def test_the_queue_of_a_server_that_cannot_be_started_fails_at_once() -> N
         assert server.starts == 2
 
 
-def test_t12_calls_leave_a_tally_and_nothing_else(either_backend: str) -> None:
+@on_one_loop
+@in_virtual_time
+async def test_t12_calls_leave_a_tally_and_nothing_else() -> None:
     server = FakeServer()
 
     def calls_kept() -> list[Call]:
         gc.collect()
         return [thing for thing in gc.get_objects() if isinstance(thing, Call)]
 
-    async def body() -> None:
-        others = {id(call): call for call in calls_kept()}  # a test before this one may hold some
-        async with open_room({"a": server}) as room:
-            for _ in range(1_000):
-                await room.call("a_echo")
-            server.call_latency = 5.0
-            async with Outcomes() as calls:
-                left = calls.start(room, "a_echo")
-                await anyio.sleep(1.0)
-                assert room._runtime.context.tally.open == 1
-                left.cancel()
-            assert room._runtime.context.tally.open == 0
-            del left, calls
-            server.calls.clear()
-            await anyio.sleep(5.0)
-            assert not [call for call in calls_kept() if id(call) not in others]
-            assert len(room._runtime.context.timers._heap) < 10
-        assert (
-            str(room.drain_report) == "1001 calls accepted: 1000 completed, 0 failed, 1 cancelled (0 refused)"
-        )
-
-    run_virtual(either_backend, body)
+    others = {id(call): call for call in calls_kept()}  # a test before this one may hold some
+    async with open_room({"a": server}) as room:
+        for _ in range(1_000):
+            await room.call("a_echo")
+        server.call_latency = 5.0
+        async with Outcomes() as calls:
+            left = calls.start(room, "a_echo")
+            await anyio.sleep(1.0)
+            assert room._runtime.context.tally.open == 1
+            left.cancel()
+        assert room._runtime.context.tally.open == 0
+        del left, calls
+        server.calls.clear()
+        await anyio.sleep(5.0)
+        assert not [call for call in calls_kept() if id(call) not in others]
+        assert len(room._runtime.context.timers._heap) < 10
+    assert str(room.drain_report) == "1001 calls accepted: 1000 completed, 0 failed, 1 cancelled (0 refused)"
 
 
 def test_the_events_of_a_call_are_accepted_sent_ended_in_order(backend: str) -> None:
@@ -765,18 +762,6 @@ async def test_a_probe_that_is_refused_as_busy_gives_its_turn_back() -> None:
         load.queued -= 1
         assert caught.value.tool == "a_echo"
         assert (await room.call("a_echo", {"n": 1})).text == '{"n": 1}'
-
-
-@in_virtual_time
-async def test_a_call_in_a_full_pipe_is_given_up_in_time() -> None:
-    server = FakeServer()
-    async with open_room({"a": server}) as room:
-        await room.connect("a")
-        await anyio.sleep(3.0)
-        server.blocked = True
-        with pytest.raises(CallTimeout):
-            await room.call("a_echo")
-        assert anyio.current_time() == pytest.approx(48.0, abs=0.01)
 
 
 @in_virtual_time
@@ -911,16 +896,9 @@ async def test_the_first_word_on_how_a_connection_was_lost_stands() -> None:
         async with Outcomes() as calls:
             lost = calls.start(room, "a_echo")
             await settle()
-            hooks: Any = server.connections[0].hooks
-            incarnation = hooks.incarnation
-            message, actor = list[Any](), incarnation.actor
-            incarnation.actor = SimpleNamespace(tell=message.append, hidden=str)
+            hooks = server.connections[0].hooks
             hooks.on_lost(LostReason("exited with code 3", 3))
             hooks.on_lost(LostReason("closed its stdout"))
-            assert len(message) == 1
-            assert incarnation.lost.text == "exited with code 3"
-            incarnation.actor = actor
-            actor.tell(message[0])
         assert "exited with code 3" in str(lost.error)
 
 
@@ -1062,33 +1040,6 @@ async def test_who_comes_while_a_failed_attempt_is_cleared_away_waits_for_the_ne
         server.refuse_greeting = None
         await room.connect("a")
         assert server.starts == 2
-
-
-def test_who_waits_is_told_once_in_order_and_may_make_another_leave() -> None:
-    waits, told = Waits(), list[str]()
-    life = Life()
-    leave: list[Callable[[], None]] = []
-
-    def first(_error: CallError | None) -> None:
-        told.append("first")
-        leave.pop()()
-
-    waits.add(first, 1.0, life, by_name=False)
-    leave.append(waits.add(lambda _: told.append("second"), 2.0, life, by_name=False))
-    waits.add(lambda _: told.append("third"), 3.0, life, by_name=False)
-    waits.tell(None)
-    assert told == ["first", "third"]
-    waits.tell(None)
-    assert told == ["first", "third"]
-
-
-def test_who_has_waited_long_enough_is_told_and_others_wait_on() -> None:
-    waits, told = Waits(), list[float]()
-    for since in (1.0, 2.0, 3.0):
-        waits.add(lambda _, since=since: told.append(since), since, Life(), by_name=False)
-    waits.tell_early(ConnectFailed("no slot", server="a"), 2.0, Life())
-    assert told == [1.0, 2.0]
-    assert waits.since(Life()) == 3.0
 
 
 @in_virtual_time
@@ -1349,12 +1300,9 @@ async def test_what_a_hung_server_said_last_is_told_to_the_calls_it_takes_along(
 async def test_after_a_gap_the_lists_are_read_again_and_what_is_watched_may_have_changed() -> None:
     """A stream broke and nobody can say what was missed."""
     server, heard = FakeServer(), list[Any]()
-    async with Greenroom.open(
-        {"mcpServers": {"a": {"command": "fake"}}},
-        cache_path=":memory:",
-        connectors=fake_connectors({"a": server}),
-        bootstrap=False,
-        on_notification=lambda _address, method, params: heard.append((method, params)),
+    async with open_room(
+        {"a": server},
+        callbacks={"on_notification": lambda _address, method, params: heard.append((method, params))},
     ) as room:
         await room.connect("a")
         asked = requests_of(server)
@@ -1385,13 +1333,7 @@ async def test_a_list_that_does_not_come_again_costs_a_note_and_the_server_serve
 @in_virtual_time
 async def test_a_server_that_asked_for_roots_has_a_moment_to_act_on_them() -> None:
     server = FakeServer(list_latency=1.0)
-    async with Greenroom.open(
-        {"mcpServers": {"a": {"command": "fake"}}},
-        cache_path=":memory:",
-        connectors=fake_connectors({"a": server}),
-        bootstrap=False,
-        roots=["/"],
-    ) as room:
+    async with open_room({"a": server}, callbacks={"roots": ["/"]}) as room:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(room.connect, "a")
             await anyio.sleep(0.5)
@@ -1485,13 +1427,7 @@ async def test_what_a_server_asked_is_answered_no_more_when_it_has_died() -> Non
         finally:
             asked.append("over")
 
-    async with Greenroom.open(
-        {"mcpServers": {"a": {"command": "fake"}}},
-        cache_path=":memory:",
-        connectors=fake_connectors({"a": server}),
-        bootstrap=False,
-        on_sampling=ask_somebody,
-    ) as room:
+    async with open_room({"a": server}, callbacks={"on_sampling": ask_somebody}) as room:
         await room.connect("a")
         server.connections[0].hooks.on_request(7, "sampling/createMessage", {"messages": []})
         await settle()
@@ -1521,13 +1457,7 @@ async def test_each_question_of_a_server_is_answered_once_and_its_progress_told_
                 pass
         return {"said": what}
 
-    async with Greenroom.open(
-        {"mcpServers": {"a": {"command": "fake"}}},
-        cache_path=":memory:",
-        connectors=fake_connectors({"a": server}),
-        bootstrap=False,
-        on_sampling=ask_somebody,
-    ) as room:
+    async with open_room({"a": server}, callbacks={"on_sampling": ask_somebody}) as room:
         await room.connect("a")
         (peer,) = server.connections
 
@@ -1568,6 +1498,40 @@ async def test_each_question_of_a_server_is_answered_once_and_its_progress_told_
         assert len(told) == 1, "there is nobody to tell"
 
 
+@in_virtual_time
+async def test_so_many_questions_of_a_server_are_open_at_once_and_no_more() -> None:
+    server, asked = FakeServer(), list[Any]()
+    replies: list[tuple[Any, Any]] = []
+
+    async def ask_somebody(request: Any) -> Any:
+        asked.append(request)
+        await anyio.sleep_forever()
+
+    async with open_room({"a": server}, callbacks={"on_sampling": ask_somebody}) as room:
+        await room.connect("a")
+        (peer,) = server.connections
+        peer.reply = lambda rpc_id, result, error=None: replies.append((rpc_id, error and error.code))
+
+        def ask(rpc_id: Any) -> None:
+            peer.hooks.on_request(rpc_id, "sampling/createMessage", {"messages": []})
+
+        def take_back(rpc_id: Any) -> None:
+            peer.hooks.on_notification("notifications/cancelled", {"requestId": rpc_id})
+
+        ask("at once")
+        take_back("at once")
+        await settle()
+        assert (asked, replies) == ([], []), "it was taken back before anybody was asked"
+        for number in range(MOST_OPEN + 1):
+            ask(number)
+        await settle()
+        assert (len(asked), replies) == (MOST_OPEN, [(MOST_OPEN, OVERLOADED)])
+        take_back(0)
+        ask("fits")
+        await settle()
+        assert (len(asked), len(replies)) == (MOST_OPEN + 1, 1)
+
+
 # ---- input that a server wants before it answers -------------------------------------------------------------------
 
 
@@ -1590,20 +1554,19 @@ class Answers:
         return {"answered": sorted(requests)}
 
 
-def _asking(backend: str, body: Callable[[Call, Table, Callable[..., Any]], Any]) -> None:
-    async def main() -> None:
-        call, table, questions = Call("tools/call", {}), Table(), Answers()
+@asynccontextmanager
+async def asking() -> AsyncGenerator[tuple[Call, Table, Callable[..., Any]]]:
+    call, table, questions = Call("tools/call", {}), Table(), Answers()
 
-        async def ask(**result: Any) -> None:
-            await answer_inputs(table, call, result, questions)  # pyright: ignore[reportArgumentType]
+    async def ask(**result: Any) -> None:
+        await answer_inputs(table, call, result, questions)  # pyright: ignore[reportArgumentType]
 
-        await body(call, table, ask)
-
-    run_virtual(backend, main)
+    yield call, table, ask
 
 
-def test_input_is_found_and_sent_with_the_state_it_came_with(backend: str) -> None:
-    async def body(call: Call, table: Table, ask: Any) -> None:
+@in_virtual_time
+async def test_input_is_found_and_sent_with_the_state_it_came_with() -> None:
+    async with asking() as (call, table, ask):
         await ask(inputRequests={"b": {}, "a": {}}, requestState="s")
         await ask(inputRequests={"a": {}})
         assert table.done == [
@@ -1617,11 +1580,10 @@ def test_input_is_found_and_sent_with_the_state_it_came_with(backend: str) -> No
         assert "not now (-7)" in str(refused)
         assert refused.reach is Reach.ANSWERED
 
-    _asking(backend, body)
 
-
-def test_who_wants_nothing_in_particular_is_asked_again_after_growing_pauses(backend: str) -> None:
-    async def body(call: Call, table: Table, ask: Any) -> None:
+@in_virtual_time
+async def test_who_wants_nothing_in_particular_is_asked_again_after_growing_pauses() -> None:
+    async with asking() as (_, table, ask):
         at: list[float] = []
         for number in range(10):
             before = anyio.current_time()
@@ -1633,11 +1595,10 @@ def test_who_wants_nothing_in_particular_is_asked_again_after_growing_pauses(bac
         assert isinstance(table.done[-1], ProtocolFault)
         assert "10 times over" in str(table.done[-1])
 
-    _asking(backend, body)
 
-
-def test_a_call_that_has_left_is_asked_nothing(backend: str) -> None:
-    async def body(call: Call, table: Table, ask: Any) -> None:
+@in_virtual_time
+async def test_a_call_that_has_left_is_asked_nothing() -> None:
+    async with asking() as (call, table, ask):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: ask(inputRequests={"a": {}}))
             await anyio.sleep(0.5)
@@ -1646,5 +1607,3 @@ def test_a_call_that_has_left_is_asked_nothing(backend: str) -> None:
         call.ended = True
         await ask(inputRequests={"a": {}})
         assert (table.done, call.asking, anyio.current_time()) == ([], None, 0.5)
-
-    _asking(backend, body)

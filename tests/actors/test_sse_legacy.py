@@ -76,9 +76,7 @@ class OlderServer:
 
 @pytest.mark.parametrize("status", [404, 405, 406, 415])
 @in_real_time
-async def test_a_refusal_that_an_older_server_gives_is_met_with_the_older_transport(
-    status: int,
-) -> None:
+async def test_a_refusal_that_an_older_server_gives_is_met_with_the_older_transport(status: int) -> None:
     with raw_http() as server:
         server.hook = OlderServer(status)
         async with room_at(server.url) as room:
@@ -91,9 +89,7 @@ async def test_a_refusal_that_an_older_server_gives_is_met_with_the_older_transp
 
 @pytest.mark.parametrize("status", [400, 401, 403, 500, 503])
 @in_real_time
-async def test_any_other_refusal_is_the_answer(
-    status: int,
-) -> None:
+async def test_any_other_refusal_is_the_answer(status: int) -> None:
     with raw_http() as server:
         server.hook = older = OlderServer(status)
         async with room_at(server.url, connect=False) as room:

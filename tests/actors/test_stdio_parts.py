@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
@@ -12,7 +11,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,9 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import in_real_time, in_virtual_time, run
+from tests.support import in_real_time, in_virtual_time
+from tests.support.loops import on_one_loop
+from tests.support.profiles import examples
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import call as _call
@@ -40,7 +41,7 @@ from greenroom.actors.transports.stdio import (
 from greenroom.config.model import ServerDefinition
 from greenroom.config.secrets import Hidden, Secrets
 from greenroom.protocol.bounds import ERROR_BYTES, JUNK_LINES, NOTICE_BYTES, QUESTION_BYTES, UNASKED_LINES
-from greenroom.protocol.errors import ConnectFailed, Reach
+from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.incoming import decode_line, decode_result
 from greenroom.protocol.jsonrpc.terms import INVALID_PARAMS, RpcError
 from greenroom.protocol.large_message import LARGE_MESSAGE
@@ -258,53 +259,57 @@ class Outbox:
         return self.writer.send(line, call)
 
 
-def test_a_message_is_sent_when_its_first_byte_is_accepted_and_then_completed(pipe: tuple[int, int]) -> None:
-    read, write = pipe
-    outbox = Outbox(write, 1 << 30)
-    calls = [Call(str(at)) for at in range(4)]
-    sizes = [10, 100_000, 20, 100_000]
-    for call, size in zip(calls, sizes, strict=True):
-        outbox.put(b"x" * (size - 1) + b"\n", call)
-    assert [call.reach for call in calls] == [Reach.SENT, Reach.SENT, Reach.NOT_SENT, Reach.NOT_SENT]
-    got = b""
-    while outbox.writer.waiting:
-        got += _drain(read)
-        outbox.writer.flush()
-    got += _drain(read)
-    assert [len(line) + 1 for line in got.split(b"\n")[:-1]] == sizes
-    assert all(call.sent_at == [Reach.SENT] for call in calls)
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(["call", "note"]), st.sampled_from([1, 4, 5, 6, 10, 65_536, 70_000])),
+    st.tuples(st.sampled_from(["withdraw", "flush", "read"]), st.integers(0, 9)),
+)
 
 
-def test_a_queued_message_can_be_withdrawn_and_a_begun_one_cannot(pipe: tuple[int, int]) -> None:
-    read, write = pipe
-    outbox = Outbox(write, 1 << 30)
-    begun, queued = Call("begun"), Call("queued")
-    outbox.put(b"a" * 100_000, begun)
-    outbox.put(b"b" * 10, queued)
-    assert not outbox.writer.withdraw(begun)
-    assert outbox.writer.withdraw(queued)
-    got = _drain(read)
-    outbox.writer.flush()
-    assert got + _drain(read) == b"a" * 100_000
-    assert not outbox.writer.waiting
-
-
-def test_what_a_flush_has_begun_cannot_be_withdrawn_either(pipe: tuple[int, int]) -> None:
-    read, write = pipe
-    outbox = Outbox(write, 1 << 30)
-    begun, queued = Call("begun"), Call("queued")
-    outbox.put(b"a" * 200_000, begun, hold=True)
-    outbox.put(b"b" * 10, queued, hold=True)
-    outbox.writer.flush()
-    assert (begun.reach, queued.reach) == (Reach.SENT, Reach.NOT_SENT)
-    assert not outbox.writer.withdraw(begun)
-    assert outbox.writer.withdraw(queued)
-    got = b""
-    while outbox.writer.waiting:
-        got += _drain(read)
-        outbox.writer.flush()
-    assert got + _drain(read) == b"a" * 200_000
-    assert (begun.sent_at, queued.sent_at) == ([Reach.SENT], [])
+@examples(1_000)
+@given(st.lists(STEPS, max_size=25), st.booleans())
+def test_each_line_is_written_whole_in_its_turn_and_waits_within_the_bounds(
+    steps: list[tuple[str, int]], gathers_all: bool
+) -> None:
+    """A call was sent when its first byte was accepted, and can be withdrawn until then."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    outbox = Outbox(write, 10, short=4, others=3, gathers_all=gathers_all)
+    writer, taken, got = outbox.writer, list[tuple[bytes, Call | None]](), b""
+    try:
+        for number, (what, size) in enumerate(steps):
+            ends = list(accumulate(len(line) for line, _ in taken))
+            written = (ends or [0])[-1] - writer.waiting
+            queued = sum(end > written for end in ends)
+            match what:
+                case "call" | "note":
+                    line, call = b"%c" % (97 + number % 26) * size, Call("x") if what == "call" else None
+                    fits = not queued or writer.waiting + size <= 10 or size <= 4
+                    assert writer.send(line, call) is (fits and (call is not None or queued < 3))
+                    taken += [(line, call)] if fits and (call is not None or queued < 3) else []
+                case "withdraw" if taken:
+                    place = size % len(taken)
+                    line, call = taken[place]
+                    if call is not None:
+                        can = ends[place] - len(line) >= written
+                        assert writer.withdraw(call) is can
+                        del taken[place : place + can]
+                case "flush":
+                    writer.flush()
+                case _:
+                    got += _drain(read)
+            written = sum(len(line) for line, _ in taken) - writer.waiting
+            start = 0
+            for line, call in taken:
+                assert call is None or call.sent_at == [Reach.SENT] * (start < written)
+                start += len(line)
+        while writer.waiting:
+            got += _drain(read)
+            writer.flush()
+        assert got + _drain(read) == b"".join(line for line, _ in taken)
+    finally:
+        os.close(read)
+        os.close(write)
 
 
 def test_who_ends_its_connection_itself_is_not_told_that_it_broke(pipe: tuple[int, int]) -> None:
@@ -316,70 +321,6 @@ def test_who_ends_its_connection_itself_is_not_told_that_it_broke(pipe: tuple[in
     os.close(nowhere)
     outbox.writer.close()
     assert (outbox.broken, outbox.writer.is_over, outbox.writer.waiting) == ([], True, 0)
-
-
-def test_what_is_held_is_written_together_at_the_next_flush(pipe: tuple[int, int]) -> None:
-    read, write = pipe
-    outbox = Outbox(write, 1 << 30)
-    calls = [Call(str(at)) for at in range(3)]
-    for call in calls:
-        outbox.put(b"line\n", call, hold=True)
-    assert [call.reach for call in calls] == [Reach.NOT_SENT] * 3
-    assert outbox.writer.withdraw(calls[1])
-    outbox.writer.flush()
-    assert not outbox.writer.waiting
-    assert _drain(read) == b"line\n" * 2
-    assert [call.reach for call in calls] == [Reach.SENT, Reach.NOT_SENT, Reach.SENT]
-
-
-def test_the_queue_is_bounded_but_takes_any_one_message(pipe: tuple[int, int]) -> None:
-    _, write = pipe
-    outbox = Outbox(write, 1000)
-    assert outbox.put(b"a" * 200_000)
-    assert not outbox.put(b"b")
-
-
-def test_nothing_overtakes_what_is_queued_though_the_pipe_has_room_again(pipe: tuple[int, int]) -> None:
-    read, write = pipe
-    outbox = Outbox(write, 1 << 30)
-    outbox.put(b"a" * 100_000)
-    got = _drain(read)
-    assert outbox.put(b"b")
-    outbox.writer.flush()
-    assert got + _drain(read) == b"a" * 100_000 + b"b"
-
-
-def test_the_bound_holds_what_fits_exactly_and_nothing_taken_back(pipe: tuple[int, int]) -> None:
-    read, write = pipe
-    outbox = Outbox(write, 10)
-    one, two, three, four = (Call(name) for name in ("one", "two", "three", "four"))
-    assert outbox.put(b"1234", one, hold=True)
-    assert outbox.put(b"567890", two, hold=True)
-    assert not outbox.put(b"x", hold=True)
-    assert outbox.writer.lacking(b"x") == "10 bytes are queued already"
-    assert outbox.writer.withdraw(two)
-    assert outbox.put(b"567890", three, hold=True)
-    outbox.writer.flush()
-    assert _drain(read) == b"1234567890"
-    assert outbox.put(b"ab", one, hold=True)  # nothing is left of what was written
-    assert outbox.put(b"12345678", four, hold=True)
-
-
-def test_what_is_no_request_is_bounded_in_number(pipe: tuple[int, int]) -> None:
-    read, write = pipe
-    outbox = Outbox(write, 1 << 30, others=3, gathers_all=True)
-    assert [outbox.put(b"r", hold=True) for _ in range(4)] == [True, True, True, False]
-    assert outbox.writer.lacking(b"r") == "3 messages are queued already"
-    assert outbox.put(b"c", Call("tools/call"), hold=True)
-    outbox.writer.flush()
-    assert _drain(read) == b"rrrc"
-
-
-def test_a_short_line_is_taken_over_the_bound(pipe: tuple[int, int]) -> None:
-    outbox = Outbox(pipe[1], 10, short=4, gathers_all=True)
-    assert outbox.put(b"x" * 50, hold=True)
-    assert not outbox.put(b"12345", hold=True)
-    assert outbox.put(b"1234", hold=True)
 
 
 def test_only_what_is_gathered_waits_for_others(pipe: tuple[int, int]) -> None:
@@ -547,24 +488,23 @@ class Line:
 RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{}}'
 
 
-def test_nothing_more_is_taken_of_one_that_was_shut_for_its_junk(either_backend: str) -> None:
-    async def main() -> None:
-        with Line() as line:
-            while not line.over:
-                line.tell(*[b"x"] * 7000)
-                while line.peer.read() is AGAIN:
-                    pass
-            assert line.over == [
-                f"wrote {JUNK_LINES:,} lines to stdout without one message of the protocol among them"
-            ]
-            assert line.peer.junk == JUNK_LINES
-            os.write(line._tell, RESULT % 1)
-            await line.peer.read_last()
-            assert line.peer.read() is False
-            assert line.peer.junk == JUNK_LINES
-            assert len(line.over) == 1
-
-    run(either_backend, main)
+@on_one_loop
+@in_real_time
+async def test_nothing_more_is_taken_of_one_that_was_shut_for_its_junk() -> None:
+    with Line() as line:
+        while not line.over:
+            line.tell(*[b"x"] * 7000)
+            while line.peer.read() is AGAIN:
+                pass
+        assert line.over == [
+            f"wrote {JUNK_LINES:,} lines to stdout without one message of the protocol among them"
+        ]
+        assert line.peer.junk == JUNK_LINES
+        os.write(line._tell, RESULT % 1)
+        await line.peer.read_last()
+        assert line.peer.read() is False
+        assert line.peer.junk == JUNK_LINES
+        assert len(line.over) == 1
 
 
 @pytest.mark.parametrize(
@@ -782,33 +722,6 @@ async def test_the_end_of_its_stream_and_a_broken_pipe_are_told_in_words() -> No
         assert line.over == ["closed its stdout", "closed its stdin"]
 
 
-@pytest.mark.parametrize("answered", [b'"1"', b"1.0"])
-@in_real_time
-async def test_an_id_that_comes_back_in_another_type_is_the_same_id(answered: bytes) -> None:
-    with Line() as line:
-        call = Call("ping")
-        line.peer.request(call)
-        line.tell(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % answered)
-        assert call.ends == [(b"{}", None)]
-        assert call.reach is Reach.ANSWERED
-
-
-@in_real_time
-async def test_what_was_not_sent_cannot_be_answered_and_an_error_of_null_is_none() -> None:
-    with Line() as line:
-        first, queued = Call("ping"), Call("ping")
-        line.peer.request(first)
-        line.peer.request(queued)
-        line.tell(RESULT % 2)
-        assert queued.ends == []
-        line.tell(b'{"jsonrpc":"2.0","id":1,"result":{"a":1},"error":null}')
-        assert first.ends == [(b'{"a":1}', None)]
-        line.tell(RESULT % 1, RESULT % 99)
-        counts = line.peer.notes.counts
-        assert counts["a late or second answer"] == 2
-        assert counts["an answer nobody asked for"] == 1
-
-
 @in_real_time
 async def test_progress_is_asked_for_by_whoever_wants_it() -> None:
     with Line() as line:
@@ -818,44 +731,6 @@ async def test_progress_is_asked_for_by_whoever_wants_it() -> None:
             line.tell(b"")
         assert [message["params"].get("_meta") for message in line.said] == [{"progressToken": 1}, None]
         assert line.peer.has_spoken
-
-
-@in_real_time
-async def test_who_leaves_a_call_says_so_only_if_it_was_sent_and_is_open() -> None:
-    with Line() as line:
-        sent, queued, answered = Call("tools/call"), Call("tools/call"), Call("tools/call")
-        line.peer.request(answered)
-        line.tell(RESULT % 1)
-        line.peer.request(sent)
-        line.peer.request(queued)  # written with whatever comes at the end of the pass
-        for call in (answered, queued, sent, sent):
-            line.peer.abandon(call, "enough")
-        *_, cancelled = said = line.said
-        assert [message.get("id") for message in said] == [1, 2, None]
-        assert cancelled["method"] == "notifications/cancelled"
-        assert cancelled["params"] == {"requestId": 2, "reason": "enough"}
-        line.tell(RESULT % 2, RESULT % 3)
-        assert (sent.ends, queued.ends) == ([], [])
-
-
-@in_real_time
-async def test_a_late_progress_and_a_negotiation_that_is_left_say_nothing() -> None:
-    with Line() as line:
-        greeting, call = Call("initialize"), Call("tools/call", {}, wants_progress=True)
-        line.peer.request(greeting)
-        line.peer.abandon(greeting, "timed out")
-        assert [message["method"] for message in line.said] == ["initialize"]
-        line.tell(b"")
-        line.peer.request(call)
-        progress = (
-            b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":1}}'
-        )
-        line.tell(progress)
-        line.peer.abandon(call, "left")
-        line.tell(progress)
-        assert call.seen == [1]
-        assert [message.get("params", {}).get("requestId") for message in line.said] == [None, 2]
-        assert line.hooks.notifications == []
 
 
 @pytest.mark.parametrize("over", [0, 1])
@@ -1039,84 +914,6 @@ async def test_what_was_gathered_is_sent_before_a_peer_falls_silent() -> None:
 # ---- the connection: the steps of its end, with a leader that is only played ----------------------------------------
 
 
-class Leader:
-    """A child that is only played. It ends `after` the named sign ("eof", "SIGTERM"; SIGKILL always), as `code`."""
-
-    pid = 4711
-
-    def __init__(self, log: list[Any], ends_at: str = "", code: int = 0) -> None:
-        self.log, self.ends_at, self.code = log, ends_at, code
-        self.ended = anyio.Event()
-        self.is_reaped = False
-        self.group_stays = False
-        reading, self._theirs = os.pipe()
-        self._their_stdin, writing = os.pipe()
-        self._their_stderr = os.pipe()
-        self.stdout, self.stderr = os.fdopen(reading, "rb", 0), os.fdopen(self._their_stderr[0], "rb", 0)
-        self.stdin = Watched(self, os.fdopen(writing, "wb", 0))
-        for pipe in (self.stdin, self.stdout, self.stderr):
-            os.set_blocking(pipe.fileno(), False)
-
-    @property
-    def is_dead(self) -> bool:
-        return self.ended.is_set()
-
-    @property
-    def exit_code(self) -> int | None:
-        return self.code if self.is_dead else None
-
-    async def wait_exit(self, _backend: Any) -> None:
-        await self.ended.wait()
-
-    def signal_group(self, number: int) -> None:
-        self.say(signal.Signals(number).name)
-        if number == signal.SIGKILL or self.ends_at == "SIGTERM":
-            self.ended.set()
-
-    def say(self, what: Any) -> None:
-        self.log.append((what, round(anyio.current_time(), 3)))
-
-    def reap(self) -> None:
-        assert self.is_dead
-        self.is_reaped = True
-        self.say("reaped")
-
-    def block_until_dead(self, seconds: float) -> None:
-        self.say(f"blocks {seconds}")
-        self.ended.set()
-
-    async def wait_group_gone(self) -> None:
-        self.say("gone?")
-        if self.group_stays:
-            await anyio.sleep_forever()
-
-    def close(self) -> None:
-        self.say("closed")
-
-    def let_go(self) -> None:
-        for fd in (self._theirs, self._their_stdin, self._their_stderr[1]):
-            os.close(fd)
-        for pipe in (self.stdin.pipe, self.stdout, self.stderr):
-            pipe.close()
-
-
-class Watched:
-    """The leader's stdin."""
-
-    def __init__(self, leader: Leader, pipe: Any) -> None:
-        self.leader, self.pipe = leader, pipe
-        self.closed = False
-
-    def fileno(self) -> int:
-        return self.pipe.fileno()
-
-    def close(self) -> None:
-        self.closed = True
-        self.leader.say("stdin")
-        if self.leader.ends_at == "eof":
-            self.leader.ended.set()
-
-
 # ---- what a child may see -------------------------------------------------------------------------------------------
 
 OURS = {
@@ -1267,42 +1064,6 @@ def test_a_group_lives_as_long_as_one_of_it_is_no_zombie(
 
 def test_a_signal_is_named_as_far_as_it_has_a_name() -> None:
     assert (signal_name(9), signal_name(15), signal_name(1000)) == ("SIGKILL", "SIGTERM", "signal 1000")
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (
-            FileNotFoundError(2, "x"),
-            'command "prog" was not found. Install it, or give its full path in "command".',
-        ),
-        (PermissionError(13, "x"), '"prog" may not be executed. Make it executable (chmod +x), or'),
-        (OSError(errno.ENOEXEC, "x"), '"prog" is not a program. Name its interpreter in "command"'),
-        (
-            OSError(errno.E2BIG, "Argument list too long"),
-            'Argument list too long. Check its "command", "args"',
-        ),
-        (ValueError("embedded null byte"), 'embedded null byte. Check its "command", "args" and "env".'),
-    ],
-)
-def test_why_a_child_cannot_be_started_is_told_with_the_next_step(
-    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def popen(*_: Any, **__: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr("subprocess.Popen", popen)
-    for cwd in (None, os.fspath(tmp_path)):
-        with pytest.raises(ConnectFailed) as caught:
-            start_child(ServerDefinition("s", command="prog", cwd=cwd), {})
-        assert caught.value.server == "s"
-        assert "it could not be started: " in str(caught.value)
-        assert words in str(caught.value)
-    file = tmp_path / "file"
-    file.touch()
-    for cwd in (tmp_path / "gone", file):
-        with pytest.raises(ConnectFailed, match=f'its working directory "{cwd}" does not exist'):
-            start_child(ServerDefinition("s", command="prog", cwd=os.fspath(cwd)), {})
 
 
 def test_a_tree_works_while_one_in_it_uses_time(monkeypatch: pytest.MonkeyPatch) -> None:

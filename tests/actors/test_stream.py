@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
-from tests.support import run_virtual
+from tests.support import in_virtual_time
 
 from greenroom.actors.backend import current_backend
 from greenroom.actors.event_stream import EventStream, Subscription
@@ -17,14 +16,6 @@ from greenroom.protocol.events import CallAccepted, CallSent, Note, NoteCode
 CALL: dict[str, Any] = {"call": 1, "method": "tools/call", "tool": "echo", "client": None}
 
 
-def with_stream(backend: str, body: Callable[[EventStream], Awaitable[None]]) -> None:
-    async def main() -> None:
-        with anyio.fail_after(100):
-            await body(EventStream(current_backend()))
-
-    run_virtual(backend, main)
-
-
 async def take(reader: Subscription, count: int) -> list[Event | Lagged]:
     return [await anext(reader) for _ in range(count)]
 
@@ -33,141 +24,132 @@ def details(events: list[Event | Lagged]) -> list[object]:
     return [event.missed if isinstance(event, Lagged) else event.detail for event in events]
 
 
-def test_a_reader_gets_every_event_of_its_kinds_from_now_on_in_order(backend: str) -> None:
-    async def body(stream: EventStream) -> None:
-        stream.emit(Note, code=NoteCode.ODD, words="too early")
-        async with stream.subscribe() as everything, stream.subscribe([Kind.CALL, Kind.CALL]) as calls:
-            stream.emit(Note, code=NoteCode.ODD, words="note")
-            stream.emit(CallAccepted, **CALL)
-            assert details(await take(everything, 2)) == ["note", "accepted"]
-            (event,) = await take(calls, 1)
-            assert isinstance(event, Event)
-            assert (event.detail, event.seq) == ("accepted", 3)
-            with anyio.move_on_after(1.0) as waiting:
-                await anext(calls)
-            assert waiting.cancelled_caught, "whoever names a kind twice gets its events once"
-        assert not stream.wants(Kind.CALL)
-        assert not stream.wants(Kind.NOTE)
+@in_virtual_time
+async def test_a_reader_gets_every_event_of_its_kinds_from_now_on_in_order() -> None:
+    stream = EventStream(current_backend())
+    stream.emit(Note, code=NoteCode.ODD, words="too early")
+    async with stream.subscribe() as everything, stream.subscribe([Kind.CALL, Kind.CALL]) as calls:
+        stream.emit(Note, code=NoteCode.ODD, words="note")
+        stream.emit(CallAccepted, **CALL)
+        assert details(await take(everything, 2)) == ["note", "accepted"]
+        (event,) = await take(calls, 1)
+        assert isinstance(event, Event)
+        assert (event.detail, event.seq) == ("accepted", 3)
+        with anyio.move_on_after(1.0) as waiting:
+            await anext(calls)
+        assert waiting.cancelled_caught, "whoever names a kind twice gets its events once"
+    assert not stream.wants(Kind.CALL)
+    assert not stream.wants(Kind.NOTE)
 
-    with_stream(backend, body)
 
-
-def test_a_waiting_reader_is_woken_and_the_end_ends_it_after_what_it_has(backend: str) -> None:
+@in_virtual_time
+async def test_a_waiting_reader_is_woken_and_the_end_ends_it_after_what_it_has() -> None:
     got: list[object] = []
+    stream = EventStream(current_backend())
 
-    async def body(stream: EventStream) -> None:
-        async def read() -> None:
-            async with stream.subscribe() as events:
-                async for event in events:
-                    got.extend(details([event]))
+    async def read() -> None:
+        async with stream.subscribe() as events:
+            async for event in events:
+                got.extend(details([event]))
 
-        async with anyio.create_task_group() as tasks:
-            for _ in range(2):
-                tasks.start_soon(read)
-            await anyio.sleep(1.0)
-            stream.emit(Note, code=NoteCode.ODD, words="one")
-            await anyio.sleep(1.0)
-            stream.emit(Note, code=NoteCode.ODD, words="last")
-            stream.close()
-
-    with_stream(backend, body)
-
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(read)
+        await anyio.sleep(1.0)
+        stream.emit(Note, code=NoteCode.ODD, words="one")
+        await anyio.sleep(1.0)
+        stream.emit(Note, code=NoteCode.ODD, words="last")
+        stream.close()
     assert sorted(map(str, got)) == ["last", "last", "one", "one"]
 
 
-def test_a_slow_reader_loses_its_oldest_and_is_told_how_many(backend: str) -> None:
-    async def body(stream: EventStream) -> None:
-        async with stream.subscribe(buffer=3) as slow, stream.subscribe() as quick:
-            for n in range(10):
-                stream.emit(Note, code=NoteCode.ODD, words=str(n))
-            assert details(await take(slow, 4)) == [7, "7", "8", "9"]
-            assert len(await take(quick, 10)) == 10
-            stream.emit(Note, code=NoteCode.ODD, words="next")
-            assert details(await take(slow, 1)) == ["next"]
-
-    with_stream(backend, body)
-
-
-def test_a_reader_cancelled_while_waiting_loses_nothing(backend: str) -> None:
-    async def body(stream: EventStream) -> None:
-        async with stream.subscribe() as events:
-            with anyio.move_on_after(1.0):
-                await anext(events)
-            stream.emit(Note, code=NoteCode.ODD, words="kept")
-            assert details(await take(events, 1)) == ["kept"]
-
-    with_stream(backend, body)
+@in_virtual_time
+async def test_a_slow_reader_loses_its_oldest_and_is_told_how_many() -> None:
+    stream = EventStream(current_backend())
+    async with stream.subscribe(buffer=3) as slow, stream.subscribe() as quick:
+        for n in range(10):
+            stream.emit(Note, code=NoteCode.ODD, words=str(n))
+        assert details(await take(slow, 4)) == [7, "7", "8", "9"]
+        assert len(await take(quick, 10)) == 10
+        stream.emit(Note, code=NoteCode.ODD, words="next")
+        assert details(await take(slow, 1)) == ["next"]
 
 
-def test_a_listener_is_called_in_the_step_and_one_that_raises_is_taken_off(backend: str) -> None:
-    async def body(stream: EventStream) -> None:
-        heard, notes = list[str](), list[str]()
-
-        def deaf(_: Event) -> None:
-            raise ZeroDivisionError
-
-        stream.listen(deaf, [Kind.CALL])
-        stream.listen(lambda event: heard.append(event.detail), [Kind.CALL])
-        stream.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
-        stream.emit(CallAccepted, **CALL)
-        stream.emit(CallSent, **CALL)
-        assert heard == ["accepted", "sent"]
-        assert notes == ["a reader of events raised ZeroDivisionError and gets no more events"]
-
-    with_stream(backend, body)
+@in_virtual_time
+async def test_a_reader_cancelled_while_waiting_loses_nothing() -> None:
+    stream = EventStream(current_backend())
+    async with stream.subscribe() as events:
+        with anyio.move_on_after(1.0):
+            await anext(events)
+        stream.emit(Note, code=NoteCode.ODD, words="kept")
+        assert details(await take(events, 1)) == ["kept"]
 
 
-def test_the_least_buffer_holds_one(backend: str) -> None:
-    async def body(stream: EventStream) -> None:
-        async with stream.subscribe(buffer=0) as events:
-            stream.emit(Note, code=NoteCode.ODD, words="1")
-            stream.emit(Note, code=NoteCode.ODD, words="2")
-            assert details(await take(events, 2)) == [1, "2"]
+@in_virtual_time
+async def test_a_listener_is_called_in_the_step_and_one_that_raises_is_taken_off() -> None:
+    stream = EventStream(current_backend())
+    heard, notes = list[str](), list[str]()
 
-    with_stream(backend, body)
+    def deaf(_: Event) -> None:
+        raise ZeroDivisionError
 
-
-def test_a_reader_that_is_closed_while_it_waits_ends(backend: str) -> None:
-    async def body(stream: EventStream) -> None:
-        reader, ended = stream.subscribe(), list[float]()
-
-        async def read() -> None:
-            async for _ in reader:
-                raise AssertionError("nothing was emitted")
-            ended.append(anyio.current_time())
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(read)
-            await anyio.sleep(2.0)
-            reader.close()
-        assert ended == [2.0]
-        stream.emit(Note, code=NoteCode.ODD, words="nobody reads this")
-        assert not any(map(stream.wants, Kind))
-
-    with_stream(backend, body)
+    stream.listen(deaf, [Kind.CALL])
+    stream.listen(lambda event: heard.append(event.detail), [Kind.CALL])
+    stream.listen(lambda event: notes.append(event.detail), [Kind.NOTE])
+    stream.emit(CallAccepted, **CALL)
+    stream.emit(CallSent, **CALL)
+    assert heard == ["accepted", "sent"]
+    assert notes == ["a reader of events raised ZeroDivisionError and gets no more events"]
 
 
-def test_every_reader_gets_words_without_secrets_and_all_else_as_it_is(backend: str) -> None:
-    async def body(stream: EventStream) -> None:
-        asked: list[tuple[Address | None, str]] = []
+@in_virtual_time
+async def test_the_least_buffer_holds_one() -> None:
+    stream = EventStream(current_backend())
+    async with stream.subscribe(buffer=0) as events:
+        stream.emit(Note, code=NoteCode.ODD, words="1")
+        stream.emit(Note, code=NoteCode.ODD, words="2")
+        assert details(await take(events, 2)) == [1, "2"]
 
-        def hide(address: Address | None, text: str) -> str:
-            asked.append((address, text))
-            return text.replace("hunter2", "***")
 
-        stream.hide = hide
-        heard: list[Event] = []
-        stream.listen(heard.append)
-        async with stream.subscribe([Kind.NOTE]) as read:
-            for words in ("the password is hunter2", "nothing", ""):
-                stream.emit(Note, Address("s"), 3, code=NoteCode.BUG, words=words)
-            events = [await anext(read) for _ in range(3)]
-        assert events == heard
-        notes = [event for event in events if isinstance(event, Note)]
-        assert [(note.words, note.code, note.address, note.incarnation) for note in notes] == [
-            (words, NoteCode.BUG, Address("s"), 3) for words in ("the password is ***", "nothing", "")
-        ]
-        assert [event.seq for event in heard] == [1, 2, 3]
-        assert asked == [(Address("s"), "the password is hunter2"), (Address("s"), "nothing")]
+@in_virtual_time
+async def test_a_reader_that_is_closed_while_it_waits_ends() -> None:
+    stream = EventStream(current_backend())
+    reader, ended = stream.subscribe(), list[float]()
 
-    with_stream(backend, body)
+    async def read() -> None:
+        async for _ in reader:
+            raise AssertionError("nothing was emitted")
+        ended.append(anyio.current_time())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await anyio.sleep(2.0)
+        reader.close()
+    assert ended == [2.0]
+    stream.emit(Note, code=NoteCode.ODD, words="nobody reads this")
+    assert not any(map(stream.wants, Kind))
+
+
+@in_virtual_time
+async def test_every_reader_gets_words_without_secrets_and_all_else_as_it_is() -> None:
+    stream = EventStream(current_backend())
+    asked: list[tuple[Address | None, str]] = []
+
+    def hide(address: Address | None, text: str) -> str:
+        asked.append((address, text))
+        return text.replace("hunter2", "***")
+
+    stream.hide = hide
+    heard: list[Event] = []
+    stream.listen(heard.append)
+    async with stream.subscribe([Kind.NOTE]) as read:
+        for words in ("the password is hunter2", "nothing", ""):
+            stream.emit(Note, Address("s"), 3, code=NoteCode.BUG, words=words)
+        events = [await anext(read) for _ in range(3)]
+    assert events == heard
+    notes = [event for event in events if isinstance(event, Note)]
+    assert [(note.words, note.code, note.address, note.incarnation) for note in notes] == [
+        (words, NoteCode.BUG, Address("s"), 3) for words in ("the password is ***", "nothing", "")
+    ]
+    assert [event.seq for event in heard] == [1, 2, 3]
+    assert asked == [(Address("s"), "the password is hunter2"), (Address("s"), "nothing")]

@@ -3,74 +3,64 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import anyio
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import run_virtual
+from tests.support import in_virtual_time, run_virtual
 
 from greenroom.actors.timers import Alarm, Timer, Timers
 
 
-def with_timers(
-    backend: str, body: Callable[[Timers], Awaitable[None]], bugs: list[BaseException] | None = None
-) -> None:
-    async def main() -> None:
-        timers = Timers(anyio.current_time, (bugs if bugs is not None else []).append)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(timers.run)
-            await body(timers)
-            tasks.cancel_scope.cancel()
-
-    run_virtual(backend, main)
+@asynccontextmanager
+async def timers_at_work(bugs: list[BaseException] | None = None) -> AsyncGenerator[Timers]:
+    timers = Timers(anyio.current_time, (bugs if bugs is not None else []).append)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(timers.run)
+        yield timers
+        tasks.cancel_scope.cancel()
 
 
-def test_they_fire_at_their_instant_in_order_ties_in_the_order_they_were_set(backend: str) -> None:
+@in_virtual_time
+async def test_they_fire_at_their_instant_in_order_ties_in_the_order_they_were_set() -> None:
     fired: list[tuple[str, float]] = []
-
-    async def body(timers: Timers) -> None:
+    async with timers_at_work() as timers:
         for name, when in (("late", 9.0), ("one", 3.0), ("two", 3.0), ("early", 1.0), ("three", 3.0)):
             timers.at(when, lambda name=name: fired.append((name, anyio.current_time())))
         assert len(timers) == 5
         await anyio.sleep(10.0)
-
-    with_timers(backend, body)
-
     assert fired == [("early", 1.0), ("one", 3.0), ("two", 3.0), ("three", 3.0), ("late", 9.0)]
 
 
-def test_an_earlier_one_set_while_sleeping_is_not_late(backend: str) -> None:
+@in_virtual_time
+async def test_an_earlier_one_set_while_sleeping_is_not_late() -> None:
     fired: list[float] = []
-
-    async def body(timers: Timers) -> None:
+    async with timers_at_work() as timers:
         timers.at(100.0, lambda: fired.append(anyio.current_time()))
         await anyio.sleep(1.0)
         timers.at(2.0, lambda: fired.append(anyio.current_time()))
         await anyio.sleep(5.0)
         assert fired == [2.0]
 
-    with_timers(backend, body)
 
-
-def test_one_set_for_the_past_fires_soon_but_never_inside_the_setting(backend: str) -> None:
+@in_virtual_time
+async def test_one_set_for_the_past_fires_soon_but_never_inside_the_setting() -> None:
     fired: list[float] = []
-
-    async def body(timers: Timers) -> None:
+    async with timers_at_work() as timers:
         await anyio.sleep(5.0)
         timers.at(1.0, lambda: fired.append(anyio.current_time()))
         assert not fired
         await anyio.sleep(0.001)
         assert fired == [5.0]
 
-    with_timers(backend, body)
 
-
-def test_a_callback_that_sets_one_for_this_very_instant_starves_nobody(backend: str) -> None:
+@in_virtual_time
+async def test_a_callback_that_sets_one_for_this_very_instant_starves_nobody() -> None:
     count = 0
+    async with timers_at_work() as timers:
 
-    async def body(timers: Timers) -> None:
         def again() -> None:
             nonlocal count
             count += 1
@@ -81,30 +71,25 @@ def test_a_callback_that_sets_one_for_this_very_instant_starves_nobody(backend: 
         await anyio.sleep(2.0)
         assert count == 50
 
-    with_timers(backend, body)
 
-
-def test_a_raising_callback_is_reported_and_stops_no_other(backend: str) -> None:
+@in_virtual_time
+async def test_a_raising_callback_is_reported_and_stops_no_other() -> None:
     bugs: list[BaseException] = []
     fired: list[str] = []
-
-    async def body(timers: Timers) -> None:
+    async with timers_at_work(bugs) as timers:
         timers.at(1.0, lambda: fired.append(str(1 / 0)))
         timers.at(1.0, lambda: fired.append("next"))
         await anyio.sleep(2.0)
         timers.at(3.0, lambda: fired.append("later"))
         await anyio.sleep(2.0)
-
-    with_timers(backend, body, bugs)
-
     assert fired == ["next", "later"]
     assert [type(bug) for bug in bugs] == [ZeroDivisionError]
 
 
-def test_cancelled_ones_do_not_fire_and_do_not_pile_up(backend: str) -> None:
+@in_virtual_time
+async def test_cancelled_ones_do_not_fire_and_do_not_pile_up() -> None:
     fired: list[int] = []
-
-    async def body(timers: Timers) -> None:
+    async with timers_at_work() as timers:
         keep = timers.at(2.0, lambda: fired.append(0))
         for n in range(10_000):
             timers.at(1.0 + n, lambda n=n: fired.append(n)).cancel()
@@ -116,13 +101,11 @@ def test_cancelled_ones_do_not_fire_and_do_not_pile_up(backend: str) -> None:
         keep.cancel()
         assert len(timers) == 0
 
-    with_timers(backend, body)
 
-
-def test_a_few_cancelled_ones_are_left_lying_until_they_come_up(backend: str) -> None:
+@in_virtual_time
+async def test_a_few_cancelled_ones_are_left_lying_until_they_come_up() -> None:
     """To look through all of them for each that is cancelled would cost more than it saves."""
-
-    async def body(timers: Timers) -> None:
+    async with timers_at_work() as timers:
         for n in range(64):
             timers.at(1.0 + n, lambda: None).cancel()
         assert (len(timers), len(timers._heap)) == (0, 64)
@@ -135,30 +118,12 @@ def test_a_few_cancelled_ones_are_left_lying_until_they_come_up(backend: str) ->
         many[100].cancel()
         assert (len(timers), len(timers._heap)) == (99, 99)
 
-    with_timers(backend, body)
 
-
-def test_after_many_were_cancelled_the_others_still_fire_in_their_order(backend: str) -> None:
-    fired: list[float] = []
-
-    async def body(timers: Timers) -> None:
-        times = [1.0 + (n * 7919) % 997 for n in range(400)]
-        late, soon = times[:300], times[300:]
-        for when in soon:
-            timers.at(when, lambda: fired.append(anyio.current_time()))
-        for timer in [timers.at(when, lambda: fired.append(0.0)) for when in late]:
-            timer.cancel()
-        assert len(timers._heap) < 250, "they were cleared away"
-        await anyio.sleep(1_000.0)
-        assert fired == sorted(soon)
-
-    with_timers(backend, body)
-
-
-def test_one_may_cancel_another_of_the_same_instant(backend: str) -> None:
+@in_virtual_time
+async def test_one_may_cancel_another_of_the_same_instant() -> None:
     fired: list[str] = []
+    async with timers_at_work() as timers:
 
-    async def body(timers: Timers) -> None:
         def first() -> None:
             fired.append("first")
             victim.cancel()
@@ -167,9 +132,6 @@ def test_one_may_cancel_another_of_the_same_instant(backend: str) -> None:
         victim = timers.at(1.0, lambda: fired.append("victim"))
         await anyio.sleep(2.0)
         assert len(timers) == 0
-
-    with_timers(backend, body)
-
     assert fired == ["first"]
 
 
@@ -178,28 +140,27 @@ def test_whatever_is_set_and_cancelled_the_rest_fires_once_in_order(plan: list[t
     fired: list[tuple[float, int]] = []
     expected = sorted((when, n) for n, (when, cancel) in enumerate(plan) if not cancel)
 
-    async def body(timers: Timers) -> None:
-        made: list[Timer] = [
-            timers.at(when, lambda when=when, n=n: fired.append((when, n)))
-            for n, (when, _) in enumerate(plan)
-        ]
-        for timer, (_, cancel) in zip(made, plan, strict=True):
-            if cancel:
-                timer.cancel()
-        assert len(timers) == len(expected)
-        await anyio.sleep(11.0)
-        assert len(timers) == 0
+    async def body() -> None:
+        async with timers_at_work() as timers:
+            made: list[Timer] = [
+                timers.at(when, lambda when=when, n=n: fired.append((when, n)))
+                for n, (when, _) in enumerate(plan)
+            ]
+            for timer, (_, cancel) in zip(made, plan, strict=True):
+                if cancel:
+                    timer.cancel()
+            assert len(timers) == len(expected)
+            await anyio.sleep(11.0)
+            assert len(timers) == 0
 
-    with_timers("trio", body)
+    run_virtual("trio", body)
 
     assert fired == expected
-    assert pytest.approx(len(expected)) == len(fired)
 
 
-def test_an_alarm_rings_once_at_the_earliest_of_its_times_and_may_be_set_again_while_it_rings(
-    backend: str,
-) -> None:
-    async def body(timers: Timers) -> None:
+@in_virtual_time
+async def test_an_alarm_rings_once_at_the_earliest_of_its_times_and_may_be_set_again_while_it_rings() -> None:
+    async with timers_at_work() as timers:
         rang: list[tuple[float, float]] = []
 
         def ring() -> None:
@@ -217,5 +178,3 @@ def test_an_alarm_rings_once_at_the_earliest_of_its_times_and_may_be_set_again_w
         await anyio.sleep(95.5)
         assert rang == [(4.0, math.inf), (9.0, math.inf), (14.0, math.inf)]
         assert (alarm.when, len(timers)) == (math.inf, 0)
-
-    with_timers(backend, body)

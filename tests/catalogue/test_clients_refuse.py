@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from mcp import types
 from tests.support import in_real_time, run
+from tests.support.loops import on_one_loop
 from tests.support.said import said
 from tests.support.whole import direct_door
 
@@ -106,7 +107,8 @@ def _learned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_t46_an_sdk_client_sees_all_the_rest(either_backend: str, tmp_path: Path, mode: Any) -> None:
+@on_one_loop
+def test_t46_an_sdk_client_sees_all_the_rest(backend: str, tmp_path: Path, mode: Any) -> None:
     from mcp import Client, StdioServerParameters, stdio_client
 
     _learned(tmp_path)
@@ -126,7 +128,7 @@ def test_t46_an_sdk_client_sees_all_the_rest(either_backend: str, tmp_path: Path
             assert (await client.call_tool("odd_schemaless", {"any": 1})).content
             assert (await client.read_resource("greenroom://odd/no scheme")).contents
 
-    run(either_backend, body)
+    run(backend, body)
 
 
 def test_t46_fastmcps_client_sees_all_the_rest(tmp_path: Path) -> None:

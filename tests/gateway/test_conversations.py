@@ -15,6 +15,7 @@ from tests.support import in_virtual_time, run, run_virtual
 from tests.support.asking import Asking, AskingServer, Refused, asking_connectors
 from tests.support.gateway import alive
 from tests.support.http_servers import asker_entry
+from tests.support.loops import on_one_loop
 from tests.support.rooms import open_room, settle, teach
 
 from greenroom import Greenroom
@@ -611,7 +612,8 @@ async def test_a_listener_that_raises_keeps_nobody_else_from_hearing() -> None:
 # ---- with real servers --------------------------------------------------------------------------------------------
 
 
-def test_t20_over_http_a_question_comes_on_the_stream_of_its_call(either_backend: str) -> None:
+@on_one_loop
+def test_t20_over_http_a_question_comes_on_the_stream_of_its_call(backend: str) -> None:
     """A real server over HTTP, shared, of the handshake era. Both calls are in flight when it asks."""
 
     async def body(entry: Mapping[str, Any]) -> None:
@@ -643,11 +645,12 @@ def test_t20_over_http_a_question_comes_on_the_stream_of_its_call(either_backend
         assert sorted(asked_so_far) == ["ann", "ben"]
 
     with asker_entry("http") as entry:
-        run(either_backend, body, entry)
+        run(backend, body, entry)
 
 
 @BOTH
-def test_t20_each_client_has_a_process_of_its_own_that_asks_only_it(either_backend: str, expose: str) -> None:
+@on_one_loop
+def test_t20_each_client_has_a_process_of_its_own_that_asks_only_it(backend: str, expose: str) -> None:
     """Real processes: what each is asked says its own process, and the process ends with its client."""
 
     async def body(entry: Mapping[str, Any]) -> None:
@@ -674,7 +677,7 @@ def test_t20_each_client_has_a_process_of_its_own_that_asks_only_it(either_backe
             assert not alive({mine["session:ben"]})
 
     with asker_entry("stdio") as entry:
-        run(either_backend, body, entry)
+        run(backend, body, entry)
 
 
 @pytest.mark.parametrize("expose", ["direct", "proxy"])

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from greenroom.config.model import ServerDefinition
-from greenroom.protocol.errors import Bug, NeedsAuth, Problem
+from greenroom.protocol.errors import Bug, Problem
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.supervisor.records import (
     USABLE,
@@ -46,16 +46,28 @@ def test_what_the_definition_decides_is_not_overridden_by_what_is_done_to_it(bef
     assert ALL[before].unless_defined(ALL[after]) == ALL[before if stays else after]
 
 
-def test_a_call_is_told_what_helps() -> None:
-    def told(one: Availability) -> tuple[str, str]:
-        assert one.refusal is not None
-        return one.refusal.code, str(one.refusal)
+UNTRUSTED = Problem("f: mcpServers.a", "is bad", code="server_untrusted")
 
-    assert told(ALL[Use.DISABLED])[0] == "server_disabled"
-    assert "greenroom enable" in told(ALL[Use.DISABLED])[1]
-    assert told(ALL[Use.BROKEN]) == ("config_error", 'Server "a" cannot be used: a.json: it has no command')
-    assert "Connect or restart it" in told(ALL[Use.DOWN])[1]
-    assert "is down (lost: exited)" in told(down_after("a", Ending(Cause.LOST, "exited")))[1]
-    assert isinstance(ALL[Use.NEEDS_LOGIN].refusal, NeedsAuth)
-    bug = Bug("ours", server="a")
-    assert down_with(bug) == Availability(Use.DOWN, bug)
+
+@pytest.mark.parametrize(
+    ("one", "code", "words"),
+    [
+        (ALL[Use.DISABLED], "server_disabled", "greenroom enable a"),
+        (ALL[Use.BROKEN], "config_error", 'Server "a" cannot be used: a.json: it has no command'),
+        (defined(ServerDefinition("a"), UNTRUSTED), "server_untrusted", "cannot be used: f: mcp"),
+        (defined(ServerDefinition("a", disabled=True), UNTRUSTED), "server_untrusted", "is bad"),
+        (ALL[Use.REMOVED], "server_not_connected", "Add it again"),
+        (ALL[Use.DOWN], "server_not_connected", "was drained. Connect or restart it"),
+        (
+            down_after("a", Ending(Cause.LOST, "exited")),
+            "server_not_connected",
+            "is down (lost: exited)",
+        ),
+        (ALL[Use.NEEDS_LOGIN], "auth_required", "401"),
+        (down_with(Bug("ours", server="a")), "bug", "ours"),
+    ],
+)
+def test_a_call_is_told_what_helps(one: Availability, code: str, words: str) -> None:
+    assert one.refusal is not None
+    assert (one.refusal.code, one.refusal.server) == (code, "a")
+    assert words in str(one.refusal)

@@ -20,8 +20,7 @@ from tests.support.gateway import Gateway, serve
 from tests.support.rooms import open_room, record_events
 
 from greenroom import CallError, Greenroom, State
-from greenroom.actors import calls as _call_endings
-from greenroom.actors import calls as _call_errors
+from greenroom.actors import calls as _calls
 from greenroom.actors.calls import CallTable, WaitingCalls
 from greenroom.actors.server import Idling, Steps
 from greenroom.actors.timers import Alarm
@@ -135,8 +134,9 @@ def called(gateway: Gateway, door: str, kind: str, levels: int) -> int:
 PLACES: dict[str, tuple[Any, str]] = {
     f"{str(getattr(owner, '__name__', owner)).rpartition('.')[2]}.{name}": (owner, name)
     for owner, names in {
-        _call_errors: ("without_secrets", "answer_error", "lost_error", "timed_out_error"),
-        _call_endings: ("expire_sent", "lose_all"),
+        _calls: (
+            "without_secrets", "answer_error", "lost_error", "timed_out_error", "expire_sent", "lose_all",
+        ),
         Alarm: ("wake_by",),
         CallTable: ("_request", "call_over", "share_places", "expire", "take_off"),
         WaitingCalls: ("serve", "expire", "hold_back"),
@@ -246,7 +246,7 @@ async def test_t56_a_bug_is_followed_by_what_follows_any_loss(policy: str, then:
     async with open_room({"a": server}, entries={"a": {"restartPolicy": policy}}) as room:
         await room.connect("a")
         events = record_events(room, Transition)
-        async with broken_once(_call_errors, "answer_error", 1):
+        async with broken_once(_calls, "answer_error", 1):
             server.call_error = (5, "no ink")
             with pytest.raises(CallError, match="error in Greenroom itself") as caught:
                 await room.call("a_echo")
@@ -270,8 +270,8 @@ async def test_t56_a_server_that_meets_a_bug_again_and_again_is_quarantined_and_
     async with open_room({"a": server}, entries={"a": {"lifecycle": "keep-alive"}}) as room:
         await room.ready()
         server.call_error = (5, "no ink")
-        whole: Callable[..., Any] = _call_errors.answer_error
-        _call_errors.answer_error = always_broken
+        whole: Callable[..., Any] = _calls.answer_error
+        _calls.answer_error = always_broken
         try:
             for _ in range(30):
                 with pytest.raises(CallError) as caught:
@@ -279,7 +279,7 @@ async def test_t56_a_server_that_meets_a_bug_again_and_again_is_quarantined_and_
                 assert caught.value.code in ("bug", "server_unavailable")
                 await anyio.sleep(1.0)
         finally:
-            _call_errors.answer_error = whole
+            _calls.answer_error = whole
         assert server.starts < 12, "the gate and the restart intensity count it"
         server.call_error = None
         await anyio.sleep(120.0)

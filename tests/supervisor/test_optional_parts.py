@@ -121,20 +121,6 @@ async def test_a_part_that_fails_is_said_once_and_tried_again_ever_more_rarely()
 
 
 @in_virtual_time
-async def test_a_part_begins_with_short_pauses_again_when_it_has_worked_for_long() -> None:
-    part = Part("it", lambda _text: None)
-    assert [part.failed("a"), part.failed("a")] == [1, 2]
-    assert not part.is_due
-    part.works()
-    assert part.is_due
-    await anyio.sleep(59)
-    assert part.failed("a") == 4  # on and off: no new beginning
-    part.works()
-    await anyio.sleep(61)
-    assert part.failed("a") == 1
-
-
-@in_virtual_time
 async def test_a_part_has_worked_since_it_first_said_so_and_for_longer_than_the_longest_pause() -> None:
     told: list[str] = []
     part = Part("it", told.append)

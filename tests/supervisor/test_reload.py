@@ -9,8 +9,9 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.support import in_real_time, in_virtual_time, run
+from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import alive, faulty, logged_pids
+from tests.support.loops import on_one_loop
 from tests.support.rooms import Outcomes, record_events, settle
 
 from greenroom import ApprovalRequest, ConfigError, Greenroom, Verdict
@@ -52,8 +53,10 @@ async def test_a_dry_run_says_what_would_be_done_and_does_nothing() -> None:
         assert servers["a"].starts == 1
 
 
-def test_t36_thousands_of_new_servers_are_defined_while_others_have_their_turns(
-    either_backend: str, monkeypatch: pytest.MonkeyPatch
+@on_one_loop
+@in_real_time
+async def test_t36_thousands_of_new_servers_are_defined_while_others_have_their_turns(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And one who is cancelled meanwhile leaves none of them."""
     turns, most, here, define = 0, 0, 0, Root.define
@@ -71,31 +74,30 @@ def test_t36_thousands_of_new_servers_are_defined_while_others_have_their_turns(
             turns, here = turns + 1, 0
             await anyio.lowlevel.checkpoint()
 
-    async def main() -> None:
-        async with _room({}, _config(a={})) as room, anyio.create_task_group() as tasks:
-            monkeypatch.setattr(Root, "define", counted)
-            tasks.start_soon(count)
-            with anyio.CancelScope() as left:
+    async with _room({}, _config(a={})) as room, anyio.create_task_group() as tasks:
+        monkeypatch.setattr(Root, "define", counted)
+        tasks.start_soon(count)
+        with anyio.CancelScope() as left:
 
-                async def leave() -> None:
-                    while len(room.status()) < 500:
-                        await anyio.lowlevel.checkpoint()
-                    left.cancel()
+            async def leave() -> None:
+                while len(room.status()) < 500:
+                    await anyio.lowlevel.checkpoint()
+                left.cancel()
 
-                tasks.start_soon(leave)
-                await room.reload(new)
-            assert left.cancelled_caught
-            assert [status.server for status in room.status()] == ["a"]
+            tasks.start_soon(leave)
             await room.reload(new)
-            assert len(room.status()) == 2_001
-            assert most <= 100, "defined in one turn"
-            tasks.cancel_scope.cancel()
+        assert left.cancelled_caught
+        assert [status.server for status in room.status()] == ["a"]
+        await room.reload(new)
+        assert len(room.status()) == 2_001
+        assert most <= 100, "defined in one turn"
+        tasks.cancel_scope.cancel()
 
-    run(either_backend, main)
 
-
-def test_t36_thousands_of_servers_are_removed_while_others_have_their_turns(
-    either_backend: str, monkeypatch: pytest.MonkeyPatch
+@on_one_loop
+@in_real_time
+async def test_t36_thousands_of_servers_are_removed_while_others_have_their_turns(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And whoever is cancelled meanwhile leaves none of them."""
     most, here, remove = 0, 0, Root.remove
@@ -113,28 +115,25 @@ def test_t36_thousands_of_servers_are_removed_while_others_have_their_turns(
             here = 0
             await anyio.lowlevel.checkpoint()
 
-    async def main() -> None:
-        async with _room({"a": FakeServer()}, old) as room, anyio.create_task_group() as tasks:
-            await room.call("a_echo")
-            monkeypatch.setattr(Root, "remove", counted)
-            tasks.start_soon(count)
-            with anyio.CancelScope() as left:
+    async with _room({"a": FakeServer()}, old) as room, anyio.create_task_group() as tasks:
+        await room.call("a_echo")
+        monkeypatch.setattr(Root, "remove", counted)
+        tasks.start_soon(count)
+        with anyio.CancelScope() as left:
 
-                async def leave() -> None:
-                    while len(room._runtime.root.records) > 1_500:
-                        await anyio.lowlevel.checkpoint()
-                    left.cancel()
+            async def leave() -> None:
+                while len(room._runtime.root.records) > 1_500:
+                    await anyio.lowlevel.checkpoint()
+                left.cancel()
 
-                tasks.start_soon(leave)
-                await room.reload(_config(a={}))
-            assert left.cancelled_caught
-            assert [status.server for status in room.status()] == ["a"]
-            assert list(room._runtime.root.records) == ["a"]
-            await room.call("a_echo")
-            assert 0 < most <= 100, "removed in one turn"
-            tasks.cancel_scope.cancel()
-
-    run(either_backend, main)
+            tasks.start_soon(leave)
+            await room.reload(_config(a={}))
+        assert left.cancelled_caught
+        assert [status.server for status in room.status()] == ["a"]
+        assert list(room._runtime.root.records) == ["a"]
+        await room.call("a_echo")
+        assert 0 < most <= 100, "removed in one turn"
+        tasks.cancel_scope.cancel()
 
 
 @in_virtual_time

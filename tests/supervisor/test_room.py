@@ -11,7 +11,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import in_virtual_time, run_virtual
+from tests.support import in_virtual_time
+from tests.support.loops import on_asyncio, on_one_loop
 from tests.support.rooms import Outcomes, learn, open_room, record_events, retire, settle, teach
 
 from greenroom import CallError, Greenroom, Reach, State, Unavailable, UnknownTool
@@ -33,16 +34,6 @@ from greenroom.testing.fake_servers import HANG, FakeServer, tool
 LIFECYCLES = ["lazy", "eager", "keep-alive"]
 
 
-def limited(backend: str, body: Callable[[], Awaitable[None]]) -> None:
-    """In virtual time, and never for ever."""
-
-    async def inner() -> None:
-        with anyio.fail_after(100_000):
-            await body()
-
-    run_virtual(backend, inner)
-
-
 def state(room: Greenroom, server: str = "a") -> State:
     (status,) = [status for status in room.status() if status.server == server and status.scope == "shared"]
     return status.state
@@ -60,128 +51,106 @@ async def code_of(call: Awaitable[Any]) -> str:
 
 
 @pytest.mark.parametrize(("lifecycle", "starts"), [("lazy", 0), ("eager", 1), ("keep-alive", 1)])
-def test_what_starts_at_boot(backend: str, lifecycle: str, starts: int) -> None:
+@in_virtual_time
+async def test_what_starts_at_boot(lifecycle: str, starts: int) -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room:
-            await room.ready()
-            assert server.starts == starts
-            assert (state(room) is State.CONNECTED) == bool(starts)
-
-    limited(backend, body)
+    async with open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room:
+        await room.ready()
+        assert server.starts == starts
+        assert (state(room) is State.CONNECTED) == bool(starts)
 
 
-def test_t13_thirty_slow_servers_start_in_parallel_and_listing_never_waits(backend: str) -> None:
+@in_virtual_time
+async def test_t13_thirty_slow_servers_start_in_parallel_and_listing_never_waits() -> None:
     servers = {"bad": FakeServer(start_latency=HANG)} | {
         f"s{n}": FakeServer(start_latency=5.0) for n in range(29)
     }
-
-    async def body() -> None:
-        entries = {name: {"lifecycle": "eager"} for name in servers}
-        async with open_room(servers, entries=entries, maxConnections=40) as room:
-            assert room.tools() == ()
-            assert len(room.status()) == 30
-            assert anyio.current_time() == 0.0
-            await anyio.sleep(20.1)
-            assert [status.server for status in room.status() if not status.connected] == ["bad"]
-            await room.ready()
-            assert anyio.current_time() == pytest.approx(30.0, abs=0.1)
-
-    limited(backend, body)
+    entries = {name: {"lifecycle": "eager"} for name in servers}
+    async with open_room(servers, entries=entries, maxConnections=40) as room:
+        assert room.tools() == ()
+        assert len(room.status()) == 30
+        assert anyio.current_time() == 0.0
+        await anyio.sleep(20.1)
+        assert [status.server for status in room.status() if not status.connected] == ["bad"]
+        await room.ready()
+        assert anyio.current_time() == pytest.approx(30.0, abs=0.1)
 
 
-def test_t14_ten_start_at_once_first_come_first_served_and_the_deadline_counts_from_the_permit(
-    backend: str,
-) -> None:
+@in_virtual_time
+async def test_t14_ten_start_at_once_first_come_first_served_and_the_deadline_counts_from_the_permit() -> (
+    None
+):
     servers = {f"s{n:02}": FakeServer(start_latency=20.0) for n in range(30)}
-
-    async def body() -> None:
-        eager = {name: {"lifecycle": "eager"} for name in servers}
-        async with open_room(servers, entries=eager, maxConnections=40) as room:
-            await anyio.sleep(10.0)
-            assert [name for name, server in servers.items() if server.starts] == [
-                f"s{n:02}" for n in range(10)
-            ]
-            assert room.status()[10].waiting_for == "permit"
-            await anyio.sleep(15.0)
-            connecting, waiting = room.status()[10], room.status()[20]
-            assert (connecting.waiting_for, connecting.waiting) == (None, 5.0)
-            assert (waiting.waiting_for, waiting.waiting) == ("permit", 25.0)
-            await room.ready()
-            assert anyio.current_time() == pytest.approx(60.0, abs=0.1)
-            assert all(status.connected for status in room.status()), "one was late because it had to wait"
-
-    limited(backend, body)
+    eager = {name: {"lifecycle": "eager"} for name in servers}
+    async with open_room(servers, entries=eager, maxConnections=40) as room:
+        await anyio.sleep(10.0)
+        assert [name for name, server in servers.items() if server.starts] == [f"s{n:02}" for n in range(10)]
+        assert room.status()[10].waiting_for == "permit"
+        await anyio.sleep(15.0)
+        connecting, waiting = room.status()[10], room.status()[20]
+        assert (connecting.waiting_for, connecting.waiting) == (None, 5.0)
+        assert (waiting.waiting_for, waiting.waiting) == ("permit", 25.0)
+        await room.ready()
+        assert anyio.current_time() == pytest.approx(60.0, abs=0.1)
+        assert all(status.connected for status in room.status()), "one was late because it had to wait"
 
 
-def test_a_caller_that_leaves_while_its_server_waits_for_a_permit_leaves_no_trace(backend: str) -> None:
+@in_virtual_time
+async def test_a_caller_that_leaves_while_its_server_waits_for_a_permit_leaves_no_trace() -> None:
     servers = {f"s{n:02}": FakeServer(start_latency=20.0) for n in range(12)}
-
-    async def body() -> None:
-        async with open_room(servers) as room, Outcomes() as calls:
-            for name in servers:
-                await teach(room, name)
-                calls.start(room, f"{name}_echo")
-                await settle()
-            calls.all[10].cancel()
-            await anyio.sleep(30.0)
-            assert [name for name, server in servers.items() if not server.starts] == ["s10"]
-            starts = room._runtime.root.admission.starts
-            await anyio.sleep(30.0)
-            assert (starts.count(Place.STARTING), starts.count(Place.PERMIT)) == (0, 0)
-
-    limited(backend, body)
+    async with open_room(servers) as room, Outcomes() as calls:
+        for name in servers:
+            await teach(room, name)
+            calls.start(room, f"{name}_echo")
+            await settle()
+        calls.all[10].cancel()
+        await anyio.sleep(30.0)
+        assert [name for name, server in servers.items() if not server.starts] == ["s10"]
+        starts = room._runtime.root.admission.starts
+        await anyio.sleep(30.0)
+        assert (starts.count(Place.STARTING), starts.count(Place.PERMIT)) == (0, 0)
 
 
-def test_the_unknown_are_visited_once_in_the_background(backend: str) -> None:
+@in_virtual_time
+async def test_the_unknown_are_visited_once_in_the_background() -> None:
     servers = {"a": FakeServer(), "bad": FakeServer(refuse_start="no"), "off": FakeServer()}
-
-    async def body() -> None:
-        async with open_room(servers, entries={"off": {"bootstrap": False}}, bootstrap=True) as room:
-            await room.catalogued()
-            assert [target.name for target in room.tools()] == ["a_echo"]
-            assert [server.starts for server in servers.values()] == [1, 1, 0]
-            await anyio.sleep(VISIT_IDLE + 0.5)
-            assert servers["a"].live == 0
-            assert {status.scope for status in room.status()} == {"shared"}, "a visit left something behind"
-            assert servers["bad"].starts == 4  # by the gate's rules: after 1 s, 2 s, 4 s
-
-    limited(backend, body)
+    async with open_room(servers, entries={"off": {"bootstrap": False}}, bootstrap=True) as room:
+        await room.catalogued()
+        assert [target.name for target in room.tools()] == ["a_echo"]
+        assert [server.starts for server in servers.values()] == [1, 1, 0]
+        await anyio.sleep(VISIT_IDLE + 0.5)
+        assert servers["a"].live == 0
+        assert {status.scope for status in room.status()} == {"shared"}, "a visit left something behind"
+        assert servers["bad"].starts == 4  # by the gate's rules: after 1 s, 2 s, 4 s
 
 
-def test_a_visited_server_is_let_go_on_a_clock_that_moves_within_a_step_and_one_that_was_called_is_not(
-    backend: str,
-) -> None:
+@in_virtual_time
+async def test_a_visited_server_is_let_go_on_a_clock_that_moves_within_a_step_and_one_that_was_called_is_not() -> (
+    None
+):
     servers = {"a": FakeServer(), "called": FakeServer()}
-
-    async def body() -> None:
-        async with open_room(servers, bootstrap=True) as room:
-            loop_backend = room._runtime.context.backend
-            looks = itertools.count()
-            true_now = loop_backend.now
-            loop_backend.now = lambda: true_now() + next(looks) * 1e-9
-            await room.catalogued()
-            await room.call("called_echo", {"text": "x"})
-            await anyio.sleep(VISIT_IDLE + 0.5)
-            assert (servers["a"].live, servers["called"].live) == (0, 1)
-
-    limited(backend, body)
+    async with open_room(servers, bootstrap=True) as room:
+        loop_backend = room._runtime.context.backend
+        looks = itertools.count()
+        true_now = loop_backend.now
+        loop_backend.now = lambda: true_now() + next(looks) * 1e-9
+        await room.catalogued()
+        await room.call("called_echo", {"text": "x"})
+        await anyio.sleep(VISIT_IDLE + 0.5)
+        assert (servers["a"].live, servers["called"].live) == (0, 1)
 
 
-def test_an_idle_configured_server_costs_less_than_eight_kib(either_backend: str) -> None:
+@on_one_loop
+@in_virtual_time
+async def test_an_idle_configured_server_costs_less_than_eight_kib() -> None:
     names = [f"server-{n}" for n in range(500)]
-
-    async def body() -> None:
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        async with open_room({name: FakeServer() for name in names}) as room:
-            assert len(room.status()) == 500
-            grown = tracemalloc.get_traced_memory()[0] - before
-            tracemalloc.stop()
-            assert grown / 500 < 8 * 1024
-
-    limited(either_backend, body)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    async with open_room({name: FakeServer() for name in names}) as room:
+        assert len(room.status()) == 500
+        grown = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        assert grown / 500 < 8 * 1024
 
 
 # ---- idling ------------------------------------------------------------------------------------------------
@@ -199,193 +168,168 @@ def test_an_idle_configured_server_costs_less_than_eight_kib(either_backend: str
         ("keep-alive", 1, None),
     ],
 )
-def test_idle_eviction_is_exact_and_never_for_keep_alive_or_zero(
-    backend: str, lifecycle: str, minutes: float | None, lives: float | None
+@in_virtual_time
+async def test_idle_eviction_is_exact_and_never_for_keep_alive_or_zero(
+    lifecycle: str, minutes: float | None, lives: float | None
 ) -> None:
     server, entry = FakeServer(), {"lifecycle": lifecycle}
     if minutes is not None:
         entry["idleTimeout"] = minutes  # type: ignore[assignment]
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": entry}) as room:
-            await room.connect("a")
-            await room.call("a_echo")
-            if lives is None:
-                await anyio.sleep(50_000.0)
-                assert server.live == 1
-                return
-            await anyio.sleep(lives - 0.001)
+    async with open_room({"a": server}, entries={"a": entry}) as room:
+        await room.connect("a")
+        await room.call("a_echo")
+        if lives is None:
+            await anyio.sleep(50_000.0)
             assert server.live == 1
-            await anyio.sleep(0.002)
-            assert server.live == 0
-            assert state(room) is State.IDLE
-            assert (await room.call("a_echo", {"again": 1})).text == '{"again": 1}'
+            return
+        await anyio.sleep(lives - 0.001)
+        assert server.live == 1
+        await anyio.sleep(0.002)
+        assert server.live == 0
+        assert state(room) is State.IDLE
+        assert (await room.call("a_echo", {"again": 1})).text == '{"again": 1}'
 
-    limited(backend, body)
 
-
-def test_t22_idling_begins_when_the_last_call_ends_and_never_takes_a_busy_server(backend: str) -> None:
+@in_virtual_time
+async def test_t22_idling_begins_when_the_last_call_ends_and_never_takes_a_busy_server() -> None:
     server = FakeServer(call_latency=500.0)
-
-    async def body() -> None:
-        entry = {"idleTimeout": 1, "requestTimeoutMs": 900_000}
-        async with open_room({"a": server}, entries={"a": entry}) as room, Outcomes() as calls:
-            await room.connect("a")
-            await anyio.sleep(59.0)
-            call = calls.start(room, "a_echo", timeout=900.0)
-            await anyio.sleep(559.0)  # the call ended at 559, 59 s ago
-            assert call.outcome == "{}"
-            assert server.live == 1
-            await anyio.sleep(2.0)
-            assert server.live == 0
-            assert server.starts == 1
-
-    limited(backend, body)
+    entry = {"idleTimeout": 1, "requestTimeoutMs": 900_000}
+    async with open_room({"a": server}, entries={"a": entry}) as room, Outcomes() as calls:
+        await room.connect("a")
+        await anyio.sleep(59.0)
+        call = calls.start(room, "a_echo", timeout=900.0)
+        await anyio.sleep(559.0)  # the call ended at 559, 59 s ago
+        assert call.outcome == "{}"
+        assert server.live == 1
+        await anyio.sleep(2.0)
+        assert server.live == 0
+        assert server.starts == 1
 
 
-def test_a_call_on_the_tick_of_eviction_is_served(backend: str) -> None:
+@in_virtual_time
+async def test_a_call_on_the_tick_of_eviction_is_served() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": {"idleTimeout": 1}}) as room:
-            await room.connect("a")
-            for _ in range(20):
-                await anyio.sleep(60.0)
-                assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-
-    limited(backend, body)
+    async with open_room({"a": server}, entries={"a": {"idleTimeout": 1}}) as room:
+        await room.connect("a")
+        for _ in range(20):
+            await anyio.sleep(60.0)
+            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
 
 
 # ---- the table: what follows each cause --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lifecycle", LIFECYCLES)
-def test_failed_to_connect(backend: str, lifecycle: str) -> None:
+@in_virtual_time
+async def test_failed_to_connect(lifecycle: str) -> None:
     server = FakeServer(refuse_start="no such program")
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room:
-            await teach(room, "a")
-            if lifecycle == "lazy":
-                assert await code_of(room.call("a_echo")) == "connect_failed"
-            await room.ready()
-            assert state(room) is State.IDLE
+    async with open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room:
+        await teach(room, "a")
+        if lifecycle == "lazy":
+            assert await code_of(room.call("a_echo")) == "connect_failed"
+        await room.ready()
+        assert state(room) is State.IDLE
+        assert server.starts == 1
+        assert await code_of(room.call("a_echo")) == "server_unavailable"
+        await anyio.sleep(8.0)
+        if lifecycle == "keep-alive":
+            assert server.starts >= 3, "it did not connect again by itself"
+            server.refuse_start = None
+            await anyio.sleep(10.0)
+            assert state(room) is State.CONNECTED
+        else:
             assert server.starts == 1
-            assert await code_of(room.call("a_echo")) == "server_unavailable"
-            await anyio.sleep(8.0)
-            if lifecycle == "keep-alive":
-                assert server.starts >= 3, "it did not connect again by itself"
-                server.refuse_start = None
-                await anyio.sleep(10.0)
-                assert state(room) is State.CONNECTED
-            else:
-                assert server.starts == 1
-                server.refuse_start = None
-                assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-
-    limited(backend, body)
+            server.refuse_start = None
+            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
 
 
-def test_what_is_wrong_with_a_list_is_known_once(backend: str) -> None:
+@in_virtual_time
+async def test_what_is_wrong_with_a_list_is_known_once() -> None:
     server = FakeServer(tools=[tool("echo"), {"description": "nameless"}])
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            (problem,) = room.status()[0].problems
-            assert problem == 'tools/list: an item without a "name" was left out'
-            entry = room.entry("a")
-            assert entry is not None
-            assert entry.problems == (problem,)
-
-    limited(backend, body)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        (problem,) = room.status()[0].problems
+        assert problem == 'tools/list: an item without a "name" was left out'
+        entry = room.entry("a")
+        assert entry is not None
+        assert entry.problems == (problem,)
 
 
-def test_a_loop_around_a_refusal_starves_nobody(backend: str) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer()}) as room:
-            await room.connect("a")
-            await room.drain("a")
-            turns = list[int]()
+@in_virtual_time
+async def test_a_loop_around_a_refusal_starves_nobody() -> None:
+    async with open_room({"a": FakeServer()}) as room:
+        await room.connect("a")
+        await room.drain("a")
+        turns = list[int]()
 
-            async def insist(ask: Any) -> None:
-                for n in range(50):
-                    with pytest.raises(ServerDown):
-                        await ask()
-                    turns.append(n)
+        async def insist(ask: Any) -> None:
+            for n in range(50):
+                with pytest.raises(ServerDown):
+                    await ask()
+                turns.append(n)
 
-            for ask in (lambda: room.call("a_echo"), lambda: room.request("a", "ping")):
-                turns.clear()
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(insist, ask)
-                    tasks.start_soon(insist, ask)
-                assert max(a - b for a, b in pairwise(turns)) < 5, "one had all the turns"
-                assert turns != [*range(50), *range(50)]
-
-    limited(backend, body)
+        for ask in (lambda: room.call("a_echo"), lambda: room.request("a", "ping")):
+            turns.clear()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(insist, ask)
+                tasks.start_soon(insist, ask)
+            assert max(a - b for a, b in pairwise(turns)) < 5, "one had all the turns"
+            assert turns != [*range(50), *range(50)]
 
 
-def test_of_several_that_may_have_a_tool_the_first_says_why_it_cannot_be_asked(backend: str) -> None:
+@in_virtual_time
+async def test_of_several_that_may_have_a_tool_the_first_says_why_it_cannot_be_asked() -> None:
     servers = {"x": FakeServer(refuse_start="no x"), "x_y": FakeServer(refuse_start="no x_y")}
-
-    async def body() -> None:
-        async with open_room(servers) as room:
-            with pytest.raises(ConnectFailed) as caught:
-                await room.call("x_y_z")
-            assert [server.starts for server in servers.values()] == [1, 1], "both were asked"
-            found = port_of(room).index.resolve("x_y_z")
-            assert isinstance(found, Missing)
-            assert caught.value.server == found.servers[0]
-
-    limited(backend, body)
+    async with open_room(servers) as room:
+        with pytest.raises(ConnectFailed) as caught:
+            await room.call("x_y_z")
+        assert [server.starts for server in servers.values()] == [1, 1], "both were asked"
+        found = port_of(room).index.resolve("x_y_z")
+        assert isinstance(found, Missing)
+        assert caught.value.server == found.servers[0]
 
 
-def test_who_is_known_without_its_tools_is_asked_again_and_what_is_wrong_with_a_list_is_in_its_row(
-    backend: str,
-) -> None:
+@in_virtual_time
+async def test_who_is_known_without_its_tools_is_asked_again_and_what_is_wrong_with_a_list_is_in_its_row() -> (
+    None
+):
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server, "b": FakeServer()}) as room:
-            router = room._runtime.router.ref
-            router.tell(Learn(ServerEntry("a", "", tools=None, problems=("tools/list: cut after 3 pages",))))
-            router.tell(Learn(ServerEntry("b", "", tools=())))
-            await room.settled()
-            assert room.status()[0].problems == ("tools/list: cut after 3 pages",)
-            assert room.refresh() == ["a"]
-            await room.catalogued()
-            assert [target.name for target in room.tools()] == ["a_echo"]
-            assert room.status()[0].problems == ()
-
-    limited(backend, body)
+    async with open_room({"a": server, "b": FakeServer()}) as room:
+        router = room._runtime.router.ref
+        router.tell(Learn(ServerEntry("a", "", tools=None, problems=("tools/list: cut after 3 pages",))))
+        router.tell(Learn(ServerEntry("b", "", tools=())))
+        await room.settled()
+        assert room.status()[0].problems == ("tools/list: cut after 3 pages",)
+        assert room.refresh() == ["a"]
+        await room.catalogued()
+        assert [target.name for target in room.tools()] == ["a_echo"]
+        assert room.status()[0].problems == ()
 
 
-def test_a_client_that_can_do_more_has_only_unused_servers_met_anew(backend: str) -> None:
+@in_virtual_time
+async def test_a_client_that_can_do_more_has_only_unused_servers_met_anew() -> None:
     server = FakeServer(call_latency=5.0)
 
     class Sampling(NoHost):
         def greeting(self, address: Address) -> Greeting:
             return Greeting({"sampling": {}})
 
-    async def body() -> None:
-        async with open_room({"a": server}) as room, Outcomes() as calls:
-            await room.connect("a")
-            running = calls.start(room, "a_echo", {"n": 1})
-            await anyio.sleep(1.0)
-            port_of(room).answer_with(Sampling())
-            await anyio.sleep(10.0)
-            assert (running.outcome, server.starts, server.live) == ('{"n": 1}', 1, 1)
-            await room.restart("a")
-            port_of(room).answer_with(Sampling())  # nothing new to it
-            await anyio.sleep(10.0)
-            assert (server.starts, server.live) == (2, 1)
-            port_of(room).answer_with(None)
-            await anyio.sleep(10.0)
-            port_of(room).answer_with(Sampling())
-            await anyio.sleep(10.0)
-            assert (server.starts, server.live) == (2, 1), "it was told of more, which does no harm"
-
-    limited(backend, body)
+    async with open_room({"a": server}) as room, Outcomes() as calls:
+        await room.connect("a")
+        running = calls.start(room, "a_echo", {"n": 1})
+        await anyio.sleep(1.0)
+        port_of(room).answer_with(Sampling())
+        await anyio.sleep(10.0)
+        assert (running.outcome, server.starts, server.live) == ('{"n": 1}', 1, 1)
+        await room.restart("a")
+        port_of(room).answer_with(Sampling())  # nothing new to it
+        await anyio.sleep(10.0)
+        assert (server.starts, server.live) == (2, 1)
+        port_of(room).answer_with(None)
+        await anyio.sleep(10.0)
+        port_of(room).answer_with(Sampling())
+        await anyio.sleep(10.0)
+        assert (server.starts, server.live) == (2, 1), "it was told of more, which does no harm"
 
 
 def test_a_server_given_in_code_goes_before_an_entry_of_its_name() -> None:
@@ -397,347 +341,299 @@ def test_a_server_given_in_code_goes_before_an_entry_of_its_name() -> None:
     assert room.config.broken == {}
 
 
-def test_a_visit_does_not_keep_a_server_longer_than_its_own_idle_time(backend: str) -> None:
+@in_virtual_time
+async def test_a_visit_does_not_keep_a_server_longer_than_its_own_idle_time() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": {"idleTimeout": 0.05}}, bootstrap=True) as room:
-            await room.catalogued()
-            await anyio.sleep(2.9)
-            assert server.live == 1
-            await anyio.sleep(0.2)
-            assert (server.starts, server.live) == (1, 0)
-
-    limited(backend, body)
+    async with open_room({"a": server}, entries={"a": {"idleTimeout": 0.05}}, bootstrap=True) as room:
+        await room.catalogued()
+        await anyio.sleep(2.9)
+        assert server.live == 1
+        await anyio.sleep(0.2)
+        assert (server.starts, server.live) == (1, 0)
 
 
 @pytest.mark.parametrize("lifecycle", LIFECYCLES)
 @pytest.mark.parametrize("policy", [None, "never", "on_demand", "always"])
-def test_lost_while_idle(backend: str, lifecycle: str, policy: str | None) -> None:
+@in_virtual_time
+async def test_lost_while_idle(lifecycle: str, policy: str | None) -> None:
     server, entry = FakeServer(), {"lifecycle": lifecycle}
     if policy is not None:
         entry["restartPolicy"] = policy
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": entry}) as room:
+    async with open_room({"a": server}, entries={"a": entry}) as room:
+        await room.connect("a")
+        server.crash("exited with code 1")
+        await anyio.sleep(1.0)
+        comes_back = policy == "always" or (policy is None and lifecycle == "keep-alive")
+        assert state(room) is (State.CONNECTED if comes_back else State.IDLE)
+        if policy == "never":
+            with pytest.raises(ServerDown, match=r"down \(lost: exited with code 1\)") as caught:
+                await room.call("a_echo")
+            assert caught.value.reach is Reach.NOT_SENT
             await room.connect("a")
-            server.crash("exited with code 1")
-            await anyio.sleep(1.0)
-            comes_back = policy == "always" or (policy is None and lifecycle == "keep-alive")
-            assert state(room) is (State.CONNECTED if comes_back else State.IDLE)
-            if policy == "never":
-                with pytest.raises(ServerDown, match=r"down \(lost: exited with code 1\)") as caught:
-                    await room.call("a_echo")
-                assert caught.value.reach is Reach.NOT_SENT
-                await room.connect("a")
-            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-            assert server.starts == 2
-
-    limited(backend, body)
+        assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
+        assert server.starts == 2
 
 
 @pytest.mark.parametrize("policy", ["never", "on_demand", "always"])
-def test_t06_lost_with_calls_queued(backend: str, policy: str) -> None:
+@in_virtual_time
+async def test_t06_lost_with_calls_queued(policy: str) -> None:
     server = FakeServer(call_latency=5.0)
     entry = {"restartPolicy": policy, "maxInFlight": 1}
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": entry}) as room, Outcomes() as calls:
-            await room.connect("a")
-            sent = calls.start(room, "a_echo", {"n": 0})
-            await settle()
-            queued = calls.start(room, "a_echo", {"n": 1})
-            await anyio.sleep(1.0)
-            server.crash()
-            await anyio.sleep(20.0)
-            assert sent.error.reach is Reach.SENT
-            if policy == "never":
-                assert queued.error.code == "server_not_connected"
-                assert queued.error.reach is Reach.NOT_SENT
-            else:
-                assert queued.outcome == '{"n": 1}'
-                assert server.starts == 2
-
-    limited(backend, body)
+    async with open_room({"a": server}, entries={"a": entry}) as room, Outcomes() as calls:
+        await room.connect("a")
+        sent = calls.start(room, "a_echo", {"n": 0})
+        await settle()
+        queued = calls.start(room, "a_echo", {"n": 1})
+        await anyio.sleep(1.0)
+        server.crash()
+        await anyio.sleep(20.0)
+        assert sent.error.reach is Reach.SENT
+        if policy == "never":
+            assert queued.error.code == "server_not_connected"
+            assert queued.error.reach is Reach.NOT_SENT
+        else:
+            assert queued.outcome == '{"n": 1}'
+            assert server.starts == 2
 
 
 @pytest.mark.parametrize("lifecycle", LIFECYCLES)
-def test_restart(backend: str, lifecycle: str) -> None:
+@in_virtual_time
+async def test_restart(lifecycle: str) -> None:
     server = FakeServer(call_latency=2.0)
-
-    async def body() -> None:
-        async with (
-            open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room,
-            Outcomes() as calls,
-        ):
-            await room.connect("a")
-            call = calls.start(room, "a_echo")
-            await settle()
-            await room.restart("a")
-            assert call.outcome == "{}"
-            assert state(room) is State.CONNECTED
-            assert (server.starts, server.most_live) == (2, 1)
-            assert room.status()[0].incarnation == 2
-
-    limited(backend, body)
+    async with (
+        open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room,
+        Outcomes() as calls,
+    ):
+        await room.connect("a")
+        call = calls.start(room, "a_echo")
+        await settle()
+        await room.restart("a")
+        assert call.outcome == "{}"
+        assert state(room) is State.CONNECTED
+        assert (server.starts, server.most_live) == (2, 1)
+        assert room.status()[0].incarnation == 2
 
 
 @pytest.mark.parametrize("lifecycle", LIFECYCLES)
 @pytest.mark.parametrize("back", ["connect", "restart", "reconnect"])
-def test_drained_stays_down_until_it_is_asked_for_by_name(backend: str, lifecycle: str, back: str) -> None:
+@in_virtual_time
+async def test_drained_stays_down_until_it_is_asked_for_by_name(lifecycle: str, back: str) -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room:
-            await room.connect("a")
-            await room.drain("a")
-            assert server.live == 0
-            await anyio.sleep(1_000.0)
-            assert await code_of(room.call("a_echo")) == "server_not_connected"
-            with pytest.raises(ServerDown, match=r"was drained\. Connect or restart it"):
-                await port_of(room).find("a_unknown")
-            assert server.starts == 1
-            await getattr(room, back)("a")
-            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-
-    limited(backend, body)
+    async with open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room:
+        await room.connect("a")
+        await room.drain("a")
+        assert server.live == 0
+        await anyio.sleep(1_000.0)
+        assert await code_of(room.call("a_echo")) == "server_not_connected"
+        with pytest.raises(ServerDown, match=r"was drained\. Connect or restart it"):
+            await port_of(room).find("a_unknown")
+        assert server.starts == 1
+        await getattr(room, back)("a")
+        assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
 
 
-def test_an_idle_server_can_be_drained_too(backend: str) -> None:
+@in_virtual_time
+async def test_an_idle_server_can_be_drained_too() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await teach(room, "a")
-            await room.drain("a")
-            await room.drain("a")
-            assert await code_of(room.call("a_echo")) == "server_not_connected"
-            assert server.starts == 0
-
-    limited(backend, body)
+    async with open_room({"a": server}) as room:
+        await teach(room, "a")
+        await room.drain("a")
+        await room.drain("a")
+        assert await code_of(room.call("a_echo")) == "server_not_connected"
+        assert server.starts == 0
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_a_server_that_needs_a_login_is_parked_and_asked_once(backend: str, by_name: bool) -> None:
+@in_virtual_time
+async def test_a_server_that_needs_a_login_is_parked_and_asked_once(by_name: bool) -> None:
     server = FakeServer(start_error=NeedsAuth("log in with `greenroom auth a`", server="a"))
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await teach(room, "a")
-            with pytest.raises(NeedsAuth, match="greenroom auth a") as caught:
-                await (room.connect("a") if by_name else room.call("a_echo"))
-            assert caught.value.reach is Reach.NOT_SENT
-            await anyio.sleep(1_000.0)
-            assert await code_of(room.call("a_echo")) == "auth_required"
-            assert server.starts == 1
-            assert room.status()[0].needs_auth
-            assert room.status()[0].retry_in is None, "a login is no failure"
-            server.start_error = None
-            await room.connect("a")
-            assert not room.status()[0].needs_auth
-
-    limited(backend, body)
+    async with open_room({"a": server}) as room:
+        await teach(room, "a")
+        with pytest.raises(NeedsAuth, match="greenroom auth a") as caught:
+            await (room.connect("a") if by_name else room.call("a_echo"))
+        assert caught.value.reach is Reach.NOT_SENT
+        await anyio.sleep(1_000.0)
+        assert await code_of(room.call("a_echo")) == "auth_required"
+        assert server.starts == 1
+        assert room.status()[0].needs_auth
+        assert room.status()[0].retry_in is None, "a login is no failure"
+        server.start_error = None
+        await room.connect("a")
+        assert not room.status()[0].needs_auth
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_a_bug_while_connecting_parks_the_server_and_starts_it_once(backend: str, by_name: bool) -> None:
+@in_virtual_time
+async def test_a_bug_while_connecting_parks_the_server_and_starts_it_once(by_name: bool) -> None:
     server = FakeServer(start_error=ZeroDivisionError("a bug of ours"))
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await teach(room, "a")
-            with pytest.raises(Bug, match="failed in Greenroom itself"):
-                await (room.connect("a") if by_name else room.call("a_echo"))
-            await anyio.sleep(1_000.0)
-            assert server.starts == 1
-            assert await code_of(room.call("a_echo")) == "bug"
-
-    limited(backend, body)
+    async with open_room({"a": server}) as room:
+        await teach(room, "a")
+        with pytest.raises(Bug, match="failed in Greenroom itself"):
+            await (room.connect("a") if by_name else room.call("a_echo"))
+        await anyio.sleep(1_000.0)
+        assert server.starts == 1
+        assert await code_of(room.call("a_echo")) == "bug"
 
 
-def test_disabled_and_broken_servers_say_so_and_start_nothing(backend: str) -> None:
+@in_virtual_time
+async def test_disabled_and_broken_servers_say_so_and_start_nothing() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        entries = {"off": {"disabled": True}, "broken": {"command": 7}}
-        async with open_room({"off": server, "broken": server}, entries=entries) as room:
-            for ask in (room.connect, room.restart, lambda name: port_of(room).find("x", name)):
-                assert await code_of(ask("off")) == "server_disabled"
-                assert await code_of(ask("broken")) == "config_error"
-            assert await room.reconnect() == []
-            assert server.starts == 0
-
-    limited(backend, body)
+    entries = {"off": {"disabled": True}, "broken": {"command": 7}}
+    async with open_room({"off": server, "broken": server}, entries=entries) as room:
+        for ask in (room.connect, room.restart, lambda name: port_of(room).find("x", name)):
+            assert await code_of(ask("off")) == "server_disabled"
+            assert await code_of(ask("broken")) == "config_error"
+        assert await room.reconnect() == []
+        assert server.starts == 0
 
 
 @pytest.mark.parametrize("lifecycle", LIFECYCLES)
-def test_an_evicted_server_comes_back_with_the_next_call(backend: str, lifecycle: str) -> None:
+@in_virtual_time
+async def test_an_evicted_server_comes_back_with_the_next_call(lifecycle: str) -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room:
-            await learn(room, "a")
-            await anyio.sleep(100.0)
-            assert server.live == 0
-            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-            assert room.status()[0].incarnation == 2
-
-    limited(backend, body)
+    async with open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room:
+        await learn(room, "a")
+        await anyio.sleep(100.0)
+        assert server.live == 0
+        assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
+        assert room.status()[0].incarnation == 2
 
 
-def test_reconnecting_all_restarts_the_live_and_leaves_idle_lazy_ones_alone(backend: str) -> None:
+@in_virtual_time
+async def test_reconnecting_all_restarts_the_live_and_leaves_idle_lazy_ones_alone() -> None:
     servers = {name: FakeServer() for name in ("live", "idle", "eager", "bad")}
-
-    async def body() -> None:
-        entries = {"eager": {"lifecycle": "eager"}, "bad": {"lifecycle": "eager"}}
-        servers["bad"].refuse_start = "no"
-        async with open_room(servers, entries=entries) as room:
-            await room.connect("live")
-            await room.drain("eager")
-            outcomes = dict(await room.reconnect())
-            assert {name: error.code if error else None for name, error in outcomes.items()} == {
-                "live": None,
-                "eager": None,
-                "bad": "connect_failed",
-            }
-            assert [servers[name].starts for name in ("live", "idle", "eager")] == [2, 0, 2]
-            with pytest.raises(UnknownServer):
-                await room.reconnect("nobody")
-
-    limited(backend, body)
+    entries = {"eager": {"lifecycle": "eager"}, "bad": {"lifecycle": "eager"}}
+    servers["bad"].refuse_start = "no"
+    async with open_room(servers, entries=entries) as room:
+        await room.connect("live")
+        await room.drain("eager")
+        outcomes = dict(await room.reconnect())
+        assert {name: error.code if error else None for name, error in outcomes.items()} == {
+            "live": None,
+            "eager": None,
+            "bad": "connect_failed",
+        }
+        assert [servers[name].starts for name in ("live", "idle", "eager")] == [2, 0, 2]
+        with pytest.raises(UnknownServer):
+            await room.reconnect("nobody")
 
 
 # ---- connect, drain and restart at the same time -----------------------------------------------------------
 
 
-def test_a_drain_while_connecting_ends_the_attempt_and_tells_whoever_waits(backend: str) -> None:
+@in_virtual_time
+async def test_a_drain_while_connecting_ends_the_attempt_and_tells_whoever_waits() -> None:
     server = FakeServer(start_latency=HANG)
+    async with open_room({"a": server}) as room, anyio.create_task_group() as tasks, Outcomes() as calls:
+        await teach(room, "a")
+        told = list[str]()
 
-    async def body() -> None:
-        async with open_room({"a": server}) as room, anyio.create_task_group() as tasks, Outcomes() as calls:
-            await teach(room, "a")
-            told = list[str]()
+        async def connect() -> None:
+            told.append(await code_of(room.connect("a")))
 
-            async def connect() -> None:
-                told.append(await code_of(room.connect("a")))
-
-            tasks.start_soon(connect)
-            await anyio.sleep(1.0)
-            call = calls.start(room, "a_echo")
-            await anyio.sleep(1.0)
-            await room.drain("a")
-            await settle()
-            assert told == ["server_not_connected"]
-            assert call.error.code == "server_not_connected"
-            assert anyio.current_time() < 3.0, "a connection that is being opened could not be interrupted"
-            assert server.live == 0
-
-    limited(backend, body)
+        tasks.start_soon(connect)
+        await anyio.sleep(1.0)
+        call = calls.start(room, "a_echo")
+        await anyio.sleep(1.0)
+        await room.drain("a")
+        await settle()
+        assert told == ["server_not_connected"]
+        assert call.error.code == "server_not_connected"
+        assert anyio.current_time() < 3.0, "a connection that is being opened could not be interrupted"
+        assert server.live == 0
 
 
 @pytest.mark.parametrize("leavers", [0, 1, 2])
-def test_connecting_while_draining_brings_the_next_incarnation_also_when_others_leave(
-    backend: str, leavers: int
+@in_virtual_time
+async def test_connecting_while_draining_brings_the_next_incarnation_also_when_others_leave(
+    leavers: int,
 ) -> None:
     server = FakeServer(call_latency=5.0)
+    async with open_room({"a": server}) as room, anyio.create_task_group() as tasks, Outcomes() as calls:
+        await room.connect("a")
+        calls.start(room, "a_echo")
+        await settle()
+        tasks.start_soon(room.drain, "a")
+        await anyio.sleep(1.0)
+        scopes = list[anyio.CancelScope]()
+        for _ in range(leavers):
+            scopes.append(anyio.CancelScope())
 
-    async def body() -> None:
-        async with open_room({"a": server}) as room, anyio.create_task_group() as tasks, Outcomes() as calls:
+            async def leave(scope: anyio.CancelScope = scopes[-1]) -> None:
+                with scope:
+                    await room.connect("a")
+
+            tasks.start_soon(leave)
+        done = anyio.Event()
+
+        async def stay() -> None:
             await room.connect("a")
-            calls.start(room, "a_echo")
-            await settle()
-            tasks.start_soon(room.drain, "a")
-            await anyio.sleep(1.0)
-            scopes = list[anyio.CancelScope]()
-            for _ in range(leavers):
-                scopes.append(anyio.CancelScope())
+            done.set()
 
-                async def leave(scope: anyio.CancelScope = scopes[-1]) -> None:
-                    with scope:
-                        await room.connect("a")
-
-                tasks.start_soon(leave)
-            done = anyio.Event()
-
-            async def stay() -> None:
-                await room.connect("a")
-                done.set()
-
-            tasks.start_soon(stay)
-            await settle()
-            for scope in scopes:
-                scope.cancel()
-            with anyio.fail_after(10):
-                await done.wait()
-            assert (server.starts, server.most_live) == (2, 1)
-            assert calls.all[0].outcome == "{}"
-
-    limited(backend, body)
+        tasks.start_soon(stay)
+        await settle()
+        for scope in scopes:
+            scope.cancel()
+        with anyio.fail_after(10):
+            await done.wait()
+        assert (server.starts, server.most_live) == (2, 1)
+        assert calls.all[0].outcome == "{}"
 
 
-def test_many_connects_restarts_and_drains_at_once_end_and_agree(backend: str) -> None:
+@in_virtual_time
+async def test_many_connects_restarts_and_drains_at_once_end_and_agree() -> None:
     server = FakeServer(start_latency=1.0, stop_latency=1.0)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        for _ in range(3):
+            async with anyio.create_task_group() as tasks:
+                for ask in (room.connect, room.restart, room.drain, room.restart, room.connect):
 
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            for _ in range(3):
-                async with anyio.create_task_group() as tasks:
-                    for ask in (room.connect, room.restart, room.drain, room.restart, room.connect):
+                    async def one(ask: Callable[[str], Awaitable[None]] = ask) -> None:
+                        await code_of(ask("a"))
 
-                        async def one(ask: Callable[[str], Awaitable[None]] = ask) -> None:
-                            await code_of(ask("a"))
-
-                        tasks.start_soon(one)
-            await room.connect("a")
-            assert state(room) is State.CONNECTED
-            assert server.most_live == 1
-            root = room._runtime.root
-            starts = root.admission.starts
-            assert (starts.count(Place.STARTING), starts.count(Place.PERMIT)) == (0, 0)
-
-    limited(backend, body)
+                    tasks.start_soon(one)
+        await room.connect("a")
+        assert state(room) is State.CONNECTED
+        assert server.most_live == 1
+        root = room._runtime.root
+        starts = root.admission.starts
+        assert (starts.count(Place.STARTING), starts.count(Place.PERMIT)) == (0, 0)
 
 
-def test_one_call_leaving_does_not_take_the_connection_from_a_find(backend: str) -> None:
+@in_virtual_time
+async def test_one_call_leaving_does_not_take_the_connection_from_a_find() -> None:
     servers = {f"s{n}": FakeServer(start_latency=10.0) for n in range(10)} | {"a": FakeServer()}
+    async with open_room(servers) as room, anyio.create_task_group() as tasks, Outcomes() as calls:
+        for n in range(10):
+            tasks.start_soon(room.connect, f"s{n}")
+        await settle()
+        found = list[str]()
 
-    async def body() -> None:
-        async with open_room(servers) as room, anyio.create_task_group() as tasks, Outcomes() as calls:
-            for n in range(10):
-                tasks.start_soon(room.connect, f"s{n}")
-            await settle()
-            found = list[str]()
+        async def find() -> None:
+            found.append((await port_of(room).find("a_echo")).name)
 
-            async def find() -> None:
-                found.append((await port_of(room).find("a_echo")).name)
-
-            tasks.start_soon(find)
-            await settle()
-            assert room.status()[-1].waiting_for == "permit"
-            await teach(room, "a")
-            call = calls.start(room, "a_echo")
-            await settle()
-            call.cancel()
-            await anyio.sleep(12.0)
-            assert found == ["a_echo"]
-
-    limited(backend, body)
+        tasks.start_soon(find)
+        await settle()
+        assert room.status()[-1].waiting_for == "permit"
+        await teach(room, "a")
+        call = calls.start(room, "a_echo")
+        await settle()
+        call.cancel()
+        await anyio.sleep(12.0)
+        assert found == ["a_echo"]
 
 
-def test_an_unknown_tool_connects_the_server_its_prefix_names(backend: str) -> None:
+@in_virtual_time
+async def test_an_unknown_tool_connects_the_server_its_prefix_names() -> None:
     server = FakeServer(tools=[tool("hello")])
-
-    async def body() -> None:
-        async with open_room({"a": server, "other": FakeServer()}) as room:
-            assert (await room.call("a_hello", {"x": 1})).text == '{"x": 1}'
-            with pytest.raises(UnknownTool, match="a_hello"):
-                await room.call("a_nothing")
-            with pytest.raises(UnknownTool):
-                await room.call("zzz")
-            assert server.starts == 1
-
-    limited(backend, body)
+    async with open_room({"a": server, "other": FakeServer()}) as room:
+        assert (await room.call("a_hello", {"x": 1})).text == '{"x": 1}'
+        with pytest.raises(UnknownTool, match="a_hello"):
+            await room.call("a_nothing")
+        with pytest.raises(UnknownTool):
+            await room.call("zzz")
+        assert server.starts == 1
 
 
 # ---- the gate in a room ------------------------------------------------------------------------------------
@@ -750,163 +646,139 @@ async def fail_until_tripped(room: Greenroom, server: FakeServer) -> None:
         await anyio.sleep(0.1)
 
 
-def test_a_refusal_is_immediate_and_says_how_long_ago_and_when_again(backend: str) -> None:
+@in_virtual_time
+async def test_a_refusal_is_immediate_and_says_how_long_ago_and_when_again() -> None:
     server = FakeServer(refuse_start="no such program")
-
-    async def body() -> None:
-        async with open_room({"a": server}, restartBackoff={"minMs": 40_000, "maxMs": 40_000}) as room:
-            await teach(room, "a")
-            assert await code_of(room.call("a_echo")) == "connect_failed"
-            await anyio.sleep(7.0)
-            with pytest.raises(
-                Unavailable, match=r'^Server "a" not available \(failed 7s ago\): .*no such program'
-            ) as no:
-                await room.call("a_echo")
-            assert 25.0 <= no.value.retry_in <= 41.0
-            assert no.value.failed_ago == pytest.approx(7.0, abs=0.01)
-            assert str(no.value).count("Retry in") == 1
-            with pytest.raises(Unavailable):
-                await port_of(room).find("a_unknown")
-            assert server.starts == 1
-
-    limited(backend, body)
+    async with open_room({"a": server}, restartBackoff={"minMs": 40_000, "maxMs": 40_000}) as room:
+        await teach(room, "a")
+        assert await code_of(room.call("a_echo")) == "connect_failed"
+        await anyio.sleep(7.0)
+        with pytest.raises(
+            Unavailable, match=r'^Server "a" not available \(failed 7s ago\): .*no such program'
+        ) as no:
+            await room.call("a_echo")
+        assert 25.0 <= no.value.retry_in <= 41.0
+        assert no.value.failed_ago == pytest.approx(7.0, abs=0.01)
+        assert str(no.value).count("Retry in") == 1
+        with pytest.raises(Unavailable):
+            await port_of(room).find("a_unknown")
+        assert server.starts == 1
 
 
-def test_t29_half_open_passes_one_probe_and_its_answer_opens_for_all(backend: str) -> None:
+@in_virtual_time
+async def test_t29_half_open_passes_one_probe_and_its_answer_opens_for_all() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await teach(room, "a")
-            await fail_until_tripped(room, server)
-            server.refuse_start, starts = None, server.starts
-            server.call_latency = 1.0
-            assert await code_of(room.call("a_echo")) == "server_unavailable"
-            await anyio.sleep(31.0)
-            async with Outcomes() as calls:
-                ten = [calls.start(room, "a_echo", {"n": n}) for n in range(10)]
-            assert sum(isinstance(call.outcome, str) for call in ten) == 1
-            assert sum(isinstance(call.outcome, Unavailable) for call in ten) == 9
-            assert server.starts == starts + 1
-            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-
-    limited(backend, body)
+    async with open_room({"a": server}) as room:
+        await teach(room, "a")
+        await fail_until_tripped(room, server)
+        server.refuse_start, starts = None, server.starts
+        server.call_latency = 1.0
+        assert await code_of(room.call("a_echo")) == "server_unavailable"
+        await anyio.sleep(31.0)
+        async with Outcomes() as calls:
+            ten = [calls.start(room, "a_echo", {"n": n}) for n in range(10)]
+        assert sum(isinstance(call.outcome, str) for call in ten) == 1
+        assert sum(isinstance(call.outcome, Unavailable) for call in ten) == 9
+        assert server.starts == starts + 1
+        assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
 
 
 @pytest.mark.parametrize("when", ["queued", "sent"])
-def test_t29_a_cancelled_probe_is_passed_on(backend: str, when: str) -> None:
+@in_virtual_time
+async def test_t29_a_cancelled_probe_is_passed_on(when: str) -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await teach(room, "a")
-            await fail_until_tripped(room, server)
-            server.refuse_start = None
-            server.start_latency, server.call_latency = 5.0, 5.0
-            await anyio.sleep(31.0)
-            async with Outcomes() as calls:
-                probe = calls.start(room, "a_echo", {"n": 0})
-                await anyio.sleep(1.0 if when == "queued" else 6.0)
-                assert await code_of(room.call("a_echo")) == "server_unavailable"
-                probe.cancel()
-                await settle()
-                other = calls.start(room, "a_echo", {"n": 1})
-            assert other.outcome == '{"n": 1}'
-
-    limited(backend, body)
+    async with open_room({"a": server}) as room:
+        await teach(room, "a")
+        await fail_until_tripped(room, server)
+        server.refuse_start = None
+        server.start_latency, server.call_latency = 5.0, 5.0
+        await anyio.sleep(31.0)
+        async with Outcomes() as calls:
+            probe = calls.start(room, "a_echo", {"n": 0})
+            await anyio.sleep(1.0 if when == "queued" else 6.0)
+            assert await code_of(room.call("a_echo")) == "server_unavailable"
+            probe.cancel()
+            await settle()
+            other = calls.start(room, "a_echo", {"n": 1})
+        assert other.outcome == '{"n": 1}'
 
 
-def test_t29_a_probe_that_never_leaves_the_house_gives_its_turn_back(backend: str) -> None:
+@in_virtual_time
+async def test_t29_a_probe_that_never_leaves_the_house_gives_its_turn_back() -> None:
     """A find that stands for a permit is the probe, and leaves; a probe with arguments that are no JSON."""
     server, slow = FakeServer(), {f"s{n}": FakeServer(start_latency=25.0) for n in range(10)}
-
-    async def body() -> None:
-        async with open_room({"a": server} | slow) as room, anyio.create_task_group() as tasks:
-            await teach(room, "a")
-            await fail_until_tripped(room, server)
-            server.refuse_start = None
-            await anyio.sleep(31.0)
-            for name in slow:
-                tasks.start_soon(room.connect, name)
-            await settle()
-            with anyio.move_on_after(1.0):
-                await port_of(room).find("a_unknown")
-            assert not room._runtime.root.records["a"].gatekeeper.gate.probing
-            await anyio.sleep(30.0)
-            server.strict_json = True
-            with pytest.raises(CallError, match="cannot be sent as JSON"):
-                await room.call("a_echo", {"x": object()})
-            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-
-    limited(backend, body)
+    async with open_room({"a": server} | slow) as room, anyio.create_task_group() as tasks:
+        await teach(room, "a")
+        await fail_until_tripped(room, server)
+        server.refuse_start = None
+        await anyio.sleep(31.0)
+        for name in slow:
+            tasks.start_soon(room.connect, name)
+        await settle()
+        with anyio.move_on_after(1.0):
+            await port_of(room).find("a_unknown")
+        assert not room._runtime.root.records["a"].gatekeeper.gate.probing
+        await anyio.sleep(30.0)
+        server.strict_json = True
+        with pytest.raises(CallError, match="cannot be sent as JSON"):
+            await room.call("a_echo", {"x": object()})
+        assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
 
 
-def test_t29_tool_errors_and_answers_that_say_no_never_trip_it(backend: str) -> None:
+@in_virtual_time
+async def test_t29_tool_errors_and_answers_that_say_no_never_trip_it() -> None:
     server = FakeServer(handler=lambda _: {"content": [], "isError": True})
+    async with open_room({"a": server}) as room:
+        for _ in range(20):
+            assert (await room.call("a_echo")).is_error
+        assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
 
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
+
+@in_virtual_time
+async def test_calls_that_time_out_together_are_one_silence() -> None:
+    server = FakeServer(call_latency=HANG)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        async with Outcomes() as calls:
             for _ in range(20):
-                assert (await room.call("a_echo")).is_error
-            assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
+                calls.start(room, "a_echo")
+        assert room._runtime.root.records["a"].gatekeeper.gate.failures == 1
+        assert server.live == 1
 
-    limited(backend, body)
 
-
-def test_calls_that_time_out_together_are_one_silence(backend: str) -> None:
+@in_virtual_time
+async def test_a_server_that_is_silent_five_times_is_lost_and_the_probe_meets_a_new_process() -> None:
     server = FakeServer(call_latency=HANG)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        events = record_events(room, Transition)
+        for _ in range(5):
+            with pytest.raises(CallError, match="did not answer"):
+                await room.call("a_echo")
+        await settle()
+        assert [e.detail for e in events if e.cause is Cause.LOST and e.after is State.DRAINING] == [
+            "unresponsive"
+        ]
+        assert server.live == 0
+        assert await code_of(room.call("a_echo")) == "server_unavailable"
+        server.call_latency = 0.0
+        await anyio.sleep(30.1)
+        assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
+        assert server.starts == 2
 
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
+
+@in_virtual_time
+async def test_one_that_is_slow_but_heard_is_not_hung() -> None:
+    server = FakeServer(call_latency=HANG)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        for _ in range(8):
             async with Outcomes() as calls:
-                for _ in range(20):
-                    calls.start(room, "a_echo")
-            assert room._runtime.root.records["a"].gatekeeper.gate.failures == 1
-            assert server.live == 1
-
-    limited(backend, body)
-
-
-def test_a_server_that_is_silent_five_times_is_lost_and_the_probe_meets_a_new_process(backend: str) -> None:
-    server = FakeServer(call_latency=HANG)
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            events = record_events(room, Transition)
-            for _ in range(5):
-                with pytest.raises(CallError, match="did not answer"):
-                    await room.call("a_echo")
-            await settle()
-            assert [e.detail for e in events if e.cause is Cause.LOST and e.after is State.DRAINING] == [
-                "unresponsive"
-            ]
-            assert server.live == 0
-            assert await code_of(room.call("a_echo")) == "server_unavailable"
-            server.call_latency = 0.0
-            await anyio.sleep(30.1)
-            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-            assert server.starts == 2
-
-    limited(backend, body)
-
-
-def test_one_that_is_slow_but_heard_is_not_hung(backend: str) -> None:
-    server = FakeServer(call_latency=HANG)
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            for _ in range(8):
-                async with Outcomes() as calls:
-                    calls.start(room, "a_echo")
-                    await anyio.sleep(30.0)
-                    server.connections[0].last_heard = anyio.current_time()
-            assert server.live == 1
-            assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
-
-    limited(backend, body)
+                calls.start(room, "a_echo")
+                await anyio.sleep(30.0)
+                server.connections[0].last_heard = anyio.current_time()
+        assert server.live == 1
+        assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
 
 
 @pytest.mark.parametrize("how", ["call", "find", "connect"])
@@ -960,137 +832,119 @@ async def test_a_failed_attempt_shuts_the_gate_before_it_is_cleared_away() -> No
         assert first.error.code == "connect_failed"
 
 
-def test_an_explicit_connect_goes_around_a_shut_gate_once_a_second(backend: str) -> None:
+@in_virtual_time
+async def test_an_explicit_connect_goes_around_a_shut_gate_once_a_second() -> None:
     server = FakeServer(refuse_start="no")
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await teach(room, "a")
-            await fail_until_tripped(room, server)
-            start, starts = anyio.current_time(), server.starts
-            for _ in range(5):
-                assert await code_of(room.connect("a")) == "connect_failed"
-            assert server.starts == starts + 5
-            assert 4.0 <= anyio.current_time() - start <= 5.1
-            server.refuse_start = None
-            await room.connect("a")
-            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}', (
-                "it was connected by name, and refused"
-            )
-
-    limited(backend, body)
+    async with open_room({"a": server}) as room:
+        await teach(room, "a")
+        await fail_until_tripped(room, server)
+        start, starts = anyio.current_time(), server.starts
+        for _ in range(5):
+            assert await code_of(room.connect("a")) == "connect_failed"
+        assert server.starts == starts + 5
+        assert 4.0 <= anyio.current_time() - start <= 5.1
+        server.refuse_start = None
+        await room.connect("a")
+        assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}', (
+            "it was connected by name, and refused"
+        )
 
 
-def test_t09_a_server_that_greets_and_dies_is_not_restarted_for_ever(backend: str) -> None:
+@in_virtual_time
+async def test_t09_a_server_that_greets_and_dies_is_not_restarted_for_ever() -> None:
     """The reconnect storm: keep-alive, each handshake succeeds, each death follows at once."""
     server = FakeServer()
     starts: list[float] = []
-
-    async def body() -> None:
-        async with open_room({"a": server}, entries={"a": {"lifecycle": "keep-alive"}}) as room:
-            events = record_events(room, Transition)
-            with anyio.move_on_after(600.0):
-                while True:
-                    server.crash()
-                    await anyio.sleep(0.5)
-            starts.extend(event.at for event in events if event.after is State.CONNECTING)
-        restarts = starts[1:]
-        assert max(sum(at <= other < at + 60.0 for other in restarts) for at in restarts) <= 5
-        assert len(starts) > 5, "it gave up for ever"
-
-    limited(backend, body)
+    async with open_room({"a": server}, entries={"a": {"lifecycle": "keep-alive"}}) as room:
+        events = record_events(room, Transition)
+        with anyio.move_on_after(600.0):
+            while True:
+                server.crash()
+                await anyio.sleep(0.5)
+        starts.extend(event.at for event in events if event.after is State.CONNECTING)
+    restarts = starts[1:]
+    assert max(sum(at <= other < at + 60.0 for other in restarts) for at in restarts) <= 5
+    assert len(starts) > 5, "it gave up for ever"
 
 
-def test_t09_intensity_counts_starts_that_followed_losses_though_each_answers(backend: str) -> None:
+@in_virtual_time
+async def test_t09_intensity_counts_starts_that_followed_losses_though_each_answers() -> None:
     """Answers open the gate, so backoff alone would never stop it: quarantine does, and ends by demand (T10)."""
     server = FakeServer()
-
-    async def body() -> None:
-        settings: dict[str, Any] = {
-            "failureThreshold": 100,
-            "cooldownMs": 20_000,
-            "restartBackoff": {"minMs": 1, "maxMs": 1},
-        }
-        async with open_room({"a": server}, **settings) as room:
-            await room.connect("a")
-            decisions = record_events(room, GateDecision)
-            for _ in range(5):
-                server.crash()
-                await anyio.sleep(0.1)
-                assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-            assert server.starts == 6
+    settings: dict[str, Any] = {
+        "failureThreshold": 100,
+        "cooldownMs": 20_000,
+        "restartBackoff": {"minMs": 1, "maxMs": 1},
+    }
+    async with open_room({"a": server}, **settings) as room:
+        await room.connect("a")
+        decisions = record_events(room, GateDecision)
+        for _ in range(5):
             server.crash()
             await anyio.sleep(0.1)
-            async with Outcomes() as calls:
-                waiting = calls.start(room, "a_echo", {"waiting": 1})
-                await anyio.sleep(19.0)
-                assert any("quarantined: 6 restarts in 60s" in decision.detail for decision in decisions)
-                assert room.status()[0].quarantined == "6 restarts in 60s"
-                assert await code_of(room.call("a_echo")) == "server_unavailable"
-                assert server.starts == 6
-            assert waiting.outcome == '{"waiting": 1}', "it was accepted before, and is the probe"
-            assert server.starts == 7
-            assert not room._runtime.root.records["a"].gatekeeper.gate.tripped
-            assert room.status()[0].quarantined is None
-
-    limited(backend, body)
-
-
-def test_t10_a_quarantined_server_is_brought_back_by_an_explicit_restart(backend: str) -> None:
-    server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            await room.connect("a")
-            root = room._runtime.root
-            root.records["a"].gatekeeper.quarantine()
-            await retire(room, "a")
-            assert await code_of(room.call("a_echo")) == "server_unavailable"
-            await room.restart("a")
             assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-            assert not root.records["a"].gatekeeper.gate.tripped
+        assert server.starts == 6
+        server.crash()
+        await anyio.sleep(0.1)
+        async with Outcomes() as calls:
+            waiting = calls.start(room, "a_echo", {"waiting": 1})
+            await anyio.sleep(19.0)
+            assert any("quarantined: 6 restarts in 60s" in decision.detail for decision in decisions)
+            assert room.status()[0].quarantined == "6 restarts in 60s"
+            assert await code_of(room.call("a_echo")) == "server_unavailable"
+            assert server.starts == 6
+        assert waiting.outcome == '{"waiting": 1}', "it was accepted before, and is the probe"
+        assert server.starts == 7
+        assert not room._runtime.root.records["a"].gatekeeper.gate.tripped
+        assert room.status()[0].quarantined is None
 
-    limited(backend, body)
 
-
-def test_evictions_and_drains_are_no_restarts(backend: str) -> None:
+@in_virtual_time
+async def test_t10_a_quarantined_server_is_brought_back_by_an_explicit_restart() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            for _ in range(20):
-                await room.connect("a")
-                await retire(room, "a")
-                await room.restart("a")
-                await room.drain("a")
-            assert room._runtime.root.records["a"].gatekeeper.intensity.times == ()
-            assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
-
-    limited(backend, body)
+    async with open_room({"a": server}) as room:
+        await room.connect("a")
+        root = room._runtime.root
+        root.records["a"].gatekeeper.quarantine()
+        await retire(room, "a")
+        assert await code_of(room.call("a_echo")) == "server_unavailable"
+        await room.restart("a")
+        assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
+        assert not root.records["a"].gatekeeper.gate.tripped
 
 
-def test_a_server_that_is_lost_while_it_makes_way_has_not_failed(backend: str) -> None:
-    server = FakeServer(call_latency=5.0)
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room, Outcomes() as calls:
+@in_virtual_time
+async def test_evictions_and_drains_are_no_restarts() -> None:
+    server = FakeServer()
+    async with open_room({"a": server}) as room:
+        for _ in range(20):
             await room.connect("a")
-            record = room._runtime.root.records["a"]
-            for _ in range(10):
-                call = calls.start(room, "a_echo")
-                await settle()
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(room.restart, "a")
-                    await settle()
-                    assert state(room) is State.DRAINING  # it waits for the call
-                    server.crash()
-                assert call.error.reach is Reach.SENT
-                assert state(room) is State.CONNECTED
-            assert record.gatekeeper.gate.failures == 0
-            assert record.gatekeeper.intensity.times == ()
-            assert record.failure is None
+            await retire(room, "a")
+            await room.restart("a")
+            await room.drain("a")
+        assert room._runtime.root.records["a"].gatekeeper.intensity.times == ()
+        assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
 
-    limited(backend, body)
+
+@in_virtual_time
+async def test_a_server_that_is_lost_while_it_makes_way_has_not_failed() -> None:
+    server = FakeServer(call_latency=5.0)
+    async with open_room({"a": server}) as room, Outcomes() as calls:
+        await room.connect("a")
+        record = room._runtime.root.records["a"]
+        for _ in range(10):
+            call = calls.start(room, "a_echo")
+            await settle()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(room.restart, "a")
+                await settle()
+                assert state(room) is State.DRAINING  # it waits for the call
+                server.crash()
+            assert call.error.reach is Reach.SENT
+            assert state(room) is State.CONNECTED
+        assert record.gatekeeper.gate.failures == 0
+        assert record.gatekeeper.intensity.times == ()
+        assert record.failure is None
 
 
 # ---- deadlines and traces ----------------------------------------------------------------------------------
@@ -1098,69 +952,61 @@ def test_a_server_that_is_lost_while_it_makes_way_has_not_failed(backend: str) -
 
 @pytest.mark.parametrize("where", ["start_latency", "greet_latency", "list_latency"])
 @pytest.mark.parametrize("own", [None, 5_000, 60_000])
-def test_t05_connecting_has_one_deadline_wherever_it_hangs(backend: str, where: str, own: int | None) -> None:
+@in_virtual_time
+async def test_t05_connecting_has_one_deadline_wherever_it_hangs(where: str, own: int | None) -> None:
     server = FakeServer()
     setattr(server, where, HANG)
-
-    async def body() -> None:
-        entry = {} if own is None else {"connectTimeoutMs": own}
-        async with open_room({"a": server}, entries={"a": entry}) as room:
-            with pytest.raises(ConnectFailed, match='Failed to connect to "a"'):
-                await room.connect("a")
-            assert anyio.current_time() == pytest.approx((own or 30_000) / 1000, abs=1.1)
-            assert server.live == 0
-
-    limited(backend, body)
+    entry = {} if own is None else {"connectTimeoutMs": own}
+    async with open_room({"a": server}, entries={"a": entry}) as room:
+        with pytest.raises(ConnectFailed, match='Failed to connect to "a"'):
+            await room.connect("a")
+        assert anyio.current_time() == pytest.approx((own or 30_000) / 1000, abs=1.1)
+        assert server.live == 0
 
 
-def test_every_transition_is_in_the_table(backend: str) -> None:
+@in_virtual_time
+async def test_every_transition_is_in_the_table() -> None:
     server = FakeServer(call_latency=0.5)
-
-    async def body() -> None:
-        async with open_room({"a": server}) as room:
-            events = record_events(room, Transition)
-            await room.connect("a")
-            await room.call("a_echo")
-            server.crash()
-            await room.call("a_echo")
-            await room.restart("a")
-            await room.drain("a")
-            await room.connect("a")
-        for event in events:
-            if event.before is State.CLOSED:
-                assert event.after is State.IDLE  # the next incarnation
-            else:
-                assert event.after in TABLE[event.before].values()
-        assert [event.seq for event in events] == sorted({event.seq for event in events})
-        assert str(Ending(Cause.SHUTDOWN)) == "shutdown"
-
-    limited(backend, body)
+    async with open_room({"a": server}) as room:
+        events = record_events(room, Transition)
+        await room.connect("a")
+        await room.call("a_echo")
+        server.crash()
+        await room.call("a_echo")
+        await room.restart("a")
+        await room.drain("a")
+        await room.connect("a")
+    for event in events:
+        if event.before is State.CLOSED:
+            assert event.after is State.IDLE  # the next incarnation
+        else:
+            assert event.after in TABLE[event.before].values()
+    assert [event.seq for event in events] == sorted({event.seq for event in events})
+    assert str(Ending(Cause.SHUTDOWN)) == "shutdown"
 
 
-def test_t02_a_room_at_rest_stays_at_rest() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_t02_a_room_at_rest_stays_at_rest() -> None:
     """Nothing runs in a loop turn when nothing happens: counted, not timed."""
     servers = {f"s{n}": FakeServer() for n in range(100)}
+    async with open_room(servers) as room, Outcomes() as calls:
+        for name in servers:
+            await room.connect(name)
+        call = calls.start(room, "s0_echo")
+        call.cancel()
+        await anyio.sleep(1.0)
+        loop: Any = asyncio.get_running_loop()
+        turns, select = [0], loop._selector.select
 
-    async def body() -> None:
-        async with open_room(servers) as room, Outcomes() as calls:
-            for name in servers:
-                await room.connect(name)
-            call = calls.start(room, "s0_echo")
-            call.cancel()
-            await anyio.sleep(1.0)
-            loop: Any = asyncio.get_running_loop()
-            turns, select = [0], loop._selector.select
+        def counted(timeout: float | None = None) -> Any:
+            turns[0] += 1
+            return select(timeout)
 
-            def counted(timeout: float | None = None) -> Any:
-                turns[0] += 1
-                return select(timeout)
-
-            loop._selector.select = counted
-            await anyio.sleep(500.0)
-            del loop._selector.select
-            assert turns[0] < 10
-
-    run_virtual("asyncio", body)
+        loop._selector.select = counted
+        await anyio.sleep(500.0)
+        del loop._selector.select
+        assert turns[0] < 10
 
 
 @in_virtual_time

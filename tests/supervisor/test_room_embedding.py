@@ -15,8 +15,9 @@ from typing import Any, cast
 import anyio
 import pytest
 import trio
-from tests.support import in_real_time, in_virtual_time, run_virtual
+from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import PATIENCE, faulty
+from tests.support.loops import on_asyncio, on_trio
 from tests.support.rooms import Outcomes, open_room, record_events, settle
 
 from greenroom import Greenroom, Reach, State, UnknownTool, UsageError
@@ -29,11 +30,10 @@ from greenroom.config.files import open_config
 from greenroom.errors import AmbiguousTool, RoomClosed, UnknownPrompt, UnknownResource, UnknownServer
 from greenroom.events import Event
 from greenroom.protocol.address import Address
-from greenroom.protocol.errors import CallError, CallTimeout, Drained, ProtocolFault, RemoteError, RpcRefusal
+from greenroom.protocol.errors import CallError, Drained, ProtocolFault, RemoteError, RpcRefusal
 from greenroom.protocol.events import Note
 from greenroom.protocol.lifecycle import Cause, Ending
 from greenroom.supervisor.caller import Updates, _is_about
-from greenroom.supervisor.owner import Owner
 from greenroom.supervisor.room import port_of
 from greenroom.supervisor.runtime import CoreActorFailed
 from greenroom.supervisor.server_messages import Callbacks, RoomHost, Routing, as_root
@@ -157,27 +157,16 @@ async def test_a_cancelled_task_group_ends_the_room_it_was_given() -> None:
     assert anyio.current_time() < 20
 
 
-def test_a_room_entered_in_a_cancelled_scope_does_not_wait_for_ever(backend: str) -> None:
+@in_virtual_time
+async def test_a_room_entered_in_a_cancelled_scope_does_not_wait_for_ever() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            async with room:
-                await anyio.sleep_forever()
-        await room.aclose()
-        assert server.live == 0
-
-    with_time_limit(backend, body)
-
-
-def with_time_limit(backend: str, body: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        with anyio.fail_after(1000):
-            await body()
-
-    run_virtual(backend, limited)
+    room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        async with room:
+            await anyio.sleep_forever()
+    await room.aclose()
+    assert server.live == 0
 
 
 @in_virtual_time
@@ -303,53 +292,47 @@ async def test_the_trees_have_their_stop_time_out_of_the_time_there_is_for_all()
         assert anyio.current_time() == began + 9.5
 
 
-def test_whoever_waits_when_the_room_closes_is_told(backend: str) -> None:
+@in_virtual_time
+async def test_whoever_waits_when_the_room_closes_is_told() -> None:
     server = FakeServer(start_latency=HANG)
     told: list[str] = []
+    room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
 
-    async def body() -> None:
-        room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
+    async def wait(what: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            await what()
+        except CallError as error:
+            told.append(error.code)
+        else:
+            told.append("done")
 
-        async def wait(what: Callable[[], Awaitable[Any]]) -> None:
-            try:
-                await what()
-            except CallError as error:
-                told.append(error.code)
-            else:
-                told.append("done")
-
-        async with anyio.create_task_group() as tasks, room:
-            for what in (lambda: room.connect("a"), lambda: room.call("a_x"), room.ready, room.catalogued):
-                tasks.start_soon(wait, what)
-            await anyio.sleep(1.0)
-        assert sorted(told) == ["done", "done", "server_not_connected", "server_not_connected"]
-
-    with_time_limit(backend, body)
+    async with anyio.create_task_group() as tasks, room:
+        for what in (lambda: room.connect("a"), lambda: room.call("a_x"), room.ready, room.catalogued):
+            tasks.start_soon(wait, what)
+        await anyio.sleep(1.0)
+    assert sorted(told) == ["done", "done", "server_not_connected", "server_not_connected"]
 
 
 # ---- trio --------------------------------------------------------------------------------------------------
 
 
-def test_on_trio_start_without_a_nursery_says_what_to_do() -> None:
-    async def body() -> None:
-        with pytest.raises(UsageError, match=r"await room.start\(nursery\)"):
-            await open_room({}).start()
+@on_trio
+@in_virtual_time
+async def test_on_trio_start_without_a_nursery_says_what_to_do() -> None:
+    with pytest.raises(UsageError, match=r"await room.start\(nursery\)"):
+        await open_room({}).start()
 
-    run_virtual("trio", body)
 
-
-def test_on_trio_a_nursery_will_do() -> None:
+@on_trio
+@in_virtual_time
+async def test_on_trio_a_nursery_will_do() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        room = open_room({"a": server})
-        async with trio.open_nursery() as nursery:
-            await room.start(nursery)
-            await room.connect("a")
-            nursery.cancel_scope.cancel()
-        closed_in_order(room, server)
-
-    run_virtual("trio", body)
+    room = open_room({"a": server})
+    async with trio.open_nursery() as nursery:
+        await room.start(nursery)
+        await room.connect("a")
+        nursery.cancel_scope.cancel()
+    closed_in_order(room, server)
 
 
 # ---- asyncio: native cancellation --------------------------------------------------------------------------
@@ -363,72 +346,64 @@ async def _host(room: Greenroom, up: asyncio.Event) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_a_host_cancelled_natively_any_number_of_times_ends_in_order(times: int) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_a_host_cancelled_natively_any_number_of_times_ends_in_order(times: int) -> None:
     server = FakeServer(stop_latency=2.0)
-
-    async def body() -> None:
-        room, up = open_room({"a": server}), asyncio.Event()
-        host = asyncio.create_task(_host(room, up))
-        await up.wait()
-        for _ in range(times):
-            host.cancel()
-            await asyncio.sleep(0.1)
-        with pytest.raises(asyncio.CancelledError):
-            await host
-        closed_in_order(room, server)
-
-    run_virtual("asyncio", body)
+    room, up = open_room({"a": server}), asyncio.Event()
+    host = asyncio.create_task(_host(room, up))
+    await up.wait()
+    for _ in range(times):
+        host.cancel()
+        await asyncio.sleep(0.1)
+    with pytest.raises(asyncio.CancelledError):
+        await host
+    closed_in_order(room, server)
 
 
-def test_under_wait_for_and_timeout_the_host_gets_its_timeout_error() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_under_wait_for_and_timeout_the_host_gets_its_timeout_error() -> None:
     server = FakeServer(stop_latency=1.0)
+    room = open_room({"a": server})
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(_host(room, asyncio.Event()), 5.0)
+    closed_in_order(room, server)
 
-    async def body() -> None:
-        room = open_room({"a": server})
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(_host(room, asyncio.Event()), 5.0)
-        closed_in_order(room, server)
-
-        room = open_room({"a": server})
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(5.0):
-                await _host(room, asyncio.Event())
-        closed_in_order(room, server)
-        task = asyncio.current_task()
-        assert task is not None
-        assert task.cancelling() == 0
-
-    run_virtual("asyncio", body)
+    room = open_room({"a": server})
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5.0):
+            await _host(room, asyncio.Event())
+    closed_in_order(room, server)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
 
 
-def test_start_without_a_group_has_an_owner_task_of_its_own() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_start_without_a_group_has_an_owner_task_of_its_own() -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        room = open_room({"a": server})
-        await asyncio.create_task(room.start())
-        await asyncio.create_task(room.connect("a"))
-        await asyncio.create_task(room.aclose())
-        closed_in_order(room, server)
-
-    run_virtual("asyncio", body)
+    room = open_room({"a": server})
+    await asyncio.create_task(room.start())
+    await asyncio.create_task(room.connect("a"))
+    await asyncio.create_task(room.aclose())
+    closed_in_order(room, server)
 
 
 @pytest.mark.parametrize("ticks", range(6))
-def test_start_cancelled_at_any_tick_leaves_nothing(ticks: int) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_start_cancelled_at_any_tick_leaves_nothing(ticks: int) -> None:
     server = FakeServer()
-
-    async def body() -> None:
-        room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
-        starting = asyncio.create_task(room.start())
-        for _ in range(ticks):
-            await asyncio.sleep(0)
-        starting.cancel()
-        await asyncio.wait([starting])
-        await room.aclose()
-        assert server.live == 0
-
-    run_virtual("asyncio", body)
+    room = open_room({"a": server}, entries={"a": {"lifecycle": "eager"}})
+    starting = asyncio.create_task(room.start())
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait([starting])
+    await room.aclose()
+    assert server.live == 0
 
 
 @pytest.mark.parametrize("latency", [0.0, HANG])
@@ -507,90 +482,80 @@ SUPERVISOR = [
 
 
 @pytest.mark.parametrize("broken", SUPERVISOR)
-def test_a_bug_in_any_decision_leaves_no_call_without_an_outcome(
-    backend: str, broken: str, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_a_bug_in_any_decision_leaves_no_call_without_an_outcome(
+    broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = {"a": FakeServer(call_latency=1.0, start_latency=1.0), "b": FakeServer()}
+    async with open_room(servers, failureThreshold=1, cooldownMs=1000) as room:
+        await room.connect("b")
+        await room.connect("a")
+        decides = room._runtime.root.supervision
+        decides = decides if hasattr(decides, broken) else decides.starter
+        working = getattr(decides, broken)
 
-    async def body() -> None:
-        async with open_room(servers, failureThreshold=1, cooldownMs=1000) as room:
-            await room.connect("b")
-            await room.connect("a")
-            decides = room._runtime.root.supervision
-            decides = decides if hasattr(decides, broken) else decides.starter
-            working = getattr(decides, broken)
+        def for_a(actor: Any, *args: Any, **options: Any) -> Any:
+            if actor.address.server == "a":
+                raise ZeroDivisionError(broken)
+            return working(actor, *args, **options)
 
-            def for_a(actor: Any, *args: Any, **options: Any) -> Any:
-                if actor.address.server == "a":
-                    raise ZeroDivisionError(broken)
-                return working(actor, *args, **options)
-
-            with monkeypatch.context() as patch:
-                patch.setattr(decides, broken, for_a)
-                results = list[Any]()
-                for _ in range(3):
-                    try:
-                        port_of(room).start_call(room.describe("a_echo"), {}, results.append)
-                    except (CallError, ZeroDivisionError) as error:
-                        results.append(error)
-                await anyio.sleep(0.5)
-                servers["a"].crash()
-                await anyio.sleep(100.0)
-            assert len(results) == 3
-            assert (await room.call("b_echo", {"fine": 1})).text == '{"fine": 1}'
-        assert room.drain_report is not None
-        assert room.drain_report.adds_up
-        assert servers["a"].live == 0
-
-    with_time_limit(backend, body)
+        with monkeypatch.context() as patch:
+            patch.setattr(decides, broken, for_a)
+            results = list[Any]()
+            for _ in range(3):
+                try:
+                    port_of(room).start_call(room.describe("a_echo"), {}, results.append)
+                except (CallError, ZeroDivisionError) as error:
+                    results.append(error)
+            await anyio.sleep(0.5)
+            servers["a"].crash()
+            await anyio.sleep(100.0)
+        assert len(results) == 3
+        assert (await room.call("b_echo", {"fine": 1})).text == '{"fine": 1}'
+    assert room.drain_report is not None
+    assert room.drain_report.adds_up
+    assert servers["a"].live == 0
 
 
-def test_a_core_actor_that_fails_is_restarted_and_its_askers_get_an_answer(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_a_core_actor_that_fails_is_restarted_and_its_askers_get_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def body() -> None:
-        async with open_room({"a": FakeServer()}) as room:
-            router: Any = room._runtime.router
-            notes = record_events(room, Note)
-            with monkeypatch.context() as patch:
-                patch.setattr(router, "_learn", lambda _: 1 / 0)
-                await room.connect("a")
-            assert any("the router failed and is restarted" in note.detail for note in notes)
-            await room.connect("a", force=True)
-            assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-
-    with_time_limit(backend, body)
+    async with open_room({"a": FakeServer()}) as room:
+        router: Any = room._runtime.router
+        notes = record_events(room, Note)
+        with monkeypatch.context() as patch:
+            patch.setattr(router, "_learn", lambda _: 1 / 0)
+            await room.connect("a")
+        assert any("the router failed and is restarted" in note.detail for note in notes)
+        await room.connect("a", force=True)
+        assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
 
 
-def test_a_core_actor_that_keeps_failing_takes_the_room_down_loudly(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_virtual_time
+async def test_a_core_actor_that_keeps_failing_takes_the_room_down_loudly(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = FakeServer(call_latency=HANG)
     outcomes: list[str] = []
+    room = open_room({"a": server})
 
-    async def body() -> None:
-        room = open_room({"a": server})
+    async def body_of_it() -> None:
+        async with room:
+            await room.connect("a")
+            port_of(room).start_call(room.describe("a_echo"), {}, lambda call: outcomes.append(call.outcome))
+            router: Any = room._runtime.router
+            monkeypatch.setattr(router, "after_batch", lambda: 1 / 0)
+            router.ref.tell(object())
+            await anyio.sleep(1.0)
+            with pytest.raises(RoomClosed):
+                await room.call("a_echo")
 
-        async def body_of_it() -> None:
-            async with room:
-                await room.connect("a")
-                port_of(room).start_call(
-                    room.describe("a_echo"), {}, lambda call: outcomes.append(call.outcome)
-                )
-                router: Any = room._runtime.router
-                monkeypatch.setattr(router, "after_batch", lambda: 1 / 0)
-                router.ref.tell(object())
-                await anyio.sleep(1.0)
-                with pytest.raises(RoomClosed):
-                    await room.call("a_echo")
-
-        with pytest.raises(CoreActorFailed, match="the router failed more than 3 times"):
-            await body_of_it()
-        assert outcomes == ["call_failed"]  # lost with its connection: it was sent
-        closed_in_order(room, server)
-        assert room._runtime.root.actor("a").life.state in (State.CLOSED, State.IDLE)
-
-    with_time_limit(backend, body)
+    with pytest.raises(CoreActorFailed, match="the router failed more than 3 times"):
+        await body_of_it()
+    assert outcomes == ["call_failed"]  # lost with its connection: it was sent
+    closed_in_order(room, server)
+    assert room._runtime.root.actor("a").life.state in (State.CLOSED, State.IDLE)
 
 
 # ---- the end, in small print ---------------------------------------------------------------------------------------
@@ -791,35 +756,6 @@ def test_a_root_is_written_as_the_protocol_writes_it(root: Any, uri: str) -> Non
     assert as_root(root)["uri"] == uri
 
 
-def test_what_is_refused_before_it_reaches_a_server_is_counted_by_its_reason(backend: str) -> None:
-    async def body() -> Greenroom:
-        tasks_only = tool("task", execution={"taskSupport": "required"})
-        async with open_room({"a": FakeServer(tools=[tool("echo"), tasks_only])}) as room:
-            await room.connect("a")
-            for ask in (
-                lambda: room.call("a_nope"),
-                lambda: room.call("a_task"),
-                lambda: room.call("a_echo", "no object"),  # pyright: ignore[reportArgumentType]
-                lambda: room.read_resource("x:/", "nobody"),
-                lambda: room.get_prompt("a_nope"),
-                lambda: room.request("nobody", "ping"),
-            ):
-                with pytest.raises(CallError):
-                    await ask()
-        return room
-
-    report = run_virtual(backend, body).drain_report
-    assert report is not None
-    assert (report.accepted, report.refused) == (0, 6)
-    assert report.refusals == {
-        "invalid_args": 1,
-        "prompt_not_found": 1,
-        "server_not_found": 2,
-        "task_needed": 1,
-        "tool_not_found": 1,
-    }
-
-
 @in_virtual_time
 async def test_what_a_completion_is_asked_with_goes_along() -> None:
     server = FakeServer()
@@ -866,15 +802,6 @@ async def test_who_names_a_server_means_that_one() -> None:
             "b",
             "x:/1",
         )
-
-
-@in_virtual_time
-async def test_all_that_may_have_a_tool_are_waited_for_as_long_as_one() -> None:
-    servers = {name: FakeServer(greet_latency=HANG) for name in ("x", "x_y")}
-    async with open_room(servers, queueTimeoutMs=10_000) as room:
-        with pytest.raises(CallTimeout):
-            await room.call("x_y_z")
-        assert anyio.current_time() == pytest.approx(10.0, abs=0.1)
 
 
 @in_virtual_time
@@ -1093,59 +1020,55 @@ async def test_a_watcher_that_does_not_keep_up_loses_the_oldest() -> None:
     assert found == [{"n": 1}]
 
 
-def test_who_waits_for_the_first_visits_when_the_room_closes_is_told(backend: str) -> None:
-    async def body() -> None:
-        room = open_room({"a": FakeServer(start_latency=HANG)}, bootstrap=True)
-        told: list[str] = []
+@in_virtual_time
+async def test_who_waits_for_the_first_visits_when_the_room_closes_is_told() -> None:
+    room = open_room({"a": FakeServer(start_latency=HANG)}, bootstrap=True)
+    told: list[str] = []
 
-        async def wait() -> None:
-            try:
-                await room.catalogued()
-            finally:
-                told.append("told")
+    async def wait() -> None:
+        try:
+            await room.catalogued()
+        finally:
+            told.append("told")
 
-        async with anyio.create_task_group() as tasks, room:
-            tasks.start_soon(wait)
-            await anyio.sleep(1.0)
-            assert told == []
-        assert told == ["told"]
-
-    with_time_limit(backend, body)
+    async with anyio.create_task_group() as tasks, room:
+        tasks.start_soon(wait)
+        await anyio.sleep(1.0)
+        assert told == []
+    assert told == ["told"]
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_who_waits_for_a_drain_under_a_host_that_is_cancelled_natively_is_let_go(times: int) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_who_waits_for_a_drain_under_a_host_that_is_cancelled_natively_is_let_go(times: int) -> None:
     server = FakeServer(stop_latency=HANG)
+    room, up, done = open_room({"a": server}), asyncio.Event(), list[str]()
 
-    async def body() -> None:
-        room, up, done = open_room({"a": server}), asyncio.Event(), list[str]()
+    async def host() -> None:
+        async with room:
+            await room.connect("a")
+            up.set()
+            await asyncio.Event().wait()
 
-        async def host() -> None:
-            async with room:
-                await room.connect("a")
-                up.set()
-                await asyncio.Event().wait()
+    async def drain() -> None:
+        with suppress(CallError):
+            await room.drain("a")
+        done.append("done")
 
-        async def drain() -> None:
-            with suppress(CallError):
-                await room.drain("a")
-            done.append("done")
-
-        task = asyncio.ensure_future(host())
-        await up.wait()
-        waiting = asyncio.ensure_future(drain())
-        await asyncio.sleep(0.1)
-        for _ in range(times):
-            task.cancel()
-            await asyncio.sleep(0)
-        with suppress(asyncio.CancelledError):
-            await task
-        async with asyncio.timeout(60):
-            await waiting
-        assert done == ["done"]
-        assert server.live == 0
-
-    run_virtual("asyncio", body)
+    task = asyncio.ensure_future(host())
+    await up.wait()
+    waiting = asyncio.ensure_future(drain())
+    await asyncio.sleep(0.1)
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+    with suppress(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(60):
+        await waiting
+    assert done == ["done"]
+    assert server.live == 0
 
 
 @in_virtual_time
@@ -1203,59 +1126,41 @@ async def test_a_subscription_that_is_refused_or_over_leaves_nobody_listening() 
         assert (watchers, actor.subscriptions.uris) == ({}, {"x:/": 1})
 
 
-def test_who_closes_a_room_and_is_cancelled_has_no_patience_any_more() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_who_closes_a_room_and_is_cancelled_has_no_patience_any_more() -> None:
     server = FakeServer(call_latency=HANG)
-
-    async def body() -> None:
-        room = open_room({"a": server})
-        await room.start()
-        await room.connect("a")
-        async with Outcomes() as calls:
-            call = calls.start(room, "a_echo")
-            await settle()
-            began = anyio.current_time()
-            closing = asyncio.ensure_future(room.aclose(patience=20.0))
-            await asyncio.sleep(5.0)
-            assert call.outcome is None
-            closing.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await closing
-        assert isinstance(call.error, Drained)
-        assert anyio.current_time() - began < 6.0
-        closed_in_order(room, server)
-
-    run_virtual("asyncio", body)
-
-
-def test_a_native_cancellation_while_the_room_closes_is_held_and_not_lost() -> None:
-    server = FakeServer(stop_latency=0.5)
-
-    async def body() -> None:
-        room = open_room({"a": server})
-        await room.start()
-        await room.connect("a")
-        closing = asyncio.ensure_future(room.aclose())
-        await asyncio.sleep(0.1)
+    room = open_room({"a": server})
+    await room.start()
+    await room.connect("a")
+    async with Outcomes() as calls:
+        call = calls.start(room, "a_echo")
+        await settle()
+        began = anyio.current_time()
+        closing = asyncio.ensure_future(room.aclose(patience=20.0))
+        await asyncio.sleep(5.0)
+        assert call.outcome is None
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
-        closed_in_order(room, server)
+    assert isinstance(call.error, Drained)
+    assert anyio.current_time() - began < 6.0
+    closed_in_order(room, server)
 
-    run_virtual("asyncio", body)
 
-
-def test_a_session_of_the_same_name_sees_what_its_own_profile_shows() -> None:
-    sessions, view = Sessions(Callbacks()), cast("Any", SimpleNamespace(shows=lambda server: server == "a"))
-    sessions.open("ann", {}, view=view)
-    assert (sessions.sees("ann", "a"), sessions.sees("ann", "b"), sessions.sees_all("ann")) == (
-        True,
-        False,
-        False,
-    )
-    sessions.end("ann")
-    sessions.ended("ann")
-    sessions.open("ann", {})
-    assert (sessions.sees("ann", "b"), sessions.sees_all("ann")) == (True, True)
+@on_asyncio
+@in_virtual_time
+async def test_a_native_cancellation_while_the_room_closes_is_held_and_not_lost() -> None:
+    server = FakeServer(stop_latency=0.5)
+    room = open_room({"a": server})
+    await room.start()
+    await room.connect("a")
+    closing = asyncio.ensure_future(room.aclose())
+    await asyncio.sleep(0.1)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    closed_in_order(room, server)
 
 
 # ---- what a room knows and counts ----------------------------------------------------------------------------------
@@ -1315,6 +1220,7 @@ async def test_what_a_caller_does_to_the_numbers_it_was_given_changes_nothing() 
         (lambda room: room.call("a_echo", 3), "invalid_args"),
         (lambda room: room.call("a_echo", ["x"]), "invalid_args"),
         (lambda room: room.call("nothing"), "tool_not_found"),
+        (lambda room: room.call("a_task"), "task_needed"),
         (lambda room: room.call("echo", server="nowhere"), "server_not_found"),
         (lambda room: room.read_resource("x:/"), "resource_not_found"),
         (lambda room: room.read_resource("x:/", "nowhere"), "server_not_found"),
@@ -1326,15 +1232,17 @@ async def test_what_a_caller_does_to_the_numbers_it_was_given_changes_nothing() 
         (lambda room: room.request("nowhere", "tools/list"), "server_not_found"),
     ],
     ids=[
-        "call with a number", "call with a list", "tool", "tool of nobody", "resource", "resource of nobody", "prompt",
-        "prompt of nobody", "prompt to complete", "resource to complete", "nothing to complete", "request",
+        "call with a number", "call with a list", "tool", "task", "tool of nobody", "resource",
+        "resource of nobody", "prompt", "prompt of nobody", "prompt to complete",
+        "resource to complete", "nothing to complete", "request",
     ],
 )  # fmt: skip
 @in_virtual_time
 async def test_each_request_that_is_refused_is_counted_once_by_its_code_and_gives_others_a_turn(
     ask: Any, code: str
 ) -> None:
-    async with open_room({"a": FakeServer()}) as room:
+    tools = [tool("echo"), tool("task", execution={"taskSupport": "required"})]
+    async with open_room({"a": FakeServer(tools=tools)}) as room:
         await room.connect("a")
         with pytest.raises(CallError) as refused:
             await ask(room)
@@ -1356,127 +1264,42 @@ async def test_each_request_that_is_refused_is_counted_once_by_its_code_and_give
     assert (room.drain_report.refused, room.drain_report.refusals) == (7, {code: 7})
 
 
-# ---- the owner task, over a runtime that only notes what it is asked -------------------------------------------------
+# ---- the owner task ----------------------------------------------------------------------------------------
 
 
-class NotedRuntime:
-    """Stands for a runtime: what it was asked, and the end that it comes to."""
-
-    audit = None
-
-    def __init__(self, failure: BaseException | None = None) -> None:
-        self.asked: list[float | None] = []
-        self.is_copy = False
-        self.failure: BaseException | None = None
-        self.starts_after: anyio.Event | None = None
-        self.context: object = "not run"
-        self._end_with = failure
-        self._stop = False
-
-    def request_stop(self, patience: float | None = None) -> None:
-        self.asked.append(patience)
-        self._stop = True
-
-    async def run(self, *, task_status: Any) -> None:
-        self.context = OF_A_REQUEST.get(None)
-        with anyio.CancelScope(shield=True):
-            while self.starts_after is not None and not (self._stop or self.starts_after.is_set()):
-                await anyio.sleep(0.1)
-            task_status.started()
-            while not self._stop:
-                await anyio.sleep(0.1)
-        if self._end_with is not None:
-            self.failure = self._end_with
-            raise self._end_with
+@on_asyncio
+@in_virtual_time
+async def test_the_failure_of_a_room_is_raised_where_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = open_room({"a": FakeServer()})
+    await room.start()
+    router: Any = room._runtime.router
+    monkeypatch.setattr(router, "after_batch", lambda: 1 / 0)
+    router.ref.tell(object())
+    await anyio.sleep(1.0)
+    for _ in range(2):
+        with pytest.raises(CoreActorFailed, match="the router failed more than 3 times"):
+            await room.aclose()
 
 
 OF_A_REQUEST: ContextVar[str | None] = ContextVar("OF_A_REQUEST", default=None)
 
 
+@on_asyncio
 @in_virtual_time
-async def test_a_cancelled_group_asks_for_the_end_with_the_usual_patience() -> None:
-    runtime = NotedRuntime()
-    async with anyio.create_task_group() as tasks:
-        await Owner(cast("Any", runtime)).start(tasks)
-        tasks.cancel_scope.cancel()
-    assert runtime.asked == [None]
+async def test_an_owner_task_belongs_to_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the program keeps for one request is not kept for as long as the room lives."""
+    room, seen = open_room({}), list[str | None]()
+    run = room._runtime.run
 
+    async def noted(**options: Any) -> None:
+        seen.append(OF_A_REQUEST.get())
+        await run(**options)
 
-@in_virtual_time
-async def test_a_copy_of_an_owner_asks_for_nothing_and_waits_for_nothing() -> None:
-    runtime = NotedRuntime()
-    async with anyio.create_task_group() as tasks:
-        owner = Owner(cast("Any", runtime))
-        await owner.aclose(0)  # it was never opened
-        await owner.start(tasks)
-        runtime.is_copy = True
-        with anyio.fail_after(1):
-            await owner.aclose(0)
-        assert runtime.asked == []
-        runtime.is_copy = False
-        for patience in (None, 3.0, 0):
-            await owner.aclose(patience)
-        assert (runtime.asked[0], runtime.asked[-2:]) == (None, [3.0, 0])
-
-
-def test_the_failure_of_a_room_is_raised_where_it_is_closed_and_its_cancellation_is_not() -> None:
-    async def body() -> None:
-        owner = Owner(cast("Any", NotedRuntime(OwnMistakeError("ours"))))
-        await owner.start(None)
-        for _ in range(2):
-            with pytest.raises(OwnMistakeError, match="ours"):
-                await owner.aclose(None)
-        owner = Owner(cast("Any", NotedRuntime(asyncio.CancelledError())))
-        await owner.start(None)
-        await owner.aclose(None)
-
-    run_virtual("asyncio", body)
-
-
-def test_an_owner_task_belongs_to_no_request() -> None:
-    runtime = NotedRuntime()
-
-    async def body() -> None:
-        OF_A_REQUEST.set("mine")
-        owner = Owner(cast("Any", runtime))
-        await owner.start(None)
-        await owner.aclose(None)
-        assert runtime.context is None
-
-    run_virtual("asyncio", body)
-
-
-def test_who_is_cancelled_while_a_room_opens_leaves_when_it_has_ended() -> None:
-    runtime = NotedRuntime()
-
-    async def body() -> None:
-        runtime.starts_after = anyio.Event()
-        owner = Owner(cast("Any", runtime))
-        starting = asyncio.create_task(owner.start(None))
-        await anyio.sleep(1.0)
-        starting.cancel()
-        await asyncio.wait([starting])
-        assert starting.cancelled()
-        assert runtime.asked[0] == 0, "without patience: nobody has called anything yet"
-        assert owner._ended is not None
-        assert owner._ended.is_set()
-
-    run_virtual("asyncio", body)
-
-
-def test_an_owner_task_that_is_cancelled_before_its_first_step_has_ended_all_the_same() -> None:
-    async def body() -> None:
-        owner = Owner(cast("Any", NotedRuntime()))
-        starting = asyncio.create_task(owner.start(None))
-        while not hasattr(owner, "_task"):
-            await asyncio.sleep(0)
-        owner._task.cancel()
-        starting.cancel()
-        with anyio.fail_after(5):
-            await asyncio.wait([starting])
-            await owner.aclose(None)
-
-    run_virtual("asyncio", body)
+    monkeypatch.setattr(room._runtime, "run", noted)
+    OF_A_REQUEST.set("mine")
+    await room.start()
+    await room.aclose()
+    assert seen == [None]
 
 
 # ---- the end of a room, and a copy of it -----------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import in_virtual_time, run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run_virtual
 from tests.support.gateway import faulty, named_after, serve
+from tests.support.loops import on_one_loop
 from tests.support.rooms import Outcomes, Running, open_room, record_events, settle, teach
 
 from greenroom import Greenroom
@@ -24,6 +25,10 @@ from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
 def _servers(count: int, **settings: float) -> dict[str, FakeServer]:
     return {f"s{n}": FakeServer(**settings) for n in range(count)}  # type: ignore[arg-type]
+
+
+def states(room: Greenroom) -> str:
+    return " ".join(status.state.value for status in room.status())
 
 
 def _live(servers: dict[str, FakeServer]) -> int:
@@ -48,7 +53,8 @@ async def test_there_are_never_more_live_than_slots_and_the_longest_idle_makes_r
 
 
 @pytest.mark.parametrize("latency", [0.0, 1_000.0], ids=["idle", "busy"])
-def test_a_decision_looks_at_few_actors_however_many_are_live(latency: float, either_backend: str) -> None:
+@on_one_loop
+def test_a_decision_looks_at_few_actors_however_many_are_live(latency: float, backend: str) -> None:
     """Counted, not timed: how many functions of ours the second decision calls with ten and with a hundred live."""
     counts: list[int] = []
 
@@ -81,7 +87,7 @@ def test_a_decision_looks_at_few_actors_however_many_are_live(latency: float, ei
             gc.enable()
 
     for live in (10, 100):
-        run_virtual(either_backend, lambda live=live: main(live))
+        run_virtual(backend, lambda live=live: main(live))
     assert counts[0] == counts[1] < 150
 
 
@@ -222,18 +228,10 @@ async def test_the_minimum_keeps_connections_that_have_outstayed_their_idle_time
             await anyio.sleep(0.5)
         await anyio.sleep(60)
 
-        assert [status.state for status in room.status()] == [
-            State.IDLE,
-            State.CONNECTED,
-            State.CONNECTED,
-        ]
+        assert states(room) == "idle connected connected"
         await room.call("s0_echo")
         await anyio.sleep(0.1)  # the total exceeds the minimum: the oldest it held goes
-        assert [status.state for status in room.status()] == [
-            State.CONNECTED,
-            State.IDLE,
-            State.CONNECTED,
-        ]
+        assert states(room) == "connected idle connected"
 
 
 @in_virtual_time
@@ -246,11 +244,7 @@ async def test_t52_the_minimum_is_held_while_one_whose_idle_time_is_over_still_s
             await anyio.sleep(0.5)
         await anyio.sleep(60)
 
-        assert [status.state for status in room.status()] == [
-            State.IDLE,
-            State.CONNECTED,
-            State.CONNECTED,
-        ]
+        assert states(room) == "idle connected connected"
 
 
 @in_virtual_time
@@ -265,11 +259,7 @@ async def test_one_that_was_held_and_then_used_has_its_idle_time_anew() -> None:
         await room.call("s2_echo")
         await anyio.sleep(0.1)
 
-        assert [status.state for status in room.status()] == [
-            State.CONNECTED,
-            State.IDLE,
-            State.CONNECTED,
-        ]
+        assert states(room) == "connected idle connected"
 
 
 @in_virtual_time
@@ -337,11 +327,7 @@ async def test_keep_alive_servers_keep_their_slots_and_leave_one_for_the_rest() 
         await room.call("s1_echo")
         await room.call("s2_echo")
 
-        assert [status.state for status in room.status()] == [
-            State.CONNECTED,
-            State.IDLE,
-            State.CONNECTED,
-        ]
+        assert states(room) == "connected idle connected"
 
 
 @in_virtual_time
@@ -397,8 +383,7 @@ async def test_a_visit_that_is_called_while_it_waits_for_a_slot_passes_the_other
     async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
         calls.start(room, "s0_echo")
         await settle()
-        for name in ("s1", "s2", "s3"):
-            room.refresh(name)
+        assert room.refresh() == ["s1", "s2", "s3"]
         await settle()
         calls.start(room, "s3_echo")
         await anyio.sleep(6)
@@ -406,34 +391,32 @@ async def test_a_visit_that_is_called_while_it_waits_for_a_slot_passes_the_other
         assert [server.starts for server in servers.values()] == [1, 0, 0, 1]
 
 
-def test_sixty_calls_over_ten_real_servers_and_three_slots(either_backend: str, tmp_path: Path) -> None:
+@on_one_loop
+@in_real_time
+async def test_sixty_calls_over_ten_real_servers_and_three_slots(tmp_path: Path) -> None:
     """Real processes: never over the bound, every call one outcome, nobody starves."""
     folder = tmp_path
     config = {
         "mcpServers": {f"s{n}": faulty(folder, f"s{n}") for n in range(10)},
         "settings": {"maxConnections": 3, "bootstrap": False},
     }
+    async with Greenroom.open(config, cache_path=":memory:") as room:
+        most = 0
 
-    async def main() -> None:
-        async with Greenroom.open(config, cache_path=":memory:") as room:
-            most = 0
+        async def one(number: int) -> None:
+            nonlocal most
+            result = await room.call(f"s{number % 10}_echo", {"text": str(number)})
+            assert result.text == str(number)
+            live = sum(status.pid is not None for status in room.status())
+            most = max(most, live)
 
-            async def one(number: int) -> None:
-                nonlocal most
-                result = await room.call(f"s{number % 10}_echo", {"text": str(number)})
-                assert result.text == str(number)
-                live = sum(status.pid is not None for status in room.status())
-                most = max(most, live)
-
-            async with anyio.create_task_group() as tasks:
-                for number in range(60):
-                    tasks.start_soon(one, number)
-            assert most <= 3
-        report = room.drain_report
-        assert report is not None
-        assert (report.accepted, report.completed) == (60, 60)
-
-    run(either_backend, main)
+        async with anyio.create_task_group() as tasks:
+            for number in range(60):
+                tasks.start_soon(one, number)
+        assert most <= 3
+    report = room.drain_report
+    assert report is not None
+    assert (report.accepted, report.completed) == (60, 60)
     assert named_after(folder) == set()
 
 
@@ -482,62 +465,60 @@ async def test_a_connect_by_name_while_a_failed_attempt_is_cleared_away_means_th
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(either_backend: str, seed: int) -> None:
+@on_one_loop
+@in_virtual_time
+async def test_slots_and_permits_are_conserved_whatever_leaves_and_whenever(seed: int) -> None:
     """Calls that cancel, crashes, reloads and sessions that end, at random moments; afterwards nothing is held."""
     chance = random.Random(seed)
+    servers = _servers(6, start_latency=0.3, call_latency=0.5, stop_latency=0.2)
 
-    async def main() -> None:
-        servers = _servers(6, start_latency=0.3, call_latency=0.5, stop_latency=0.2)
+    def config(**changes: object) -> dict[str, Any]:
+        entries: dict[str, dict[str, Any]] = {name: {"command": "fake"} for name in servers}
+        entries["s4"]["isolation"] = "per_session"
+        entries["s5"]["isolation"] = "per_call"
+        for name in changes:
+            key, value = chance.choice([("args", [str(chance.random())]), ("lifecycle", "keep-alive")])
+            entries[name][key] = value
+        return {"mcpServers": entries, "settings": {"maxConnections": 3, "restartPolicy": "on_demand"}}
 
-        def config(**changes: object) -> dict[str, Any]:
-            entries: dict[str, dict[str, Any]] = {name: {"command": "fake"} for name in servers}
-            entries["s4"]["isolation"] = "per_session"
-            entries["s5"]["isolation"] = "per_call"
-            for name in changes:
-                key, value = chance.choice([("args", [str(chance.random())]), ("lifecycle", "keep-alive")])
-                entries[name][key] = value
-            return {"mcpServers": entries, "settings": {"maxConnections": 3, "restartPolicy": "on_demand"}}
+    room = Greenroom.open(
+        config(), cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False
+    )
+    async with room:
 
-        room = Greenroom.open(
-            config(), cache_path=":memory:", connectors=fake_connectors(servers), bootstrap=False
-        )
-        async with room:
+        async def caller(number: int) -> None:
+            for _ in range(12):
+                with anyio.move_on_after(chance.choice([0.1, 0.3, 0.31, 0.8, 1.0, 30.0])):
+                    with suppress(CallError):
+                        if chance.random() < 0.3:
+                            async with room.session(f"{number}") as session:
+                                await session.call("s4_echo")
+                        else:
+                            await room.call(f"s{chance.choice('01235')}_echo")
+                await anyio.sleep(chance.random())
 
-            async def caller(number: int) -> None:
-                for _ in range(12):
-                    with anyio.move_on_after(chance.choice([0.1, 0.3, 0.31, 0.8, 1.0, 30.0])):
-                        with suppress(CallError):
-                            if chance.random() < 0.3:
-                                async with room.session(f"{number}") as session:
-                                    await session.call("s4_echo")
-                            else:
-                                await room.call(f"s{chance.choice('01235')}_echo")
-                    await anyio.sleep(chance.random())
+        async def trouble() -> None:
+            for _ in range(10):
+                await anyio.sleep(chance.random() * 2)
+                chance.choice(list(servers.values())).crash()
+                await room.reload(config(**{chance.choice(["s0", "s1"]): True}))
+                assert _live(servers) <= 3
 
-            async def trouble() -> None:
-                for _ in range(10):
-                    await anyio.sleep(chance.random() * 2)
-                    chance.choice(list(servers.values())).crash()
-                    await room.reload(config(**{chance.choice(["s0", "s1"]): True}))
-                    assert _live(servers) <= 3
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(trouble)
+            for number in range(5):
+                tasks.start_soon(caller, number)
+        await room.reload(config())
+        await anyio.sleep(100)
 
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(trouble)
-                for number in range(5):
-                    tasks.start_soon(caller, number)
-            await room.reload(config())
-            await anyio.sleep(100)
-
-            admission = room._runtime.root.admission
-            starts = admission.starts
-            assert {place for place in Place if starts.count(place)} <= {Place.LIVE}
-            assert starts.count(Place.LIVE) == _live(servers)
-            assert admission.view.capacity == 3
-        assert room.drain_report is not None
-        assert room.drain_report.adds_up
-        assert _live(servers) == 0
-
-    run_virtual(either_backend, main)
+        admission = room._runtime.root.admission
+        starts = admission.starts
+        assert {place for place in Place if starts.count(place)} <= {Place.LIVE}
+        assert starts.count(Place.LIVE) == _live(servers)
+        assert admission.view.capacity == 3
+    assert room.drain_report is not None
+    assert room.drain_report.adds_up
+    assert _live(servers) == 0
 
 
 @in_virtual_time

@@ -219,25 +219,6 @@ async def test_a_disabled_server_is_not_started_at_boot_and_nobody_waits_for_it(
 
 
 @in_virtual_time
-async def test_who_waits_until_a_room_is_ready_is_let_go_when_it_closes() -> None:
-    let_go: list[float] = []
-    entries = {"a": {"lifecycle": "eager"}}
-    servers = {"a": FakeServer(greet_latency=HANG)}
-    async with anyio.create_task_group() as tasks, open_room(servers, entries=entries) as room:
-
-        async def wait() -> None:
-            await room.ready()
-            let_go.append(anyio.current_time())
-
-        tasks.start_soon(wait)
-        await anyio.sleep(1.0)
-        assert let_go == []
-        await room.aclose(0)
-        await settle()
-        assert len(let_go) == 1
-
-
-@in_virtual_time
 async def test_a_sessions_failure_is_its_servers_too_until_one_connects() -> None:
     server = FakeServer()
     async with open_room({"a": server}, entries=PER_SESSION) as room, room.session("ann") as ann:

@@ -10,8 +10,9 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import in_real_time, in_virtual_time, run
+from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import serve
+from tests.support.loops import on_asyncio
 from tests.support.raw_http import raw_http
 from tests.support.rooms import open_room
 
@@ -78,9 +79,7 @@ def room_of(**servers: Any) -> Greenroom:
 
 @pytest.mark.parametrize("isolation", ["per_session", "per_call"])
 @in_real_time
-async def test_each_sessions_children_have_its_credentials_and_no_others(
-    isolation: str,
-) -> None:
+async def test_each_sessions_children_have_its_credentials_and_no_others(isolation: str) -> None:
     async with (
         room_of(t=teller(isolation, "--who=${session.WHO:-nobody}")) as room,
         room.session("alice", variables={"TOKEN": "of-alice", "WHO": "al"}) as alice,
@@ -113,9 +112,7 @@ async def test_headers_and_the_url_are_filled_in_for_each_session() -> None:
 
 @pytest.mark.parametrize("isolation", ["per_session", "per_call"])
 @in_virtual_time
-async def test_what_a_session_does_not_give_is_named_and_nothing_is_started(
-    isolation: str,
-) -> None:
+async def test_what_a_session_does_not_give_is_named_and_nothing_is_started(isolation: str) -> None:
     server = FakeServer()
     entry = {"isolation": isolation, "args": ["${session.TOKEN}", "${session.ORG}"]}
     async with open_room({"a": server}, entries={"a": entry}) as room:
@@ -139,9 +136,7 @@ async def test_what_a_session_does_not_give_is_named_and_nothing_is_started(
 
 @pytest.mark.parametrize("isolation", ["per_session", "per_call"])
 @in_virtual_time
-async def test_t58_an_empty_value_of_a_session_is_none_and_nothing_is_started(
-    isolation: str,
-) -> None:
+async def test_t58_an_empty_value_of_a_session_is_none_and_nothing_is_started(isolation: str) -> None:
     server = FakeServer()
     entry = {"isolation": isolation, "args": ["${session.TOKEN}"]}
     async with open_room({"a": server}, entries={"a": entry}) as room:
@@ -281,16 +276,15 @@ async def test_the_end_of_a_session_does_not_show_the_credentials_of_the_next_of
             assert "Zq7" not in str(lost.value)
 
 
-def test_a_variable_has_a_usable_name_and_a_text() -> None:
-    async def main() -> None:
-        async with room_of() as room:
-            wrongs: list[Any] = [{"A-B": "x"}, {"": "x"}, {"A": 1}]
-            for wrong in wrongs:
-                with pytest.raises(UsageError, match="letters, digits and underscores"):
-                    async with room.session("alice", variables=wrong):
-                        pass
-
-    run("asyncio", main)
+@on_asyncio
+@in_real_time
+async def test_a_variable_has_a_usable_name_and_a_text() -> None:
+    async with room_of() as room:
+        wrongs: list[Any] = [{"A-B": "x"}, {"": "x"}, {"A": 1}]
+        for wrong in wrongs:
+            with pytest.raises(UsageError, match="letters, digits and underscores"):
+                async with room.session("alice", variables=wrong):
+                    pass
 
 
 @pytest.mark.parametrize("isolation", [None, "persistent"])

@@ -35,7 +35,6 @@ from greenroom.catalogue.store import (
     pin_keys,
 )
 from greenroom.config import secret_sources
-from greenroom.config.files import with_objects
 from greenroom.config.model import Lifecycle, ServerDefinition, Settings
 from greenroom.config.parse import parse_config
 from greenroom.config.secrets import Hidden, KnownSecrets
@@ -59,17 +58,14 @@ from greenroom.supervisor import runtime as _runtime
 from greenroom.supervisor.connectors import AskingConnector, Connectors
 from greenroom.supervisor.records import (
     USABLE,
-    Use,
-    defined,
     drained,
     needs_login,
     quarantine,
     record_of,
-    removed,
 )
 from greenroom.supervisor.root import Closing, abort
 from greenroom.supervisor.runtime import DrainReport, note_callback, note_timer, sole
-from greenroom.supervisor.server_messages import Callbacks, as_root, is_heard
+from greenroom.supervisor.server_messages import Callbacks, is_heard
 from greenroom.supervisor.sessions import Sessions
 from greenroom.testing import FakeServer
 from greenroom.testing.fake_servers import fake_connectors
@@ -131,16 +127,6 @@ async def test_what_a_session_gave_is_forgotten_with_it(monkeypatch: pytest.Monk
 
 
 # ---- slots and gates -----------------------------------------------------------------------------------------------
-
-
-def test_a_root_is_a_path_a_uri_or_what_the_caller_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert as_root("file:///a/b") == {"uri": "file:///a/b"}
-    assert as_root(tmp_path) == as_root(str(tmp_path)) == {"uri": tmp_path.as_uri()}
-    assert as_root("x y") == {"uri": (tmp_path / "x y").as_uri()}
-    assert as_root({"uri": "x:/", "name": "n"}) == {"uri": "x:/", "name": "n"}
 
 
 # ---- how a server is reached ---------------------------------------------------------------------------------------
@@ -414,15 +400,6 @@ def test_a_store_is_a_file_of_the_user_or_one_that_is_named_or_memory(tmp_path: 
     assert FileStore(CatalogueFile(tmp_path / "none.json")).load({}) == Loaded({})
 
 
-def test_a_server_that_is_given_in_code_is_broken_no_more() -> None:
-    config = parse_config({"mcpServers": {"a": {}, "b": {}, "c": {"command": "x"}}})
-    given = object()
-    found = with_objects(config, {"a": given, "d": given})
-    assert ([*found.broken], {*found.servers}) == (["b"], {"c", "a", "d"})
-    assert (found.servers["a"].in_process, found.servers["a"].name) == (given, "a")
-    assert with_objects(config, {}) is config
-
-
 # ---- words and sums ------------------------------------------------------------------------------------------------
 
 
@@ -481,33 +458,6 @@ async def test_an_answer_that_is_scrubbed_or_decoded_is_not_lost_to_a_cancellati
         scope.cancel()
         found.append(await caller.decoded_in_turns(b'{"x": [1, 2]}'))
     assert found == [b"{}", {"x": [1, 2]}]
-
-
-def test_each_reason_that_a_server_cannot_be_used_refuses_with_its_own_code_and_next_step() -> None:
-    problem = Problem("f: mcpServers.a", "is bad", code="server_untrusted")
-    for found, use, code, words in (
-        (defined(ServerDefinition("a"), problem), Use.BROKEN, "server_untrusted", "cannot be used: f: mcp"),
-        (defined(ServerDefinition("a", disabled=True), problem), Use.BROKEN, "server_untrusted", "is bad"),
-        (
-            defined(ServerDefinition("a", disabled=True)),
-            Use.DISABLED,
-            "server_disabled",
-            "greenroom enable a",
-        ),
-        (removed("a"), Use.REMOVED, "server_not_connected", "Add it again"),
-        (drained("a"), Use.DOWN, "server_not_connected", "was drained"),
-        (needs_login("a", "no token"), Use.NEEDS_LOGIN, "auth_required", "no token"),
-    ):
-        assert found.refusal is not None
-        assert (found.use, found.refusal.code, found.refusal.server) == (use, code, "a")
-        assert words in str(found.refusal)
-        assert not found.is_usable
-        by_definition = use in (Use.BROKEN, Use.DISABLED, Use.REMOVED)
-        assert found.is_by_definition is by_definition
-        another = drained("b")
-        assert found.unless_defined(another) is (found if by_definition else another)
-    usable = defined(ServerDefinition("a"))
-    assert (usable.is_usable, usable.refusal, usable.is_by_definition) == (True, None, False)
 
 
 def test_a_callback_that_fails_is_told_of_the_server_it_heard() -> None:
@@ -569,17 +519,6 @@ def test_a_session_is_open_once_ends_once_and_leaves_nothing_of_its_own() -> Non
     assert (sessions.host(None), sessions.greeting("x", Address("a"))) == (of_x, of_x.greeting(Address("a")))
     sessions.answer_with(None, None)
     assert sessions.host(None) is own
-
-
-@pytest.mark.parametrize(
-    "variables", [{"a-b": "x"}, {"": "x"}, {"a b": "x"}, {"A ": "x"}, {"A": 5}, {"A": None}]
-)
-def test_a_session_with_a_variable_that_cannot_be_used_is_not_open(variables: dict[str, Any]) -> None:
-    sessions = Sessions(Callbacks())
-    with pytest.raises(UsageError, match=f"correct {next(iter(variables))!r}"):
-        sessions.open("x", {"GOOD": "1", **variables}, Callbacks(roots=[]))
-    assert not sessions.is_open("x")
-    assert not sessions.with_hosts
 
 
 @pytest.mark.parametrize("session", [None, "x"])

@@ -8,7 +8,8 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import in_virtual_time, run_virtual
+from tests.support import in_virtual_time
+from tests.support.loops import on_one_loop
 from tests.support.rooms import open_room, settle
 
 from greenroom.actors.server import ServerActor
@@ -32,22 +33,18 @@ async def test_t36_a_first_call_passes_ahead_of_all_first_visits() -> None:
         assert [server.starts for server in servers.values()] == [1] * 52
 
 
-def test_t36_a_call_for_a_server_that_waits_to_be_visited_takes_it_out_of_the_queue(
-    either_backend: str,
-) -> None:
+@on_one_loop
+@in_virtual_time
+async def test_t36_a_call_for_a_server_that_waits_to_be_visited_takes_it_out_of_the_queue() -> None:
     servers = {f"s{number}": FakeServer(greet_latency=3.0) for number in range(100)}
-
-    async def main() -> None:
-        async with open_room(servers, bootstrap=True, startPermits=2, maxConnections=4) as room:
-            for name in ("s40", "s99"):  # one has an actor that waits for its turn, one is only a name yet
-                start = anyio.current_time()
-                await room.call(f"{name}_echo", {})
-                assert anyio.current_time() - start == pytest.approx(3.0, abs=0.2)
-            assert len(room._runtime.root.all_actors()) <= AT_ONCE + 5  # those that were visited by now
-            await room.catalogued()
-            assert [server.starts for server in servers.values()] == [1] * 100
-
-    run_virtual(either_backend, main)
+    async with open_room(servers, bootstrap=True, startPermits=2, maxConnections=4) as room:
+        for name in ("s40", "s99"):  # one has an actor that waits for its turn, one is only a name yet
+            start = anyio.current_time()
+            await room.call(f"{name}_echo", {})
+            assert anyio.current_time() - start == pytest.approx(3.0, abs=0.2)
+        assert len(room._runtime.root.all_actors()) <= AT_ONCE + 5  # those that were visited by now
+        await room.catalogued()
+        assert [server.starts for server in servers.values()] == [1] * 100
 
 
 @in_virtual_time
@@ -92,8 +89,10 @@ async def test_to_refresh_a_connected_server_that_lists_no_more_has_it_started_a
         await room.call("a_echo", {})
 
 
-def test_t36_who_has_its_turn_is_found_without_a_look_at_all_who_wait(
-    either_backend: str, monkeypatch: pytest.MonkeyPatch
+@on_one_loop
+@in_virtual_time
+async def test_t36_who_has_its_turn_is_found_without_a_look_at_all_who_wait(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     servers = {f"s{number}": FakeServer(greet_latency=0.1) for number in range(200)}
     looks, is_visit = 0, Starter.is_visit
@@ -104,13 +103,9 @@ def test_t36_who_has_its_turn_is_found_without_a_look_at_all_who_wait(
         return is_visit(self, actor)
 
     monkeypatch.setattr(Starter, "is_visit", counted)
-
-    async def main() -> None:
-        async with open_room(servers, bootstrap=True, startPermits=10, maxConnections=300) as room:
-            await room.catalogued()
-            assert looks < 100 * len(servers), looks
-
-    run_virtual(either_backend, main)
+    async with open_room(servers, bootstrap=True, startPermits=10, maxConnections=300) as room:
+        await room.catalogued()
+        assert looks < 100 * len(servers), looks
 
 
 @given(

@@ -18,6 +18,7 @@ from .checked import CheckedLoop
 from .tasks import refuse_leftovers
 
 T = TypeVar("T")
+_EVER = 1_000_000.0  # virtual seconds
 
 __all__ = ["in_real_time", "in_virtual_time", "run", "run_virtual"]
 
@@ -49,8 +50,14 @@ def in_real_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 def in_virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """The same in virtual time, as `run_virtual` has it."""
-    return _on_backends(test, run_virtual)
+    """The same in virtual time, as `run_virtual` has it. What waits for ever fails: its time is long, and soon over."""
+
+    @functools.wraps(test)
+    async def limited(**fixtures: Any) -> None:
+        with anyio.fail_after(_EVER):
+            await test(**fixtures)
+
+    return _on_backends(limited, run_virtual)
 
 
 def _on_backends(test: Callable[..., Awaitable[None]], runner: Callable[..., None]) -> Callable[..., None]:

@@ -29,9 +29,11 @@ def open_room(
     entries: Mapping[str, Mapping[str, Any]] | None = None,
     bootstrap: bool = False,
     connectors: Any = None,
+    callbacks: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Greenroom:
-    """A room over these servers; `entries` add keys to their `mcpServers` entries, `settings` to the settings."""
+    """A room over these servers; `entries` add keys to their `mcpServers` entries, `settings` to the settings;
+    `callbacks` are those of `Greenroom.open`."""
     config = {
         "mcpServers": {name: {"command": "fake", **(entries or {}).get(name, {})} for name in servers},
         "settings": settings,
@@ -41,6 +43,7 @@ def open_room(
         cache_path=":memory:",
         connectors=connectors or fake_connectors(servers),
         bootstrap=bootstrap,
+        **(callbacks or {}),
     )
 
 

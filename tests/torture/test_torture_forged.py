@@ -9,17 +9,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.catalogue.test_index_uris import entry, index_of
 from tests.support.whole import direct_door
 
+from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Ambiguous, Missing, Place
+from greenroom.config.model import ServerDefinition, Settings
 from greenroom.gateway import attribution as signed
 
 FORGER = {
     "command": sys.executable,
     "args": ["-S", os.fspath(Path(__file__).parents[1] / "support" / "forger.py")],
 }
+
+
+def entry(server: str, resources: tuple[str, ...] = (), templates: tuple[str, ...] = ()) -> ServerEntry:
+    return ServerEntry(
+        server,
+        "hash",
+        tools=(),
+        resources=tuple({"uri": uri, "name": uri} for uri in resources),
+        templates=tuple({"uriTemplate": uri, "name": uri} for uri in templates),
+        capabilities={"resources": {}},
+    )
+
+
+def index_of(*entries: ServerEntry) -> Index:
+    servers = {each.server: ServerDefinition(each.server, command="x") for each in entries}
+    return Index.build(servers, {each.server: each for each in entries}, Settings())
 
 
 def place(index: Index, uri: str) -> tuple[str, str]:

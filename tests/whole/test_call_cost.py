@@ -14,7 +14,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import in_real_time, run
+from tests.support import in_real_time
+from tests.support.loops import on_asyncio
 
 import greenroom
 from greenroom import Greenroom
@@ -117,16 +118,15 @@ async def test_a_call_at_a_door_is_few_calls_of_ours(
     assert 10 < count.calls / CALLS <= most
 
 
-def test_no_object_that_a_call_meets_has_so_many_fields_that_reading_them_is_slow() -> None:
-    async def body() -> None:
-        async with opened() as room:
-            await room.connect("e")
-            found = {
-                type(each).__name__: len(vars(each))
-                for each in gc.get_objects()
-                if str(type(each).__module__).startswith("greenroom.actors") and hasattr(each, "__dict__")
-            }
-            assert found["StdioConnection"]
-            assert not {name: fields for name, fields in found.items() if fields >= FIELDS}
-
-    run("asyncio", body)
+@on_asyncio
+@in_real_time
+async def test_no_object_that_a_call_meets_has_so_many_fields_that_reading_them_is_slow() -> None:
+    async with opened() as room:
+        await room.connect("e")
+        found = {
+            type(each).__name__: len(vars(each))
+            for each in gc.get_objects()
+            if str(type(each).__module__).startswith("greenroom.actors") and hasattr(each, "__dict__")
+        }
+        assert found["StdioConnection"]
+        assert not {name: fields for name, fields in found.items() if fields >= FIELDS}

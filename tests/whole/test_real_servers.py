@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import in_real_time, run
+from tests.support import in_real_time
+from tests.support.loops import on_one_loop
 from tests.support.real_servers import REAL_SERVERS, RealServer, real_server
 
 from greenroom.supervisor.room import Greenroom
@@ -96,17 +97,15 @@ async def test_a_real_server_answers_as_it_answers_the_sdk(name: str, tmp_path: 
         assert [status.pid for status in again.status()] == [None]
 
 
-def test_a_real_server_refuses_what_its_schema_does_not_allow(either_backend: str, tmp_path: Path) -> None:
+@on_one_loop
+@in_real_time
+async def test_a_real_server_refuses_what_its_schema_does_not_allow(tmp_path: Path) -> None:
     """Arguments are the server's to check: we pass its own words on."""
     server = real_server("everything", tmp_path)
+    async with Greenroom.open(
+        {"mcpServers": {"everything": server.entry}}, cache_path=":memory:", bootstrap=False
+    ) as room:
+        result = await room.call("everything_get-sum", {"a": "two"})
 
-    async def main() -> None:
-        async with Greenroom.open(
-            {"mcpServers": {"everything": server.entry}}, cache_path=":memory:", bootstrap=False
-        ) as room:
-            result = await room.call("everything_get-sum", {"a": "two"})
-
-            assert result.is_error
-            assert "expected number" in result.text
-
-    run(either_backend, main)
+        assert result.is_error
+        assert "expected number" in result.text

@@ -69,9 +69,7 @@ def _server(home: Any) -> Any:
 
 @pytest.mark.parametrize("home", [home for _, home in _kinds()], ids=[name for name, _ in _kinds()])
 @in_real_time
-async def test_a_server_of_any_kind_runs_in_our_process(
-    home: Any,
-) -> None:
+async def test_a_server_of_any_kind_runs_in_our_process(home: Any) -> None:
     server, progress = _server(home), list[Any]()
     async with Greenroom.open(EMPTY, cache_path=":memory:", in_process={"in": server}) as room:
         await room.connect("in")

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import in_real_time
+from tests.support.loops import on_one_loop
 from tests.support.stdio import until
 from tests.support.whole import LISTS, raw_server, whole
 
 from greenroom import Greenroom, RpcRefusal, ServerRequest, UsageError
 from greenroom.actors.call import Call
-from greenroom.actors.incarnation import MOST_OPEN, Listening, Questions, Subscriptions
+from greenroom.actors.incarnation import Listening, Questions, Subscriptions
 from greenroom.actors.peer import Exchange, Handshake
 from greenroom.actors.server import declared_to
 from greenroom.errors import AmbiguousTool, InputRefused, RemoteError, UnknownPrompt, UnknownResource
 from greenroom.events import Kind, Note, NoteCode
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import ProtocolFault
-from greenroom.protocol.jsonrpc.terms import OVERLOADED, RpcError
+from greenroom.protocol.jsonrpc.terms import RpcError
 from greenroom.protocol.lifecycle import State
 
 ERAS = pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
@@ -56,7 +57,9 @@ async def call(room: Greenroom, tool: str, **arguments: Any) -> Any:
 
 
 @ERAS
-def test_lists_and_answers_are_the_servers_own_field_by_field(era: str, either_backend: str) -> None:
+@on_one_loop
+@in_real_time
+async def test_lists_and_answers_are_the_servers_own_field_by_field(era: str) -> None:
     with raw_server(entry(era), modern=era == "2026-07-28") as raw:
         raw.greet()
         lists = {kind: raw.list_all(kind) for kind in LISTS}
@@ -66,83 +69,74 @@ def test_lists_and_answers_are_the_servers_own_field_by_field(era: str, either_b
         ref = {"type": "ref/prompt", "name": "greet"}
         completion = raw.result("completion/complete", {"ref": ref, "argument": argument})
         odd = raw.call("odd")["result"]
+    async with room_of(era) as room:
+        await room.connect("whole")
+        known = room.entry("whole")
+        assert known is not None
+        found = (known.tools, known.resources, known.templates, known.prompts)
+        assert [list(each or ()) for each in found] == list(lists.values())
+        assert [place.uri for place in room.resources()] == [
+            "shared://same",
+            "whole://one",
+            "whole://two",
+        ]
+        assert [place.uri for place in room.templates("whole")] == [
+            "shared://{+rest}",
+            "whole://day/{day}",
+        ]
+        assert [target.name for target in room.prompts()] == ["whole_greet", "whole_plain"]
 
-    async def main() -> None:
-        async with room_of(era) as room:
-            await room.connect("whole")
-            known = room.entry("whole")
-            assert known is not None
-            found = (known.tools, known.resources, known.templates, known.prompts)
-            assert [list(each or ()) for each in found] == list(lists.values())
-            assert [place.uri for place in room.resources()] == [
-                "shared://same",
-                "whole://one",
-                "whole://two",
-            ]
-            assert [place.uri for place in room.templates("whole")] == [
-                "shared://{+rest}",
-                "whole://day/{day}",
-            ]
-            assert [target.name for target in room.prompts()] == ["whole_greet", "whole_plain"]
-
-            assert (await room.read_resource("whole://two")).raw == read
-            assert (await room.get_prompt("whole_greet", {"day": "monday"})).raw == prompt
-            ours = {"type": "ref/prompt", "name": "whole_greet"}
-            completed = await room.complete(ours, argument, context={"arguments": {}})
-            assert completed.raw == completion
-            assert completed.values == ["tuesday", "thursday"]
-            assert (await call(room, "odd")).raw == odd
-
-    run(either_backend, main)
+        assert (await room.read_resource("whole://two")).raw == read
+        assert (await room.get_prompt("whole_greet", {"day": "monday"})).raw == prompt
+        ours = {"type": "ref/prompt", "name": "whole_greet"}
+        completed = await room.complete(ours, argument, context={"arguments": {}})
+        assert completed.raw == completion
+        assert completed.values == ["tuesday", "thursday"]
+        assert (await call(room, "odd")).raw == odd
 
 
-def test_a_resource_no_list_names_is_read_where_a_template_says(either_backend: str) -> None:
-    async def main() -> None:
-        async with room_of("2025-11-25") as room:
-            read = await room.read_resource("whole://day/friday", "whole")  # nothing is known yet
-            assert read.text == "whole says whole://day/friday"
-            assert (await room.read_resource("whole://day/friday")).raw == read.raw
-            template = {"type": "ref/resource", "uri": "whole://day/{day}"}
-            completed = await room.complete(template, {"name": "day", "value": "s"})
-            assert completed.raw["x-ref"] == template
-            assert completed.total == 2
-
-    run(either_backend, main)
-
-
-def test_a_prompt_nobody_knows_yet_connects_the_server_its_prefix_names(either_backend: str) -> None:
-    async def main() -> None:
-        async with room_of("2025-11-25") as room:
-            prompt = await room.get_prompt("whole_greet", {"day": "monday"})
-            assert prompt.messages
-
-    run(either_backend, main)
+@on_one_loop
+@in_real_time
+async def test_a_resource_no_list_names_is_read_where_a_template_says() -> None:
+    async with room_of("2025-11-25") as room:
+        read = await room.read_resource("whole://day/friday", "whole")  # nothing is known yet
+        assert read.text == "whole says whole://day/friday"
+        assert (await room.read_resource("whole://day/friday")).raw == read.raw
+        template = {"type": "ref/resource", "uri": "whole://day/{day}"}
+        completed = await room.complete(template, {"name": "day", "value": "s"})
+        assert completed.raw["x-ref"] == template
+        assert completed.total == 2
 
 
-def test_names_that_lead_nowhere_say_what_there_is(either_backend: str) -> None:
-    async def main() -> None:
-        servers = {name: entry("2025-11-25", name) for name in ("one", "two")}
-        async with Greenroom.open({"mcpServers": servers}, cache_path=":memory:") as room:
-            await room.catalogued()
-            with pytest.raises(UnknownPrompt, match="There are: one_greet"):
-                await room.get_prompt("zebra")
-            with pytest.raises(UnknownResource, match="Specify a server: one, two"):
-                await room.read_resource("zebra://1")
-            with pytest.raises(
-                AmbiguousTool, match="greenroom://one/shared://same, greenroom://two/shared://same"
-            ):
-                await room.read_resource("shared://same")
-            assert (
-                await room.read_resource("greenroom://two/shared://same")
-            ).text == "two says shared://same"
-            assert (await room.read_resource("shared://same", "one")).text == "one says shared://same"
-            with pytest.raises(RemoteError) as error:
-                await room.read_resource("zebra://1", "one")
-            assert (error.value.rpc_code, error.value.data) == (-32002, {"uri": "zebra://1"})
-            with pytest.raises(UsageError, match="ref/prompt"):
-                await room.complete({"type": "ref/zebra"}, {"name": "a", "value": "b"})
+@on_one_loop
+@in_real_time
+async def test_a_prompt_nobody_knows_yet_connects_the_server_its_prefix_names() -> None:
+    async with room_of("2025-11-25") as room:
+        prompt = await room.get_prompt("whole_greet", {"day": "monday"})
+        assert prompt.messages
 
-    run(either_backend, main)
+
+@on_one_loop
+@in_real_time
+async def test_names_that_lead_nowhere_say_what_there_is() -> None:
+    servers = {name: entry("2025-11-25", name) for name in ("one", "two")}
+    async with Greenroom.open({"mcpServers": servers}, cache_path=":memory:") as room:
+        await room.catalogued()
+        with pytest.raises(UnknownPrompt, match="There are: one_greet"):
+            await room.get_prompt("zebra")
+        with pytest.raises(UnknownResource, match="Specify a server: one, two"):
+            await room.read_resource("zebra://1")
+        with pytest.raises(
+            AmbiguousTool, match="greenroom://one/shared://same, greenroom://two/shared://same"
+        ):
+            await room.read_resource("shared://same")
+        assert (await room.read_resource("greenroom://two/shared://same")).text == "two says shared://same"
+        assert (await room.read_resource("shared://same", "one")).text == "one says shared://same"
+        with pytest.raises(RemoteError) as error:
+            await room.read_resource("zebra://1", "one")
+        assert (error.value.rpc_code, error.value.data) == (-32002, {"uri": "zebra://1"})
+        with pytest.raises(UsageError, match="ref/prompt"):
+            await room.complete({"type": "ref/zebra"}, {"name": "a", "value": "b"})
 
 
 @ERAS
@@ -153,8 +147,13 @@ def test_names_that_lead_nowhere_say_what_there_is(either_backend: str) -> None:
         ("elicitation/create", "on_elicitation", {"elicitation": {"form": {}, "url": {}}}),
     ],
 )
-def test_questions_of_a_server_look_the_same_in_both_eras(
-    era: str, method: str, option: str, declared: Any, either_backend: str
+@on_one_loop
+@in_real_time
+async def test_questions_of_a_server_look_the_same_in_both_eras(
+    era: str,
+    method: str,
+    option: str,
+    declared: Any,
 ) -> None:
     seen: list[ServerRequest] = []
 
@@ -163,45 +162,42 @@ def test_questions_of_a_server_look_the_same_in_both_eras(
         seen.append(request)
         return {"role": "assistant", "x-more": [None], "content": {"type": "text", "text": "said"}}
 
-    async def main() -> None:
-        async with room_of(era, **{option: answer}) as room:
-            result = await call(room, "ask", method=method, params=SAMPLE)
+    async with room_of(era, **{option: answer}) as room:
+        result = await call(room, "ask", method=method, params=SAMPLE)
 
-            assert result.structured["result"]["x-more"] == [None]
-            assert [(each.server, each.method, each.params) for each in seen] == [("whole", method, SAMPLE)]
-            actor = room._live.root.actor("whole")
-            assert declared_to(actor) == declared
-
-    run(either_backend, main)
+        assert result.structured["result"]["x-more"] == [None]
+        assert [(each.server, each.method, each.params) for each in seen] == [("whole", method, SAMPLE)]
+        actor = room._live.root.actor("whole")
+        assert declared_to(actor) == declared
 
 
 @ERAS
-def test_roots_are_paths_uris_and_objects(era: str, either_backend: str) -> None:
-    async def main() -> None:
-        roots = ["/tmp", "https://example.invalid/x", {"uri": "file:///y", "name": "Y", "x-odd": 1}]
-        async with room_of(era, roots=roots) as room:
-            result = await call(room, "ask", method="roots/list")
-            assert result.structured["result"] == {
-                "roots": [{"uri": "file:///tmp"}, {"uri": "https://example.invalid/x"}, roots[2]]
-            }
-
-    run(either_backend, main)
-
-
-def test_what_nobody_answers_is_not_declared_and_refused(either_backend: str) -> None:
-    async def main() -> None:
-        async with room_of("2025-11-25") as room:
-            result = await call(room, "ask", method="sampling/createMessage")
-            assert result.structured["error"]["code"] == -32601
-            assert declared_to(room._live.root.actor("whole")) == {}
-        async with room_of("2026-07-28") as room:
-            with pytest.raises(InputRefused, match="sampling/createMessage"):
-                await call(room, "ask", method="sampling/createMessage")
-
-    run(either_backend, main)
+@on_one_loop
+@in_real_time
+async def test_roots_are_paths_uris_and_objects(era: str) -> None:
+    roots = ["/tmp", "https://example.invalid/x", {"uri": "file:///y", "name": "Y", "x-odd": 1}]
+    async with room_of(era, roots=roots) as room:
+        result = await call(room, "ask", method="roots/list")
+        assert result.structured["result"] == {
+            "roots": [{"uri": "file:///tmp"}, {"uri": "https://example.invalid/x"}, roots[2]]
+        }
 
 
-def test_a_callback_may_refuse_in_its_own_words_and_its_bugs_stay_here(either_backend: str) -> None:
+@on_one_loop
+@in_real_time
+async def test_what_nobody_answers_is_not_declared_and_refused() -> None:
+    async with room_of("2025-11-25") as room:
+        result = await call(room, "ask", method="sampling/createMessage")
+        assert result.structured["error"]["code"] == -32601
+        assert declared_to(room._live.root.actor("whole")) == {}
+    async with room_of("2026-07-28") as room:
+        with pytest.raises(InputRefused, match="sampling/createMessage"):
+            await call(room, "ask", method="sampling/createMessage")
+
+
+@on_one_loop
+@in_real_time
+async def test_a_callback_may_refuse_in_its_own_words_and_its_bugs_stay_here() -> None:
     async def refuse(_request: ServerRequest) -> Mapping[str, Any]:
         raise RpcRefusal(-1, "not today", {"try": "tomorrow"})
 
@@ -211,32 +207,29 @@ def test_a_callback_may_refuse_in_its_own_words_and_its_bugs_stay_here(either_ba
     async def odd(_request: ServerRequest) -> Mapping[str, Any]:
         return {"no": object()}
 
-    async def main() -> None:
-        async with (
-            room_of("2025-11-25", on_sampling=refuse, on_elicitation=fail) as room,
-            room.events([Kind.NOTE]) as events,
-        ):
-            said = await call(room, "ask", method="sampling/createMessage")
-            assert said.structured["error"] == {
-                "code": -1,
-                "message": "not today",
-                "data": {"try": "tomorrow"},
-            }
-            said = await call(room, "ask", method="elicitation/create")
-            assert said.structured["error"]["code"] == -32603
-            assert "secret" not in said.text
-            note = await anext(events)
-            assert isinstance(note, Note)
-            assert note.code is NoteCode.CALLBACK, "it is the program's error, not ours"
-            assert "ZeroDivisionError" in note.detail
-        async with room_of("2025-11-25", on_sampling=odd) as room:
-            said = await call(room, "ask", method="sampling/createMessage")
-            assert said.structured["error"]["code"] == -32603
-        async with room_of("2026-07-28", on_sampling=refuse) as room:
-            with pytest.raises(InputRefused, match=r"not today \(-1\)"):
-                await call(room, "ask", method="sampling/createMessage")
-
-    run(either_backend, main)
+    async with (
+        room_of("2025-11-25", on_sampling=refuse, on_elicitation=fail) as room,
+        room.events([Kind.NOTE]) as events,
+    ):
+        said = await call(room, "ask", method="sampling/createMessage")
+        assert said.structured["error"] == {
+            "code": -1,
+            "message": "not today",
+            "data": {"try": "tomorrow"},
+        }
+        said = await call(room, "ask", method="elicitation/create")
+        assert said.structured["error"]["code"] == -32603
+        assert "secret" not in said.text
+        note = await anext(events)
+        assert isinstance(note, Note)
+        assert note.code is NoteCode.CALLBACK, "it is the program's error, not ours"
+        assert "ZeroDivisionError" in note.detail
+    async with room_of("2025-11-25", on_sampling=odd) as room:
+        said = await call(room, "ask", method="sampling/createMessage")
+        assert said.structured["error"]["code"] == -32603
+    async with room_of("2026-07-28", on_sampling=refuse) as room:
+        with pytest.raises(InputRefused, match=r"not today \(-1\)"):
+            await call(room, "ask", method="sampling/createMessage")
 
 
 class Slow:
@@ -255,197 +248,182 @@ class Slow:
         return {}
 
 
-def test_t21_the_server_may_cancel_its_question(either_backend: str) -> None:
+@on_one_loop
+@in_real_time
+async def test_t21_the_server_may_cancel_its_question() -> None:
     slow = Slow()
-
-    async def main() -> None:
-        async with room_of("2025-11-25", on_sampling=slow) as room:
-            await call(room, "ask_and_leave")
-            assert await until(lambda: slow.cancelled == slow.begun and not _questions(room))
-            assert (await call(room, "echo", text="still here")).structured == {"text": "still here"}
-
-    run(either_backend, main)
+    async with room_of("2025-11-25", on_sampling=slow) as room:
+        await call(room, "ask_and_leave")
+        assert await until(lambda: slow.cancelled == slow.begun and not _questions(room))
+        assert (await call(room, "echo", text="still here")).structured == {"text": "still here"}
 
 
 @ERAS
-def test_questions_end_with_what_asked_them(era: str, either_backend: str) -> None:
+@on_one_loop
+@in_real_time
+async def test_questions_end_with_what_asked_them(era: str) -> None:
     """With the incarnation (older), with the call (newer)."""
     slow = Slow()
-
-    async def main() -> None:
-        async with room_of(era, on_sampling=slow) as room, anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: call(room, "ask", method="sampling/createMessage"))
-            assert await until(lambda: slow.begun == 1)
-            if era == "2026-07-28":
-                tasks.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True):
-                    assert await until(lambda: slow.cancelled == 1)
-            else:
-                tasks.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True):
-                    await room.restart("whole")
-                    assert slow.cancelled == 1
-
-    run(either_backend, main)
+    async with room_of(era, on_sampling=slow) as room, anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: call(room, "ask", method="sampling/createMessage"))
+        assert await until(lambda: slow.begun == 1)
+        if era == "2026-07-28":
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                assert await until(lambda: slow.cancelled == 1)
+        else:
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await room.restart("whole")
+                assert slow.cancelled == 1
 
 
-def test_a_call_waits_for_people_longer_than_for_servers(either_backend: str) -> None:
+@on_one_loop
+@in_real_time
+async def test_a_call_waits_for_people_longer_than_for_servers() -> None:
     """The call's own time is 2 s, which is plenty for the server; the person takes 2.5 s."""
 
     async def think(_request: ServerRequest) -> Mapping[str, Any]:
         await anyio.sleep(2.5)
         return {"action": "accept", "content": {}}
 
-    async def main() -> None:
-        for era in ("2025-11-25", "2026-07-28"):
-            async with room_of(era, on_elicitation=think) as room:
-                await room.connect("whole")
-                arguments = {"method": "elicitation/create"}
-                result = await room.call("whole_ask", arguments, timeout=2.0)
-                assert result.structured["result"]["action"] == "accept"
-
-    run(either_backend, main)
-
-
-def test_rounds_are_bounded(either_backend: str) -> None:
-    async def main() -> None:
-        async with room_of("2026-07-28") as room:
-            assert (await call(room, "state", rounds=3)).text == "after 3"
-            with pytest.raises(ProtocolFault, match="10 times"):
-                await call(room, "state", rounds=100)
-
-    run(either_backend, main)
-
-
-@ERAS
-def test_updates_of_a_resource_reach_its_watchers(era: str, either_backend: str) -> None:
-    async def main() -> None:
-        async with room_of(era) as room:
-            async with (
-                room.subscribe("whole://one", "whole") as updates,
-                room.subscribe("whole://one") as twice,
-            ):
-                await _touch_until_heard(room, updates)
-                assert (await anext(twice))["uri"] == "whole://one"
-                update = await anext(updates)
-                assert update["uri"] == "whole://one"
-                assert update["x-vendor"]["kept"][2] == "é"
-                heard = (await call(room, "heard")).structured["methods"]
-                assert heard.count("resources/subscribe") == (1 if era == "2025-11-25" else 0)
-
-                # A new incarnation is asked again, and what may have been missed is told.
-                await room.restart("whole")
-                assert (await anext(twice))["uri"] == "whole://one"
-                while True:
-                    heard = (await call(room, "heard")).structured["methods"]
-                    if "resources/subscribe" in heard or "subscriptions/listen" in heard:
-                        break
-            assert room._live.root.actor("whole").subscriptions.uris == {}
-            await call(room, "echo")
-            heard = (await call(room, "heard")).structured["methods"]
-            assert ("resources/unsubscribe" in heard) is (era == "2025-11-25")
-
-    run(either_backend, main)
-
-
-def test_a_watched_server_does_not_idle_away_and_comes_back(either_backend: str) -> None:
-    async def main() -> None:
-        config = {"mcpServers": {"whole": {**entry("2025-11-25"), "idleTimeout": 0.001}}}
-        async with (
-            Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room,
-            room.subscribe("whole://one", "whole") as updates,
-        ):
-            (status,) = room.status()
-            await anyio.sleep(0.2)
-            assert room.status()[0].state is State.CONNECTED
-            assert status.pid is not None
-            os.kill(status.pid, signal.SIGKILL)
-            assert (await anext(updates))["uri"] == "whole://one"
-            assert room.status()[0].incarnation == 2
-
-    run(either_backend, main)
-
-
-@ERAS
-def test_logs_come_from_the_level_asked_for(era: str, either_backend: str) -> None:
-    logs: list[Mapping[str, Any]] = []
-
-    async def main() -> None:
-        async with room_of(era, on_log=lambda _address, params: logs.append(params)) as room:
-            room.set_log_level("warning")
-            for level in ("info", "error"):
-                await call(room, "log", level=level, text=level)
-            assert [log["data"]["text"] for log in logs] == ["error"]
-            assert logs[0]["x-vendor"]["kept"] == [1, None, "é"]
-            room.set_log_level("debug", "whole")
-            await call(room, "log", level="info", text="now")
-            assert logs[-1]["data"]["text"] == "now"
-            with pytest.raises(UsageError, match="Use one of: debug"):
-                room.set_log_level("loud")
-
-    run(either_backend, main)
-
-
-@ERAS
-def test_progress_comes_as_the_server_sent_it(era: str, either_backend: str) -> None:
-    told: list[Mapping[str, Any]] = []
-
-    async def main() -> None:
-        async with room_of(era) as room:
-            await room.call("whole_steps", {"count": 3}, on_progress=told.append)
-            assert [each["progress"] for each in told] == [1, 2, 3]
-            assert all(each["x-vendor"] and each["total"] == 3 for each in told)
-
-    run(either_backend, main)
-
-
-@ERAS
-def test_t24_a_change_is_learned_once_in_both_eras(era: str, either_backend: str) -> None:
-    async def main() -> None:
-        async with room_of(era) as room:
+    for era in ("2025-11-25", "2026-07-28"):
+        async with room_of(era, on_elicitation=think) as room:
             await room.connect("whole")
-            before = len(room.tools())
-            async with room.events([Kind.CATALOGUE]) as events:
-                await call(room, "same")
-                await call(room, "grow")
-                await anext(events)
-                await room.settled()
-                assert len(room.tools()) == before + 1
-                await call(room, "same")
-                await anyio.sleep(0.4)  # longer than a burst of announcements is waited for
-                events.close()
-                assert [event async for event in events] == []
-
-    run(either_backend, main)
+            arguments = {"method": "elicitation/create"}
+            result = await room.call("whole_ask", arguments, timeout=2.0)
+            assert result.structured["result"]["action"] == "accept"
 
 
-def test_everything_said_unasked_is_heard(either_backend: str) -> None:
+@on_one_loop
+@in_real_time
+async def test_rounds_are_bounded() -> None:
+    async with room_of("2026-07-28") as room:
+        assert (await call(room, "state", rounds=3)).text == "after 3"
+        with pytest.raises(ProtocolFault, match="10 times"):
+            await call(room, "state", rounds=100)
+
+
+@ERAS
+@on_one_loop
+@in_real_time
+async def test_updates_of_a_resource_reach_its_watchers(era: str) -> None:
+    async with room_of(era) as room:
+        async with (
+            room.subscribe("whole://one", "whole") as updates,
+            room.subscribe("whole://one") as twice,
+        ):
+            await _touch_until_heard(room, updates)
+            assert (await anext(twice))["uri"] == "whole://one"
+            update = await anext(updates)
+            assert update["uri"] == "whole://one"
+            assert update["x-vendor"]["kept"][2] == "é"
+            heard = (await call(room, "heard")).structured["methods"]
+            assert heard.count("resources/subscribe") == (1 if era == "2025-11-25" else 0)
+
+            # A new incarnation is asked again, and what may have been missed is told.
+            await room.restart("whole")
+            assert (await anext(twice))["uri"] == "whole://one"
+            while True:
+                heard = (await call(room, "heard")).structured["methods"]
+                if "resources/subscribe" in heard or "subscriptions/listen" in heard:
+                    break
+        assert room._live.root.actor("whole").subscriptions.uris == {}
+        await call(room, "echo")
+        heard = (await call(room, "heard")).structured["methods"]
+        assert ("resources/unsubscribe" in heard) is (era == "2025-11-25")
+
+
+@on_one_loop
+@in_real_time
+async def test_a_watched_server_does_not_idle_away_and_comes_back() -> None:
+    config = {"mcpServers": {"whole": {**entry("2025-11-25"), "idleTimeout": 0.001}}}
+    async with (
+        Greenroom.open(config, cache_path=":memory:", bootstrap=False) as room,
+        room.subscribe("whole://one", "whole") as updates,
+    ):
+        (status,) = room.status()
+        await anyio.sleep(0.2)
+        assert room.status()[0].state is State.CONNECTED
+        assert status.pid is not None
+        os.kill(status.pid, signal.SIGKILL)
+        assert (await anext(updates))["uri"] == "whole://one"
+        assert room.status()[0].incarnation == 2
+
+
+@ERAS
+@on_one_loop
+@in_real_time
+async def test_logs_come_from_the_level_asked_for(era: str) -> None:
+    logs: list[Mapping[str, Any]] = []
+    async with room_of(era, on_log=lambda _address, params: logs.append(params)) as room:
+        room.set_log_level("warning")
+        for level in ("info", "error"):
+            await call(room, "log", level=level, text=level)
+        assert [log["data"]["text"] for log in logs] == ["error"]
+        assert logs[0]["x-vendor"]["kept"] == [1, None, "é"]
+        room.set_log_level("debug", "whole")
+        await call(room, "log", level="info", text="now")
+        assert logs[-1]["data"]["text"] == "now"
+        with pytest.raises(UsageError, match="Use one of: debug"):
+            room.set_log_level("loud")
+
+
+@ERAS
+@on_one_loop
+@in_real_time
+async def test_progress_comes_as_the_server_sent_it(era: str) -> None:
+    told: list[Mapping[str, Any]] = []
+    async with room_of(era) as room:
+        await room.call("whole_steps", {"count": 3}, on_progress=told.append)
+        assert [each["progress"] for each in told] == [1, 2, 3]
+        assert all(each["x-vendor"] and each["total"] == 3 for each in told)
+
+
+@ERAS
+@on_one_loop
+@in_real_time
+async def test_t24_a_change_is_learned_once_in_both_eras(era: str) -> None:
+    async with room_of(era) as room:
+        await room.connect("whole")
+        before = len(room.tools())
+        async with room.events([Kind.CATALOGUE]) as events:
+            await call(room, "same")
+            await call(room, "grow")
+            await anext(events)
+            await room.settled()
+            assert len(room.tools()) == before + 1
+            await call(room, "same")
+            await anyio.sleep(0.4)  # longer than a burst of announcements is waited for
+            events.close()
+            assert [event async for event in events] == []
+
+
+@on_one_loop
+@in_real_time
+async def test_everything_said_unasked_is_heard() -> None:
     heard: list[str] = []
 
     def hear(_address: Any, method: str, _params: Any) -> None:
         heard.append(method)
         raise ZeroDivisionError("a callback of somebody's")
 
-    async def main() -> None:
-        async with room_of("2025-11-25", on_notification=hear) as room:
-            room.set_log_level("debug")
-            await call(room, "log", level="error", text="x")
-            await call(room, "same")
-            assert heard[0] == "notifications/message"
-            assert heard.count("notifications/tools/list_changed") == 20
-
-    run(either_backend, main)
+    async with room_of("2025-11-25", on_notification=hear) as room:
+        room.set_log_level("debug")
+        await call(room, "log", level="error", text="x")
+        await call(room, "same")
+        assert heard[0] == "notifications/message"
+        assert heard.count("notifications/tools/list_changed") == 20
 
 
-def test_roots_that_changed_are_announced_to_those_who_know_of_roots(either_backend: str) -> None:
-    async def main() -> None:
-        async with room_of("2025-11-25", roots=["/tmp"]) as room:
-            await room.connect("whole")
-            room.roots_changed()
-            heard = (await call(room, "heard")).structured["methods"]
-            assert "notifications/roots/list_changed" in heard
-
-    run(either_backend, main)
+@on_one_loop
+@in_real_time
+async def test_roots_that_changed_are_announced_to_those_who_know_of_roots() -> None:
+    async with room_of("2025-11-25", roots=["/tmp"]) as room:
+        await room.connect("whole")
+        room.roots_changed()
+        heard = (await call(room, "heard")).structured["methods"]
+        assert "notifications/roots/list_changed" in heard
 
 
 def _questions(room: Greenroom) -> int:
@@ -463,100 +441,23 @@ async def _touch_until_heard(room: Greenroom, updates: Any) -> None:
 
 
 class Asking:
-    """One incarnation as `Questions` see it: `said` is what was replied, `bugs` what was noted."""
+    """One incarnation as `Questions` see it."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup, answer: Any) -> None:
-        self.said: list[tuple[Any, Any, RpcError | None]] = []
-        self.bugs: list[BaseException] = []
-        host = SimpleNamespace(answer=answer)
-        context = SimpleNamespace(host=host, spawn=tasks.start_soon)
-        raised = lambda _what, error: self.bugs.append(error)  # noqa: E731
-        self.actor: Any = SimpleNamespace(context=context, note_raised=raised)
-        self.peer = self
-
-    def reply(self, rpc_id: Any, result: Any, error: RpcError | None = None) -> None:
-        if result == {"no": "JSON"}:
-            raise UsageError("no JSON")
-        self.said.append((rpc_id, result, error))
+        context = SimpleNamespace(host=SimpleNamespace(answer=answer), spawn=tasks.start_soon)
+        self.actor: Any = SimpleNamespace(context=context)
 
 
-def _asked(backend: str, answer: Any, body: Callable[[Questions, Asking], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            asking: Any = Asking(tasks, answer)
-            with anyio.fail_after(60):
-                await body(Questions(asking, Address("s")), asking)
-            tasks.cancel_scope.cancel()
-
-    run(backend, main)
+@asynccontextmanager
+async def asked_of(answer: Any) -> AsyncGenerator[Questions]:
+    async with anyio.create_task_group() as tasks:
+        asking: Any = Asking(tasks, answer)
+        yield Questions(asking, Address("s"))
+        tasks.cancel_scope.cancel()
 
 
-async def _never(request: ServerRequest) -> Any:
-    await anyio.sleep_forever()
-
-
-def test_so_many_questions_are_open_at_once_and_no_more(backend: str) -> None:
-    async def body(questions: Questions, asking: Asking) -> None:
-        for number in range(MOST_OPEN):
-            questions.take(number, "roots/list", None)
-        await anyio.wait_all_tasks_blocked()
-        assert (len(questions), asking.said) == (MOST_OPEN, [])
-        questions.take("over", "roots/list", None)
-        ((rpc_id, result, error),) = asking.said
-        assert (rpc_id, result, error and error.code) == ("over", None, OVERLOADED)
-        assert questions.heed("notifications/cancelled", {"requestId": 0})
-        questions.take("fits", "roots/list", None)
-        questions.take(1, "roots/list", None)  # that one is open still
-        await anyio.wait_all_tasks_blocked()
-        assert [rpc_id for rpc_id, _, _ in asking.said] == ["over", 1]
-        questions.close()
-        await anyio.wait_all_tasks_blocked()
-        assert (len(questions), len(asking.said)) == (0, 2)
-
-    _asked(backend, _never, body)
-
-
-def test_an_answered_question_is_open_no_more(backend: str) -> None:
-    async def answer(request: ServerRequest) -> Any:
-        if request.method == "sampling/createMessage":
-            raise RpcRefusal(-7, "not now", {"why": 1})
-        if request.method == "bug":
-            raise ZeroDivisionError
-        return {"no": "JSON"} if request.method == "odd" else {"roots": []}
-
-    async def body(questions: Questions, asking: Asking) -> None:
-        for rpc_id, method in ((1, "roots/list"), (1, "sampling/createMessage"), (1, "bug"), (1, "odd")):
-            questions.take(rpc_id, method, {})
-            await anyio.wait_all_tasks_blocked()
-            assert len(questions) == 0
-        results = [(result, error and (error.code, error.data)) for _, result, error in asking.said]
-        assert results == [
-            ({"roots": []}, None), (None, (-7, {"why": 1})), (None, (-32603, None)), (None, (-32603, None)),
-        ]  # fmt: skip
-        assert [type(bug) for bug in asking.bugs] == [ZeroDivisionError, UsageError]
-        assert not questions.heed("notifications/message", {"requestId": 1})
-        assert questions.heed("notifications/cancelled", {"requestId": []})  # no id at all
-
-    _asked(backend, answer, body)
-
-
-def test_a_question_that_is_taken_back_before_its_task_began_is_never_asked(backend: str) -> None:
-    seen: list[str] = []
-
-    async def answer(request: ServerRequest) -> Any:
-        seen.append(request.method)
-        await anyio.sleep_forever()
-
-    async def body(questions: Questions, asking: Asking) -> None:
-        questions.take(1, "roots/list", {})
-        questions.heed("notifications/cancelled", {"requestId": 1})
-        await anyio.wait_all_tasks_blocked()
-        assert (seen, asking.said) == ([], [])
-
-    _asked(backend, answer, body)
-
-
-def test_one_refusal_ends_the_other_questions_of_its_result(backend: str) -> None:
+@in_real_time
+async def test_one_refusal_ends_the_other_questions_of_its_result() -> None:
     ended: list[str] = []
 
     async def answer(request: ServerRequest) -> Any:
@@ -569,7 +470,7 @@ def test_one_refusal_ends_the_other_questions_of_its_result(backend: str) -> Non
             ended.append(request.method)
         return {"a": request.method}
 
-    async def body(questions: Questions, asking: Asking) -> None:
+    async with asked_of(answer) as questions:
         both = {"x": {"method": "soon", "params": {}}, "y": {"method": "soon"}}
         assert await questions.answer_all(Call("tools/call", {}), both) == {
             "x": {"a": "soon"},
@@ -582,8 +483,6 @@ def test_one_refusal_ends_the_other_questions_of_its_result(backend: str) -> Non
         with pytest.raises(RpcRefusal, match="an input request without a method"):
             await questions.answer_all(Call("tools/call", {}), {"x": 7})
         assert ended == ["soon", "soon", "late"]
-
-    _asked(backend, answer, body)
 
 
 # ---- what a server is asked to tell, without a server ---------------------------------------------------------------

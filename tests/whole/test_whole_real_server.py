@@ -8,7 +8,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import in_real_time
+from tests.support.loops import on_one_loop
 from tests.support.real_servers import real_server
 from tests.support.whole import LISTS, RawClient, direct_door, raw_server
 
@@ -51,7 +52,9 @@ def entry(tmp_path: Path) -> Mapping[str, Any]:
     return real_server("everything", tmp_path).entry
 
 
-def test_all_of_it_through_a_room(entry: Mapping[str, Any], either_backend: str) -> None:
+@on_one_loop
+@in_real_time
+async def test_all_of_it_through_a_room(entry: Mapping[str, Any]) -> None:
     with raw_server(entry) as raw:
         measure = Measure(raw)
 
@@ -61,35 +64,32 @@ def test_all_of_it_through_a_room(entry: Mapping[str, Any], either_backend: str)
     async def elicit(_request: ServerRequest) -> Mapping[str, Any]:
         return {"action": "decline"}
 
-    async def main() -> None:
-        config = {"mcpServers": {"e": entry}}
-        async with Greenroom.open(
-            config,
-            cache_path=":memory:",
-            bootstrap=False,
-            on_sampling=sample,
-            on_elicitation=elicit,
-            roots=[],
-        ) as room:
-            sampled = await room.call("e_trigger-sampling-request", {"prompt": "hi", "maxTokens": 5})
-            assert sampled.raw == measure.sampled
-            assert "sampled words" in sampled.text
-            while len(room.tools("e")) - len(room.resources("e")) < len(measure.lists["tools"]):
-                await room.settled()  # it adds tools once it has heard who its client is
-                await room.call("e_echo", {"message": "turn"})
-            known = room.entry("e")
-            assert known is not None
-            found = (known.tools, known.resources, known.templates, known.prompts)
-            for kind, items in zip(LISTS, found, strict=True):
-                assert sorted(items or (), key=lambda one, kind=kind: one[NAME[kind]]) == sorted(
-                    measure.lists[kind], key=lambda one, kind=kind: one[NAME[kind]]
-                )
-            assert (await room.read_resource(measure.uri)).raw == measure.read
-            assert (await room.get_prompt("e_args-prompt", {"city": "Oslo"})).raw == measure.prompt
-            ref = {"type": "ref/prompt", "name": "e_completable-prompt"}
-            assert (await room.complete(ref, COMPLETE["argument"])).raw == measure.completion
-
-    run(either_backend, main)
+    config = {"mcpServers": {"e": entry}}
+    async with Greenroom.open(
+        config,
+        cache_path=":memory:",
+        bootstrap=False,
+        on_sampling=sample,
+        on_elicitation=elicit,
+        roots=[],
+    ) as room:
+        sampled = await room.call("e_trigger-sampling-request", {"prompt": "hi", "maxTokens": 5})
+        assert sampled.raw == measure.sampled
+        assert "sampled words" in sampled.text
+        while len(room.tools("e")) - len(room.resources("e")) < len(measure.lists["tools"]):
+            await room.settled()  # it adds tools once it has heard who its client is
+            await room.call("e_echo", {"message": "turn"})
+        known = room.entry("e")
+        assert known is not None
+        found = (known.tools, known.resources, known.templates, known.prompts)
+        for kind, items in zip(LISTS, found, strict=True):
+            assert sorted(items or (), key=lambda one, kind=kind: one[NAME[kind]]) == sorted(
+                measure.lists[kind], key=lambda one, kind=kind: one[NAME[kind]]
+            )
+        assert (await room.read_resource(measure.uri)).raw == measure.read
+        assert (await room.get_prompt("e_args-prompt", {"city": "Oslo"})).raw == measure.prompt
+        ref = {"type": "ref/prompt", "name": "e_completable-prompt"}
+        assert (await room.complete(ref, COMPLETE["argument"])).raw == measure.completion
 
 
 def test_all_of_it_through_the_direct_door(entry: Mapping[str, Any], tmp_path: Path) -> None:
@@ -113,38 +113,31 @@ def test_all_of_it_through_the_direct_door(entry: Mapping[str, Any], tmp_path: P
         assert door.result("completion/complete", {**COMPLETE, "ref": ref}) == measure.completion
 
 
-def test_t54_the_first_call_waits_for_what_the_server_asked_on_being_greeted(
-    tmp_path: Path, either_backend: str
-) -> None:
+@on_one_loop
+@in_real_time
+async def test_t54_the_first_call_waits_for_what_the_server_asked_on_being_greeted(tmp_path: Path) -> None:
     """The server is given one folder, and asks its client for others; until it has them, it denies them."""
     given, root = tmp_path / "given", tmp_path / "root"
     given.mkdir()
     root.mkdir()
     (root / "cue.txt").write_text("exit ghost")
-
-    async def body() -> None:
-        config = {"mcpServers": {"files": real_server("filesystem", given).entry}}
-        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False, roots=[root]) as room:
-            for _ in range(3):
-                result = await room.call("files_read_text_file", {"path": str(root / "cue.txt")})
-                assert (result.is_error, result.text) == (False, "exit ghost")
-                await room.restart("files")
-
-    run(either_backend, body)
+    config = {"mcpServers": {"files": real_server("filesystem", given).entry}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False, roots=[root]) as room:
+        for _ in range(3):
+            result = await room.call("files_read_text_file", {"path": str(root / "cue.txt")})
+            assert (result.is_error, result.text) == (False, "exit ghost")
+            await room.restart("files")
 
 
-def test_t54_a_client_that_takes_its_time_keeps_nobody_waiting_for_ever(
-    tmp_path: Path, either_backend: str
-) -> None:
+@on_one_loop
+@in_real_time
+async def test_t54_a_client_that_takes_its_time_keeps_nobody_waiting_for_ever(tmp_path: Path) -> None:
     async def think(_request: ServerRequest) -> list[str]:
         await anyio.sleep_forever()
         return []
 
-    async def body() -> None:
-        server = real_server("filesystem", tmp_path)
-        config = {"mcpServers": {"files": server.entry}}
-        async with Greenroom.open(config, cache_path=":memory:", bootstrap=False, roots=think) as room:
-            with anyio.fail_after(60):
-                assert "enter ghost" in (await room.call("files_read_text_file", server.arguments)).text
-
-    run(either_backend, body)
+    server = real_server("filesystem", tmp_path)
+    config = {"mcpServers": {"files": server.entry}}
+    async with Greenroom.open(config, cache_path=":memory:", bootstrap=False, roots=think) as room:
+        with anyio.fail_after(60):
+            assert "enter ghost" in (await room.call("files_read_text_file", server.arguments)).text
