@@ -18,6 +18,7 @@ from tests.support.gateway import faulty, serve
 from tests.support.installs import SPEAKS, held, logged, npx, release
 
 from greenroom.catalogue.entries import ServerEntry
+from greenroom.cli import call_command
 from greenroom.cli import refresh_command as cli_refresh
 from greenroom.cli.call_command import patient
 from greenroom.config.model import Config, Settings
@@ -27,7 +28,9 @@ from greenroom.gateway.exposures.tool_definition import FOR_PEOPLE, Answer, pars
 from greenroom.gateway.exposures.tool_texts import is_unknown, waits
 from greenroom.gateway.exposures.tool_texts import unknown_details as details
 from greenroom.gateway.exposures.tool_texts import unknown_sentence as sentence
+from greenroom.protocol.address import Address
 from greenroom.protocol.cooperative import finish
+from greenroom.protocol.events import Lagged, Note, NoteCode
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import ServerStatus
 
@@ -101,6 +104,15 @@ def test_t47_a_call_alone_waits_for_the_install_that_ends_with_it(tmp_path: Path
     assert patient(Config()).settings.queue_timeout == Settings().install_timeout == 600.0
     said = Config(settings=Settings(queue_timeout=3.0), setting_sources={"queue_timeout": "mcp.json"})
     assert patient(said).settings.queue_timeout == 3.0
+
+
+def test_of_what_happens_while_a_person_waits_only_an_install_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for code in NoteCode:
+        call_command._tell_progress(Note(1, 0.0, Address("s"), code=code, words="fetched 3 of 7"))
+    call_command._tell_progress(Lagged(3))
+    assert capsys.readouterr() == ("", "greenroom: s: fetched 3 of 7\n")
 
 
 def answer(room: FakeRoom, **request: Any) -> Answer:

@@ -298,3 +298,17 @@ def test_who_serves_a_client_needs_an_input(
     monkeypatch.setattr(sys, "stdin", None)
     assert run([command, "--config", profiled(home)]) == 2
     assert "Standard input is closed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("room", [None, "run-1"])
+def test_attach_says_in_which_room_it_was_started(
+    room: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hellos: list[Any] = []
+    monkeypatch.delenv("GREENROOM_DEPTH", raising=False)
+    monkeypatch.delenv("GREENROOM_ROOM", raising=False)
+    if room is not None:
+        monkeypatch.setenv("GREENROOM_ROOM", room)
+    monkeypatch.setattr(attach_command, "attach", lambda _starting, hello, *_: hellos.append(hello))  # pyright: ignore[reportUnknownLambdaType]
+    assert run(["attach", "--config", profiled(home)]) == 0
+    assert [hello.room for hello in hellos] == [room]

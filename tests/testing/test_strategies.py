@@ -116,23 +116,27 @@ def test_every_setting_is_drawn() -> None:
     assert seen(configs(servers=0), lambda config: config.get("settings", {}), keys) == keys
 
 
-def test_interesting_configs_are_drawn() -> None:
-    interesting: dict[str, Callable[[dict[str, Any]], bool]] = {
-        "two names that are one": lambda servers: (
-            len({name.replace("-", "_") for name in servers}) < len(servers)
-        ),
-        "two to be kept alive": lambda servers: _count(servers, "lifecycle", "keep-alive") > 1,
-        "one for each call": lambda servers: _count(servers, "isolation", "per_call") > 0,
-        "one that never idles": lambda servers: _count(servers, "idleTimeout", 0) > 0,
-        "both transports": lambda servers: (
-            {"url", "command"} <= {key for each in servers.values() for key in each}
-        ),
-    }
+NAMES = st.dictionaries(server_names(), st.none(), max_size=4)
+FEW = configs(servers=2).map(lambda config: config["mcpServers"])
+INTERESTING: dict[str, tuple[st.SearchStrategy[Any], Callable[[dict[str, Any]], bool]]] = {
+    "two names that are one": (
+        NAMES,
+        lambda servers: len({name.replace("-", "_") for name in servers}) < len(servers),
+    ),
+    "one to be kept alive": (FEW, lambda servers: _count(servers, "lifecycle", "keep-alive") > 0),
+    "one for each call": (FEW, lambda servers: _count(servers, "isolation", "per_call") > 0),
+    "one that never idles": (FEW, lambda servers: _count(servers, "idleTimeout", 0) > 0),
+    "both transports": (
+        FEW,
+        lambda servers: {"url", "command"} <= {key for each in servers.values() for key in each},
+    ),
+}
 
-    def features(config: dict[str, Any]) -> Iterable[str]:
-        return [what for what, holds in interesting.items() if holds(config["mcpServers"])]
 
-    assert seen(configs(), features, interesting) == set(interesting)
+@pytest.mark.parametrize("what", INTERESTING)
+def test_interesting_configs_are_drawn(what: str) -> None:
+    strategy, holds = INTERESTING[what]
+    assert seen(strategy, lambda servers: [what] if holds(servers) else [], [what]) == {what}
 
 
 def _count(servers: dict[str, Any], key: str, value: Any) -> int:
