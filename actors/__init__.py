@@ -11,7 +11,7 @@ Other rooms may import:
   not flooding
 * `fork`: a room is inert in the child of a fork
 * `host`: who answers a server's requests to its client
-* `incarnation`: one walk through the lifecycle: owner task, greeting, health, requests and subscriptions of
+* `incarnation`: one walk through the lifecycle: owner task, handshake, health, requests and subscriptions of
   the server
 * `login.login_record`: one login: its tokens, whose they are, where they are renewed
 * `login.logins`: which servers may have a login, and a login on each request

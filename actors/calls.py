@@ -6,11 +6,11 @@ after. `lose_all`, `expire_sent` and their like end the calls that get no answer
 
 Accepting, sending and ending are plain steps in the task that brings the message. The table reads little of its
 actor: its `life`, its `incarnation` and its `alarm`. It tells the actor that a call waits (`request_start`), that the
-last call is over (`idling.rest`), that a call needs more input, that the server hangs, or that a step of the table
+last call is over (`idling.begin`), that a call needs more input, that the server hangs, or that a step of the table
 raised (`steps.find_input`, `steps.declare_hung`, `steps.stop_for_bug`).
 
-What ends a call cannot fail: its outcome is made, and its server and the gate are told, before it is taken off.
-Should one of these raise, the call is still on the table, and `Steps.stop_for_bug` ends it.
+What ends a call cannot fail: its outcome is made, and its server and the circuit breaker are told, before it is taken
+off. Should one of these raise, the call is still on the table, and `Steps.stop_for_bug` ends it.
 
 Ending a call may run its owner's callback. That may do anything: call again, cancel another call, raise. So a call
 is taken off before it is ended, and loops look again after each end. An exception from a callback becomes a note;
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ..protocol.address import Address
     from ..protocol.lifecycle import Ending
     from .call import Call
-    from .incarnation import Questions
+    from .incarnation import ServerRequests
     from .room_context import RoomContext
     from .server import Record, ServerActor, Supervisor
 
@@ -243,7 +243,7 @@ def expire_sent(table: CallTable, now: float) -> None:
     assert actor.incarnation is not None
     heard = actor.incarnation.peer.last_heard
     silent = any(heard <= call.sent_at for call in expired)
-    # The gate first, then the calls: a caller that tries again at once must see the gate as it is now.
+    # The circuit breaker first, then the calls: a caller that tries again at once must see it as it is now.
     hung = silent and table.supervisor.silent(actor)
     for call in expired:
         if call in table.open:
@@ -413,7 +413,7 @@ class CallTable:
 
     @property
     def protocol_version(self) -> str | None:
-        """What the server speaks now; None while none has been greeted."""
+        """What the server speaks now; None before the handshake."""
         peer = self.actor.peer
         return peer.protocol_version if peer is not None else None
 
@@ -527,14 +527,14 @@ class CallTable:
         )
 
     def call_over(self) -> None:
-        """A call is no longer in flight, or no longer waits: send the next, rest, or go on draining."""
+        """A call is no longer in flight, or no longer waits: send the next, become idle, or go on draining."""
         waiting, actor = self.waiting, self.actor
         if self.record.load.held:
             self.share_places()
         if waiting.calls and actor.life.state is CONNECTED:
             waiting.serve()
         if not self.open and (not waiting.calls or actor.life.state is State.DRAINING):
-            actor.idling.rest()
+            actor.idling.begin()
 
     def share_places(self) -> None:
         """A free place goes to the address of this server that has waited longest for one."""
@@ -562,10 +562,10 @@ def _introduce(table: CallTable, call: Call) -> None:
     of that time is served in it also where the connection was made for older ones, if it can be."""
     incarnation = table.actor.incarnation
     assert incarnation is not None
-    peer, greeting = incarnation.peer, table.supervisor.greeting(table.actor, call)
-    call.version = peer.beside if greeting.modern else None
+    peer, declaration = incarnation.peer, table.supervisor.declaration(table.actor, call)
+    call.version = peer.beside if declaration.modern else None
     if call.version is not None or peer.protocol_version in MODERN_VERSIONS:
-        call.declares = greeting.capabilities
+        call.declares = declaration.capabilities
 
 
 def _ask_for_logs(table: CallTable, call: Call) -> None:
@@ -580,7 +580,7 @@ def _ask_for_logs(table: CallTable, call: Call) -> None:
 # --------------------------------------------------------------------------------------------------------------
 #
 #
-# The calls of one address that wait to be sent: for a connection, for a free place, or for the gate.
+# The calls of one address that wait to be sent: for a connection, for a free place, or for the circuit breaker.
 #
 # They stay in the user lane of the actor's mailbox, in order, and outlive incarnations there. `Load` counts them
 # over all scopes of the server, and the room counts their bytes. Both bounds are checked before a call is accepted,
@@ -732,7 +732,7 @@ class WaitingCalls:
 #
 # Such a server does not ask its client while it works. It answers that it needs more input; the call is then sent
 # again with that input and with the state the server returned. To the caller it is one call all the same. It stays
-# in flight, and its questions go through the host like those of the older eras. When they are answered, the call is
+# in flight, and its requests go through the host like those of the older eras. When they are answered, the call is
 # sent again. The number of rounds is bounded, and a round that brings only state waits a little, so that a server
 # cannot keep us busy for nothing.
 #
@@ -761,7 +761,7 @@ def needs_input(call: Call, result: bytes, version: str | None) -> dict[str, Any
 
 
 async def answer_inputs(
-    table: CallTable, call: Call, result: Mapping[str, Any], questions: Questions
+    table: CallTable, call: Call, result: Mapping[str, Any], server_requests: ServerRequests
 ) -> None:
     """Find the answers and send the call again; or end it. A call that ends meanwhile cancels this."""
     if call.ended:
@@ -769,7 +769,7 @@ async def answer_inputs(
     more: dict[str, Any] | CallError | None = None
     with anyio.CancelScope() as call.asking:
         try:
-            more = await _more_params(call, result, questions)
+            more = await _more_params(call, result, server_requests)
         except CallError as error:
             more = error
     call.asking = None
@@ -779,7 +779,9 @@ async def answer_inputs(
         table.send_again(call, more)
 
 
-async def _more_params(call: Call, result: Mapping[str, Any], questions: Questions) -> dict[str, Any]:
+async def _more_params(
+    call: Call, result: Mapping[str, Any], server_requests: ServerRequests
+) -> dict[str, Any]:
     call.rounds += 1
     server = call.owner.address.server if call.owner is not None else ""
     if call.rounds > MOST_ROUNDS:
@@ -790,7 +792,9 @@ async def _more_params(call: Call, result: Mapping[str, Any], questions: Questio
     if isinstance(requests, Mapping) and requests:
         call.pauses = 0
         try:
-            more["inputResponses"] = await questions.answer_all(call, cast("Mapping[str, Any]", requests))
+            more["inputResponses"] = await server_requests.answer_all(
+                call, cast("Mapping[str, Any]", requests)
+            )
         except RpcRefusal as refusal:
             text = (
                 f'Server "{server}" needs input that it was not given: {refusal.message} ({refusal.rpc_code})'

@@ -124,7 +124,9 @@ class ExchangeTable:
         # The stamp of the last request for a client, and what it was made of.
         self._for_client: tuple[str | None, Mapping[str, Any], Stamp] = None, {}, NO_STAMP
         self._requests = RequestTable()
-        self._given_up: set[int] = set()  # greetings without an answer so far: a late one is no news
+        self._given_up: set[int] = (
+            set()
+        )  # initialize requests without an answer so far: a late one is no news
         self._silent = False
 
     @property

@@ -1,4 +1,4 @@
-"""Greets a server, whatever carries its messages: finds out which era it speaks, and who it is.
+"""The handshake with a server, whatever carries its messages: which era it speaks, and who it is.
 
 The newer era is tried first with one short probe (`server/discover`). Any answer that does not prove the newer era
 leads back to `initialize`. A hint from last time saves the probe. It is only a hint: when it proves wrong, the
@@ -40,7 +40,7 @@ from ..protocol.jsonrpc.terms import (
     fault,
 )
 from .backend import Backend
-from .host import Greeting
+from .host import Declaration
 from .peer import Exchange, Handshake, Peer, Unwatched
 
 _LEAST_TIME = 1.0  # seconds; `initialize` gets at least this, even when the probe used up everything
@@ -146,14 +146,14 @@ def _cut(text: str) -> str:
     return text if len(text) <= REASON_CHARACTERS else f"{text[:REASON_CHARACTERS]}…"
 
 
-# ---- the greeting --------------------------------------------------------------------------------------------------
+# ---- the handshake -------------------------------------------------------------------------------------------------
 async def shake_hands(
     peer: Peer,
     backend: Backend,
     *,
     settings: Settings,
     client_info: Mapping[str, Any],
-    greeting: Greeting,
+    declaration: Declaration,
     era: Era = Era.AUTO,
     era_hint: str | None = None,
     deadline: float | None = None,
@@ -166,22 +166,22 @@ async def shake_hands(
     server does not answer in an era that may be tried, or speaks no version we know.
     """
     peer.client_info = client_info
-    peer.client_capabilities = greeting.capabilities
+    peer.client_capabilities = declaration.capabilities
     if deadline is None:
         deadline = backend.now() + settings.connect_timeout
-    meeting = _Meeting(peer, backend, settings, era, greeting, era_hint, deadline)
-    return await meeting.run()
+    attempt = _Attempt(peer, backend, settings, era, declaration, era_hint, deadline)
+    return await attempt.run()
 
 
 @attrs.define(eq=False)
-class _Meeting:
-    """One handshake: the two ways to greet, and when to change from one to the other."""
+class _Attempt:
+    """One handshake: by `initialize` or in the newer era, and when to change from one to the other."""
 
     peer: Peer
     backend: Backend
     settings: Settings
     era: Era
-    greeting: Greeting
+    declaration: Declaration
     hint: str | None
     deadline: float
 
@@ -190,8 +190,8 @@ class _Meeting:
             return attrs.evolve(await self._insist(self._initialize), is_its_choice=False)
         if self.era is Era.STATELESS:
             return attrs.evolve(await self._insist(self._discover_only), is_its_choice=False)
-        serves_both = self.greeting.for_many and self.peer.may_speak_both
-        if self.greeting.by_handshake or serves_both:
+        serves_both = self.declaration.for_many and self.peer.may_speak_both
+        if self.declaration.by_handshake or serves_both:
             handshake = await self._initialize_first()
             if serves_both and not handshake.is_stateless and self.hint not in HANDSHAKE_VERSIONS:
                 return attrs.evolve(handshake, is_its_choice=not await self._speaks_both())
@@ -206,15 +206,15 @@ class _Meeting:
         except RpcFailure as refusal:
             return await self._discover_after(refusal)
 
-    async def _insist(self, greet: Callable[[], Awaitable[Handshake]]) -> Handshake:
+    async def _insist(self, attempt: Callable[[], Awaitable[Handshake]]) -> Handshake:
         try:
-            return await greet()
+            return await attempt()
         except RpcFailure as refusal:
             text = f'{refusal.text}; its entry says "era": "{self.era.value}": try "auto"'
             raise RpcFailure(refusal.method, text, error=refusal.error) from None
 
     async def _speaks_both(self) -> bool:
-        """Whether a server that was greeted by handshake also takes requests of the newer era. Then it serves each
+        """Whether a server that was initialized by handshake also takes requests of the newer era. Then it serves each
         client in its own."""
         try:
             version = MODERN_VERSIONS[-1]
@@ -250,7 +250,7 @@ class _Meeting:
         return handshake
 
     async def _discover(self, timeout: float) -> Handshake | None:
-        """Greet in the newer era. None: no proof that the server speaks it.
+        """Ask it in the newer era. None: no proof that the server speaks it.
 
         Raises `RpcFailure` when it proves to speak only versions that we do not.
         """
@@ -284,7 +284,7 @@ class _Meeting:
             return await ask(self.peer, self.backend, "server/discover", None, self._probe_time())
 
     async def _initialize(self) -> Handshake:
-        """Greet in the handshake era: offer the newest version, take any that we know."""
+        """Initialize it, in the handshake era: offer the newest version, take any that we know."""
         self.peer.protocol_version = None
         params = {
             "protocolVersion": HANDSHAKE_VERSIONS[-1],

@@ -4,8 +4,8 @@ A server may ask for a sampled message, for something from the user, or for its 
 resource changed, or send what no version of the protocol knows. No actor decides about any of that. It asks the
 room's `Host`, by address. So the owner of a session answers for that session's servers and for no other.
 
-What a host can answer is declared to a server once, at the greeting. The era is chosen then, too: only a server
-greeted by handshake can ask at any moment. So `greeting` is called once for each incarnation.
+What a host can answer is declared to a server once, by `initialize`. The era is chosen then, too: only a server
+of the handshake era can ask at any moment. So `declaration` is called once for each incarnation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ServerRequest:
     """One request of a server to its client, from whichever era: `params` as the server sent them.
 
     `progress(params)` sends a progress notification back, with the token the server gave; nothing where it gave none.
-    `call`: the call that the question belongs to, where that is said (in 2026-07-28, and over HTTP) or where the server
+    `call`: the call that the request belongs to, where that is said (in 2026-07-28, and over HTTP) or where the server
     is working on one call only; else None.
     `is_ours`: Greenroom itself asks whether this call may be sent, and the server knows nothing of it.
     """
@@ -63,11 +63,12 @@ def _nothing() -> Mapping[str, Any]:
 
 
 @attrs.frozen
-class Greeting:
-    """How a server is greeted. `capabilities`: what its client can do, as the protocol writes it. `by_handshake`:
-    the client expects to be asked or told something, which no server can do from 2026-07-28 on. `log_level`: the
-    least level of logs to hear when the client set none. It is sent with each request, so a new level needs no new
-    connection. `modern`: the client itself speaks 2026-07-28. `for_many`: clients of both eras come and go."""
+class Declaration:
+    """What a server is told of its client. `capabilities`: what the client can do, as the protocol writes it.
+    `by_handshake`: the client expects to be asked or told something, which no server can do from 2026-07-28 on.
+    `log_level`: the least level of logs to hear when the client set none. It is sent with each request, so a new level
+    needs no new connection. `modern`: the client itself speaks 2026-07-28. `for_many`: clients of both eras come and
+    go."""
 
     capabilities: Mapping[str, Any] = attrs.field(factory=_nothing, hash=False)
     by_handshake: bool = False
@@ -77,7 +78,7 @@ class Greeting:
 
 
 class Host(Protocol):
-    def greeting(self, address: Address) -> Greeting: ...
+    def declaration(self, address: Address) -> Declaration: ...
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         """Returns the result. Raises `RpcRefusal`; cancelled when the server no longer wants it, or is gone."""
@@ -91,8 +92,8 @@ class Host(Protocol):
 class NoHost:
     """Can do nothing and hears nothing."""
 
-    def greeting(self, address: Address) -> Greeting:
-        return Greeting()
+    def declaration(self, address: Address) -> Declaration:
+        return Declaration()
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         raise not_found(request.method)
@@ -133,14 +134,14 @@ def in_common(one: Mapping[str, Any], other: Mapping[str, Any], depth: int = _DE
     return shared
 
 
-def joined(greetings: Iterable[Greeting]) -> Greeting:
-    """One greeting for a server that several share: what anybody can answer, by handshake if anybody needs that."""
+def joined(declarations: Iterable[Declaration]) -> Declaration:
+    """One declaration for a server that several share: what anybody can answer, by handshake if anybody needs that."""
     capabilities: dict[str, Any] = {}
     by_handshake = False
-    for greeting in greetings:
-        capabilities = _joined(capabilities, greeting.capabilities)
-        by_handshake = by_handshake or greeting.by_handshake
-    return Greeting(capabilities, by_handshake)
+    for each in declarations:
+        capabilities = _joined(capabilities, each.capabilities)
+        by_handshake = by_handshake or each.by_handshake
+    return Declaration(capabilities, by_handshake)
 
 
 def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

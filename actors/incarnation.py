@@ -1,4 +1,5 @@
-"""The owner task of one incarnation: it opens the connection, greets, lists, and stays to the end.
+"""The owner task of one incarnation: it opens the connection, initializes and lists the server, and
+stays to the end.
 
 Everything that must be entered and left in one task is entered and left here. The task decides nothing and touches
 no state. It sends the actor `Ready`, `Failed`, `Lost` and `Gone`. It receives one command, `cancel`, which ends
@@ -6,9 +7,9 @@ whatever it is doing: opening the connection, or something inside it. Then it st
 within the stop time, which `hurry` makes shorter. `Gone` is sent in a plain `finally`, so the actor receives it
 also when the loop cancels this task natively; by then the connector's own `finally` has killed the tree.
 
-The work in between is done by the objects it holds: greeting and lists (`Meeting`), what its peer says
-(`Hearing`), what its server asks of its client (`Questions`), what its server shall report (`Subscriptions`),
-and whether it lives (`Health`). All of them end with the task.
+The work in between is done by the objects it holds: handshake and lists (`Initialization`), what its peer says
+(`PeerListener`), what its server asks of its client (`ServerRequests`), what its server shall report
+(`Subscriptions`), and whether it lives (`Health`). All of them end with the task.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from ..protocol.lifecycle import Ending, Reason
 from .call import Call
 from .exchanges import IncomingTable, Refusals
 from .handshake import RpcFailure, ask, shake_hands
-from .host import Greeting, ServerRequest
+from .host import Declaration, ServerRequest
 from .lists import list_all
 from .peer import Connection, Exchange, Handshake, Listing, LostReason, Peer, WhenEnded, connect_failed
 
@@ -120,10 +121,10 @@ class Incarnation:
         self._cancelled = False
         self._stopping = anyio.CancelScope()
         self._stopped_by = -math.inf
-        self._meeting = Meeting(self)
-        self.questions: Questions = Questions(self, actor.address)
+        self._initialization = Initialization(self)
+        self.server_requests: ServerRequests = ServerRequests(self, actor.address)
         self.listening: Listening | None = None
-        self.greeting: Greeting | None = None  # how its server was greeted
+        self.declaration: Declaration | None = None  # what its server was told of its client
         self._pulse = Pulse(self)
 
     # ---- what the actor uses ----------------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ class Incarnation:
     @property
     def is_installing(self) -> bool:
         """Whether its command may still be installing it: the server itself has not answered yet."""
-        return self._meeting.patience.is_installing
+        return self._initialization.patience.is_installing
 
     @property
     def last_line(self) -> str:
@@ -190,9 +191,9 @@ class Incarnation:
     async def _live(self) -> None:
         context, address = self.actor.context, self.actor.address
         connector = context.connect(self.actor.definition, address, self.number)
-        with anyio.CancelScope(deadline=self._meeting.deadline) as opening:
+        with anyio.CancelScope(deadline=self._initialization.deadline) as opening:
             self._scope = opening
-            async with connector.open(Hearing(self)) as connection:
+            async with connector.open(PeerListener(self)) as connection:
                 opening.deadline = math.inf
                 self._connection, self.peer = connection, connection.peer
                 self.reached(ConnectStep.STARTED)
@@ -205,10 +206,10 @@ class Incarnation:
             with anyio.CancelScope() as self._scope:
                 if self._cancelled:
                     self._scope.cancel()
-                self._meeting.begin(connection)
+                self._initialization.begin(connection)
                 await self._serve(connection)
         finally:
-            self._meeting.stop()
+            self._initialization.stop()
             self._fall_silent()
         with anyio.CancelScope(shield=True):
             await self._stop(connection)
@@ -231,9 +232,9 @@ class Incarnation:
         return max(0.1, min(limit, context.stop_by - context.backend.now()))
 
     async def _serve(self, connection: Connection) -> None:
-        """Greet and list, then stay until `cancel`."""
+        """Initialize and list, then stay until `cancel`."""
         try:
-            await self._meeting.run(connection)
+            await self._initialization.run(connection)
         except RpcFailure as error:
             self.fail(str(error))
         await anyio.sleep_forever()  # until `cancel`, which every ending calls
@@ -243,7 +244,7 @@ class Incarnation:
         self.actor.context.events.emit(Step, self.actor.address, self.number, step=step)
 
     def listen(self, handshake: Handshake) -> None:
-        """The server has been greeted: listen to its notifications."""
+        """The handshake is done: listen to the server's notifications."""
         self.listening = Listening(self, handshake)
         self.listening.listen()
 
@@ -260,11 +261,11 @@ class Incarnation:
 
     def look_again(self, told: Told | None = None) -> None:
         """The server's lists may have changed. `told`: somebody waits until they have been read again."""
-        self._meeting.look_again(told)
+        self._initialization.look_again(told)
 
     def _fall_silent(self) -> None:
         self._pulse.stop()
-        self.questions.close()
+        self.server_requests.close()
         if self.listening is not None:
             self.listening.stop()
 
@@ -278,26 +279,26 @@ class Incarnation:
         self.actor.context.events.emit(Note, self.actor.address, self.number, code=code, words=words)
 
 
-# ---- Greets one server, reads its lists, and reads them again when they change --------------------------------------
+# ---- Initializes one server, reads its lists, and reads them again when they change ---------------------------------
 #
-# One deadline covers opening, greeting and listing (but see `Patience`). When it passes, the error names the step that
+# One deadline covers opening, handshake and listing (but see `Patience`). When it passes, the error names the step that
 # used up the time.
 #
 # When the server says that one of its lists changed, or somebody asks for it by name, the lists are read again here. A
 # short pause before reading lets a burst of changes end. A change announced during a reading causes another reading
 # afterwards. So no change is lost, one change causes one reading, and who asked never gets a list from before.
 #
-# A server of the handshake era may ask for its client's roots as soon as it is greeted, and refuse calls until it has
-# them. So if it was told that it may ask, we send a ping, and answer first whatever the server asks before it answers
-# the ping. The first call is sent a moment later.
+# A server of the handshake era may ask for its client's roots as soon as it is initialized, and refuse calls until it
+# has them. So if it was told that it may ask, we send a ping, and answer first whatever the server asks before it
+# answers the ping. The first call is sent a moment later.
 
 DEBOUNCE: Final = 0.1
-_LEAST_TIME: Final = 1.0  # the lists get at least this, even when the greeting used up the connect time
-FIRST_ANSWERS: Final = 2.0  # seconds that the server's first questions may delay its first call
+_LEAST_TIME: Final = 1.0  # the lists get at least this, even when the handshake used up the connect time
+FIRST_ANSWERS: Final = 2.0  # seconds that the server's first requests may delay its first call
 ACTING: Final = 0.05  # seconds for it to act on the answers: the filesystem server looks at each root
 
 
-class Meeting:
+class Initialization:
     def __init__(self, incarnation: Incarnation) -> None:
         self._incarnation = incarnation
         self._actor = incarnation.actor
@@ -330,20 +331,20 @@ class Meeting:
         self._bell.set()
 
     async def run(self, connection: Connection) -> None:
-        """Greet and list within the connect time, then stay until cancelled.
+        """Initialize and list within the connect time, then stay until cancelled.
 
-        Raises `RpcFailure`. Returns early when the greeting did not come in time; that has been reported by then.
+        Raises `RpcFailure`. Returns early when the handshake was not done in time; that has been reported by then.
         """
-        handshake = await self._greet(connection)
+        handshake = await self._initialize(connection)
         if handshake is not None:
             self._incarnation.reached(ConnectStep.GREETED)
             await self._list(connection, handshake)
             await self._stay(connection, handshake)
 
-    async def _greet(self, connection: Connection) -> Handshake | None:
-        """Greet the server. None: no greeting came in time, and that has been reported. Raises `RpcFailure`."""
+    async def _initialize(self, connection: Connection) -> Handshake | None:
+        """The handshake. None: it was not done in time, and that has been reported. Raises `RpcFailure`."""
         context, actor, patience = self._context, self._actor, self.patience
-        greeting = self._incarnation.greeting = context.host.greeting(actor.address)
+        declaration = self._incarnation.declaration = context.host.declaration(actor.address)
         handshake = None
         with patience.scope:
             handshake = await shake_hands(
@@ -351,7 +352,7 @@ class Meeting:
                 context.backend,
                 settings=attrs.evolve(context.settings, connect_timeout=self._limit),
                 client_info=context.client_info,
-                greeting=greeting,
+                declaration=declaration,
                 era=actor.definition.era,
                 era_hint=actor.record.era_hint,
                 deadline=patience.began + patience.most,
@@ -387,19 +388,19 @@ class Meeting:
         )
 
     async def _answer_first(self, peer: Peer, handshake: Handshake) -> None:
-        """Answer what the server asked on being greeted, and let it act on the answers. People take their time, so go
-        on after a while in any case. The ping brings the questions it was about to ask. It does not say when it has
-        acted on the answers."""
-        greeting, questions = self._incarnation.greeting, self._incarnation.questions
-        may_ask = greeting is not None and greeting.capabilities
+        """Answer what the server asked when it was initialized, and let it act on the answers. People take their time,
+        so go on after a while in any case. The ping brings the requests that the server was about to send. It does
+        not say when it has acted on the answers."""
+        declaration, requests = self._incarnation.declaration, self._incarnation.server_requests
+        may_ask = declaration is not None and declaration.capabilities
         if not may_ask or handshake.protocol_version in MODERN_VERSIONS:
             return
         answered = 0
         with anyio.move_on_after(FIRST_ANSWERS):
             await self._ping(peer)
-            while questions.asked > answered:
-                answered = questions.asked
-                await questions.settled()
+            while requests.taken > answered:
+                answered = requests.taken
+                await requests.settled()
                 await anyio.sleep(ACTING)
                 await self._ping(peer)
 
@@ -460,7 +461,7 @@ LISTS: Final = frozenset(
 )
 
 
-class Hearing:
+class PeerListener:
     def __init__(self, incarnation: Incarnation) -> None:
         self.incarnation = incarnation
 
@@ -474,7 +475,7 @@ class Hearing:
         incarnation = self.incarnation
         if method in LISTS:
             incarnation.look_again()
-        if not incarnation.questions.heed(method, params):
+        if not incarnation.server_requests.heed(method, params):
             incarnation.actor.context.host.heard(incarnation.actor.address, method, params)
 
     def on_request(
@@ -484,7 +485,9 @@ class Hearing:
         params: Mapping[str, Any] | None,
         during: Exchange | None = None,
     ) -> None:
-        self.incarnation.questions.take(rpc_id, method, params, during if isinstance(during, Call) else None)
+        self.incarnation.server_requests.take(
+            rpc_id, method, params, during if isinstance(during, Call) else None
+        )
 
     def on_gap(self) -> None:
         incarnation = self.incarnation
@@ -514,24 +517,24 @@ def _without_secrets(reason: LostReason, hidden: Callable[[str], str]) -> LostRe
 # busy with them and silent, and calls have their own clocks.
 #
 # `Health` is pure: what is known now goes in; what to do, and when to look again, comes out. `Pulse` belongs to one
-# incarnation: it has the timer and sends the question. The supervisor says which servers are checked, and how often.
-# Rejected: a fixed timeout on the question, which makes slow servers restart for ever.
+# incarnation: it has the timer and sends the ping. The supervisor says which servers are checked, and how often.
+# Rejected: a fixed timeout on the ping, which makes slow servers restart for ever.
 
 
 class Finding(enum.Enum):
     WELL = "well"
-    ASK = "ask"  # send a question
+    ASK = "ask"  # send a ping
     LOST = "lost"
 
 
 @attrs.frozen
 class Health:
-    asked_at: float | None = None  # when the open question was sent
-    misses: int = 0  # questions in a row without an answer
+    asked_at: float | None = None  # when the open ping was sent
+    misses: int = 0  # pings in a row without an answer
 
     def look(self, now: float, last_heard: float, interval: float) -> tuple[Health, Finding, float]:
         """The next health, what to do, and when to look again (absolute, seconds)."""
-        # What was heard in the very tick of the question is an answer: earlier bytes are an interval older.
+        # What was heard in the very tick of the ping is an answer: earlier bytes are an interval older.
         if self.asked_at is not None and last_heard < self.asked_at:
             if self.misses:
                 return Health(), Finding.LOST, math.inf
@@ -554,7 +557,7 @@ class Pulse:
         self._incarnation = incarnation
         self._health = Health()
         self._timer: Timer | None = None
-        self._question: Exchange | None = None
+        self._ping: Exchange | None = None
 
     def start(self) -> None:
         """Begin, or begin again: the interval may have changed."""
@@ -575,11 +578,11 @@ class Pulse:
             self._look_at(now + self._interval())
             return
         self._health, finding, again = self._health.look(now, peer.last_heard, self._interval())
-        if self._question is not None:
-            peer.abandon(self._question, "no longer wanted")
-            self._question = None
+        if self._ping is not None:
+            peer.abandon(self._ping, "no longer wanted")
+            self._ping = None
         if finding is Finding.LOST:
-            self._incarnation.found_dead("failed its health check: two questions in a row brought nothing")
+            self._incarnation.found_dead("failed its health check: two requests in a row got no answer")
         elif finding is Finding.ASK:
             self._ask()
         self._look_at(again)
@@ -587,8 +590,8 @@ class Pulse:
     def _ask(self) -> None:
         peer = self._incarnation.peer
         is_modern = peer.protocol_version in MODERN_VERSIONS
-        self._question = Exchange(_ANY_ANSWER, "server/discover" if is_modern else "ping", None)
-        peer.request(self._question)
+        self._ping = Exchange(_ANY_ANSWER, "server/discover" if is_modern else "ping", None)
+        peer.request(self._ping)
 
     def _look_at(self, when: float) -> None:
         if when < math.inf:
@@ -609,7 +612,7 @@ class Pulse:
 # processor time. An attempt without such a sign for the whole connect time counts as hung. The install time bounds it
 # in any case.
 #
-# Once the server has greeted, it is installed, and the rest has the time that every server has.
+# Once the handshake is done, the server is installed, and its lists have the time that every server has.
 
 LOOK_EVERY: Final = 1.0  # seconds; more often when the patience is short
 TELL_AFTER: Final = (
@@ -618,7 +621,7 @@ TELL_AFTER: Final = (
 
 
 class Patience:
-    """The time an attempt to connect has until the server greets, as the deadline of `scope`.
+    """The time an attempt to connect has until the handshake is done, as the deadline of `scope`.
 
     `quiet`: seconds without a sign of work. `most`: seconds in all; None for a server that installs nothing, which
     has `quiet` seconds whatever signs it shows.
@@ -645,7 +648,7 @@ class Patience:
             self._look_later(signs, tell)
 
     def stop(self) -> None:
-        """The server has greeted, or the attempt is over. Idempotent."""
+        """The handshake is done, or the attempt is over. Idempotent."""
         self.is_installing: bool = False
         if self._timer is not None:
             self._timer.cancel()
@@ -677,15 +680,15 @@ class Patience:
         self._look_later(signs, tell)
 
 
-# ---- Questions: the requests of one incarnation's server to its client that have no answer yet ----------------------
+# ---- The requests of one incarnation's server to its client that have no answer yet ----------------------------------
 #
 # Each is answered in a task of its own, in an empty context, because answers come from people and models and take
-# their time. The number of questions is bounded; beyond the bound a question is refused at once. A question ends in
+# their time. Their number is bounded; beyond the bound a request is refused at once. A request ends in
 # exactly one of: an answer, a JSON-RPC error, the server's cancellation, the end of the incarnation. In the last two
 # cases nothing is sent.
 #
-# Results that need more input (2026-07-28) carry the same questions in another envelope, so they are answered here
-# too. All questions of one result are answered side by side, and one refusal ends the others.
+# Results that need more input (2026-07-28) carry the same requests in another envelope, so they are answered here
+# too. All requests of one result are answered side by side, and one refusal ends the others.
 
 MOST_OPEN: Final = OPEN_QUESTIONS
 _REFUSALS: Final = Refusals(
@@ -695,8 +698,8 @@ _REFUSALS: Final = Refusals(
 )
 
 
-class _Question:
-    """One open question. It may be over before its task has begun, so its scope is made in the task."""
+class _OpenRequest:
+    """One open request. It may be over before its task has begun, so its scope is made in the task."""
 
     __slots__ = ("_scope", "is_over")
 
@@ -714,20 +717,20 @@ class _Question:
         return self._scope
 
 
-class Questions:
+class ServerRequests:
     def __init__(self, incarnation: Incarnation, address: Address) -> None:
         self._incarnation = incarnation
         self._address = address
         self._context = incarnation.actor.context
-        self._open: IncomingTable[Any, _Question] = IncomingTable(MOST_OPEN, _REFUSALS)
-        self.asked: int = 0  # in all
+        self._open: IncomingTable[Any, _OpenRequest] = IncomingTable(MOST_OPEN, _REFUSALS)
+        self.taken: int = 0  # in all
         self._settled: Waiter | None = None  # set while somebody waits for the last answer
 
     def __len__(self) -> int:
         return len(self._open)
 
     async def settled(self) -> None:
-        """Wait until no question is open."""
+        """Wait until no request is open."""
         while self._open:
             self._settled = self._context.backend.waiter()
             await self._settled.wait()
@@ -746,12 +749,12 @@ class Questions:
         except RpcFault as refusal:
             self._incarnation.peer.reply(rpc_id, None, RpcError(refusal.code, refusal.message))
             return
-        self.asked += 1
-        question = self._open[rpc_id] = _Question()
-        self._context.spawn(lambda: self._answer(question, rpc_id, self._request(method, params or {}, call)))
+        self.taken += 1
+        request = self._open[rpc_id] = _OpenRequest()
+        self._context.spawn(lambda: self._answer(request, rpc_id, self._request(method, params or {}, call)))
 
     def heed(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """Whether this notification is about a question; then it has been handled."""
+        """Whether this notification cancels a request; then it has been handled."""
         if method != CANCELLED:
             return False
         rpc_id = (params or {}).get("requestId")
@@ -784,19 +787,19 @@ class Questions:
             raise refusals[0]
         return {key: answers[key] for key in requests}
 
-    # ---- one question -----------------------------------------------------------------------------------------------
+    # ---- one request -----------------------------------------------------------------------------------------------
 
-    async def _answer(self, question: _Question, rpc_id: Any, request: ServerRequest) -> None:
+    async def _answer(self, opened: _OpenRequest, rpc_id: Any, request: ServerRequest) -> None:
         result: Mapping[str, Any] | None = None
         error: RpcError | None = None
-        if question.is_over:
+        if opened.is_over:
             return
-        with question.scope():
+        with opened.scope():
             try:
                 result = await self._ask(request)
             except RpcRefusal as refusal:
                 error = RpcError(refusal.rpc_code, refusal.message, refusal.data)
-        if not question.is_over:
+        if not opened.is_over:
             self._reply(rpc_id, result, error)
             self._open.pop(rpc_id, None)
             self._note_settled()
@@ -817,7 +820,7 @@ class Questions:
         try:
             self._incarnation.peer.reply(rpc_id, result, error)
         except UsageError as problem:  # a callback's answer is not valid JSON
-            self._incarnation.actor.note_raised("what answers a server's question", problem)
+            self._incarnation.actor.note_raised("what answers a server's request", problem)
             self._incarnation.peer.reply(
                 rpc_id, None, RpcError(INTERNAL_ERROR, "Internal error: the answer is not JSON.")
             )
@@ -898,7 +901,7 @@ class Listening:
         self.is_modern: bool = handshake.protocol_version in MODERN_VERSIONS
 
     def listen(self) -> None:
-        """The server has just been greeted: hear of changes from here on, and of logs before the first call."""
+        """The handshake has just been done: hear of changes from here on, and of logs before the first call."""
         if self.is_modern:
             self._listen()
         else:

@@ -154,7 +154,7 @@ class Peer(Protocol):
     client_info: Mapping[str, Any]  # who we are, as stamps say, and
     client_capabilities: Mapping[str, Any]  # what we can do: set before `protocol_version`
     # From 2026-07-28 on each request stands alone, so over HTTP a server of both eras can be spoken to in this version
-    # as well, beside the session that it was greeted with. None: it cannot, or nobody has asked it.
+    # as well, beside the session that it was initialized with. None: it cannot, or nobody has asked it.
     beside: str | None
 
     @property
@@ -175,7 +175,7 @@ class Peer(Protocol):
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None: ...
 
 
-# ---- Connections: how an owner task opens, greets and ends what carries a peer --------------------------------------
+# ---- Connections: how an owner task opens, initializes and ends what carries a peer ---------------------------------
 #
 # A `Connector` is made for one incarnation of one address. Its `open` is an async context manager. The actor's owner
 # task enters and leaves it, and no other task may (leaving an SDK client in another task ends a whole trio run).

@@ -48,7 +48,7 @@ from ..protocol.safe_text import unhidden
 from . import calls as endings
 from . import calls as errors
 from .calls import CONNECTED, CallTable, answer_inputs
-from .host import Greeting, covers
+from .host import Declaration, covers
 from .incarnation import Failed, Gone, Incarnation, Listed, Lost, Message, Ready, Stop, Subscriptions
 from .mailbox import Mailbox
 from .peer import Handshake, Listing, LostReason, connect_failed, describe, login_needed
@@ -80,7 +80,7 @@ class Record:
     era_hint: str | None = None  # the protocol version the server chose last: saves the probe
     log_level: str | None = None  # the least level it shall log
     guarded: bool = (
-        False  # the gate has something to decide, or tools are in quarantine: ask before each call
+        False  # the circuit breaker has something to decide, or tools are in quarantine: ask before each call
     )
     # The tools that have changed and must not be called, by the server's own names, with what has changed.
     quarantined: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
@@ -112,11 +112,11 @@ class Decision:
 
 
 class Supervisor(Protocol):
-    """The questions of an actor to its supervisor, and its reports. Plain functions; called from inside an actor's
+    """What an actor asks of its supervisor, and reports to it. Plain functions; called from inside an actor's
     step."""
 
     def refusal(self, actor: ServerActor, call: Call) -> CallError | None:
-        """Why this call may not be accepted now, or None. May mark the call as the gate's probe."""
+        """Why this call may not be accepted now, or None. May make the call the circuit breaker's probe."""
         ...
 
     def request_start(self, actor: ServerActor) -> None:
@@ -136,8 +136,8 @@ class Supervisor(Protocol):
 
     def answered(self, actor: ServerActor, call: Call) -> None: ...
 
-    def greeting(self, actor: ServerActor, call: Call) -> Greeting:
-        """What the client of this call would be greeted for: what it can answer, and in which era."""
+    def declaration(self, actor: ServerActor, call: Call) -> Declaration:
+        """What a server is told of the client of this call: what it can answer, and in which era."""
         ...
 
     def log_level(self, actor: ServerActor, call: Call) -> str | None:
@@ -145,7 +145,7 @@ class Supervisor(Protocol):
         ...
 
     def may_send(self, actor: ServerActor, call: Call) -> bool:
-        """Whether a call that was queued may be sent now. May make it the gate's probe."""
+        """Whether a call that was queued may be sent now. May make it the circuit breaker's probe."""
         ...
 
     def silent(self, actor: ServerActor) -> bool:
@@ -153,7 +153,7 @@ class Supervisor(Protocol):
         ...
 
     def call_unanswered(self, actor: ServerActor, call: Call) -> None:
-        """The gate's probe has ended without an answer: it was cancelled, or never sent."""
+        """The circuit breaker's probe has ended without an answer: it was cancelled, or never sent."""
         ...
 
     def stopped_for_bug(self, actor: ServerActor) -> None:
@@ -168,8 +168,8 @@ class Supervisor(Protocol):
         """Nothing is left of this incarnation. Returns what follows."""
         ...
 
-    def rested(self, actor: ServerActor) -> None:
-        """The actor has begun to rest. Called only while it is not `is_listed`."""
+    def became_idle(self, actor: ServerActor) -> None:
+        """The actor has nothing to do any more. Called only while it is not `is_listed`."""
         ...
 
     def leaving(self, actor: ServerActor) -> None:
@@ -239,7 +239,7 @@ class ServerActor:
 
     @property
     def peer(self) -> Peer | None:
-        """What speaks with its server; None while none has been greeted."""
+        """What speaks with its server; None before the handshake."""
         incarnation = self.incarnation
         return incarnation.peer if incarnation is not None and incarnation.listening is not None else None
 
@@ -256,14 +256,14 @@ class ServerActor:
         return self.life.state is CONNECTED
 
     @property
-    def is_resting(self) -> bool:
+    def has_nothing_to_do(self) -> bool:
         """Nothing in flight, nothing queued, and nobody holds a lease."""
         return not self.calls.open and not self.mailbox.user and not self.idling.leases
 
     @property
     def is_idle(self) -> bool:
         """It is connected, has nothing to do, and has not been told to stop."""
-        return self.life.state is CONNECTED and self.is_resting and not self.is_stopping
+        return self.life.state is CONNECTED and self.has_nothing_to_do and not self.is_stopping
 
     @property
     def is_stopping(self) -> bool:
@@ -280,7 +280,7 @@ class ServerActor:
     @property
     def is_asking(self) -> bool:
         """Whether the server waits for an answer from its client."""
-        return self.incarnation is not None and len(self.incarnation.questions) > 0
+        return self.incarnation is not None and len(self.incarnation.server_requests) > 0
 
     @property
     def doing(self) -> str:
@@ -475,16 +475,16 @@ class Steps:
         actor.connected_at = actor.context.backend.now()
         actor.idling.ask_time()
         actor.supervisor.ready(actor, message.handshake, message.listing, message.revision)
-        if is_outdated(actor, actor.context.host.greeting(actor.address)):
+        if is_outdated(actor, actor.context.host.declaration(actor.address)):
             # The host's capabilities changed while it started. Its lists are known; its calls wait for the next
             # incarnation.
             self.move(Trigger.STOP, Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
             return
         self.move(Trigger.READY)
         actor.waits.tell(None)
-        if actor.is_resting:
+        if actor.has_nothing_to_do:
             # Not a later look at the clock: idle since then is never called.
-            actor.idling.rest(actor.connected_at)
+            actor.idling.begin(actor.connected_at)
 
     def _on_failed(self, message: Failed) -> None:
         actor = self._actor
@@ -545,8 +545,8 @@ class Steps:
     # ---- what others bring about ------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """The supervisor grants the start: it has passed the gate and holds slot and permit. Joins an attempt that
-        is already running."""
+        """The supervisor grants the start: its circuit breaker lets it, and it holds slot and permit. Joins an attempt
+        that is already running."""
         if self._actor.life.state is State.IDLE:
             try:
                 self.move(Trigger.CONNECT)
@@ -572,11 +572,11 @@ class Steps:
         """The server needs more input before it can answer; ends in `CallTable.send_again` or `give_up`."""
         actor = self._actor
         assert actor.incarnation is not None
-        questions = actor.incarnation.questions
+        server_requests = actor.incarnation.server_requests
 
         async def find() -> None:
             try:
-                await answer_inputs(actor.calls, call, result, questions)
+                await answer_inputs(actor.calls, call, result, server_requests)
             except Exception as error:
                 self.stop_for_bug(error)
 
@@ -643,7 +643,7 @@ class Steps:
         """When the drain time or the idle time ends. Once the idle time is over, the pool decides."""
         actor, life = self._actor, self._actor.life
         if life.state is State.CONNECTED:
-            if actor.is_resting and actor.idling.until > now:
+            if actor.has_nothing_to_do and actor.idling.until > now:
                 return actor.idling.until
         elif life.state is State.DRAINING and not life.stopping and life.deadline is not None:
             return life.deadline
@@ -664,7 +664,7 @@ class Steps:
         is_counted = before.ending is not None and before.ending.cause.has(Means.FAILED)
         is_bug = ending is not None and ending.cause is Cause.BUG and not is_counted
         if is_bug or trigger in (Trigger.FAILED, Trigger.LOST):
-            # Before its calls are told: a caller that tries again at once must see the gate as it is now.
+            # Before its calls are told: a caller that tries again at once must see the circuit breaker as it is now.
             assert actor.life.ending is not None
             actor.supervisor.failed(actor, actor.life.ending)
         self._perform(effects)
@@ -746,9 +746,9 @@ def _cause_of(error: CallError) -> Cause:
 
 # ---- How long one actor has had nothing to do, and when that has been long enough -----------------------------------
 #
-# An actor rests when no call is in flight, nothing waits and nobody holds a lease. Its idle time counts from the end of
-# its last call, or from when it connected. When the idle time is over, the pool's minimum may still keep the actor. In
-# that case the pool stops it later, as soon as the minimum allows.
+# An actor has nothing to do when no call is in flight, none waits and nobody holds a lease. Its idle time counts from
+# the end of its last call, or from when it connected. When the idle time is over, the pool's minimum may still keep the
+# actor. In that case the pool stops it later, as soon as the minimum allows.
 
 
 class Idling:
@@ -763,7 +763,7 @@ class Idling:
 
     @property
     def until(self) -> float:
-        """When its idle time is over, if it rests."""
+        """When its idle time is over, if it has nothing to do."""
         return self.since + self._time
 
     def lease(self) -> Callable[[], None]:
@@ -789,7 +789,7 @@ class Idling:
         """It is connected although nobody requested it. Unless it is called, it stays at most this long."""
         self._time = min(self._time, seconds)
 
-    def rest(self, since: float | None = None) -> None:
+    def begin(self, since: float | None = None) -> None:
         """The last call is over: begin to idle (from `since`, or from now), or go on draining."""
         actor = self._actor
         state = actor.life.state
@@ -799,7 +799,7 @@ class Idling:
             if actor.alarm.when > until:
                 actor.alarm.wake_by(until)
             if not self.is_listed:
-                actor.supervisor.rested(actor)
+                actor.supervisor.became_idle(actor)
         elif state is State.DRAINING:
             actor.steps.settle()
         if actor.address.is_call and not self.leases and not actor.is_installing:
@@ -831,7 +831,7 @@ class Wait:
     told: Told  # called once: with None when it is connected, with the error when that fails
     since: float
     incarnation: int  # the first incarnation that it waits for
-    by_name: bool = False  # around the gate, and even if the server was taken down
+    by_name: bool = False  # bypasses the circuit breaker, and even if the server was taken down
 
 
 class Waits:
@@ -905,7 +905,7 @@ class Start:
     place: Place = Place.OUT
     since: float = -math.inf  # when it came to this place
     began: float = -math.inf  # when it last left `OUT`
-    by_policy: bool = False  # its lifecycle or a visit wants it: no caller that leaves can undo it
+    by_policy: bool = False  # its lifecycle or a discovery wants it: no caller that leaves can undo it
     after_failure: bool = False  # it follows a loss or a failure: restart intensity counts it
     deadline: Timer | None = None  # until when it may wait for a slot
 
@@ -922,8 +922,8 @@ class Start:
 # --------------------------------------------------------------------------------------------------------------
 #
 #
-# What can be seen of a server from outside while it has an incarnation: for people, and for code that must know how
-# it was greeted.
+# What can be seen of a server from outside while it has an incarnation: for people, and for code that must know what
+# it was told.
 
 
 def pid_of(actor: ServerActor) -> int | None:
@@ -937,29 +937,29 @@ def last_line(actor: ServerActor) -> str:
 
 
 def declared_to(actor: ServerActor) -> Mapping[str, Any] | None:
-    """The client capabilities the server was told; None when it has not been greeted."""
-    greeting = actor.incarnation.greeting if actor.incarnation is not None else None
-    return greeting.capabilities if greeting is not None else None
+    """The client capabilities the server was told; None before the handshake."""
+    declaration = actor.incarnation.declaration if actor.incarnation is not None else None
+    return declaration.capabilities if declaration is not None else None
 
 
 def is_unused(actor: ServerActor) -> bool:
     """Nobody has called this incarnation or subscribed at it, and nobody is about to: it ends without loss."""
     is_listed_only = actor.idling.since <= actor.connected_at and not actor.subscriptions.uris
-    return not actor.is_connected or (actor.is_resting and is_listed_only)
+    return not actor.is_connected or (actor.has_nothing_to_do and is_listed_only)
 
 
-def is_outdated(actor: ServerActor, greeting: Greeting) -> bool:
-    """Whether it is better met again: it was told other capabilities than these (if several share it: fewer), or cannot
-    ask a client that expects to be asked. A server that was offered a handshake and took none is left as it is, and
-    one that was used also: nobody's call and nothing that a server remembers is given up for that."""
-    told = actor.incarnation.greeting if actor.incarnation is not None else None
-    if told is None or told == greeting or actor.address.is_call or not is_unused(actor):
+def is_outdated(actor: ServerActor, declaration: Declaration) -> bool:
+    """Whether it had better connect again: it was told other capabilities than these (if several share it: fewer), or
+    cannot ask a client that expects to be asked. A server that was offered a handshake and took none is left as it is,
+    and one that was used also: nobody's call and nothing that a server remembers is given up for that."""
+    told = actor.incarnation.declaration if actor.incarnation is not None else None
+    if told is None or told == declaration or actor.address.is_call or not is_unused(actor):
         return False
     if actor.address.is_shared:  # what it was told beside does no harm: who cannot answer is not asked
-        if not covers(told.capabilities, greeting.capabilities):
+        if not covers(told.capabilities, declaration.capabilities):
             return True
-    elif told.capabilities != greeting.capabilities:
+    elif told.capabilities != declaration.capabilities:
         return True
     is_older = actor.peer is not None and actor.peer.protocol_version not in MODERN_VERSIONS
-    may_change = greeting.by_handshake and not told.by_handshake and actor.definition.era is Era.AUTO
+    may_change = declaration.by_handshake and not told.by_handshake and actor.definition.era is Era.AUTO
     return may_change and not is_older

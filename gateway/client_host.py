@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ..actors.host import ASKED_FOR, Greeting, ServerRequest, joined, not_found
+from ..actors.host import ASKED_FOR, Declaration, ServerRequest, joined, not_found
 from ..actors.incarnation import UPDATED
 from ..config.model import Scrub
 from ..protocol import jsonrpc as rpc
@@ -87,19 +87,19 @@ class ClientHost:
 
     # ---- Host ------------------------------------------------------------------------------------------------
 
-    def greeting(self, address: Address) -> Greeting:
+    def declaration(self, address: Address) -> Declaration:
         client = self._client
         if client is None:
-            return Greeting()
+            return Declaration()
         said = client.capabilities
         capabilities = {name: said[name] for name in ASKED_FOR.values() if name in said}
         is_asked = bool(capabilities)
         if self._passes_extensions:
             capabilities |= extensions_of(said)
         if client.modern:
-            return Greeting(capabilities, modern=True)
+            return Declaration(capabilities, modern=True)
         # A client of the handshake era that sets no level gets whatever a server chooses to send.
-        return Greeting(capabilities, by_handshake=is_asked, log_level=_UNASKED_LEVEL)
+        return Declaration(capabilities, by_handshake=is_asked, log_level=_UNASKED_LEVEL)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         client = self._client
@@ -176,4 +176,4 @@ def extensions_of(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 
 def extensions_of_all(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The same of several servers, joined."""
-    return dict(joined(Greeting(extensions_of(each)) for each in capabilities).capabilities)
+    return dict(joined(Declaration(extensions_of(each)) for each in capabilities).capabilities)

@@ -55,13 +55,13 @@ class Reason:
 
 @attrs.frozen
 class _Of:
-    """What the reasons are made of. `is_visit`: the row shows a visit, which only asks for its lists."""
+    """What the reasons are made of. `is_discovery`: the row shows a visit, which only asks for its lists."""
 
     row: ServerStatus
     definition: ServerDefinition
     settings: Settings
     commands: Commands
-    is_visit: bool = False
+    is_discovery: bool = False
 
     @property
     def name(self) -> str:
@@ -119,7 +119,7 @@ def reasons(
         where = f" in {source}" if (source := definition.sources.get("disabled")) else ""
         return [Reason(f"It is disabled{where}.", commands.about("enable", name))]
     others = list(others)
-    of = _Of(row, definition, settings, commands, is_visit=any(one.scope == VISIT for one in others))
+    of = _Of(row, definition, settings, commands, is_discovery=any(one.scope == VISIT for one in others))
     if not runs:
         step = commands.about("serve", options=("--background",))
         said = [Reason("It does not run: there is no gateway of this configuration.", step)]
@@ -141,7 +141,7 @@ def _of_session(of: _Of, row: ServerStatus) -> Iterator[Reason]:
 # ---- what it does ----------------------------------------------------------------------------------------------------
 def _of_state(of: _Of) -> Iterator[Reason]:
     match of.row.state:
-        case State.CONNECTED if of.is_visit:
+        case State.CONNECTED if of.is_discovery:
             yield Reason(f"It is asked for its lists now{of.process}, and is stopped after that.")
         case State.CONNECTED:
             policy = restart_policy(of.definition, of.settings.restart_policy)

@@ -640,7 +640,7 @@ class Approvers:
         """Who shows a question to a person, for this session."""
         with suppress(KeyError):
             host = self._sessions.host(self._sessions.answers_for(session))
-            declared = host.greeting(address).capabilities
+            declared = host.declaration(address).capabilities
             if lacking(declared, _ASK, {}) is None and _takes_forms(declared["elicitation"]):
                 return host
         return None

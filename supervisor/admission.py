@@ -1,11 +1,11 @@
-"""Admission: an actor that has passed its gate gets a slot, then a start permit.
+"""Admission: an actor that its circuit breaker lets start gets a slot, then a start permit.
 
-An actor that only a visit wants first waits for a turn. So visits never take all the permits, and they hold no
-slot while they wait. An actor that is called waits for no turn, and passes ahead of the visits that wait for a
-slot. Even fewer visits may start at a time when their command may first have to install its server: such a start
-takes minutes and the whole bandwidth, and these starts share one cache that they lock and can break.
+An actor that starts only for discovery first waits for a turn. So discoveries never take all the permits, and they
+hold no slot while they wait. An actor that is called waits for no turn, and passes ahead of the discoveries that wait
+for a slot. Even fewer discoveries may start at a time when their command may first have to install its server: such a
+start takes minutes and the whole bandwidth, and these starts share one cache that they lock and can break.
 
-The slot comes first, so no actor holds a permit while it waits for a slot. Which actors wait, hold something, rest
+The slot comes first, so no actor holds a permit while it waits for a slot. Which actors wait, hold something, idle
 or are being stopped is read off the actors and their starts at each decision; nothing of it is kept here. `look`
 decides until nothing moves any more: turns, slots (`pool.decide`), permits, and then evictions. It runs after
 every move, so a free place is never left unused. A slot is freed when its start leaves the places that hold one.
@@ -26,7 +26,7 @@ from ..config.model import Lifecycle, Settings
 from ..protocol.errors import CallError
 from ..protocol.events import HOLDS_SLOT, TURNS, Eviction, Place
 from ..protocol.lifecycle import Cause, Ending, Reason, State
-from .circuit_breaker import Gates, keeper_of
+from .circuit_breaker import Breakers, breaker_of
 from .pool import Decision, PoolView, Starts, decide, may_expire
 from .records import Directory, record_of
 
@@ -34,19 +34,20 @@ from .records import Directory, record_of
 class Asks(Protocol):
     """What admission asks the starter."""
 
-    def is_visit(self, actor: ServerActor) -> bool:
-        """Whether the actor only starts for a visit: nobody has called it."""
+    def is_discovery(self, actor: ServerActor) -> bool:
+        """Whether the actor starts only for discovery: nobody has called it."""
         ...
 
     def begin(self, actor: ServerActor) -> None:
-        """The actor has a slot, and a permit is free: start it, or send it back to its gate."""
+        """The actor has a slot, and a permit is free: start it, or let it wait for its circuit breaker
+        again."""
         ...
 
 
 class Admission:
     def __init__(self, context: RoomContext, asks: Asks, directory: Directory) -> None:
         self.starts: Starts = Starts(context)
-        self.view: PoolView = PoolView(context, self.starts, directory, asks.is_visit)
+        self.view: PoolView = PoolView(context, self.starts, directory, asks.is_discovery)
         self._context = context
         self._asks = asks
         self._is_looking = False
@@ -57,9 +58,9 @@ class Admission:
     # ---- moves ------------------------------------------------------------------------------------------------------
 
     def enter(self, actor: ServerActor) -> None:
-        """The gate lets the actor pass: queue for a slot and a permit. One that is only visited queues for its
-        turn first."""
-        if not self._asks.is_visit(actor):
+        """The circuit breaker lets the actor start: queue for a slot and a permit. One that starts only for
+        discovery queues for its turn first."""
+        if not self._asks.is_discovery(actor):
             self.move(actor, Place.SLOT)
         elif is_installer(actor.definition.command, actor.definition.args):
             self.move(actor, Place.INSTALL_TURN)
@@ -78,12 +79,12 @@ class Admission:
         if actor.start.place is Place.SLOT and actor.start.deadline is None:
             self._bound_the_wait(actor)
 
-    def rested(self, actor: ServerActor) -> None:
-        """The actor begins to rest, and the pool does not look at it by itself: list it, and decide."""
+    def became_idle(self, actor: ServerActor) -> None:
+        """The actor has become idle, and the pool does not look at it by itself: list it, and decide."""
         if not actor.address.is_shared:
             actor.idling.is_listed = True  # it is never asked to make room, so nobody has to look at it
             return
-        self.view.rest_order.add(actor, self.starts.count(Place.LIVE))
+        self.view.idle_order.add(actor, self.starts.count(Place.LIVE))
         self.look()
 
     def may_expire(self, actor: ServerActor) -> bool:
@@ -111,26 +112,26 @@ class Admission:
         """Whether any actor's turn has come."""
         settings, starts = self._context.settings, self.starts
         places = (Place.TURN, *_TURN_TAKEN)
-        if starts.count(Place.INSTALL_TURN) and not self._has_visits(
+        if starts.count(Place.INSTALL_TURN) and not self._has_discoveries(
             settings.install_turns, *places, installs=True
         ):
             starts.move(next(iter(starts.at(Place.INSTALL_TURN))), Place.TURN)
             return True
-        if starts.count(Place.TURN) and not self._has_visits(_turns(settings), *_TURN_TAKEN):
+        if starts.count(Place.TURN) and not self._has_discoveries(_turns(settings), *_TURN_TAKEN):
             self._enter_pool(next(iter(starts.at(Place.TURN))))
             return True
         return False
 
-    def _has_visits(self, count: int, *places: Place, installs: bool = False) -> bool:
-        """Whether there are this many visits at these places; on request, only those that may have to install are
+    def _has_discoveries(self, count: int, *places: Place, installs: bool = False) -> bool:
+        """Whether there are this many discoveries at these places; on request, only those that may have to install are
         counted. It is called after every move, so it looks no further than it must."""
         if sum(map(self.starts.count, places)) < count:
             return False
         found = chain.from_iterable(map(self.starts.at, places))
-        visits = (
-            actor for actor in found if (not installs or _installs(actor)) and self._asks.is_visit(actor)
+        discoveries = (
+            actor for actor in found if (not installs or _installs(actor)) and self._asks.is_discovery(actor)
         )
-        return next(islice(visits, count - 1, None), None) is not None
+        return next(islice(discoveries, count - 1, None), None) is not None
 
     def _enter_pool(self, actor: ServerActor) -> None:
         self.starts.move(actor, Place.SLOT)
@@ -198,16 +199,16 @@ def _installs(actor: ServerActor) -> bool:
 
 
 def _turns(settings: Settings) -> int:
-    """How many visits may start at a time: a fifth of the permits is left for called actors."""
+    """How many discoveries may start at a time: a fifth of the permits is left for called actors."""
     return max(1, settings.start_permits - max(1, settings.start_permits // 5))
 
 
 # ---- The starter: from a reason to connect to the connection --------------------------------------------------------
 #
-# An idle actor passes three steps in this order: its server's gate, a slot of the pool, and a start permit. The
-# gate makes it wait until it opens (an explicit connect goes around it, once a second). Admission
-# grants the other two. Only the actor's `Start` says at which step it is; leaving every queue is
-# one move. The gate may shut while the actor waits, so it is asked once more when the permit comes.
+# An idle actor needs three things, in this order: its circuit breaker lets it start, a slot of the pool, and a start
+# permit. While the breaker refuses, the actor waits (an explicit connect bypasses the breaker, once a second).
+# Admission grants the other two. Only the actor's `Start` says at which step it is; leaving every queue is one move.
+# The breaker may trip while the actor waits, so it is asked once more when the permit comes.
 
 
 class Starter:
@@ -215,22 +216,23 @@ class Starter:
         self._directory = directory
         self._context = context
         self.admission: Admission = Admission(context, self, directory)
-        self.gates: Gates = Gates(context, self.admission.starts, directory.all_actors, self._apply)
+        self.breakers: Breakers = Breakers(context, self.admission.starts, directory.all_actors, self._apply)
 
     # ---- reasons ----------------------------------------------------------------------------------------------------
 
     def request(self, actor: ServerActor) -> None:
         """The idle actor has a reason to connect: a call, a wait, its policy. May be called again."""
         place = actor.start.place
-        if place is Place.OUT or (place in TURNS and not self.is_visit(actor)):
+        if place is Place.OUT or (place in TURNS and not self.is_discovery(actor)):
             self._apply(actor)
 
     def request_by_name(self, actor: ServerActor) -> None:
-        """Connect the actor, whatever the gate says, and even if it was taken down. End this with `withdraw`."""
+        """Connect the actor, whatever its circuit breaker says, and even if it was taken down. End this with
+        `withdraw`."""
         self._directory.bring_back(actor.address.server)
         if actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE:
             actor.start.by_policy = True  # it is kept alive again, even if that caller stops waiting
-        if actor.start.place is Place.GATE:  # bypass the gate
+        if actor.start.place is Place.GATE:  # bypass the breaker
             self._apply(actor)
         else:
             actor.request_start()
@@ -243,7 +245,7 @@ class Starter:
         if standing is not None:
             raise made_out_to(actor.address.server, standing)
         if actor.life.state in (State.IDLE, State.DRAINING):
-            unavailable = record.gatekeeper.refuses_start()
+            unavailable = record.breaker.refuses_start()
             if unavailable is not None:
                 raise unavailable
         actor.request_start()
@@ -258,42 +260,42 @@ class Starter:
         has_another_reason = actor.start.by_policy or actor.is_awaited
         if actor.life.state is State.IDLE and not has_another_reason:
             self.admission.move(actor, Place.OUT)
-            keeper_of(actor).probe_left(actor)
+            breaker_of(actor).probe_left(actor)
 
     # ---- what admission asks ----------------------------------------------------------------------------------------
 
-    def is_visit(self, actor: ServerActor) -> bool:
-        return record_of(actor).visit is actor and not actor.is_awaited
+    def is_discovery(self, actor: ServerActor) -> bool:
+        return record_of(actor).discovery is actor and not actor.is_awaited
 
     def begin(self, actor: ServerActor) -> None:
-        """The actor's turn has come: start it, or send it back to its gate."""
-        gatekeeper, now = keeper_of(actor), self._context.backend.now()
-        if not gatekeeper.lets_start(actor):  # the gate has shut while the actor waited
-            self._wait_at_gate(actor, now)
+        """The actor's turn has come: start it, or let it wait for its circuit breaker again."""
+        breaker, now = breaker_of(actor), self._context.backend.now()
+        if not breaker.lets_start(actor):  # it has tripped while the actor waited
+            self._wait_for_breaker(actor, now)
             return
         if actor.start.after_failure:
             actor.start.after_failure = False
-            if not gatekeeper.may_restart(by_name=actor.is_asked_for_by_name):
-                self._wait_at_gate(actor, now)
+            if not breaker.may_restart(by_name=actor.is_asked_for_by_name):
+                self._wait_for_breaker(actor, now)
                 self._apply(actor)
                 return
-        gatekeeper.note_start()
+        breaker.note_start()
         self.admission.starts.move(actor, Place.STARTING)
         actor.steps.connect()
 
-    # ---- the gate ---------------------------------------------------------------------------------------------------
+    # ---- the circuit breaker ----------------------------------------------------------------------------------------
 
     def _apply(self, actor: ServerActor) -> None:
-        """The actor is at the gate: pass, or wait for it."""
+        """Let the actor pass its circuit breaker, or wait for it."""
         now = self._context.backend.now()
-        if keeper_of(actor).lets_start(actor):
+        if breaker_of(actor).lets_start(actor):
             self.admission.enter(actor)
         else:
-            self._wait_at_gate(actor, now)
+            self._wait_for_breaker(actor, now)
 
-    def _wait_at_gate(self, actor: ServerActor, now: float) -> None:
+    def _wait_for_breaker(self, actor: ServerActor, now: float) -> None:
         self.admission.move(actor, Place.GATE)
-        keeper_of(actor).set_timer(now)
+        breaker_of(actor).set_timer(now)
 
 
 def made_out_to(server: str, refusal: CallError) -> CallError:

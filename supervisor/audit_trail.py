@@ -1,8 +1,9 @@
 """The port of a room that keeps an audit file: it tells each request that was asked for, once.
 
 A room without an audit file has a plain `RoomPort`, so a call there takes no step more. With one, room and sessions
-have this class in its place. It stands where every request to a server passes, before the gates and the approvals, and
-hears of the end by the call's own `on_end`, which is called exactly once. A refusal is told where it is raised.
+have this class in its place. It stands where every request to a server passes, before the circuit breakers and the
+approvals, and hears of the end by the call's own `on_end`, which is called exactly once. A refusal is told where it is
+raised.
 
 A refusal may happen before there is a call: a name that no server has, arguments that do not fit. Calls of the
 embedding program meet it here (`noting`). A door that looks names up by itself tells us (`turned_away`). A door may

@@ -146,7 +146,7 @@ class Caller:
         try:
             self.submit(server, call)
         except CallError:
-            await anyio.lowlevel.checkpoint()  # a loop around a refusal must not starve the rest
+            await anyio.lowlevel.checkpoint()  # a loop around a refusal must not starve others
             raise
         answer = await call.wait()
         try:
@@ -207,17 +207,17 @@ class Caller:
         return context.backend.now() + context.settings.queue_timeout
 
     async def connect_by_name(self, server: str) -> None:
-        """Connect the server now, whatever its gate says, and wait until its lists are in the index."""
+        """Connect the server now, whatever its circuit breaker says, and wait until its lists are in the index."""
         await self.connect(server, by_name=True)
         await self.live.router.ref.ask(Sync)
 
     async def connect(self, server: str, *, by_name: bool = False, wait_by: float = math.inf) -> bool:
         """Wait until the server is connected. Returns whether it was not.
 
-        `by_name`: bypass the gate, and have a connected server list what it has again. Otherwise wait as a
+        `by_name`: bypass the circuit breaker, and have a connected server list what it has again. Otherwise wait as a
         call would wait, and no longer than a call or than until `wait_by`. When the wait ends, a running attempt
         goes on. A server may have no standing address here: it has a child per call, or a child per session and
-        this is no session. Then it is visited instead, with the same result.
+        this is no session. Then it is started for discovery instead, with the same result.
         """
         self.check_server(server)
         live = self.live
@@ -229,7 +229,7 @@ class Caller:
         if not root.has_standing_address(server, self.session):
             if by_name:
                 root.bring_back(server)
-            await self._visit(server, limit)
+            await self._discover(server, limit)
             return True
         actor = self.actor(server)
         if actor.is_connected and (not by_name or await self._list_again(actor)):
@@ -283,17 +283,17 @@ class Caller:
             actor.stop(Ending(Cause.RESTART))
         return False
 
-    async def _visit(self, server: str, limit: float) -> None:
+    async def _discover(self, server: str, limit: float) -> None:
         """Start the server once to learn what it has. Raises the error that kept it from starting."""
         over = anyio.Event()
         box: list[CallError | None] = []
 
-        def visited(actor: ServerActor) -> None:
+        def discovered(actor: ServerActor) -> None:
             ending = actor.life.ending
             box.append(ending.error if ending is not None else None)
             over.set()
 
-        actor = self.live.root.supervision.look_in(server, self.session, visited)
+        actor = self.live.root.supervision.look_in(server, self.session, discovered)
         try:
             with anyio.fail_after(limit):
                 await over.wait()
@@ -311,8 +311,8 @@ class Caller:
     # ---- from names to servers --------------------------------------------------------------------------------------
     #
     # A name is looked up in the router's published index. If an unknown name has a server's prefix, that server is
-    # connected (if its gate lets it) and the name is looked up again. The server is leased until the call is made, so
-    # that it is not evicted in between.
+    # connected (if its circuit breaker lets it) and the name is looked up again. The server is leased until the call is
+    # made, so that it is not evicted in between.
     #
     # A URI that the index does not know goes to the only server that may have it. If there are several, the request is
     # refused with these candidates, so that no server gets a request that was not meant for it.

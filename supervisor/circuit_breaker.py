@@ -1,16 +1,16 @@
-"""The gatekeeper of one server: its gate, its restarts, its probe, and the time of the next look.
+"""The circuit breaker of each server: when it refuses calls and starts, its probe, and the restarts it counts.
 
-The policies are pure (`Gate`, `Intensity`); their state is kept here. When it changes, calls that were held
-back for the probe are sent, and the starts that wait at the gate apply again. Which starts wait there is read
-off the starts.
+The policies are pure (`CircuitBreaker`, `Intensity`). A `ServerBreaker` keeps their state. When the state changes,
+calls that were held back for the probe are sent, and the starts that wait for the breaker apply again. Which starts
+wait is read off the starts.
 
-The probe of a half-open gate is one call, or one attempt to connect that no call asked for; the gatekeeper
-knows which. Only the end of that call or attempt ends the probe. A probe that ends without an answer passes
-its turn to the next waiting call.
+The probe of a half-open breaker is one call, or one attempt to connect that no call asked for; the `ServerBreaker`
+knows which. Only the end of that call or attempt ends the probe. A probe that ends without an answer passes its turn
+to the next waiting call.
 
-A session's child has a gatekeeper of its own, behind its server's. What the child does after connecting
-counts in its own gate. What keeps any child from starting counts in the server's gate, and the server's bound
-limits the starts around a shut gate.
+A session's child has a `ServerBreaker` of its own, behind its server's. What the child does after connecting counts in
+its own breaker. What keeps any child from starting counts in the server's breaker, and the server's bound limits the
+starts that bypass it.
 """
 
 from __future__ import annotations
@@ -34,35 +34,37 @@ from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..protocol.safe_text import counted
 from .pool import Starts
 
-# ---- The gate: backoff and circuit breaker of one server, in one pure object ----------------------------------------
+# ---- Backoff and circuit breaker of one server, in one pure object --------------------------------------------------
 #
 # Rules (why: `docs/decisions/circuit-breaker.md`):
 #
-# * It counts connect failures, deaths, and timeouts of calls if nothing at all was heard meanwhile. It does not
+# * It counts failures to connect, deaths, and timeouts of calls if nothing at all was heard meanwhile. It does not
 #   count error answers, a 401, Busy, Drained or a wait for a slot.
-# * A connect failure shuts it for `min · 2ⁿ⁻¹`, at most `max`, with jitter. So does a death, except the first
-#   of a streak.
-# * Timeouts alone do not shut it: below the threshold, calls to a connected server are never refused.
-# * At the threshold it *trips*: it is shut for at least the cooldown, and then half-open, when exactly one
-#   probe may pass. The probe's answer opens it, and its failure shuts it again. If the caller of the probe
+# * After a failure to connect it refuses for `min · 2ⁿ⁻¹`, at most `max`, with jitter. The same after a death, except
+#   the first of a streak.
+# * Timeouts alone refuse nothing: below the threshold, calls to a connected server are never refused.
+# * At the threshold it *trips*: it refuses for at least the cooldown, and is then half-open: it admits exactly one
+#   probe. The probe's answer resets it, and the probe's failure makes it refuse again. If the caller of the probe
 #   cancels it, the next call is the probe.
 # * An answer from a server that has been connected for `stable_after` clears the count. A handshake does not: a
-#   server that greets and dies must not reset its own backoff.
+#   server that initializes and dies must not reset its own backoff.
 #
-# `Gate` is immutable and knows no clock; `now` and the random draw are arguments. Rejected: two mechanisms (a
+# `CircuitBreaker` is immutable and knows no clock; `now` and the random draw are arguments. Rejected: two mechanisms (a
 # backoff per connection and a breaker per call), which fight each other in practice and disagree about what a
 # failure is.
 
 
-class Pass(enum.Enum):
-    OPEN = "open"
-    PROBE = "probe"  # half-open: only this one passes
-    SHUT = "shut"
+class Admits(enum.Enum):
+    """Whom the breaker lets pass now."""
+
+    ALL = "all"
+    PROBE = "probe"  # half-open: only the one that asks now
+    NONE = "none"
 
 
 @attrs.frozen
-class GatePolicy:
-    """The numbers of the gate. Times are in seconds."""
+class BreakerPolicy:
+    """The numbers of a circuit breaker. Times are in seconds."""
 
     backoff_min: float = 1.0
     backoff_max: float = 60.0
@@ -73,7 +75,7 @@ class GatePolicy:
     stable_after: float = 30.0
 
     @classmethod
-    def of(cls, settings: Settings) -> GatePolicy:
+    def of(cls, settings: Settings) -> BreakerPolicy:
         return cls(
             settings.backoff_min,
             settings.backoff_max,
@@ -94,149 +96,151 @@ class GatePolicy:
 
 
 @attrs.frozen
-class Gate:
+class CircuitBreaker:
     failures: int = 0  # in a row
     failed_at: float = -math.inf
     reason: str = ""
-    shut_until: float = -math.inf
-    tripped: bool = False  # the threshold was reached; only an answer opens it
+    refuses_until: float = -math.inf
+    tripped: bool = False  # the threshold was reached; only an answer resets it
     probing: bool = False  # half-open, and the only probe is under way
-    too_often: str = ""  # quarantined: it was restarted so often; until an answer opens it
+    too_often: str = ""  # quarantined: it was restarted so often; until an answer resets it
 
     @property
     def is_troubled(self) -> bool:
-        """Whether the gate has to look at calls and answers at all."""
+        """Whether the breaker has to look at calls and answers at all."""
         return self.failures > 0 or self.tripped
 
-    def admit(self, now: float) -> tuple[Gate, Pass]:
-        """Whether one call (or one attempt to connect) may pass."""
-        if now < self.shut_until or self.probing:
-            return self, Pass.SHUT
+    def admit(self, now: float) -> tuple[CircuitBreaker, Admits]:
+        """Whom it admits, and its state after one call (or one attempt to connect) has asked."""
+        if now < self.refuses_until or self.probing:
+            return self, Admits.NONE
         if self.tripped:
-            return attrs.evolve(self, probing=True), Pass.PROBE
-        return self, Pass.OPEN
+            return attrs.evolve(self, probing=True), Admits.PROBE
+        return self, Admits.ALL
 
     def retry_in(self, now: float) -> float:
         """Seconds until a retry can help. A guess while a probe is under way."""
-        return max(self.shut_until - now, 1.0 if self.probing else 0.0)
+        return max(self.refuses_until - now, 1.0 if self.probing else 0.0)
 
-    def connect_failed(self, policy: GatePolicy, now: float, reason: str, draw: float) -> Gate:
+    def connect_failed(self, policy: BreakerPolicy, now: float, reason: str, draw: float) -> CircuitBreaker:
         return self._failed(policy, now, reason, policy.delay(self.failures + 1, draw))
 
-    def died(self, policy: GatePolicy, now: float, reason: str, draw: float) -> Gate:
+    def died(self, policy: BreakerPolicy, now: float, reason: str, draw: float) -> CircuitBreaker:
         delay = policy.delay(self.failures, draw) if self.failures else 0.0
         return self._failed(policy, now, reason, delay)
 
-    def timed_out(self, policy: GatePolicy, now: float, reason: str) -> Gate:
+    def timed_out(self, policy: BreakerPolicy, now: float, reason: str) -> CircuitBreaker:
         """A call was not answered, and nothing else was heard either."""
         return self._failed(policy, now, reason, 0.0)
 
-    def answered(self, policy: GatePolicy, connected_for: float) -> Gate:
+    def answered(self, policy: BreakerPolicy, connected_for: float) -> CircuitBreaker:
         """An answer came over a connection that is `connected_for` seconds old."""
         if self.tripped or connected_for >= policy.stable_after:
-            return Gate()
+            return CircuitBreaker()
         return self
 
-    def probe_left(self) -> Gate:
+    def probe_left(self) -> CircuitBreaker:
         """The probe has ended without an answer: the next call is the probe."""
         return attrs.evolve(self, probing=False)
 
-    def half_open(self) -> Gate:
+    def half_open(self) -> CircuitBreaker:
         """A connect by name succeeded: the next call is the probe, without waiting."""
-        return attrs.evolve(self, shut_until=-math.inf, probing=False)
+        return attrs.evolve(self, refuses_until=-math.inf, probing=False)
 
-    def quarantined(self, policy: GatePolicy, now: float, reason: str) -> Gate:
+    def quarantined(self, policy: BreakerPolicy, now: float, reason: str) -> CircuitBreaker:
         """Restart intensity was exceeded. This is treated like reaching the threshold, so it is not for ever."""
-        until = max(self.shut_until, now + policy.cooldown)
+        until = max(self.refuses_until, now + policy.cooldown)
         return attrs.evolve(
             self,
             failed_at=now,
             reason=f"quarantined: {reason}",
-            shut_until=until,
+            refuses_until=until,
             tripped=True,
             probing=False,
             too_often=reason,
         )
 
-    def _failed(self, policy: GatePolicy, now: float, reason: str, delay: float) -> Gate:
+    def _failed(self, policy: BreakerPolicy, now: float, reason: str, delay: float) -> CircuitBreaker:
         failures = self.failures + 1
         tripped = self.tripped or failures >= policy.threshold
         if tripped:
             delay = max(delay, policy.cooldown)
-        until = max(self.shut_until, now + delay)
-        return Gate(failures, now, reason, until, tripped, too_often=self.too_often)  # no probe is out
+        until = max(self.refuses_until, now + delay)
+        return CircuitBreaker(
+            failures, now, reason, until, tripped, too_often=self.too_often
+        )  # no probe is out
 
 
-BYPASS_EVERY = 1.0  # seconds between two starts that bypass a shut gate
-# From these states a call leads to an attempt to connect, about which the server's own gate decides too.
+BYPASS_EVERY = 1.0  # seconds between two starts that bypass a breaker
+# From these states a call leads to an attempt to connect, about which the server's own breaker decides too.
 _BETWEEN = (State.IDLE, State.DRAINING)
 
 
 @attrs.define(eq=False)
-class Gates:
-    """What the gatekeepers of one room share."""
+class Breakers:
+    """What the circuit breakers of one room share."""
 
     context: RoomContext
     starts: Starts
     actors: Callable[[], Iterable[ServerActor]]
-    apply: Callable[[ServerActor], None]  # called for a start at its gate: pass, or go on waiting
+    apply: Callable[[ServerActor], None]  # called for a waiting start: pass, or go on waiting
     # For jitter, not for secrets. It is seeded from `random` itself, so seeding that repeats a run.
     chance: random.Random = attrs.field(factory=lambda: random.Random(random.getrandbits(64)))  # noqa: S311
 
     @property
-    def policy(self) -> GatePolicy:
-        return GatePolicy.of(self.context.settings)
+    def policy(self) -> BreakerPolicy:
+        return BreakerPolicy.of(self.context.settings)
 
-    def waiting_at(self, keeper: Gatekeeper) -> list[ServerActor]:
-        return [actor for actor in self.starts.at(Place.GATE) if keeper_of(actor) is keeper]
+    def waiting_for(self, breaker: ServerBreaker) -> list[ServerActor]:
+        return [actor for actor in self.starts.at(Place.GATE) if breaker_of(actor) is breaker]
 
-    def sessions_behind(self, keeper: Gatekeeper) -> Collection[Gatekeeper]:
-        """The gatekeepers of sessions behind this one in which a start waits now."""
-        found = dict.fromkeys(map(keeper_of, self.starts.at(Place.GATE)))
-        return [each for each in found if each.parent is keeper]
+    def sessions_behind(self, breaker: ServerBreaker) -> Collection[ServerBreaker]:
+        """The breakers of sessions behind this one for which a start waits now."""
+        found = dict.fromkeys(map(breaker_of, self.starts.at(Place.GATE)))
+        return [each for each in found if each.parent is breaker]
 
-    def serve_held(self, keeper: Gatekeeper) -> None:
-        """The gate has opened: other scopes may have calls that were held back for the probe."""
+    def serve_held(self, breaker: ServerBreaker) -> None:
+        """The breaker admits all again: other scopes may have calls that were held back for the probe."""
         for actor in self.actors():
-            if keeper_of(actor) is keeper and actor.is_connected and actor.queued:
+            if breaker_of(actor) is breaker and actor.is_connected and actor.queued:
                 actor.calls.call_over()
 
 
-class Gatekeeper:
+class ServerBreaker:
     def __init__(
-        self, record: Record, address: Address, gates: Gates, parent: Gatekeeper | None = None
+        self, record: Record, address: Address, breakers: Breakers, parent: ServerBreaker | None = None
     ) -> None:
-        self.gate: Gate = Gate()
+        self.state: CircuitBreaker = CircuitBreaker()
         self.intensity: Intensity = Intensity()
-        self.parent = parent  # for a session's gatekeeper: its server's
-        self.probe: Call | ServerActor | None = None  # the probe, while the gate is half-open
+        self.parent = parent  # for a session's breaker: its server's
+        self.probe: Call | ServerActor | None = None  # the probe, while the breaker is half-open
         self.timer: Timer | None = None  # set to when the waiting starts apply again
         self.last_start: float = -math.inf  # the last start of any child of the server
         self._record = record
         self._address = address
-        self._gates = gates
+        self._breakers = breakers
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
     def refuses_start(self) -> Unavailable | None:
-        """Why no call may cause a start now: its own gate, or its server's, is shut."""
+        """Why no call may cause a start now: its own breaker, or its server's, refuses."""
         for each in (self.parent, self):
-            if each is not None and each._is_shut():
+            if each is not None and each._refuses_all():
                 return each._unavailable()
         return None
 
     def refuses(self, actor: ServerActor, call: Call) -> Unavailable | None:
         """Why this call may not be accepted now; None when it may. May make it the probe."""
         state = actor.life.state
-        if state in _BETWEEN and self.parent is not None and self.parent._is_shut():
+        if state in _BETWEEN and self.parent is not None and self.parent._refuses_all():
             return self.parent._unavailable()
-        if not self.gate.tripped and state in (State.CONNECTED, State.CONNECTING):
+        if not self.state.tripped and state in (State.CONNECTED, State.CONNECTING):
             return None
         return None if self._admits(call) else self._unavailable()
 
     def may_send(self, call: Call) -> bool:
         """Whether a call that was queued may be sent now. May make it the probe."""
-        return not self.gate.tripped or self.probe is call or self._admits(call)
+        return not self.state.tripped or self.probe is call or self._admits(call)
 
     def call_unanswered(self, actor: ServerActor, call: Call) -> None:
         """The call ends without an answer. If it was the probe, the next waiting call becomes the probe."""
@@ -244,35 +248,36 @@ class Gatekeeper:
             return
         successor = next((waiting for waiting in actor.mailbox.user if waiting is not call), None)
         if successor is not None:
-            self._let_probe(self.gate, successor)
+            self._let_probe(self.state, successor)
         else:
             self.probe_left(call)
 
     def answered(self, connected_for: float) -> None:
-        gate = self.gate.answered(self._gates.policy, connected_for)
-        if gate != self.gate:
-            self._set(gate, GateMove.ANSWERED)
+        state = self.state.answered(self._breakers.policy, connected_for)
+        if state != self.state:
+            self._set(state, GateMove.ANSWERED)
 
     def timed_out(self) -> bool:
-        """Nothing at all was heard. Returns whether the gate is tripped now: the server hangs."""
-        self._set(self.gate.timed_out(self._gates.policy, self._now(), "did not answer"), GateMove.SILENT)
-        return self.gate.tripped
+        """Nothing at all was heard. Returns whether the breaker is tripped now: the server hangs."""
+        self._set(self.state.timed_out(self._breakers.policy, self._now(), "did not answer"), GateMove.SILENT)
+        return self.state.tripped
 
     # ---- starts -----------------------------------------------------------------------------------------------------
 
     def lets_start(self, actor: ServerActor) -> bool:
         """Whether this actor may start now. Its start may become the probe, or bring it."""
-        if self.parent is not None and self.parent._is_shut():
-            return False  # even for a session's probe: the server's gate may have shut meanwhile
+        if self.parent is not None and self.parent._refuses_all():
+            return False  # even for a session's probe: the server's breaker may have tripped meanwhile
         if self.probe is actor or any(call is self.probe for call in actor.mailbox.user):
             return True  # let through before
         if actor.is_asked_for_by_name:
-            return not self._is_shut() or self._now() >= self._around_at()
+            return not self._refuses_all() or self._now() >= self._bypass_at()
         return self._admits(actor.mailbox.user[0] if actor.mailbox.user else actor)
 
     def may_restart(self, *, by_name: bool) -> bool:
-        """Count one start after a loss or a failure. False: that was one too many, and the gate is shut now."""
-        settings, now = self._gates.context.settings, self._now()
+        """Count one start after a loss or a failure. False: that was one too many, and the breaker is
+        tripped now."""
+        settings, now = self._breakers.context.settings, self._now()
         self.intensity, is_too_intense = self.intensity.restarted(
             now, settings.restart_intensity, settings.restart_period
         )
@@ -282,151 +287,153 @@ class Gatekeeper:
         return True
 
     def quarantine(self) -> None:
-        """The server was restarted too often: the gate shuts for its cooldown, then passes a probe."""
-        period = self._gates.context.settings.restart_period
+        """The server was restarted too often: the breaker refuses for its cooldown, then admits a probe."""
+        period = self._breakers.context.settings.restart_period
         reason = f"{counted(len(self.intensity.times), 'restart')} in {period:g}s"
-        gate = self.gate.quarantined(self._gates.policy, self._now(), reason)
-        self._set(gate, GateMove.QUARANTINED, words=reason)
+        state = self.state.quarantined(self._breakers.policy, self._now(), reason)
+        self._set(state, GateMove.QUARANTINED, words=reason)
 
     def note_start(self) -> None:
         """A child of the server starts now."""
         (self.parent or self).last_start = self._now()
 
     def connected(self, actor: ServerActor) -> None:
-        if self.parent is not None and self.parent.gate.is_troubled:
-            # The server's children connect again; what a session's own child does next counts in its own gate.
-            self.parent._set(Gate(), GateMove.SESSION_CONNECTED)
+        if self.parent is not None and self.parent.state.is_troubled:
+            # The server's children connect again; what a session's own child does next counts in its own breaker.
+            self.parent._set(CircuitBreaker(), GateMove.SESSION_CONNECTED)
         # A handshake is no proof: if the attempt was the probe, the next call becomes the probe.
         self.probe_left(actor)
-        if actor.is_asked_for_by_name and self.gate.tripped and self.probe is None:
-            self._set(self.gate.half_open(), GateMove.BY_NAME)
+        if actor.is_asked_for_by_name and self.state.tripped and self.probe is None:
+            self._set(self.state.half_open(), GateMove.BY_NAME)
 
     def failed(self, ending: Ending) -> None:
         """A connect failed, or a connection was lost; both count at once. A hang was counted when its calls
         timed out, and a server that forgot our session has not died."""
-        policy, now, draw = self._gates.policy, self._now(), self._gates.chance.random()
+        policy, now, draw = self._breakers.policy, self._now(), self._breakers.chance.random()
         if ending.cause is Cause.CONNECT_FAILED:
-            gate = self.gate.connect_failed(policy, now, ending.detail, draw)
+            state = self.state.connect_failed(policy, now, ending.detail, draw)
         elif ending.reason in (Reason.UNRESPONSIVE, Reason.EXPIRED):
-            gate = self.gate.probe_left()
+            state = self.state.probe_left()
         else:
-            gate = self.gate.died(policy, now, ending.detail, draw)
+            state = self.state.died(policy, now, ending.detail, draw)
         if self.parent is not None and ending.cause is Cause.CONNECT_FAILED:
-            shared = self.parent.gate.connect_failed(policy, now, ending.detail, draw)
+            shared = self.parent.state.connect_failed(policy, now, ending.detail, draw)
             self.parent._set(shared, GateMove.FAILED, ending.cause, ending.detail)
-        self._set(gate, GateMove.FAILED, ending.cause, ending.detail)
+        self._set(state, GateMove.FAILED, ending.cause, ending.detail)
 
     def probe_left(self, who: Call | ServerActor) -> None:
         """The probe is over without an answer. Harmless for a call or actor that was not the probe."""
         if self.probe is who:
-            self._set(self.gate.probe_left(), GateMove.PROBE_LEFT)
+            self._set(self.state.probe_left(), GateMove.PROBE_LEFT)
 
     def set_timer(self, now: float) -> None:
-        """Set the timer at which the waiting starts apply again: when the gate opens, or may be bypassed
-        again.
+        """Set the timer at which the waiting starts apply again: when the breaker stops refusing, or may be
+        bypassed again.
 
-        `now` was read before the gate was found shut. So an opening between two looks at the clock is still
-        to come.
+        `now` was read before the breaker refused. So an end of that between two looks at the clock is still to come.
         """
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        when = self.shut_until
-        waiting = self._gates.waiting_at(self)
+        when = self.refuses_until
+        waiting = self._breakers.waiting_for(self)
         if any(actor.is_asked_for_by_name for actor in waiting):
-            around = self._around_at()
+            around = self._bypass_at()
             when = min(when, around) if when > now else around
         if waiting and when > now:
-            self.timer = self._gates.context.timers.at(when, self._reopen)
+            self.timer = self._breakers.context.timers.at(when, self._apply_again)
 
     @property
-    def shut_until(self) -> float:
-        """When a start may pass: its own gate, and its server's."""
+    def refuses_until(self) -> float:
+        """Until when starts are refused: by its own breaker, or by its server's."""
         return max(
-            self.gate.shut_until, self.parent.gate.shut_until if self.parent is not None else -math.inf
+            self.state.refuses_until,
+            self.parent.state.refuses_until if self.parent is not None else -math.inf,
         )
 
     # ---- how --------------------------------------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return self._gates.context.backend.now()
+        return self._breakers.context.backend.now()
 
-    def _is_shut(self) -> bool:
-        return self.gate.admit(self._now())[1] is Pass.SHUT
+    def _refuses_all(self) -> bool:
+        return self.state.admit(self._now())[1] is Admits.NONE
 
-    def _around_at(self) -> float:
-        """When a start by name may bypass a shut gate."""
+    def _bypass_at(self) -> float:
+        """When a start by name may bypass the breaker."""
         return (self.parent or self).last_start + BYPASS_EVERY
 
     def _admits(self, who: Call | ServerActor) -> bool:
-        gate, passed = self.gate.admit(self._now())
-        if passed is Pass.PROBE:
-            self._let_probe(gate, who)
-        return passed is not Pass.SHUT
+        state, admitted = self.state.admit(self._now())
+        if admitted is Admits.PROBE:
+            self._let_probe(state, who)
+        return admitted is not Admits.NONE
 
-    def _let_probe(self, gate: Gate, who: Call | ServerActor) -> None:
+    def _let_probe(self, state: CircuitBreaker, who: Call | ServerActor) -> None:
         self.probe = who
         if isinstance(who, Call):
             who.is_probe = True
-        self._set(gate, GateMove.HALF_OPEN)
+        self._set(state, GateMove.HALF_OPEN)
 
     def _unavailable(self) -> Unavailable:
-        gate, now = self.gate, self._now()
+        state, now = self.state, self._now()
         return Unavailable(
             self._address.server,
-            failed_ago=now - gate.failed_at,
-            retry_in=gate.retry_in(now),
-            reason=gate.reason,
+            failed_ago=now - state.failed_at,
+            retry_in=state.retry_in(now),
+            reason=state.reason,
         )
 
-    def _set(self, gate: Gate, move: GateMove, cause: Cause | None = None, words: str = "") -> None:
-        """Set the gate, report it, and let starts and held calls apply again. `cause`: the cause of the
-        ending that led to this."""
-        was_tripped, self.gate = self.gate.tripped, gate
-        self._record.guarded = gate.is_troubled or bool(self._record.quarantined)
-        if not gate.probing:
+    def _set(
+        self, state: CircuitBreaker, move: GateMove, cause: Cause | None = None, words: str = ""
+    ) -> None:
+        """Set the state, report it, and let starts and held calls apply again. `cause`: of the ending that led to
+        this."""
+        was_tripped, self.state = self.state.tripped, state
+        self._record.guarded = state.is_troubled or bool(self._record.quarantined)
+        if not state.probing:
             self.probe = None
-        self._gates.context.events.emit(
+        self._breakers.context.events.emit(
             GateDecision,
             self._address,
             move=move,
-            failures=gate.failures,
-            shut_for=max(gate.shut_until - self._now(), 0.0),
-            tripped=gate.tripped,
+            failures=state.failures,
+            shut_for=max(state.refuses_until - self._now(), 0.0),
+            tripped=state.tripped,
             cause=cause,
             words=words,
         )
-        self._ring()
-        for session in self._gates.sessions_behind(self):
-            session._ring()
-        if was_tripped and not gate.tripped:
-            self._gates.serve_held(self)
+        self._wake()
+        for session in self._breakers.sessions_behind(self):
+            session._wake()
+        if was_tripped and not state.tripped:
+            self._breakers.serve_held(self)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         now = self._now()
-        is_open = not self.gate.probing and self.gate.shut_until <= now
-        if is_open and self._gates.waiting_at(self):
-            self._reopen()
+        admits = not self.state.probing and self.state.refuses_until <= now
+        if admits and self._breakers.waiting_for(self):
+            self._apply_again()
         else:
             self.set_timer(now)
 
-    def _reopen(self) -> None:
-        """The gate may have opened: the starts that wait at it apply again."""
-        for actor in self._gates.waiting_at(self):
+    def _apply_again(self) -> None:
+        """It may admit again: the starts that wait for it apply again."""
+        for actor in self._breakers.waiting_for(self):
             if actor.start.place is Place.GATE:  # an earlier one may have ended its wait
-                self._gates.apply(actor)
+                self._breakers.apply(actor)
 
 
 @attrs.define(eq=False)
 class GuardedRecord(Record):
-    """The record of the actors of one server, or of one session of it, with their gatekeeper."""
+    """The record of the actors of one server, or of one session of it, with their circuit breaker."""
 
-    gatekeeper: Gatekeeper = attrs.field(init=False)
+    breaker: ServerBreaker = attrs.field(init=False)
 
 
-def keeper_of(actor: ServerActor) -> Gatekeeper:
+def breaker_of(actor: ServerActor) -> ServerBreaker:
     assert isinstance(actor.record, GuardedRecord)
-    return actor.record.gatekeeper
+    return actor.record.breaker
 
 
 @attrs.frozen

@@ -1,11 +1,11 @@
-"""Visiting: starting a server of which nothing is known, to learn what it has.
+"""Discovery: starting a server of which nothing is known, so that it lists what it has.
 
-A visit is an ordinary connect, of the actor that also takes calls. So a call that comes meanwhile joins it,
-and there is one process. Afterwards the server stays connected for a little while, because a client that
-waited for its list is about to call it. (A server without a shared address is visited at an address of the
-visit's own, which is removed at once.) A failed visit is tried again whenever the gate allows it, until the
-server has listed what it has, or is taken down. Admission bounds how many visits run at a time; `Visits`
-decides which, and in what order.
+A discovery is an ordinary connect, of the actor that also takes calls. So a call that comes meanwhile joins it, and
+there is one process. Afterwards the server stays connected for a little while, because a client that waited for its
+list is about to call it. (A server without a shared address is started at an address for the discovery alone, which is
+removed at once.) A failed discovery is tried again whenever the circuit breaker allows it, until the server has listed
+what it has, or is taken down. Admission bounds how many discoveries run at a time; `DiscoveryQueue` decides which, and
+in what order.
 """
 
 from __future__ import annotations
@@ -24,38 +24,39 @@ from ..protocol.lifecycle import Cause, Ending, Reason, State
 from .admission import Starter
 from .records import Directory, ServerRecord, record_of
 
-VISIT_IDLE = 10.0  # seconds that a visited server stays when nobody calls it
+DISCOVERY_IDLE = 10.0  # seconds that a discovered server stays when nobody calls it
 
 
-class Visiting:
+class Discovery:
     def __init__(self, directory: Directory, starter: Starter, over: Callable[[str], None]) -> None:
         self._directory = directory
         self._starter = starter
-        self._over = over  # called at the end of each try to visit a server, good or bad
+        self._over = over  # called at the end of each try to discover a server, good or bad
 
     def begin(self, server: str) -> ServerActor:
-        """Visit the server, as often as it takes. Returns the actor that visits it. Raises `UnknownServer`."""
+        """Start the server until it has listed what it has. Returns the actor that is started. Raises
+        `UnknownServer`."""
         record = self._directory.record(server)
-        visitor = record.visit or self._visitor(server)
-        if visitor.is_connected:
-            visitor.list_again(lambda error: self._listed_again(visitor, error))
-        elif record.visit is None:
-            record.visit = visitor
-            self._starter.request_by_policy(visitor)
-        return visitor
+        actor = record.discovery or self._actor(server)
+        if actor.is_connected:
+            actor.list_again(lambda error: self._listed_again(actor, error))
+        elif record.discovery is None:
+            record.discovery = actor
+            self._starter.request_by_policy(actor)
+        return actor
 
     def begin_by_name(self, server: str) -> None:
-        """Start a server that is visited, or is to be, whatever its gate says. If this try fails, the visit goes on
+        """Start a server for discovery, whatever its circuit breaker says. If this try fails, the discovery goes on
         like any other."""
-        if self._visitor(server).is_connected:  # it lists again
+        if self._actor(server).is_connected:  # it lists again
             return
-        visitor = self.begin(server)
-        visitor.on_connected(lambda _error: self._starter.withdraw(visitor), by_name=True)
-        self._starter.request_by_name(visitor)
+        actor = self.begin(server)
+        actor.on_connected(lambda _error: self._starter.withdraw(actor), by_name=True)
+        self._starter.request_by_name(actor)
 
     def _listed_again(self, actor: ServerActor, error: CallError | None) -> None:
         """A connected server has listed what it has again, or this error kept it from doing so. If its connection is
-        over, it is visited as others are. One that does not list and has nothing else to do is started anew."""
+        over, it is started as others are. One that does not list and has nothing else to do is started anew."""
         server = actor.address.server
         if error is not None and actor.is_connected and not (actor.in_flight or actor.queued):
             actor.stop(Ending(Cause.RESTART))
@@ -79,51 +80,51 @@ class Visiting:
         return True
 
     def apart(self, server: str, session: str | None) -> ServerActor:
-        """The actor for one visit of a server without a shared address. It is removed after the visit. Raises
+        """The actor for one discovery of a server without a shared address. It is removed afterwards. Raises
         the error with which a call of this session, or of none, would be refused."""
         record = self._directory.record(server)
         self._directory.sessions.check(record.definition, session)
-        refusal = self._directory.closing or record.refusal or record.gatekeeper.refuses_start()
+        refusal = self._directory.closing or record.refusal or record.breaker.refuses_start()
         if refusal is not None:
             raise refusal.copy()
         return self._directory.actor_at(Address(server, VISIT, session))
 
     def is_first_start(self, actor: ServerActor) -> bool:
-        """Whether the server is being installed or visited. Its lists are not known yet, so nothing should
-        stop it."""
-        is_visited = actor.life.state is State.CONNECTING and record_of(actor).visit is actor
-        return actor.is_installing or is_visited
+        """Whether the server is being installed, or connects for discovery. Its lists are not known yet, so nothing
+        should stop it."""
+        is_discovered = actor.life.state is State.CONNECTING and record_of(actor).discovery is actor
+        return actor.is_installing or is_discovered
 
     def learned(self, actor: ServerActor) -> None:
         """The server has given its lists, whoever asked for them."""
         server = record_of(actor).server
-        if server.visit is not None:
+        if server.discovery is not None:
             self._end(server, actor)
         if actor.address.scope == VISIT:
             actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.VISIT_OVER), 0)
 
     def tried(self, actor: ServerActor, *, is_over: bool) -> None:
-        """A try to visit has ended without the lists. `is_over`: it was the last one. Does nothing for an
-        actor that does not visit."""
+        """A try to discover has ended without the lists. `is_over`: it was the last one. Does nothing for an
+        actor that was not started for discovery."""
         record = record_of(actor)
-        if record.visit is actor:
+        if record.discovery is actor:
             if is_over:
-                record.visit = None
+                record.discovery = None
             self._over(actor.address.server)
 
-    def _visitor(self, server: str) -> ServerActor:
+    def _actor(self, server: str) -> ServerActor:
         has_shared = self._directory.has_standing_address(server, None)
         return self._directory.actor(server, SHARED if has_shared else VISIT)
 
     def _end(self, record: ServerRecord, actor: ServerActor) -> None:
-        """What the server has is known now: a visit that has not begun need not begin."""
-        visitor, record.visit = record.visit, None
-        if visitor is actor and not actor.is_awaited and record.definition.lifecycle is Lifecycle.LAZY:
-            actor.idling.shorten(VISIT_IDLE)
-        elif visitor is not None and visitor is not actor:
-            visitor.start.by_policy = False
-            if visitor.life.state is State.IDLE:
-                visitor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.KNOWN), 0)
+        """What the server has is known now: a discovery that has not begun need not begin."""
+        discoverer, record.discovery = record.discovery, None
+        if discoverer is actor and not actor.is_awaited and record.definition.lifecycle is Lifecycle.LAZY:
+            actor.idling.shorten(DISCOVERY_IDLE)
+        elif discoverer is not None and discoverer is not actor:
+            discoverer.start.by_policy = False
+            if discoverer.life.state is State.IDLE:
+                discoverer.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.KNOWN), 0)
         self._over(record.definition.name)
 
 
@@ -131,17 +132,17 @@ def _reason(error: CallError) -> str:
     return error.reason if isinstance(error, ConnectFailed) else error.message
 
 
-# ---- Visits: servers that will be asked what they have, a few dozen at a time ---------------------------------------
+# ---- DiscoveryQueue: servers that will be started to list what they have, a few dozen at a time ----------------------
 #
 # A server with unknown tools is started once so that it lists them. A configuration may have thousands of such
 # servers, so most wait here as a name only: an actor for each, with a queue entry and timers, would make a room
-# slow to start and to end. A server that is called meanwhile does not wait for its visit; the call starts it.
+# slow to start and to end. A server that is called meanwhile does not wait for its turn here; the call starts it.
 
-AT_ONCE: Final = 50  # visits that have begun and were not tried yet
+AT_ONCE: Final = 50  # discoveries that have begun and were not tried yet
 
 
-class Visits:
-    """`begin(server)` starts one visit, or returns False when that is no longer possible; `tried` reports its
+class DiscoveryQueue:
+    """`begin(server)` starts one discovery, or returns False when that is no longer possible; `tried` reports its
     end."""
 
     def __init__(self, begin: Callable[[str], bool]) -> None:
@@ -156,10 +157,10 @@ class Visits:
         return bool(self._begun or self._later)
 
     def ask(self, servers: Iterable[str]) -> None:
-        """Visit them in this order, after those that were requested earlier."""
+        """Start them in this order, after those that were requested earlier."""
         for server in servers:
             if server in self._begun:
-                self._begin(server)  # a visit under way is joined
+                self._begin(server)  # a discovery under way is joined
             else:
                 self._later[server] = None
         if self and self._all_tried.is_set():
@@ -174,7 +175,7 @@ class Visits:
         self._go_on()
 
     def close(self) -> None:
-        """Start no more visits, and release everybody who waits."""
+        """Start no more discoveries, and release everybody who waits."""
         self._begun.clear()
         self._later.clear()
         self._all_tried.set()
@@ -185,7 +186,7 @@ class Visits:
             await self._all_tried.wait()
 
     def _go_on(self) -> None:
-        if self._is_beginning:  # a visit may end while it is begun; the loop that runs then goes on
+        if self._is_beginning:  # a discovery may end while it is begun; the loop that runs then goes on
             return
         self._is_beginning = True
         try:

@@ -6,16 +6,16 @@ limits; the time) and answers with grants and evictions. It remembers nothing, s
 Rules (why: `docs/decisions/pool.md`):
 
 * A slot is held from the grant until nothing of the process tree is left. A child that is being stopped still counts.
-* If no slot is free, servers wait: first come, first served. A server that is only visited waits behind those that are
-  called. For each one that waits, one idle connection is asked to end: the one that has been idle longest.
+* If no slot is free, servers wait: first come, first served. A server that starts only for discovery waits behind those
+  that are called. For each one that waits, one idle connection is asked to end: the one that has been idle longest.
 * The reserve opens only to the head of the queue, and only after it has waited `reserve_timeout`. While more than
   `slots` are live, a connection that becomes idle ends at once, and its slot is not granted again. From then on the
   head waits for the reserve afresh (`reserve_from`).
 * `minimum` limits idle eviction and eviction under pressure alike: neither takes the total below it. A connection whose
   idle time is over but that is kept by the minimum is *overdue*. Overdue connections end, the longest overdue first, as
   soon as the total exceeds the minimum.
-* Each keep-alive server has a slot set aside, and at least one slot is left for the rest. If a slot is set aside while
-  all are in use, the server gets it when another connection has ended, so the limit holds.
+* Each keep-alive server has a slot set aside, and at least one slot is left for the others. If a slot is set aside
+  while all are in use, the server gets it when another connection has ended, so the limit holds.
 * The sessions and calls of one server (a `group`) hold at most half the slots, so one server cannot fill the room.
 
 Rejected: eviction inside the caller's request (the evicted process still runs then, so the limit is exceeded while it
@@ -93,8 +93,8 @@ class Snapshot(Generic[K]):
     leaving: int = 0  # how many of these are ending: their slots will soon be free, without an eviction
     staying: int = 0  # live connections that are not ending
     # Idle shared connections that may be asked to end, the longest idle first; read only as far as needed.
-    resting: InOrder[K] = attrs.field(factory=lambda: InOrder[K]())
-    # Those of `resting` whose idle time is over, the longest overdue first; read only if one may go.
+    idle: InOrder[K] = attrs.field(factory=lambda: InOrder[K]())
+    # Those of `idle` whose idle time is over, the longest overdue first; read only if one may go.
     overdue: Iterable[K] = ()
     groups: Callable[[str], int] = _no_group  # slots that each group holds
     waiting: Iterable[Waiter[K]] = ()  # in order; read only as far as needed
@@ -155,7 +155,7 @@ class _Queue(Generic[K]):
                 self.unserved += 1
                 if is_head and not waiter.is_kept:
                     self.head, is_head = waiter, False
-                if self._shared >= self._it.capacity and not self._it.resting.has(
+                if self._shared >= self._it.capacity and not self._it.idle.has(
                     self.unserved - self._it.leaving
                 ):
                     return
@@ -183,7 +183,7 @@ def _evictions(it: Snapshot[K], unserved: int) -> list[K]:
     """First the surplus over the limit, then one for each waiter, then overdue ones that the minimum does not keep."""
     gone: list[K] = []
     surplus = it.shared - it.leaving - it.capacity
-    for who in it.resting:
+    for who in it.idle:
         # The waiter replaces the evicted connection, but meanwhile the total must not sink below the minimum.
         makes_room = it.leaving + len(gone) < unserved and it.staying - len(gone) > it.limits.minimum
         if len(gone) >= surplus and not makes_room:
@@ -212,7 +212,7 @@ def _reserve_opens(it: Snapshot[K], head: Waiter[K] | None) -> float:
 # ---- What the pool decides from: the connections of a room, read off the actors and their starts --------------------
 #
 # A `Snapshot` is made for each decision. What only some decisions need is found when it is asked for: the idle actors
-# one by one (`RestOrder`), those that are overdue, how many slots a group holds, who waits.
+# one by one (`IdleOrder`), those that are overdue, how many slots a group holds, who waits.
 
 
 class Sees(Protocol):
@@ -229,14 +229,18 @@ class Sees(Protocol):
 
 class PoolView:
     def __init__(
-        self, context: RoomContext, starts: Starts, directory: Sees, is_visit: Callable[[ServerActor], bool]
+        self,
+        context: RoomContext,
+        starts: Starts,
+        directory: Sees,
+        is_discovery: Callable[[ServerActor], bool],
     ) -> None:
-        """`is_visit`: whether an actor only starts for a visit, and nobody has called it."""
-        self.rest_order: RestOrder = RestOrder()
+        """`is_discovery`: whether an actor starts only for discovery, and nobody has called it."""
+        self.idle_order: IdleOrder = IdleOrder()
         self._context = context
         self._starts = starts
         self._directory = directory
-        self._is_visit = is_visit
+        self._is_discovery = is_discovery
 
     @property
     def limits(self) -> PoolLimits:
@@ -287,16 +291,16 @@ class PoolView:
             shared=self.shared(),
             leaving=leaving - kept_leaving,
             staying=self._starts.slots_held - leaving,
-            resting=InOrder(self._resting()),
+            idle=InOrder(self._idle()),
             overdue=self._overdue() if self.limits.minimum else (),
             groups=cache(self._held_by),
             waiting=self._queue(),
             reserve_from=reserve_from,
         )
 
-    def _resting(self) -> Iterator[ServerActor]:
+    def _idle(self) -> Iterator[ServerActor]:
         kept = self._directory.kept()
-        return (actor for actor in self.rest_order.longest_idle() if actor.address.server not in kept)
+        return (actor for actor in self.idle_order.longest_idle() if actor.address.server not in kept)
 
     def _overdue(self) -> Iterator[ServerActor]:
         """The idle ones that only the minimum keeps. All connections are looked at, when the first is asked for."""
@@ -311,13 +315,13 @@ class PoolView:
         return sum(not actor.address.is_shared and actor.address.server == server for actor in actors)
 
     def _queue(self) -> Iterator[Waiter[ServerActor]]:
-        """The actors that wait for a slot: those with one set aside, then called ones, then visited ones."""
+        """The actors that wait for a slot: those with one set aside, then called ones, then those to be discovered."""
         for actor in self._kept_actors():
             if actor.start.place is Place.SLOT:
                 yield Waiter(actor, actor.start.since, is_kept=True)
-        for is_visit in (False, True):
+        for is_discovery in (False, True):
             for actor in self._starts.at(Place.SLOT):
-                if self._is_visit(actor) is is_visit and not self.is_kept(actor):
+                if self._is_discovery(actor) is is_discovery and not self.is_kept(actor):
                     group = None if actor.address.is_shared else actor.address.server
                     yield Waiter(actor, actor.start.since, group)
 
@@ -349,12 +353,12 @@ def _idle_until(actor: ServerActor) -> float:
 # a listed actor has nothing to do when it is called, or when it becomes idle again.
 #
 # Rejected: to look at every live connection (at a thousand, more than a millisecond for each decision), and to
-# keep a list in the order of resting (one more step for every call).
+# keep a list in the order of becoming idle (one more step for every call).
 
 _SPARE = 64  # how many entries of actors that are gone may be left
 
 
-class RestOrder:
+class IdleOrder:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, ServerActor]] = []
         self._read: list[tuple[float, int, ServerActor]] = []  # taken off the heap and not put back yet

@@ -1,9 +1,9 @@
 """What is kept of one configured server, independent of its addresses.
 
-Each configured server has a `ServerRecord`. It holds what outlives every actor of the server: its gatekeeper,
-and whether the server can be used. A session's actor has a record of its own below it, which shares the
-server's load. What the session's child does counts in its own gate; what keeps any child from starting counts
-in the server's.
+Each configured server has a `ServerRecord`. It holds what outlives every actor of the server: its circuit
+breaker, and whether the server can be used. A session's actor has a record of its own below it, which shares the
+server's load. What the session's child does counts in its own circuit breaker; what keeps any child from
+starting counts in the server's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .sessions import Sessions
 def quarantine(record: ServerRecord, tools: Mapping[str, tuple[str, ...]]) -> None:
     """Let no call to these tools pass from now on: the server's own names, with what has changed."""
     record.quarantined = tools
-    record.guarded = record.gatekeeper.gate.is_troubled or bool(tools)
+    record.guarded = record.breaker.state.is_troubled or bool(tools)
 
 
 # ---- Whether a server can be used, and if not, why: one value -------------------------------------------------------
@@ -137,7 +137,7 @@ class ServerRecord(GuardedRecord):
     actors: dict[str, ServerActor] = attrs.field(
         factory=dict[str, "ServerActor"]
     )  # a server's, by their scopes
-    visit: ServerActor | None = None  # the actor that visits the server; None once its lists are known
+    discovery: ServerActor | None = None  # the actor that starts for discovery; None once the lists are known
     failure: str | None = None  # why it last failed (for a server: in any scope); cleared when it connects
     failed_at: float = -math.inf
     failed_starts: int = 0  # in a row; 0: it was lost while it ran
@@ -284,11 +284,12 @@ def addresses(directory: Directory, server: str | None = None) -> Iterator[Addre
 
 def status_row(directory: Directory, address: Address, now: float, counts: Counts | None) -> ServerStatus:
     server = directory.records[address.server]
-    actor = server.actors.get(address.scope) or (server.visit if address.is_shared else None)
+    actor = server.actors.get(address.scope) or (server.discovery if address.is_shared else None)
     record = server if actor is None else record_of(actor)
-    # A session's child is behind two gates: its own and its server's. The row shows the one that is shut longer.
-    gate, behind = record.gatekeeper.gate, server.gatekeeper.gate
-    gate = behind if gate.shut_until <= behind.shut_until else gate
+    # A session's child is behind two circuit breakers: its own and its server's. The row shows the one that refuses
+    # longer.
+    breaker, behind = record.breaker.state, server.breaker.state
+    breaker = behind if breaker.refuses_until <= behind.refuses_until else breaker
     use = record.available
     if use.is_usable:
         use = _lacks_login(server) if address.is_shared else None
@@ -314,8 +315,8 @@ def status_row(directory: Directory, address: Address, now: float, counts: Count
         failed_starts=record.failed_starts,
         start_took=record.start_took,
         odd=record.odd,
-        quarantined=record.gatekeeper.gate.too_often or behind.too_often or None,
-        retry_in=gate.retry_in(now) if gate.shut_until > now else None,
+        quarantined=record.breaker.state.too_often or behind.too_often or None,
+        retry_in=breaker.retry_in(now) if breaker.refuses_until > now else None,
         needs_auth=use.use is Use.NEEDS_LOGIN,
         disabled=server.definition.disabled,
         session_variables=tuple(sorted(session_variables(server.definition))),

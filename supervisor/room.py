@@ -5,7 +5,7 @@ It adds no mechanism. Requests are made through a `RoomPort`, which doors hold d
 name.
 
 Only these start a server: a call (of a known tool, or of an unknown name with its prefix), its lifecycle, a
-visit to learn what it has, and a request by name (`connect`, `restart`).
+discovery of what it has, and a request by name (`connect`, `restart`).
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ class Calls:
     def set_log_level(self, level: str, server: str | None = None) -> None:
         """Set the least level of log messages that all servers (or one) send to `on_log`.
 
-        Live servers are told now, others when they are greeted. The room's level also applies to sessions that
+        Live servers are told now, others when they connect. The room's level also applies to sessions that
         set none. A session sets it for its own children; with callbacks of its own also for what it hears of
         shared servers, which are told the most talkative level that anybody wants. Raises `UsageError` for a
         level that the protocol does not have, and in a session without callbacks for a server that is not its
@@ -502,7 +502,8 @@ class Greenroom(Calls):
         await self._live.ready()
 
     async def catalogued(self) -> None:
-        """Wait until each server of which nothing was known has been visited once, or has failed to be."""
+        """Wait until each server of which nothing was known was started once to list what it has, also if that
+        failed."""
         await self._live.catalogued()
 
     def entry(self, server: str) -> ServerEntry | None:
@@ -565,7 +566,7 @@ class Greenroom(Calls):
 
         The other arguments are callbacks, as in `open`. With any of them the session answers for itself: they answer
         what its own children ask, and what a shared server asks while only this session has a call in flight there.
-        When several have, the question is refused, because nobody can know which of them it is for. Without any, the
+        When several have, the request is refused, because nobody can know which of them it is for. Without any, the
         room's callbacks answer for the session.
         """
         given = (on_sampling, on_elicitation, roots, on_log, on_notification, capabilities)
@@ -577,8 +578,8 @@ class Greenroom(Calls):
     # ---- servers ----------------------------------------------------------------------------------------------------
 
     async def connect(self, server: str, *, force: bool = False) -> None:
-        """Connect a server now, whatever its gate says, and even if it was taken down. One that is connected lists
-        again what it has; if it does not, it is started anew, unless calls are open there. `force`: connect it
+        """Connect a server now, whatever its circuit breaker says, and even if it was taken down. One that is connected
+        lists again what it has; if it does not, it is started anew, unless calls are open there. `force`: connect it
         again if it is connected. Raises `ConnectFailed`, `UnknownServer`, `ServerDown` (disabled, broken
         definition)."""
         if force and any(actor.is_connected for actor in self._live.root.actors_of(server)):
@@ -605,7 +606,7 @@ class Greenroom(Calls):
         root = self._live.root
         for actor in root.actors_of(server):
             live = actor.life.state in (State.CONNECTING, State.CONNECTED, State.DRAINING)
-            if live and not root.supervision.visiting.is_first_start(actor):
+            if live and not root.supervision.discovery.is_first_start(actor):
                 actor.stop(Ending(Cause.RESTART))
         await self._port.connect_by_name(server)
 
@@ -646,17 +647,17 @@ class Greenroom(Calls):
         return await accept(self._live, server, None if tool is None else name_of(tool, "a tool"))
 
     def refresh(self, server: str | None = None) -> list[str]:
-        """Visit the servers of which nothing is known, or this one, and return their names. If this one is connected,
-        it lists again what it has; otherwise it is started whatever its gate says, but at most once a second.
-        `catalogued` waits for the visits. Raises `UnknownServer`, `ServerDown` for a server that is out of service, and
-        `CredentialNeeded` for one that only a session can start."""
+        """Discover what the servers have of which nothing is known, or this one, and return their names. If this one is
+        connected, it lists again what it has; otherwise it is started whatever its circuit breaker says, but at most
+        once a second. `catalogued` waits for the discoveries. Raises `UnknownServer`, `ServerDown` for a server that is
+        out of service, and `CredentialNeeded` for one that only a session can start."""
         live = self._live
         if server is not None:
             live.root.bring_back(server)
             live.sessions.check(live.root.record(server).definition, None)
-            return live.visit_by_name(server)
+            return live.discover_by_name(server)
         entries = {name: live.router.entry(name) for name in live.root.records}
-        return live.visit([name for name, entry in entries.items() if entry is None or not entry.known])
+        return live.discover([name for name, entry in entries.items() if entry is None or not entry.known])
 
     async def reconnect(self, server: str | None = None) -> list[tuple[str, CallError | None]]:
         """Restart one server; or restart all live ones and connect eager and keep-alive ones, in parallel.

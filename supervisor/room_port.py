@@ -42,7 +42,7 @@ from .caller import (
     tool_result_in_turns,
     unsubscribe,
 )
-from .discovery import VISIT_IDLE
+from .discovery import DISCOVERY_IDLE
 from .records import addresses, status_row
 from .runtime import restart_outdated, tell_roots_changed
 from .server_messages import LOG_LEVELS
@@ -234,7 +234,7 @@ class RoomPort(Caller):
 
     @property
     def is_learning(self) -> bool:
-        """Whether there are servers of which nothing is known and which are still to be visited for the first time, or
+        """Whether there are servers of which nothing is known and which are still to be started for the first time, or
         to be asked by this session."""
         return self.live.is_learning or bool(self.unlisted())
 
@@ -321,16 +321,17 @@ class RoomPort(Caller):
 
     def restart_outdated(self) -> None:
         """Restart the unused servers that were not told what the host can answer now. In a session: its children, and
-        the shared servers that were not told all of it. A server that is being installed, or only visited, finishes
-        first; it is checked again when it is ready. Servers that have waited for a client are started."""
+        the shared servers that were not told all of it. A server that is being installed, or started only for
+        discovery, finishes first; it is checked again when it is ready. Servers that have waited for a client are
+        started."""
         self.live.begin()
         self._restart_outdated()
 
     def _restart_outdated(self) -> None:
         live, session = self.live, self.session
         if session is not None:
-            greeting = live.sessions.greeting(session, Address.of_session("", session))
-            live.own_lists.meet(session, greeting.capabilities)
+            declaration = live.sessions.declaration(session, Address.of_session("", session))
+            live.own_lists.meet(session, declaration.capabilities)
         restart_outdated(live, session)
 
     def set_log_level(self, level: str, server: str | None = None) -> None:
@@ -384,8 +385,8 @@ class RoomPort(Caller):
                 await self.connect(server)
                 actor = self.actor(server)
                 if actor.is_connected and is_unused(actor):  # nobody has called it, and perhaps nobody will
-                    actor.idling.shorten(VISIT_IDLE)
-                    actor.idling.rest(actor.connected_at)
+                    actor.idling.shorten(DISCOVERY_IDLE)
+                    actor.idling.begin(actor.connected_at)
 
         if self.is_over:
             return

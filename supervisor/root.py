@@ -24,7 +24,7 @@ from ..protocol.errors import CallError, Problem, RoomClosed, SessionNeeded, Unk
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..safety.approval_desk import Approvals
 from .admission import Admission
-from .circuit_breaker import Gatekeeper
+from .circuit_breaker import ServerBreaker
 from .records import USABLE, ServerRecord, Use, defined, drained, quarantine, record_of, removed
 from .server_messages import LogLevels
 from .sessions import Sessions
@@ -38,7 +38,7 @@ class Root:
         self,
         context: RoomContext,
         learn: Learner,
-        visited: Callable[[str], None],
+        discovered: Callable[[str], None],
         failing: Failing,
         sessions: Sessions,
     ) -> None:
@@ -46,7 +46,7 @@ class Root:
         self.sessions = sessions
         self.records: dict[str, ServerRecord] = {}
         self.closing: CallError | None = None
-        self.supervision: Supervision = Supervision(context, self, learn, visited, failing)
+        self.supervision: Supervision = Supervision(context, self, learn, discovered, failing)
         self.admission: Admission = self.supervision.starter.admission
         self.log_levels: LogLevels = LogLevels(self)
         self.approvals: Approvals = Approvals(context, self)
@@ -61,7 +61,7 @@ class Root:
         if record is None:
             record = self.records[definition.name] = ServerRecord(definition)
             record.log_level = self.log_levels.shared(definition.name)
-            record.gatekeeper = Gatekeeper(record, record.address, self.supervision.starter.gates)
+            record.breaker = ServerBreaker(record, record.address, self.supervision.starter.breakers)
         record.definition = definition
         record.available = defined(definition, problem)
         for actor in self.actors_of(definition.name):
@@ -161,8 +161,8 @@ class Root:
                     parent=record,
                 )
                 record.address = address
-                gates = self.supervision.starter.gates
-                record.gatekeeper = Gatekeeper(record, address, gates, server.gatekeeper)
+                breakers = self.supervision.starter.breakers
+                record.breaker = ServerBreaker(record, address, breakers, server.breaker)
                 quarantine(record, server.quarantined)
             found = ServerActor(address, record, self.context, self.supervision)
             server.actors[address.scope] = found

@@ -60,7 +60,7 @@ from ..safety.pinning import Pins
 from ..safety.pins_file import PinStore, ServerPins
 from .circuit_breaker import Intensity
 from .connectors import Connectors
-from .discovery import Visits
+from .discovery import DiscoveryQueue
 from .profiles import Profiles
 from .records import ServerRecord, record_of, shared_actors
 from .reload import ReloadPlan
@@ -182,7 +182,9 @@ class Runtime:
         if self._closing.is_asked_for:
             self._stop.set()
         self._standing = Standing()
-        self._visits = Visits(lambda server: self.root.supervision.visiting.begin_if_usable(server))
+        self._discoveries = DiscoveryQueue(
+            lambda server: self.root.supervision.discovery.begin_if_usable(server)
+        )
         events = self.events
         hidden = KnownSecrets(of_environment(os.environ))
         events.hide = lambda address, text: hidden.of(address).without(text)
@@ -207,7 +209,7 @@ class Runtime:
             host=self.room_host,
             secrets=hidden,
         )
-        self.root = Root(self.context, self._learn, self._visits.tried, self._failing, self.sessions)
+        self.root = Root(self.context, self._learn, self._discoveries.tried, self._failing, self.sessions)
         self.root.approvals.heed(self.config)
         entries = self._known = self._take(self.recall(self.config))
         for name, definition in self.config.servers.items():
@@ -278,39 +280,39 @@ class Runtime:
         if not self._has_begun and self.is_running:
             self._has_begun = True
             self._standing.connect(self.root)
-            self._visit_the_unknown(self._known)
+            self._discover_unknown(self._known)
 
-    def _visit_the_unknown(self, known: Mapping[str, ServerEntry]) -> None:
-        """First run: visit each server of which nothing is known, in the background."""
+    def _discover_unknown(self, known: Mapping[str, ServerEntry]) -> None:
+        """First run: start each server of which nothing is known, in the background, so that it lists what it has."""
         asked = self.root.records.items() if self._bootstrap else ()
-        self.visit([name for name, record in asked if name not in known and record.definition.bootstrap])
+        self.discover([name for name, record in asked if name not in known and record.definition.bootstrap])
 
-    def visit(self, names: Iterable[str]) -> list[str]:
-        """Visit these servers. Returns those that can be visited. `catalogued` waits for the first try."""
-        visiting = self.root.supervision.visiting
-        usable = [name for name in names if visiting.can_begin(name)]
-        self._visits.ask(usable)
+    def discover(self, names: Iterable[str]) -> list[str]:
+        """Discover what these servers have. Returns those that can be started. `catalogued` waits for the first try."""
+        discovery = self.root.supervision.discovery
+        usable = [name for name in names if discovery.can_begin(name)]
+        self._discoveries.ask(usable)
         return usable
 
-    def visit_by_name(self, name: str) -> list[str]:
-        """The same for one server, whatever its gate says."""
-        usable = self.visit([name])
+    def discover_by_name(self, name: str) -> list[str]:
+        """The same for one server, whatever its circuit breaker says."""
+        usable = self.discover([name])
         for each in usable:
-            self.root.supervision.visiting.begin_by_name(each)
+            self.root.supervision.discovery.begin_by_name(each)
         return usable
 
     @property
     def is_learning(self) -> bool:
-        """Whether servers are still to be visited for the first time."""
-        return bool(self._visits)
+        """Whether servers are still to be started for the first time."""
+        return bool(self._discoveries)
 
     async def ready(self) -> None:
         """Wait until every eager and keep-alive server has connected, or has failed to once."""
         await self._standing.wait()
 
     async def catalogued(self) -> None:
-        """Wait until every server to be visited was tried once, and the results are in the index."""
-        await self._visits.wait()
+        """Wait until every server to be discovered was tried once, and the results are in the index."""
+        await self._discoveries.wait()
         await self.router.ref.ask(Sync)
 
     # ---- reload -----------------------------------------------------------------------------------------------------
@@ -364,7 +366,7 @@ class Runtime:
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
         self.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=f"configuration reloaded: {told}")
         if self.root.closing is None:  # it may have begun to close between two slices
-            self._visit_the_unknown(entries)
+            self._discover_unknown(entries)
 
     def of_sessions(self) -> Sequence[str]:
         """The servers that are started with values of a session, and may be started to be asked what they have: what
@@ -412,7 +414,7 @@ class Runtime:
             self.router.ref.tell_system(Learn(entry))
         else:
             self._learn_own(session, actor, entry, known, is_private=is_private)
-        self._visits.tried(name)  # whatever led to this answer
+        self._discoveries.tried(name)  # whatever led to this answer
 
     def _learn_own(
         self,
@@ -522,7 +524,7 @@ class Runtime:
         abort(self.root, closed)
         self.root.supervision.release()
         self._standing.release()
-        self._visits.close()
+        self._discoveries.close()
         self.writer.core.close(closed)
         self.router.core.close(closed)
         self.guard.close()
@@ -716,8 +718,8 @@ def _known(listed: tuple[Raw, ...] | None, capability: str, handshake: Handshake
 
 # ---- What servers were told of their clients, when it is no longer true ---------------------------------------------
 #
-# Before 2026-07-28, what a client can answer is told to a server only once, at its greeting. A server that lacks
-# something is greeted again if nobody has used it yet: then nothing is lost. One that was used is told when it starts
+# Before 2026-07-28, what a client can answer is told to a server only once, by `initialize`. A server that lacks
+# something is connected again if nobody has used it yet: then nothing is lost. One that was used is told when it starts
 # the next time, for whatever reason. That roots have changed can be told at any moment.
 
 
@@ -732,10 +734,10 @@ def restart_outdated(runtime: Runtime, session: str | None) -> None:
     for actor in actors:
         address = actor.address
         is_met = actor.life.state in (State.CONNECTING, State.CONNECTED)
-        if not is_met or root.supervision.visiting.is_first_start(actor):
+        if not is_met or root.supervision.discovery.is_first_start(actor):
             continue
         whose = address.session if address.session is not None else session
-        if is_outdated(actor, sessions.greeting(whose, address)):
+        if is_outdated(actor, sessions.declaration(whose, address)):
             actor.stop(Ending(Cause.RESTART, reason=Reason.NEW_ANSWERS))
 
 

@@ -1,9 +1,9 @@
-"""To whom belongs what a server says: the one rule for its questions, its logs and its other notifications.
+"""To whom belongs what a server says: the one rule for its requests, its logs and its other notifications.
 
 A child of a session (or of a session's call) belongs to that session. A shared server serves many, so it depends on the
 calls that it is working on:
 
-* A question goes to the session whose call is in flight. With calls of several sessions nobody can know which of them
+* A request goes to the session whose call is in flight. With calls of several sessions nobody can know which of them
   it is about, unless the protocol says so (`ServerRequest.call`). Then it is refused, and sent to nobody. The same
   holds without any call, when more than one could answer.
 * A log message goes to those who asked for logs (who set a level), and to those with a call in flight; each gets it at
@@ -27,7 +27,7 @@ from typing import Any, Final
 import attrs
 
 from ..actors.call import Call
-from ..actors.host import ASKED_FOR, Greeting, ServerRequest, joined, lacking, not_found
+from ..actors.host import ASKED_FOR, Declaration, ServerRequest, joined, lacking, not_found
 from ..actors.incarnation import UPDATED
 from ..config.arguments import function, json_object, list_or_function
 from ..protocol.address import Address
@@ -66,11 +66,11 @@ class Callbacks:
         list_or_function(self.roots, "roots", "paths, URIs or root objects")
         json_object(self.capabilities, "capabilities")
 
-    def greeting(self, address: Address) -> Greeting:
+    def declaration(self, address: Address) -> Declaration:
         """With a callback, servers may ask or notify at any moment, which needs a handshake."""
         declared = self.declared()
         waits = bool(declared) or self.on_log is not None or self.on_notification is not None
-        return Greeting(declared, by_handshake=waits)
+        return Declaration(declared, by_handshake=waits)
 
     def declared(self) -> dict[str, Any]:
         """The client capabilities that these callbacks provide."""
@@ -117,13 +117,13 @@ def as_root(root: Root) -> Mapping[str, Any]:
 # To whom something belongs is decided by `Routing`, for the sessions of an embedder and for the clients of every door
 # alike. Updates of resources go to their subscribers, too. Every notification of a server passes here once.
 #
-# A server is told once, at its greeting, what its client can answer. A session's child is told what that session can
+# A server is told once, by `initialize`, what its client can answer. A session's child is told what that session can
 # answer. A shared server is told what anybody can who is there. Where clients come and go (`Sessions.for_many`) that
 # would depend on who came first, and nothing may be lost to tell it of one who comes later. So there it is told from
 # the start that everything can be asked, and for a client that cannot answer the room does: it declines, and has no
 # roots. From 2026-07-28 on none of this matters, because each request says what its own client can answer.
 #
-# A question to one who cannot answer it is never passed on.
+# A request is never passed on to a client that cannot answer it.
 
 Subscriber = Callable[[Mapping[str, Any]], None]
 _EVERYTHING: Final[Mapping[str, Any]] = {
@@ -186,18 +186,18 @@ class RoomHost:
 
     # ---- Host -------------------------------------------------------------------------------------------------------
 
-    def greeting(self, address: Address) -> Greeting:
+    def declaration(self, address: Address) -> Declaration:
         if address.session is not None:
-            return self._sessions.greeting(address.session, address)
+            return self._sessions.declaration(address.session, address)
         everybody = (None, *self._sessions.who_see(address.server))
-        greetings = [self._sessions.host(who).greeting(address) for who in everybody]
+        declarations = [self._sessions.host(who).declaration(address) for who in everybody]
         if not self._sessions.for_many:
-            return joined(greetings)
+            return joined(declarations)
         if (
             not address.is_shared
         ):  # it only shows what it has; what it has for a client, that one's child says
-            return greetings[0]
-        return attrs.evolve(joined([*greetings, Greeting(_EVERYTHING)]), for_many=True)
+            return declarations[0]
+        return attrs.evolve(joined([*declarations, Declaration(_EVERYTHING)]), for_many=True)
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
         request = self.routing.with_its_call(request)
@@ -205,7 +205,7 @@ class RoomHost:
         if is_declined and not self.routing.able(request.address, request.method):
             return _declined(request, "no client that is here")
         host = self._sessions.host(self.routing.asked(request))
-        missing = lacking(host.greeting(request.address).capabilities, request.method, request.params)
+        missing = lacking(host.declaration(request.address).capabilities, request.method, request.params)
         if missing is None:
             return await host.answer(request)
         if is_declined:
@@ -244,7 +244,7 @@ _LISTS: Final = frozenset(
     }
 )
 _UNASKED: Final = "info"  # for who set no level, once somebody else has set one
-_REMEMBERED: Final = 1_000  # questions that are answered elsewhere, such as in a browser
+_REMEMBERED: Final = 1_000  # requests that are answered elsewhere, such as in a browser
 Who = str | None  # a session with a host, or the room
 
 
@@ -256,7 +256,7 @@ class Routing:
         self._directory = directory
         self._elsewhere: OrderedDict[tuple[Address, str], Who] = OrderedDict()
 
-    # ---- questions --------------------------------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     def with_its_call(self, request: ServerRequest) -> ServerRequest:
         """The request with the call that it is about, also where it names none: then it can only be about the call
@@ -303,12 +303,14 @@ class Routing:
             raise RpcRefusal(INTERNAL_ERROR, text, {"reason": "client_gone"}) from None
 
     def able(self, address: Address, method: str) -> list[Who]:
-        """All who can answer this question."""
+        """All who can answer this request."""
         needed = ASKED_FOR.get(method)
         everybody: list[Who] = [None, *self._sessions.who_see(address.server)]
         if needed is None:
             return everybody
-        return [who for who in everybody if needed in self._sessions.host(who).greeting(address).capabilities]
+        return [
+            who for who in everybody if needed in self._sessions.host(who).declaration(address).capabilities
+        ]
 
     def _with_calls(self, address: Address) -> dict[Who, None]:
         """All who have calls in flight there."""
@@ -371,7 +373,7 @@ def _nobody_knows(server: str, several: int) -> RpcRefusal:
 #
 # The room's level applies to sessions that set none. A child of a session is told that session's level. A shared server
 # can be told only one: the most talkative that anybody wants, of the room and the sessions with a host of their own.
-# Whoever wants less is not given the rest (`is_heard`). A server of 2026-07-28 reads the level in each request, so
+# Whoever wants less is not given the others (`is_heard`). A server of 2026-07-28 reads the level in each request, so
 # there everybody's requests carry his own.
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
-from ..actors.host import Greeting, Host
+from ..actors.host import Declaration, Host
 from ..config.arguments import name_of, named_values
 from ..config.model import ServerDefinition
 from ..config.reading import VALUE_NAME
@@ -137,13 +137,13 @@ class Sessions:
         """The host of a session that has one, or the room's. Raises `KeyError` for another session."""
         return self._hosts[session] if session is not None else self._stand_in or self._own
 
-    def greeting(self, session: str | None, address: Address) -> Greeting:
+    def declaration(self, session: str | None, address: Address) -> Declaration:
         """What a server at this address is told for this session alone. Nothing, when the session is over."""
         try:
             who = self.answers_for(session)
         except KeyError:
-            return Greeting()
-        return self.host(who).greeting(address)
+            return Declaration()
+        return self.host(who).declaration(address)
 
     # ---- what each gives to its children ----------------------------------------------------------------------------
 

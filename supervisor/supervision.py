@@ -2,10 +2,9 @@
 
 This is the `Supervisor` of every server actor. It is plain functions called from inside an actor's step, so a
 decision is never out of date when the actor acts on it. The policies are pure objects in modules of their own
-(`circuit_breaker`, `pool`), or stand below (`AFTERMATH`). Each question goes to the part that knows the answer. The
-gatekeeper decides whether a call may be accepted, the starter when an actor may start, and `what_follows` what follows
-an ending. `discovery` is told when a server has given its lists.
-"""
+(`circuit_breaker`, `pool`), or stand below (`AFTERMATH`). Each decision is left to the part that knows what it needs.
+The circuit breaker decides whether a call may be accepted, the starter when an actor may start, and `what_follows` what
+follows an ending. `discovery` is told when a server has given its lists."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ import attrs
 
 from ..actors.call import Call
 from ..actors.event_stream import EventStream
-from ..actors.host import Greeting
+from ..actors.host import Declaration
 from ..actors.peer import Handshake, Listing
 from ..actors.room_context import RoomContext
 from ..actors.server import Decision, Next, ServerActor
@@ -41,8 +40,8 @@ from ..protocol.events import EndDecision, Note, NoteCode, Place
 from ..protocol.lifecycle import Cause, Ending, Means, State
 from ..safety.pinning import in_quarantine
 from .admission import Starter, made_out_to
-from .circuit_breaker import keeper_of
-from .discovery import Visiting
+from .circuit_breaker import breaker_of
+from .discovery import Discovery
 from .login_watch import LoginWatch
 from .records import (
     Availability,
@@ -101,7 +100,7 @@ def _same(after: After) -> Mapping[Lifecycle, After]:
     return MappingProxyType(dict.fromkeys(Lifecycle, after))
 
 
-_REST = _same(After(Next.IDLE, fails_queued=False))
+_IDLE = _same(After(Next.IDLE, fails_queued=False))
 _DOWN = _same(After(Next.DOWN, fails_queued=True))
 _GONE = _same(After(Next.GONE, fails_queued=True))
 _RENEW = MappingProxyType(
@@ -113,8 +112,8 @@ _RENEW = MappingProxyType(
 )
 AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, After]]] = MappingProxyType(
     {
-        Cause.IDLE_TIMEOUT: _REST,
-        Cause.EVICTED: _REST,
+        Cause.IDLE_TIMEOUT: _IDLE,
+        Cause.EVICTED: _IDLE,
         Cause.CONNECT_FAILED: MappingProxyType(
             {
                 _LAZY: After(Next.IDLE, fails_queued=True),
@@ -122,8 +121,8 @@ AFTERMATH: Final[Mapping[Cause, Mapping[Lifecycle, After]]] = MappingProxyType(
                 _KEEP: After(Next.CONNECT, fails_queued=True),
             }
         ),
-        Cause.LOST: _REST,  # refined by the restart policy, as
-        Cause.BUG: _REST,
+        Cause.LOST: _IDLE,  # refined by the restart policy, as
+        Cause.BUG: _IDLE,
         Cause.RESTART: _RENEW,
         Cause.RELOAD: _RENEW,
         Cause.NEEDS_AUTH: _DOWN,
@@ -160,11 +159,11 @@ class Supervision:
         context: RoomContext,
         directory: Directory,
         learn: Learner,
-        visited: Callable[[str], None],
+        discovered: Callable[[str], None],
         failing: Failing,
     ) -> None:
         self.starter: Starter = Starter(context, directory)
-        self.visiting: Visiting = Visiting(directory, self.starter, visited)
+        self.discovery: Discovery = Discovery(directory, self.starter, discovered)
         self._context = context
         self._directory = directory
         self._learn = learn
@@ -177,7 +176,7 @@ class Supervision:
     def look_in(self, server: str, session: str | None, over: Callable[[ServerActor], None]) -> ServerActor:
         """Start a server without a shared address once, for a caller who wants to know what it has, out of this
         session or out of none; then call `over(actor)`. Raises the error that a call would be refused with."""
-        actor = self.visiting.apart(server, session)
+        actor = self.discovery.apart(server, session)
         self.on_closed(actor, lambda: over(actor))
         self.starter.request_by_policy(actor)
         return actor
@@ -200,26 +199,26 @@ class Supervision:
         standing = self._directory.closing or record.refusal or refusal_on_the_way_out(actor)
         if standing is not None:
             return made_out_to(actor.address.server, standing)
-        return in_quarantine(actor, call) or record.gatekeeper.refuses(actor, call)
+        return in_quarantine(actor, call) or record.breaker.refuses(actor, call)
 
     def may_send(self, actor: ServerActor, call: Call) -> bool:
-        return keeper_of(actor).may_send(call)
+        return breaker_of(actor).may_send(call)
 
     def answered(self, actor: ServerActor, call: Call) -> None:
-        keeper_of(actor).answered(self._context.backend.now() - actor.connected_at)
+        breaker_of(actor).answered(self._context.backend.now() - actor.connected_at)
 
-    def greeting(self, actor: ServerActor, call: Call) -> Greeting:
-        return self._directory.sessions.greeting(call.client, actor.address)
+    def declaration(self, actor: ServerActor, call: Call) -> Declaration:
+        return self._directory.sessions.declaration(call.client, actor.address)
 
     def log_level(self, actor: ServerActor, call: Call) -> str | None:
         wanted = self._directory.log_levels.least(call.client, actor.address.server)
-        return wanted or self.greeting(actor, call).log_level
+        return wanted or self.declaration(actor, call).log_level
 
     def silent(self, actor: ServerActor) -> bool:
-        return keeper_of(actor).timed_out()
+        return breaker_of(actor).timed_out()
 
     def call_unanswered(self, actor: ServerActor, call: Call) -> None:
-        keeper_of(actor).call_unanswered(actor, call)
+        breaker_of(actor).call_unanswered(actor, call)
 
     # ---- the start of an incarnation --------------------------------------------------------------------------------
 
@@ -239,9 +238,9 @@ class Supervision:
             record.server.era_hint = handshake.protocol_version
         self._failing(actor.address.server, None)
         record.note_success()
-        record.gatekeeper.connected(actor)
+        record.breaker.connected(actor)
         self._learn(actor, handshake, listing, revision)
-        self.visiting.learned(actor)
+        self.discovery.learned(actor)
 
     def listed(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None:
         record_of(actor).note_success()
@@ -249,8 +248,8 @@ class Supervision:
 
     # ---- an idle connection -----------------------------------------------------------------------------------------
 
-    def rested(self, actor: ServerActor) -> None:
-        self.starter.admission.rested(actor)
+    def became_idle(self, actor: ServerActor) -> None:
+        self.starter.admission.became_idle(actor)
 
     def leaving(self, actor: ServerActor) -> None:
         if actor.start.place is Place.LIVE:
@@ -273,7 +272,7 @@ class Supervision:
     # ---- the end of an incarnation ----------------------------------------------------------------------------------
 
     def failed(self, actor: ServerActor, ending: Ending) -> None:
-        """A failure counts at once, so the gate is shut while the old tree is being stopped."""
+        """A failure counts at once, so calls are refused while the old tree is being stopped."""
         if not ending.cause.has(Means.FAILED):
             return  # it is being stopped already, for a stronger cause
         record, now = record_of(actor), self._context.backend.now()
@@ -282,17 +281,17 @@ class Supervision:
         failed_starts = record.server.failed_starts + ending.cause.has(Means.NO_START)
         record.note_failure(ending.detail, now, failed_starts)
         self._failing(actor.address.server, LastFailure(time.time(), ending.detail, failed_starts))
-        record.gatekeeper.failed(ending)
+        record.breaker.failed(ending)
 
     def stopped_for_bug(self, actor: ServerActor) -> None:
-        self.visiting.tried(actor, is_over=True)
+        self.discovery.tried(actor, is_over=True)
         actor.start.by_policy = False
         if actor.life.state is State.IDLE:
             self.starter.admission.move(actor, Place.OUT)
         elif actor.start.place is Place.STARTING:
             # Its permit is free now; its slot is free when its tree is gone.
             self.starter.admission.move(actor, Place.LEAVING)
-        keeper_of(actor).probe_left(actor)
+        breaker_of(actor).probe_left(actor)
 
     def closed(self, actor: ServerActor, ending: Ending) -> Decision:
         try:
@@ -305,7 +304,7 @@ class Supervision:
         actor.start.by_policy = False
         if not ending.cause.has(Means.FAILED):
             # Before its place goes to the next actor, which may be of the same server.
-            keeper_of(actor).probe_left(actor)
+            breaker_of(actor).probe_left(actor)
         self.starter.admission.move(actor, Place.OUT)
         is_closing = self._directory.closing is not None
         general = self._context.settings.restart_policy
@@ -318,7 +317,7 @@ class Supervision:
         actor.start.by_policy = decision.then is Next.CONNECT
         is_over = decision.then is not Next.CONNECT
         if is_over or ending.cause.has(Means.NO_START):  # an incarnation that only made way was not a try
-            self.visiting.tried(actor, is_over=is_over)
+            self.discovery.tried(actor, is_over=is_over)
         if decision.then in (Next.CONNECT, Next.DOWN):
             self._context.events.emit(
                 EndDecision,
@@ -341,7 +340,7 @@ class Supervision:
 #
 # What follows an ending: the rules that come before the table `AFTERMATH`, and the errors that calls get.
 #
-# A closing room starts nothing any more. A visit goes on until it has learned what its server has. A call's own
+# A closing room starts nothing any more. A discovery goes on until it has learned what its server has. A call's own
 # child ends with its call. If a server was taken down and somebody then asked for it by name, it gets the next
 # connection. The table decides everything else.
 
@@ -367,7 +366,7 @@ def what_follows(
     record, server = record_of(actor), actor.address.server
     if is_closing or ending.cause is Cause.SHUTDOWN:
         return Decision(Next.GONE, RoomClosed("The room has closed; the call was not sent.", server=server))
-    if record.visit is actor and record.available.is_usable and ending.cause.has(Means.KEEPS_VISITS):
+    if record.discovery is actor and record.available.is_usable and ending.cause.has(Means.KEEPS_VISITS):
         failed = ending.cause is Cause.CONNECT_FAILED
         return Decision(Next.CONNECT, _down(actor, ending).refusal if failed else None)
     if actor.address.is_call:

@@ -296,7 +296,7 @@ def nobody_serves_on_the_wrong_process(world: World) -> None:
     for actor in _actors(world):
         if actor.life.state is not State.CONNECTED or actor.address.is_call:
             continue
-        gate, server = actor.record.gatekeeper.gate, actor.address.server
+        gate, server = actor.record.breaker.state, actor.address.server
         is_hung = gate.tripped and world.checker.lives.gate(actor.address).shut_by is GateMove.SILENT
         was_hung = is_hung and actor.connected_at < gate.failed_at - EPS
         assert not was_hung, f"{actor} was found hung, and is still connected"
@@ -312,7 +312,7 @@ def the_silent_are_found_dead(world: World) -> None:
     for actor in _actors(world):
         server = actor.address.server
         is_kept = actor.record.definition.lifecycle is Lifecycle.KEEP_ALIVE and actor.address.is_shared
-        if is_kept and actor.is_connected and actor.is_resting and server in world.truth.silent_since:
+        if is_kept and actor.is_connected and actor.has_nothing_to_do and server in world.truth.silent_since:
             life = world.checker.lives.of(actor.address)
             since = max(world.truth.silent_since[server], life.rested_at, world.truth.reloaded_at)
             assert world.now - since <= limit + EPS, f"{actor} has said nothing for {world.now - since:g}s"
@@ -322,19 +322,19 @@ def gates_have_a_prober(world: World) -> None:
     """When a gate is half-open, exactly one probe is under way; while it is tripped, nothing else is sent."""
     records = {id(actor.record): actor.record for actor in _actors(world)}
     for record in records.values():
-        probe = record.gatekeeper.probe
-        if record.gatekeeper.gate.probing:
+        probe = record.breaker.probe
+        if record.breaker.state.probing:
             assert probe is not None, f"{record.definition.name}: half-open for nobody"
             assert not isinstance(probe, Call) or not probe.ended, (
                 f"{record.definition.name}: its probe has ended"
             )
-        if record.gatekeeper.gate.tripped:
+        if record.breaker.state.tripped:
             since = [
                 call
                 for actor in _actors(world, record.definition.name)
                 if actor.record is record
                 for call in actor.calls.open
-                if call.sent_at > record.gatekeeper.gate.failed_at + EPS
+                if call.sent_at > record.breaker.state.failed_at + EPS
             ]
             assert len(since) <= 1, (
                 f"{record.definition.name}: {len(since)} calls went through a tripped gate"
@@ -353,7 +353,7 @@ def whoever_waits_is_in_a_queue(world: World) -> None:
         assert waits_for is None or wanted or by_policy, f"{actor} waits, and nobody wants it"
         match actor.start.place:
             case Place.GATE:
-                keeper = record.gatekeeper
+                keeper = record.breaker
                 is_probed = keeper.gate.probing or (keeper.parent is not None and keeper.parent.gate.probing)
                 assert keeper.timer is not None or is_probed, f"{actor}: nothing will open its gate"
             case Place.SLOT:
@@ -373,7 +373,9 @@ def pressure_makes_room(world: World) -> None:
     assert len(shared) >= admission.view.capacity, f"{waiting} wait for a slot, and one is free"
     staying = [actor for actor in held if actor.life.state is not State.DRAINING]
     resting = [
-        actor for actor in shared if actor.is_connected and actor.is_resting and actor.address.is_shared
+        actor
+        for actor in shared
+        if actor.is_connected and actor.has_nothing_to_do and actor.address.is_shared
     ]
     if len(staying) > admission.view.limits.minimum:
         leaving = len(held) - len(staying)
@@ -408,7 +410,7 @@ def _check_idling(world: World, actor: ServerActor, life: Life) -> None:
     definition = actor.record.definition
     limit = definition.idle_timeout or world.config.settings.idle_timeout
     is_held = world.root.admission.view.limits.minimum > 0 or actor.subscriptions.uris
-    if not actor.is_resting or not actor.address.is_shared or is_held:
+    if not actor.has_nothing_to_do or not actor.address.is_shared or is_held:
         return
     if definition.lifecycle is Lifecycle.LAZY:
         # Looking for one of its tools counts as using it.

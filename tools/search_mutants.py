@@ -111,8 +111,8 @@ _ADMISSION, _LIFECYCLE = "supervisor/admission.py", "protocol/lifecycle.py"
 # incarnation (the task that sends them has ended before the next one begins).
 # fmt: off
 MUTANTS = (
-    Mutant("eviction ignores calls in flight", _SERVER, "self.life.state is CONNECTED and self.is_resting and", "self.life.state is CONNECTED and"),
-    Mutant("eviction takes what is kept alive", "supervisor/pool.py", "self.rest_order.longest_idle() if actor.address.server not in kept)", "self.rest_order.longest_idle())"),
+    Mutant("eviction ignores calls in flight", _SERVER, "self.life.state is CONNECTED and self.has_nothing_to_do and", "self.life.state is CONNECTED and"),
+    Mutant("eviction takes what is kept alive", "supervisor/pool.py", "self.idle_order.longest_idle() if actor.address.server not in kept)", "self.idle_order.longest_idle())"),
     Mutant("nobody is evicted while others wait", _POOL, "        if len(gone) >= surplus and not makes_room:", "        if len(gone) >= surplus:"),
     Mutant("the slot comes back before the tree is gone", _STEPS, "                case Effect.STOP_TREE:\n", "                case Effect.STOP_TREE:\n                    actor.supervisor.admission.move(actor, Place.OUT)\n"),
     Mutant("the slot is never given back", "supervisor/supervision.py", "        self.starter.admission.move(actor, Place.OUT)\n        is_closing", "        self.starter.admission.move(actor, Place.LIVE)\n        is_closing"),
@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant("whoever is on the way out is asked to go again", "supervisor/supervision.py", "        if actor.start.place is Place.LIVE:\n", "        if False:\n"),
     Mutant("one permit too many", _ADMISSION, "self.starts.count(Place.STARTING) >= self._context", "self.starts.count(Place.STARTING) > self._context"),
     Mutant("the half-open flag sticks when the probe leaves", "supervisor/circuit_breaker.py", "        if self.probe is who:\n", "        if False:\n"),
-    Mutant("half-open passes everybody", _GATE, "if now < self.shut_until or self.probing:", "if now < self.shut_until:"),
+    Mutant("half-open passes everybody", _GATE, "if now < self.refuses_until or self.probing:", "if now < self.refuses_until:"),
     Mutant("the gate forgives at a handshake", "supervisor/circuit_breaker.py", "        self.probe_left(actor)\n        if actor.is_asked", "        self._set(Gate(), GateMove.ANSWERED)\n        self.probe_left(actor)\n        if actor.is_asked"),
     Mutant("an early answer forgives the failures before it", _GATE, "if self.tripped or connected_for >= policy.stable_after:", "if True:"),
     Mutant("a failed start does not shut the gate", _GATE, "return self._failed(policy, now, reason, policy.delay(self.failures + 1, draw))", "return self"),

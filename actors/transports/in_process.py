@@ -1,6 +1,6 @@
 """A server in our own process: a server object of the SDK, run in the room's loop over streams in memory.
 
-It is an actor like any other: it is greeted, listed, stopped when idle, drained and started again. An object is
+It is an actor like any other: it is initialized, listed, stopped when idle, drained and started again. An object is
 run again for the next incarnation; a factory is called again. An exception of its code outside a request ends the
 connection, not the room. Supervision cannot help against harm to the loop, for example blocking it: that needs a
 process of its own.

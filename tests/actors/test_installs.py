@@ -20,7 +20,7 @@ from tests.support.rooms import Outcomes, open_room, record_events, settle, teac
 
 from greenroom import CallTimeout, Greenroom, ServerStatus
 from greenroom.actors.backend import current_backend
-from greenroom.actors.host import Greeting, NoHost
+from greenroom.actors.host import Declaration, NoHost
 from greenroom.actors.incarnation import Patience
 from greenroom.actors.server import declared_to
 from greenroom.actors.timers import Timers
@@ -28,7 +28,7 @@ from greenroom.actors.transports.child_process import tree_signs
 from greenroom.config.installers import is_installer
 from greenroom.protocol.address import Address
 from greenroom.protocol.events import Note
-from greenroom.supervisor.discovery import VISIT_IDLE
+from greenroom.supervisor.discovery import DISCOVERY_IDLE
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer
 
@@ -189,7 +189,7 @@ async def test_t47_a_visited_server_stays_for_the_call_that_follows() -> None:
     server = FakeServer()
     async with open_room({"a": server}, bootstrap=True, idleTimeout=2) as room:
         await room.catalogued()
-        await anyio.sleep(VISIT_IDLE - 1.0)
+        await anyio.sleep(DISCOVERY_IDLE - 1.0)
         await room.call("a_echo")
         await anyio.sleep(100.0)
         assert (server.starts, server.live) == (1, 1), "called once, it has its idle time"
@@ -198,8 +198,8 @@ async def test_t47_a_visited_server_stays_for_the_call_that_follows() -> None:
 
 
 class ElicitingHost(NoHost):
-    def greeting(self, address: Address) -> Greeting:
-        return Greeting({"elicitation": {}})
+    def declaration(self, address: Address) -> Declaration:
+        return Declaration({"elicitation": {}})
 
 
 @in_virtual_time

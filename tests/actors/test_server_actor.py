@@ -970,7 +970,7 @@ async def test_a_lease_keeps_a_resting_server_and_its_return_starts_the_clock() 
         assert server.live == 1
         release()
         release()  # once
-        assert _actor(room).is_resting
+        assert _actor(room).has_nothing_to_do
         await anyio.sleep(59.0)
         assert server.live == 1
         await anyio.sleep(2.0)

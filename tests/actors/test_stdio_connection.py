@@ -33,7 +33,7 @@ from tests.support.stdio import (
 
 from greenroom.actors.backend import current_backend
 from greenroom.actors.handshake import RpcFailure, ask, shake_hands
-from greenroom.actors.host import Greeting
+from greenroom.actors.host import Declaration
 from greenroom.actors.transports import stdio
 from greenroom.actors.transports.child_process import start_child
 from greenroom.actors.transports.guard import Guard
@@ -75,7 +75,7 @@ async def test_t05_initialize_never_answered_ends_at_its_deadline() -> None:
     async with linked(definition_of("faulty.py", "--hang-at", "start")) as link:
         with pytest.raises(RpcFailure, match=r"initialize: no answer within") as caught:
             await shake_hands(
-                link.peer, link.backend, settings=settings, client_info=CLIENT, greeting=Greeting()
+                link.peer, link.backend, settings=settings, client_info=CLIENT, declaration=Declaration()
             )
         assert caught.value.timed_out
         await link.connection.stop(0.3)

@@ -160,13 +160,13 @@ def test_each_exposure_tells_its_host_who_comes_says_something_and_leaves(exposu
     room = Room()
     client = Client(exposure(room), roots={})
     assert room.heard == ["restart_outdated"]
-    assert room.host.greeting(Address("github")).capabilities == {"roots": {}}
+    assert room.host.declaration(Address("github")).capabilities == {"roots": {}}
     client.tell("notifications/roots/list_changed")
     assert room.heard == ["restart_outdated", "roots_changed"]
     room.host.heard(Address("github"), "notifications/message", {"data": 1})
     assert [each["params"] for each in client.said] == [{"data": 1}]
     client.talk.close()
-    assert room.host.greeting(Address("github")).capabilities == {}
+    assert room.host.declaration(Address("github")).capabilities == {}
     room.host.heard(Address("github"), "notifications/message", {"data": 2})
     assert len(client.said) == 1
 
@@ -931,7 +931,7 @@ def test_only_at_the_direct_door_servers_are_told_of_extensions_and_lose_credent
 ) -> None:
     room = Secretive(direct_tools=True)
     client = Client(exposure(room), extensions={"a": {}})
-    assert ("extensions" in room.host.greeting(Address("clock")).capabilities) is passes
+    assert ("extensions" in room.host.declaration(Address("clock")).capabilities) is passes
     room.host.heard(Address("clock"), "notifications/message", {"data": "a secret"})
     assert client.said[0]["params"]["data"] == ("a ***" if passes else "a secret")
 

@@ -22,7 +22,7 @@ from tests.support.door_rooms import NOW, FakeCall, FakeRoom
 from tests.support.rooms import open_room
 
 from greenroom import Greenroom
-from greenroom.actors.host import Greeting, ServerRequest
+from greenroom.actors.host import Declaration, ServerRequest
 from greenroom.actors.router import Learn
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
@@ -816,7 +816,7 @@ def test_servers_are_greeted_with_what_the_client_can_do(modern: bool, passes: b
     for asked in ({}, {"roots": {"listChanged": True}}, {"elicitation": {}, "sampling": {}}):
         host = ClientHost(FakeRoom(), passes_extensions=passes)
         host.came(cast("Any", Asked(modern=modern, **asked, **extensions, tools={})))
-        found = host.greeting(Address("a"))
+        found = host.declaration(Address("a"))
         assert found.capabilities == {**asked, **(extensions if passes else {})}
         assert found.by_handshake is (bool(asked) and not modern)
         assert found.log_level == (None if modern else "info")
@@ -1338,7 +1338,7 @@ async def test_a_client_is_asked_only_for_what_it_declared_and_told_what_is_not_
             ]  # fmt: skip
         else:
             host.left(cast("Any", client))
-            assert host.greeting(Address("a")) == Greeting(), "nobody is there to be asked"
+            assert host.declaration(Address("a")) == Declaration(), "nobody is there to be asked"
         for method in ("sampling/createMessage", "tools/list", *(["roots/list"] if not is_here else [])):
             with pytest.raises(RpcRefusal) as caught:
                 await host.answer(ServerRequest(Address("a"), method, {}))

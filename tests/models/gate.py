@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import attrs
 
-from greenroom.supervisor.circuit_breaker import GatePolicy
+from greenroom.supervisor.circuit_breaker import BreakerPolicy
 
 
 class Failure(enum.Enum):
@@ -23,7 +23,7 @@ class Failure(enum.Enum):
 
 @attrs.define
 class GateModel:
-    policy: GatePolicy
+    policy: BreakerPolicy
     streak: list[Failure] = attrs.field(factory=list[Failure])
     shut_until: list[float] = attrs.field(factory=list[float])
     tripped: bool = False

@@ -66,7 +66,7 @@ class Referee:
             shared=len(self.shared),
             leaving=self.on_their_way,
             staying=self.staying,
-            resting=InOrder(self.victims()),
+            idle=InOrder(self.victims()),
             overdue=tuple(self.expired),
             groups=groups.count,
             waiting=[

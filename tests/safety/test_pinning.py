@@ -47,7 +47,7 @@ from greenroom.protocol import bounds
 from greenroom.protocol.cooperative import finish
 from greenroom.safety.pinning import Pins
 from greenroom.safety.pins_file import MemoryPins, PinsFile, ServerPins, pins_file
-from greenroom.supervisor.circuit_breaker import GatePolicy
+from greenroom.supervisor.circuit_breaker import BreakerPolicy
 from greenroom.supervisor.records import quarantine
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
@@ -342,8 +342,8 @@ async def test_a_program_accepts_too_and_a_server_that_takes_it_back_is_trusted_
 async def test_a_gate_that_is_shut_stays_so_when_nothing_is_quarantined_any_more(tmp_path: Path) -> None:
     async with open_bank(tmp_path, OLD) as room:
         record = room._runtime.root.record("bank")
-        policy, gate = GatePolicy.of(Settings()), record.gatekeeper.gate
-        record.gatekeeper.gate = gate.died(policy, anyio.current_time(), "it crashed", 0.5)
+        policy, gate = BreakerPolicy.of(Settings()), record.breaker.state
+        record.breaker.state = gate.died(policy, anyio.current_time(), "it crashed", 0.5)
         quarantine(record, {"pay": ("description",)})
         quarantine(record, {})
         assert record.guarded

@@ -140,9 +140,9 @@ PLACES: dict[str, tuple[Any, str]] = {
         Alarm: ("wake_by",),
         CallTable: ("_request", "call_over", "share_places", "expire", "take_off"),
         WaitingCalls: ("serve", "expire", "hold_back"),
-        Idling: ("rest",),
+        Idling: ("begin",),
         Supervision: (
-            "refusal", "may_send", "answered", "silent", "request_start", "withdraw_start", "ready", "rested",
+            "refusal", "may_send", "answered", "silent", "request_start", "withdraw_start", "ready", "became_idle",
             "leaving", "failed", "closed", "idle_timeout",
         ),
         Steps: ("_on_ready", "_on_lost", "_announce", "_tell_transition"),

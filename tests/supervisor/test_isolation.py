@@ -16,7 +16,7 @@ from tests.support.rooms import Outcomes, open_room, settle
 from tests.support.whole import RawClient, direct_door, whole
 
 from greenroom import CallError, Greenroom, Reach, UsageError
-from greenroom.actors.host import Greeting, NoHost
+from greenroom.actors.host import Declaration, NoHost
 from greenroom.actors.peer import LostReason
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import CallTimeout, Drained, ServerDown, ServerLost, SessionNeeded, Unavailable
@@ -162,8 +162,8 @@ async def test_a_calls_child_is_not_met_anew_for_a_client_that_comes_meanwhile()
     server = FakeServer(greet_latency=2.0)
 
     class Sampling(NoHost):
-        def greeting(self, address: Address) -> Greeting:
-            return Greeting({"sampling": {}})
+        def declaration(self, address: Address) -> Declaration:
+            return Declaration({"sampling": {}})
 
     async with open_room({"a": server}, entries=PER_CALL) as room:
         await port_of(room).find("a_echo")
@@ -399,7 +399,7 @@ def test_a_session_answers_for_itself_with_any_of_its_callbacks(backend: str, gi
             async with room.session("x", **given) as x:
                 sessions = room._runtime.sessions
                 assert [*sessions.with_hosts] == ["x"]
-                greeting = sessions.greeting("x", Address("a"))
+                greeting = sessions.declaration("x", Address("a"))
                 declared = {
                     "on_sampling": {"sampling": {}},
                     "on_elicitation": {"elicitation": {"form": {}, "url": {}}},

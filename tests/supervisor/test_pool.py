@@ -465,9 +465,7 @@ def test_a_decision_over_a_thousand_servers_takes_no_time_to_speak_of() -> None:
 
     taken: list[float] = []
     for _ in range(50):
-        crowd = Snapshot[int](
-            1.0, PoolLimits(), shared=20, staying=20, resting=InOrder((1, 2)), waiting=queue()
-        )
+        crowd = Snapshot[int](1.0, PoolLimits(), shared=20, staying=20, idle=InOrder((1, 2)), waiting=queue())
         began = time.perf_counter()
         decision = decide(crowd)
         taken.append(time.perf_counter() - began)
@@ -504,7 +502,7 @@ def test_of_the_queue_only_those_are_read_that_may_be_helped() -> None:
             shared=shared,
             leaving=leaving,
             staying=20,
-            resting=InOrder(resting),
+            idle=InOrder(resting),
             waiting=counted(waiting, read),
         )
         decide(full)
@@ -521,7 +519,7 @@ def test_a_group_is_granted_up_to_half_the_slots_in_one_decision() -> None:
 
 def test_those_overdue_are_looked_at_only_if_one_may_go() -> None:
     read: list[int] = []
-    kept = Snapshot[int](1.0, PoolLimits(slots=2, minimum=2), shared=3, staying=3, resting=InOrder((1, 2, 3)))
+    kept = Snapshot[int](1.0, PoolLimits(slots=2, minimum=2), shared=3, staying=3, idle=InOrder((1, 2, 3)))
     gone = decide(attrs.evolve(kept, overdue=counted([1, 2, 3], read)))
     assert (gone.evictions, read) == ((1,), [])  # the surplus; with it the minimum is reached
     more = attrs.evolve(kept, staying=4, overdue=counted([1, 2, 3], read))

@@ -22,7 +22,7 @@ from tests.support.rooms import Outcomes, open_room, record_events, settle
 
 from greenroom import Greenroom, Reach, State, UnknownTool, UsageError
 from greenroom.actors.exchanges import mark_sent
-from greenroom.actors.host import Greeting, ServerRequest
+from greenroom.actors.host import Declaration, ServerRequest
 from greenroom.actors.router import Learn
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys
@@ -453,7 +453,7 @@ async def test_t26_a_bug_in_a_step_ends_that_incarnation_and_the_rest_serve_on(
             in_flight = calls.start(room, "a_echo")
             await settle()
             with monkeypatch.context() as patch:
-                patch.setattr(type(actor.idling), "rest", broken)
+                patch.setattr(type(actor.idling), "begin", broken)
                 patch.setattr(room._runtime.root.supervision, "idle_timeout", broken)
                 await anyio.sleep(2.0)
         assert in_flight.outcome == "{}"
@@ -685,7 +685,7 @@ def test_callbacks_declare_what_they_can_and_are_told_what_they_hear() -> None:
     everything = Callbacks(
         answer, answer, ["/"], capabilities={"sampling": {"tools": {}}, "experimental": {"x": {}}}
     )
-    assert everything.greeting(Address("a")) == Greeting(
+    assert everything.declaration(Address("a")) == Declaration(
         {
             "sampling": {"tools": {}},
             "elicitation": {"form": {}, "url": {}},
@@ -694,11 +694,11 @@ def test_callbacks_declare_what_they_can_and_are_told_what_they_hear() -> None:
         },
         by_handshake=True,
     )
-    assert Callbacks().greeting(Address("a")) == Greeting({}, by_handshake=False)
+    assert Callbacks().declaration(Address("a")) == Declaration({}, by_handshake=False)
     listening = Callbacks(on_notification=lambda *said: told.append(said))
-    assert listening.greeting(Address("a")) == Greeting({}, by_handshake=True)
+    assert listening.declaration(Address("a")) == Declaration({}, by_handshake=True)
     both = Callbacks(on_log=lambda *said: told.append(said), on_notification=lambda *said: told.append(said))
-    assert both.greeting(Address("a")) == Greeting({}, by_handshake=True)
+    assert both.declaration(Address("a")) == Declaration({}, by_handshake=True)
     both.heard(Address("a"), "notifications/message", {"level": "info"})
     assert told == [
         (Address("a"), {"level": "info"}),

@@ -15,7 +15,7 @@ from tests.support import in_virtual_time
 from tests.support.rooms import open_room, settle
 
 from greenroom import Greenroom
-from greenroom.actors.host import Greeting
+from greenroom.actors.host import Declaration
 from greenroom.actors.login import logins as login
 from greenroom.actors.transports.in_process import InProcessConnector
 from greenroom.actors.transports.npx import NpxConnector
@@ -503,7 +503,7 @@ def test_a_session_is_open_once_ends_once_and_leaves_nothing_of_its_own() -> Non
     assert not sessions.is_open("x")
     with pytest.raises(KeyError):
         sessions.answers_for("x")
-    assert sessions.greeting("x", Address("a")) == Greeting()
+    assert sessions.declaration("x", Address("a")) == Declaration()
     sessions.answer_with(of_x, "x")
     assert (list(sessions.with_hosts), sessions.approvers, sessions.variables("x")) == ([], {}, {})
     assert sessions.sees_all("x")
@@ -516,7 +516,10 @@ def test_a_session_is_open_once_ends_once_and_leaves_nothing_of_its_own() -> Non
     sessions.answer_with(None, "x")
     assert sessions.answers_for("x") is None, "the room answers for it again"
     sessions.answer_with(of_x, None)
-    assert (sessions.host(None), sessions.greeting("x", Address("a"))) == (of_x, of_x.greeting(Address("a")))
+    assert (sessions.host(None), sessions.declaration("x", Address("a"))) == (
+        of_x,
+        of_x.declaration(Address("a")),
+    )
     sessions.answer_with(None, None)
     assert sessions.host(None) is own
 
@@ -621,7 +624,7 @@ async def test_a_child_of_a_session_begins_with_what_is_known_of_its_server() ->
         assert (child.parent, child.definition) == (record, record.definition)
         assert (child.era_hint, child.log_level) == ("2026-07-28", "debug")
         assert (child.quarantined, child.guarded) == ({"pay": ("description",)}, True)
-        assert child.gatekeeper.parent is record.gatekeeper
+        assert child.breaker.parent is record.breaker
         assert child.address == Address.of_session("a", "x")
         record.available = drained("a")
         assert child.refusal is record.available.refusal, "its server is down"

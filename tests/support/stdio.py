@@ -16,7 +16,7 @@ import attrs
 
 from greenroom.actors.backend import Backend, current_backend
 from greenroom.actors.handshake import RpcFailure, ask_raw, shake_hands
-from greenroom.actors.host import Greeting
+from greenroom.actors.host import Declaration
 from greenroom.actors.peer import Exchange, LostReason
 from greenroom.actors.transports.guard import Guard
 from greenroom.actors.transports.stdio import StdioConnection, StdioConnector
@@ -113,7 +113,7 @@ class Link:
                 self.backend,
                 settings=Settings(connect_timeout=60.0),
                 client_info=CLIENT,
-                greeting=Greeting(),
+                declaration=Declaration(),
                 era_hint="2025-11-25",
             )
         except RpcFailure as failure:

@@ -1240,8 +1240,8 @@ def _full(world: World) -> None:
 
 
 def _tripped_gate(actor: Any, failed_at: float, **more: Any) -> None:
-    actor.record.gatekeeper.gate = attrs.evolve(
-        actor.record.gatekeeper.gate, tripped=True, failed_at=failed_at, **more
+    actor.record.breaker.state = attrs.evolve(
+        actor.record.breaker.state, tripped=True, failed_at=failed_at, **more
     )
 
 
@@ -1252,10 +1252,10 @@ def _hung(world: World) -> None:
 
 
 def _half_open(actor: Any, *, ended: bool | None) -> None:
-    actor.record.gatekeeper.gate = attrs.evolve(actor.record.gatekeeper.gate, probing=True)
+    actor.record.breaker.state = attrs.evolve(actor.record.breaker.state, probing=True)
     if ended is not None:
-        actor.record.gatekeeper.probe = Call("ping", None)
-        actor.record.gatekeeper.probe.ended = ended
+        actor.record.breaker.probe = Call("ping", None)
+        actor.record.breaker.probe.ended = ended
 
 
 def _lives_as(world: World, actor: Any, seconds: float, **more: Any) -> None:
