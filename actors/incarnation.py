@@ -370,7 +370,7 @@ class Initialization:
         revision = context.next_revision()
         left = self._limit if self.patience.installs else self.deadline - context.backend.now()
         settings = attrs.evolve(self._settings, connect_timeout=max(left, _LEAST_TIME))
-        listing = await list_all(connection.peer, context.backend, handshake, settings)
+        listing = await list_all(connection.peer, context.backend, handshake, settings, actor.record.listing)
         await self._answer_first(connection.peer, handshake)
         actor.tell(Ready(incarnation.number, handshake, listing, revision))
         incarnation.look_after()

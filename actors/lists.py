@@ -8,11 +8,15 @@ pages, a repeated cursor, the items and bytes over all lists of the server. What
 The lists are requested side by side. Where the bounds are concerned, the tools come first: the other lists use
 only what is left once the tools have been read. So the result does not depend on which answer was quicker. A page
 that is larger than what is left is not decoded.
+
+A server that is connected again mostly lists the same as before. Its pages have the same digest then, and `list_all`
+returns the listing of before: it need not be hashed for pinning, compared, published or written once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import anyio
@@ -48,9 +52,11 @@ _PROMPTS: Final = _Kind("prompts/list", "prompts", "prompts", "name")
 _KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS)
 
 
-async def list_all(peer: Peer, backend: Backend, handshake: Handshake, settings: Settings) -> Listing:
+async def list_all(
+    peer: Peer, backend: Backend, handshake: Handshake, settings: Settings, before: Listing | None = None
+) -> Listing:
     """Every list that the server declares, read side by side, each within `settings.connect_timeout`. Tools are
-    pinned as `settings.pinning` says.
+    pinned as `settings.pinning` says. If the server lists the same as `before`, that object is returned.
 
     Raises `RpcFailure` when the list of tools fails; `Listing.problems` names everything else that went wrong.
     """
@@ -68,12 +74,30 @@ async def list_all(peer: Peer, backend: Backend, handshake: Handshake, settings:
             raise tools.failure
         what = "the server says that it has tools, and does not know this method"
         raise RpcFailure(_TOOLS.method, what, error=tools.failure.error)
+    digest = _digest(lists.values(), settings)
+    if before is not None and before.digest == digest:
+        return before
     found = {kind: each.found for kind, each in lists.items()}
     problems = tuple(problem for each in lists.values() for problem in each.problems)
     prints = await in_turns(printing(found.get(_TOOLS) or (), settings.pinning))
     return Listing(
-        found.get(_TOOLS), found.get(_RESOURCES), found.get(_TEMPLATES), found.get(_PROMPTS), problems, prints
+        found.get(_TOOLS),
+        found.get(_RESOURCES),
+        found.get(_TEMPLATES),
+        found.get(_PROMPTS),
+        problems,
+        prints,
+        digest,
     )
+
+
+def _digest(lists: Iterable[_List], settings: Settings) -> bytes:
+    """Of the pages, and of what else decides about a `Listing`."""
+    whole = hashlib.sha256(settings.pinning.value.encode())
+    for each in lists:
+        whole.update(repr((each.kind.method, each.failure is None, each.problems)).encode())
+        whole.update(each.pages.digest())
+    return whole.digest()
 
 
 def printing(tools: Sequence[Raw], pinning: Pinning) -> Slices[dict[str, str]]:
@@ -123,6 +147,7 @@ class _List:
     items: list[Raw] = attrs.field(factory=list[Raw])
     problems: list[str] = attrs.field(factory=list[str])
     failure: RpcFailure | None = None
+    pages: Any = attrs.field(factory=hashlib.sha256)  # of their bytes, in order
 
     @property
     def found(self) -> tuple[Raw, ...] | None:
@@ -167,6 +192,7 @@ class _List:
             )
             return None
         share.bytes -= len(page)
+        self.pages.update(page)
         items = Items(self.kind.field, self.kind.key, share.items)
         try:
             cursor = await in_turns(items.read(page))

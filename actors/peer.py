@@ -212,6 +212,7 @@ class Listing:
     prints: Mapping[str, str] = attrs.field(
         factory=dict[str, str]
     )  # by tool (`catalogue.fingerprints`); "": not pinned
+    digest: bytes = b""  # of the pages as they came, and of how they were read
 
 
 class Connection(Protocol):

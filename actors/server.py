@@ -84,6 +84,7 @@ class Record:
     )
     # The tools that have changed and must not be called, by the server's own names, with what has changed.
     quarantined: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
+    listing: Listing | None = None  # what it listed last
     odd: str | None = None  # the first odd thing that the latest incarnation did, in words
 
     def remark(self, words: str | None) -> None:
@@ -460,6 +461,7 @@ class Steps:
                 self._on_gone()
             case Listed() if actor.life.state is State.CONNECTED:
                 actor.supervisor.listed(actor, message.handshake, message.listing, message.revision)
+                actor.record.listing = message.listing
             case Listed():
                 pass
 
@@ -475,6 +477,7 @@ class Steps:
         actor.connected_at = actor.context.backend.now()
         actor.idling.ask_time()
         actor.supervisor.ready(actor, message.handshake, message.listing, message.revision)
+        actor.record.listing = message.listing
         if is_outdated(actor, actor.context.host.declaration(actor.address)):
             # The host's capabilities changed while it started. Its lists are known; its calls wait for the next
             # incarnation.

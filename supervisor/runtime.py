@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -406,6 +407,9 @@ class Runtime:
             actor.note(NoteCode.UNREAD, problem)
         known, session = self.router.entry(name), actor.address.session
         entry = entry_of(actor, self._hashes.get(name, ""), handshake, listing, revision)
+        is_asked = record_of(actor).discovery is not None
+        if session is None and not is_asked and known is not None and is_unchanged(known, entry):
+            return
         is_private = bool(session_variables(actor.definition))
         if not is_private:
             entry = self.pins.learned(entry, listing.prints)
@@ -708,6 +712,23 @@ def entry_of(
         revision=revision,
         told=told(declared_to(actor) or {}),
     )
+
+
+_UNCHANGED_FOR: Final = 3600.0  # seconds until lists that are the same are written again
+_content: Final = attrgetter(
+    "definition_hash", "tools", "resources", "templates", "prompts", "instructions", "server_info", "capabilities",
+    "protocol_version", "problems", "told",
+)  # fmt: skip
+
+
+def is_unchanged(known: ServerEntry, entry: ServerEntry) -> bool:
+    """Whether a server that is connected again has given the very lists that are known of it, and not long ago, so that
+    there is nothing to compare, to publish or to write. While a tool of it is in quarantine there always is: the
+    owner may have accepted the tool elsewhere."""
+    if entry.tools is not known.tools or known.pinned.changed:
+        return False
+    is_recent = entry.fetched_at - known.fetched_at < _UNCHANGED_FOR
+    return is_recent and _content(known) == _content(entry)
 
 
 def _known(listed: tuple[Raw, ...] | None, capability: str, handshake: Handshake) -> tuple[Raw, ...] | None:
