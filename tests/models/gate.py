@@ -54,9 +54,9 @@ class GateModel:
 
     def asks(self, now: float) -> str:
         if self.probe_out or any(now < until for until in self.shut_until):
-            return "shut"
+            return "none"
         if not self.tripped:
-            return "open"
+            return "all"
         self.probe_out = True
         return "probe"
 
