@@ -322,7 +322,8 @@ class Initialization:
 
     def stop(self) -> None:
         self.patience.stop()
-        self._tell(self._take_waiting(), self._unread("the connection has ended"))
+        if self._waiting:
+            self._tell(self._take_waiting(), self._unread("the connection has ended"))
 
     def look_again(self, told: Told | None = None) -> None:
         """The server's lists may have changed. `told`: somebody waits until they have been read again."""

@@ -21,7 +21,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
@@ -190,6 +190,9 @@ class Supervisor(Protocol):
         ...
 
 
+_NEW: Final = Life()
+
+
 class ServerActor:
     __slots__ = (
         "address",
@@ -216,7 +219,7 @@ class ServerActor:
         self.record: Record = record
         self.context: RoomContext = context
         self.supervisor: Supervisor = supervisor
-        self.life: Life = Life()  # `steps` moves it
+        self.life: Life = _NEW  # `steps` moves it
         self.start: Start = Start()  # the supervisor moves it
         self.incarnation: Incarnation | None = None  # from connecting to closed
         self.connected_at: float = -math.inf

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from itertools import chain, islice
-from typing import Protocol
 
 from ..actors.room_context import RoomContext
 from ..actors.server import ServerActor
@@ -31,25 +30,12 @@ from .pool import Decision, PoolView, Starts, decide, may_expire
 from .records import Directory, record_of
 
 
-class Asks(Protocol):
-    """What admission asks the starter."""
-
-    def is_discovery(self, actor: ServerActor) -> bool:
-        """Whether the actor starts only for discovery: nobody has called it."""
-        ...
-
-    def begin(self, actor: ServerActor) -> None:
-        """The actor has a slot, and a permit is free: start it, or let it wait for its circuit breaker
-        again."""
-        ...
-
-
 class Admission:
-    def __init__(self, context: RoomContext, asks: Asks, directory: Directory) -> None:
+    def __init__(self, context: RoomContext, starter: Starter, directory: Directory) -> None:
         self.starts: Starts = Starts(context)
-        self.view: PoolView = PoolView(context, self.starts, directory, asks.is_discovery)
+        self.view: PoolView = PoolView(context, self.starts, directory, starter.is_discovery)
         self._context = context
-        self._asks = asks
+        self._starter = starter
         self._is_looking = False
         self._look_again = False
         self._reserve_from = -math.inf  # when the last slot over the limit was freed
@@ -60,7 +46,7 @@ class Admission:
     def enter(self, actor: ServerActor) -> None:
         """The circuit breaker lets the actor start: queue for a slot and a permit. One that starts only for
         discovery queues for its turn first."""
-        if not self._asks.is_discovery(actor):
+        if not self._starter.is_discovery(actor):
             self.move(actor, Place.SLOT)
         elif is_installer(actor.definition.command, actor.definition.args):
             self.move(actor, Place.INSTALL_TURN)
@@ -129,7 +115,9 @@ class Admission:
             return False
         found = chain.from_iterable(map(self.starts.at, places))
         discoveries = (
-            actor for actor in found if (not installs or _installs(actor)) and self._asks.is_discovery(actor)
+            actor
+            for actor in found
+            if (not installs or _installs(actor)) and self._starter.is_discovery(actor)
         )
         return next(islice(discoveries, count - 1, None), None) is not None
 
@@ -153,7 +141,7 @@ class Admission:
             return False
         first = next(iter(self.starts.at(Place.PERMIT)), None)
         if first is not None:
-            self._asks.begin(first)
+            self._starter.begin(first)
         return first is not None
 
     def _send_away(self, decision: Decision[ServerActor]) -> None:
@@ -265,6 +253,7 @@ class Starter:
     # ---- what admission asks ----------------------------------------------------------------------------------------
 
     def is_discovery(self, actor: ServerActor) -> bool:
+        """Whether the actor starts only for discovery: nobody has called it."""
         return record_of(actor).discovery is actor and not actor.is_awaited
 
     def begin(self, actor: ServerActor) -> None:

@@ -19,6 +19,7 @@ import enum
 import math
 import random
 from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 import attrs
 
@@ -171,6 +172,7 @@ class CircuitBreaker:
         )  # no probe is out
 
 
+_UNTROUBLED: Final = CircuitBreaker()  # of every server that has not failed
 BYPASS_EVERY = 1.0  # seconds between two starts that bypass a breaker
 # From these states a call leads to an attempt to connect, about which the server's own breaker decides too.
 _BETWEEN = (State.IDLE, State.DRAINING)
@@ -210,8 +212,8 @@ class ServerBreaker:
     def __init__(
         self, record: Record, address: Address, breakers: Breakers, parent: ServerBreaker | None = None
     ) -> None:
-        self.state: CircuitBreaker = CircuitBreaker()
-        self.intensity: Intensity = Intensity()
+        self.state: CircuitBreaker = _UNTROUBLED
+        self.intensity: Intensity = _NO_RESTARTS
         self.parent = parent  # for a session's breaker: its server's
         self.probe: Call | ServerActor | None = None  # the probe, while the breaker is half-open
         self.timer: Timer | None = None  # set to when the waiting starts apply again
@@ -446,3 +448,6 @@ class Intensity:
         """Count one restart. True when that was one too many."""
         times = (*(t for t in self.times if t > now - period), now)
         return Intensity(times), len(times) > limit
+
+
+_NO_RESTARTS: Final = Intensity()

@@ -44,6 +44,15 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen
+class _Literal:
+    """A definition that refers to nothing, as most do: it is complete for every start."""
+
+    given: ServerDefinition
+    settings: Settings  # that it was completed with
+    complete: ServerDefinition
+
+
+@attrs.frozen
 class Connectors:
     """A `ConnectorFactory`. It is called once for each incarnation."""
 
@@ -59,9 +68,13 @@ class Connectors:
     log: Callable[[Address, int], StderrLog | None] = lambda _address, _incarnation: None
     silent: set[str] = attrs.field(factory=set[str])  # see `actors.transports.npx`
     helpers: Iterator[int] = attrs.field(factory=lambda: count(1))
+    literals: dict[str, _Literal] = attrs.field(factory=dict[str, _Literal])  # by server
 
     def __call__(self, definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
         given, settings = definition, self.settings()
+        literal = self.literals.get(address.server)
+        if literal is not None and literal.given is given and literal.settings is settings:
+            return self.reaching(literal.complete, address, incarnation, os.environ, None)
         session = address.session if session_variables(given) else None
         environ = (
             os.environ if session is None else with_session(os.environ, self.sessions.variables(session))
@@ -72,9 +85,11 @@ class Connectors:
         try:
             self.sessions.check(given, address.session)
             definition = with_settings(definition, settings)
-            definition = expand_definition(definition, environ).definition
+            expanded = expand_definition(definition, environ)
         except (ConfigError, CredentialNeeded) as error:
             raise connect_failed(address.server, LostReason(str(error))) from None
+        is_literal = expanded.definition is definition and not expanded.problems
+        definition = expanded.definition
         asked = tuple(asked_of(given))
         if asked or given.env_file is not None:
             reach = partial(
@@ -82,6 +97,8 @@ class Connectors:
             )
             limit = settings.secret_timeout
             return AskingConnector(reach, definition, asked, limit, self.secrets, session)
+        if is_literal and session is None:
+            self.literals[address.server] = _Literal(given, settings, definition)
         return self.reaching(definition, address, incarnation, environ, session)
 
     def helper(self, name: str, command: Sequence[str], max_line: int) -> StdioConnector:

@@ -278,28 +278,9 @@ _NOTHING_TO_ASK = frozenset(
 )
 
 
-class Link(Protocol):
-    """What deliveries need of their peer."""
-
-    carrier: Carrier
-
-    @property
-    def is_modern(self) -> bool: ...
-
-    def spawn(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run it in its own task, unless the peer is over."""
-        ...
-
-    def stop_carrying(self, exchange: Exchange) -> None: ...
-
-    def lose_for(self, end: SessionExpired | LoginNeeded) -> None:
-        """The connection is over."""
-        ...
-
-
 class Deliveries:
-    def __init__(self, link: Link, backend: Backend, notes: Notes) -> None:
-        self._link = link
+    def __init__(self, peer: HttpPeer, backend: Backend, notes: Notes) -> None:
+        self._peer = peer
         self._backend = backend
         self._notes = notes
         self._introduced: anyio.Event | None = None  # set once `initialized` has reached the server
@@ -308,24 +289,24 @@ class Deliveries:
         self._progressed: anyio.Event | None = None  # set once our latest progress has reached the server
 
     def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        if self._link.is_modern:
+        if self._peer.is_modern:
             return
         line = encode_notification(method, params)
         if method == "notifications/initialized":
             self._introduced = introduced = anyio.Event()
-            self._link.spawn(lambda: self._introduce(line, introduced))
+            self._peer.spawn(lambda: self._introduce(line, introduced))
         elif method == PROGRESS:
             before, self._progressed = self._progressed, (reached := anyio.Event())
-            self._link.spawn(lambda: self._deliver_after(before, line, reached))
+            self._peer.spawn(lambda: self._deliver_after(before, line, reached))
         else:
-            self._link.spawn(lambda: self._deliver(line))
+            self._peer.spawn(lambda: self._deliver(line))
 
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None) -> None:
         line, before = encode_reply(rpc_id, result, error), self._progressed
-        self._link.spawn(lambda: self._deliver_after(before, line))
+        self._peer.spawn(lambda: self._deliver_after(before, line))
 
     def withdraw(self, exchange: Exchange) -> None:
-        self._link.stop_carrying(exchange)
+        self._peer.stop_carrying(exchange)
 
     async def until_heard(self, method: str) -> None:
         """Wait until a request of this method may be sent."""
@@ -345,9 +326,9 @@ class Deliveries:
             self._listens_by = self._backend.now() + LISTENS_WITHIN
             introduced.set()
         try:
-            await self._link.carrier.listen(self._listening.set)
+            await self._peer.carrier.listen(self._listening.set)
         except (SessionExpired, LoginNeeded) as end:
-            self._link.lose_for(end)
+            self._peer.lose_for(end)
         except ExchangeFault as problem:
             self._notes.add("the stream of notifications ended", str(problem))
         finally:
@@ -367,9 +348,9 @@ class Deliveries:
     async def _deliver(self, line: bytes) -> None:
         try:
             with anyio.fail_after(DELIVERED_WITHIN):
-                await self._link.carrier.deliver(line)
+                await self._peer.carrier.deliver(line)
         except (SessionExpired, LoginNeeded) as end:
-            self._link.lose_for(end)
+            self._peer.lose_for(end)
         except ExchangeFault as problem:
             self._notes.add("a message did not reach the server", f"{problem}: {excerpt(line)}")
         except TimeoutError:
