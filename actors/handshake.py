@@ -13,7 +13,7 @@ What a server says about itself is kept as long as the server is configured, so 
 lists. (Lists are read in `lists`.)
 
 Nothing here decides what a failure means. It is raised as `RpcFailure`; the actor knows the server's name and its
-gate.
+circuit breaker.
 """
 
 from __future__ import annotations

@@ -308,7 +308,7 @@ class Initialization:
         installs = is_installer(definition.command, definition.args)
         most = (definition.install_timeout or context.settings.install_timeout) if installs else None
         self.patience: Patience = Patience(context, context.backend.now(), self._limit, most)
-        self._bell = context.backend.waiter()
+        self._changed = context.backend.waiter()
         self._waiting: list[Told] = []  # who waits for the next reading
 
     @property
@@ -329,7 +329,7 @@ class Initialization:
         """The server's lists may have changed. `told`: somebody waits until they have been read again."""
         if told is not None:
             self._waiting.append(told)
-        self._bell.set()
+        self._changed.set()
 
     async def run(self, connection: Connection) -> None:
         """Initialize and list within the connect time, then stay until cancelled.
@@ -412,9 +412,9 @@ class Initialization:
     async def _stay(self, connection: Connection, handshake: Handshake) -> None:
         context = self._context
         while True:
-            await self._bell.wait()
+            await self._changed.wait()
             await anyio.sleep(DEBOUNCE)
-            self._bell = context.backend.waiter()
+            self._changed = context.backend.waiter()
             waiting, failure = self._take_waiting(), self._unread("the connection has ended")
             try:
                 failure = await self._read_again(connection, handshake)

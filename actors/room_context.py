@@ -3,8 +3,8 @@
 `RoomContext` is the room's plumbing (loop backend, timers, events, tally, the way to start an owner task).
 `Supervisor` is the seam to the supervisor. An actor never decides whether it may connect, how long it may idle, or
 what follows its end. It asks, and is answered in the same step. Nothing in a `Supervisor` waits. `Record` is what
-the actors of one server have in common, whatever their scope: its bounds, and whether its gate needs every answer
-reported.
+the actors of one server have in common, whatever their scope: its bounds, and whether its circuit breaker needs
+every answer reported.
 """
 
 from __future__ import annotations

@@ -363,7 +363,7 @@ class Routing:
 
 def _nobody_knows(server: str, several: int) -> RpcRefusal:
     text = (
-        f'Server "{server}" is shared by several clients, and nobody can know which of {several} this question is for. '
+        f'Server "{server}" is shared by several clients, and nobody can know which of {several} this request is for. '
         'Give each client a child of its own: set "isolation": "per_session" in the entry of the server.'
     )
     return RpcRefusal(INTERNAL_ERROR, text, {"reason": "several_clients", "server": server})

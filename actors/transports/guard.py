@@ -5,7 +5,7 @@ groups exist. When the socket closes, or our process ends, the guard kills those
 other process that carries our run's id in its environment: so it finds processes that left their group by `setsid` or
 a double fork. Whenever a child is stopped, the guard sweeps in the same way for that one incarnation.
 
-Each question to the guard carries a new pipe for its answer. So each caller waits on its own descriptor, the guard's
+Each request to the guard carries a new pipe for its answer. So each caller waits on its own descriptor, the guard's
 death is an end of file on all of them, and we need no task to read answers. A guard that dies is restarted and told
 everything again: at the next message to it, or at once where `watch` runs. A stopped guard (SIGSTOP) counts as dead
 and is replaced within seconds. No event reports that, so `watch` looks regularly.
@@ -269,10 +269,10 @@ class Guard:
         while self._unsaid and self._send(self._unsaid[0]):
             self._unsaid.popleft()
 
-    async def _ask_until_answered(self, question: bytes) -> int:
+    async def _ask_until_answered(self, request: bytes) -> int:
         while self._flush_to_one():
             try:
-                answer = await self._ask(question)
+                answer = await self._ask(request)
             except OSError as error:  # out of descriptors
                 self._part.failed(error)
                 break
@@ -281,13 +281,13 @@ class Guard:
             await anyio.sleep(_RETRY)  # the guard was busy, or died before it answered
         return 0
 
-    async def _ask(self, question: bytes) -> int | None:
+    async def _ask(self, request: bytes) -> int | None:
         answer, theirs = os.pipe()
         os.set_blocking(answer, False)
         said = bytearray()
         try:
             try:
-                asked = self._begin_question(question, theirs)
+                asked = self._begin_request(request, theirs)
             finally:
                 os.close(theirs)
             if asked:
@@ -296,8 +296,8 @@ class Guard:
             os.close(answer)
         return int(said) if said else None
 
-    def _begin_question(self, question: bytes, fd: int) -> bool:
-        return not self._unsaid and self._send(question, fd)
+    def _begin_request(self, request: bytes, fd: int) -> bool:
+        return not self._unsaid and self._send(request, fd)
 
     def _send(self, line: bytes, *fds: int) -> bool:
         """False: the guard takes nothing now, or has just died (the next `start` notices that)."""

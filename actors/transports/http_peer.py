@@ -264,7 +264,7 @@ def _reason(end: SessionExpired | LoginNeeded) -> LostReason:
 # arrive in order, and before the reply that they belong to.
 #
 # The first notification says that we are initialised. Once it is delivered, the GET stream is opened, on which the
-# server sends what answers no request. What it sends there before anybody listens is lost: a question would stay
+# server sends what answers no request. What it sends there before anybody listens is lost: a request would stay
 # unanswered for ever. So a request that may make the server ask something waits until that stream is open, or refused,
 # or its time is up (`until_heard`).
 #

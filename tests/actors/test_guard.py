@@ -356,7 +356,7 @@ async def test_nothing_overtakes_what_the_guard_was_to_be_told() -> None:
             end.setblocking(False)
         guard._lifeline = ours
         guard._unsaid.extend([b"+1\n", b"+2\n"])
-        assert not guard._begin_question(b"?x\n", theirs.fileno())
+        assert not guard._begin_request(b"?x\n", theirs.fileno())
         with pytest.raises(BlockingIOError):
             theirs.recv(10)
         guard._flush()
