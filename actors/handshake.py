@@ -1,4 +1,4 @@
-"""The handshake with a server, whatever carries its messages: which era it speaks, and who it is.
+"""The handshake with a server, whatever carries its messages: which era the server speaks, and its name and version.
 
 The newer era is tried first with one short probe (`server/discover`). Any answer that does not prove the newer era
 leads back to `initialize`. A hint from last time saves the probe. It is only a hint: when it proves wrong, the

@@ -156,7 +156,7 @@ def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def covers(told: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether who was told `told` has been told all of `wanted`."""
+    """Whether all the capabilities of `wanted` are in `told`."""
     return _joined(told, wanted) == told
 
 

@@ -286,7 +286,8 @@ class Incarnation:
 #
 # When the server says that one of its lists changed, or somebody asks for it by name, the lists are read again here. A
 # short pause before reading lets a burst of changes end. A change announced during a reading causes another reading
-# afterwards. So no change is lost, one change causes one reading, and who asked never gets a list from before.
+# afterwards. So no change is lost, one change causes one reading, and a caller never gets a list from before its
+# request.
 #
 # A server of the handshake era may ask for its client's roots as soon as it is initialized, and refuse calls until it
 # has them. So if it was told that it may ask, we send a ping, and answer first whatever the server asks before it
@@ -309,7 +310,7 @@ class Initialization:
         most = (definition.install_timeout or context.settings.install_timeout) if installs else None
         self.patience: Patience = Patience(context, context.backend.now(), self._limit, most)
         self._changed = context.backend.waiter()
-        self._waiting: list[Told] = []  # who waits for the next reading
+        self._waiting: list[Told] = []  # the callers that wait for the next reading
 
     @property
     def deadline(self) -> float:

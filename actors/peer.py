@@ -34,7 +34,7 @@ ANSWERED: Final = Reach.ANSWERED
 
 
 class ExchangeOwner(Protocol):
-    """Who made an exchange and hears what becomes of it. Called synchronously; must not block or raise.
+    """The maker of an exchange, which is told what becomes of it. Called synchronously; must not block or raise.
 
     An owner knows its own exchanges, so each may name the class that it made.
     """

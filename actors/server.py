@@ -350,7 +350,7 @@ class ServerActor:
             self.supervisor.request_start(self)
 
     def refuse_waiting(self, why: str, since: float) -> None:
-        """The connection does not come in time: those who have waited since `since` or longer get the error, the
+        """The connection does not come in time: calls and waits that began at `since` or earlier get the error, the
         others wait on."""
         error = errors.not_started_error(self.address.server, self.context.settings.acquire_timeout, why)
         had_calls = bool(self.mailbox.user)
@@ -961,7 +961,7 @@ def is_outdated(actor: ServerActor, declaration: Declaration) -> bool:
     told = actor.incarnation.declaration if actor.incarnation is not None else None
     if told is None or told == declaration or actor.address.is_call or not is_unused(actor):
         return False
-    if actor.address.is_shared:  # what it was told beside does no harm: who cannot answer is not asked
+    if actor.address.is_shared:  # more than these does no harm: a client that cannot answer is not asked
         if not covers(told.capabilities, declaration.capabilities):
             return True
     elif told.capabilities != declaration.capabilities:

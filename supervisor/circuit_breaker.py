@@ -56,7 +56,7 @@ from .pool import Starts
 
 
 class Admits(enum.Enum):
-    """Whom the breaker lets pass now."""
+    """Which calls and starts the breaker admits now."""
 
     ALL = "all"
     PROBE = "probe"  # half-open: only the one that asks now
@@ -112,7 +112,7 @@ class CircuitBreaker:
         return self.failures > 0 or self.tripped
 
     def admit(self, now: float) -> tuple[CircuitBreaker, Admits]:
-        """Whom it admits, and its state after one call (or one attempt to connect) has asked."""
+        """What it admits, and its state after one call (or one attempt to connect) has asked."""
         if now < self.refuses_until or self.probing:
             return self, Admits.NONE
         if self.tripped:

@@ -96,7 +96,7 @@ class Discovery:
         return actor.is_installing or is_discovered
 
     def learned(self, actor: ServerActor) -> None:
-        """The server has given its lists, whoever asked for them."""
+        """The server has given its lists, for whatever reason it was started."""
         server = record_of(actor).server
         if server.discovery is not None:
             self._end(server, actor)

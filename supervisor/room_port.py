@@ -378,7 +378,7 @@ class RoomPort(Caller):
         ]
 
     async def list_own(self) -> None:
-        """Connect those, so that they list what they have. Who cannot be connected is left out."""
+        """Connect these servers, so that they list what they have. Those that cannot be connected are left out."""
 
         async def connect(server: str) -> None:
             with suppress(CallError, UsageError):  # the latter: the session is over by now

@@ -11,7 +11,7 @@ calls that it is working on:
 * A session that is the only one gets what belongs to no call.
 
 Changes of lists and updates of resources go to all sessions: their hosts know what each of them subscribed to. The
-room's own host hears everything, because whoever opened the room owns all of it.
+room's own host hears everything, because the program that opened the room owns all of it.
 
 A session without a host of its own is answered for by the room's host.
 """
@@ -119,9 +119,9 @@ def as_root(root: Root) -> Mapping[str, Any]:
 #
 # A server is told once, by `initialize`, what its client can answer. A session's child is told what that session can
 # answer. A shared server is told what anybody can who is there. Where clients come and go (`Sessions.for_many`) that
-# would depend on who came first, and nothing may be lost to tell it of one who comes later. So there it is told from
-# the start that everything can be asked, and for a client that cannot answer the room does: it declines, and has no
-# roots. From 2026-07-28 on none of this matters, because each request says what its own client can answer.
+# would depend on which client came first, and nothing may be lost to tell it of one that comes later. So there it is
+# told from the start that everything can be asked, and for a client that cannot answer the room does: it declines, and
+# has no roots. From 2026-07-28 on none of this matters, because each request says what its own client can answer.
 #
 # A request is never passed on to a client that cannot answer it.
 
@@ -243,7 +243,7 @@ _LISTS: Final = frozenset(
         "notifications/subscriptions/acknowledged",
     }
 )
-_UNASKED: Final = "info"  # for who set no level, once somebody else has set one
+_UNASKED: Final = "info"  # for a session that set no level, once another has set one
 _REMEMBERED: Final = 1_000  # requests that are answered elsewhere, such as in a browser
 Who = str | None  # a session with a host, or the room
 
@@ -267,7 +267,7 @@ class Routing:
         return attrs.evolve(request, call=calls[0])
 
     def asked(self, request: ServerRequest) -> Who:
-        """Who is asked. Raises `RpcRefusal` when nobody can know, or nobody can answer."""
+        """The session that is asked. Raises `RpcRefusal` when nobody can know, or nobody can answer."""
         who = self._asked(request)
         elicitation = request.params.get("elicitationId")
         if isinstance(elicitation, str):
@@ -303,7 +303,7 @@ class Routing:
             raise RpcRefusal(INTERNAL_ERROR, text, {"reason": "client_gone"}) from None
 
     def able(self, address: Address, method: str) -> list[Who]:
-        """All who can answer this request."""
+        """All sessions that can answer this request."""
         needed = ASKED_FOR.get(method)
         everybody: list[Who] = [None, *self._sessions.who_see(address.server)]
         if needed is None:
@@ -313,7 +313,7 @@ class Routing:
         ]
 
     def _with_calls(self, address: Address) -> dict[Who, None]:
-        """All who have calls in flight there."""
+        """All sessions that have calls in flight there."""
         found: dict[Who, None] = {}
         for client in {call.client for call in self._open_calls(address)}:
             try:
@@ -330,7 +330,7 @@ class Routing:
     # ---- notifications ----------------------------------------------------------------------------------------------
 
     def hearers(self, address: Address, method: str, params: Mapping[str, Any]) -> list[Who]:
-        """Who hears a notification: the room, then the sessions it belongs to."""
+        """The receivers of a notification: the room, then the sessions it belongs to."""
         found: dict[Who, None] = {None: None, **self._meant(address, method, params)}
         if method != LOG:
             return list(found)
@@ -373,8 +373,8 @@ def _nobody_knows(server: str, several: int) -> RpcRefusal:
 #
 # The room's level applies to sessions that set none. A child of a session is told that session's level. A shared server
 # can be told only one: the most talkative that anybody wants, of the room and the sessions with a host of their own.
-# Whoever wants less is not given the others (`is_heard`). A server of 2026-07-28 reads the level in each request, so
-# there everybody's requests carry his own.
+# A session that wants less is not given the others (`is_heard`). A server of 2026-07-28 reads the level in each
+# request, so there everybody's requests carry his own.
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _RANK: Final = {level: rank for rank, level in enumerate(LOG_LEVELS)}
@@ -382,7 +382,7 @@ _NOTHING: Final[Mapping[str | None, str]] = {}
 
 
 def is_heard(said: object, least: str | None) -> bool:
-    """Whether a message of the level `said` is for somebody who wants `least` and above. None: all messages. A level
+    """Whether a message of the level `said` is for a session that wants `least` and above. None: all messages. A level
     that the protocol does not have is heard."""
     return least is None or not isinstance(said, str) or _RANK.get(said, len(_RANK)) >= _RANK[least]
 

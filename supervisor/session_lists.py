@@ -1,6 +1,6 @@
 """What the children of each session listed, where that is another thing than what the room knows.
 
-What a server lists may depend on who asks: on what its client can be asked, and on whose credentials it was started
+What a server lists may depend on its client: on what that can be asked, and on whose credentials the server was started
 with. So a session sees what its own children listed. Until they have, it sees what a child of a client that can be
 asked the same has listed, in this room or before; and else what the room knows.
 

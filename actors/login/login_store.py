@@ -1,6 +1,6 @@
 """Where logins are kept: a file for each server in a folder of ours, its secrets in the keyring where there is one.
 
-The folder is 0700 and a file 0600. A file is only ever replaced whole, so reading takes no lock. Who writes holds the
+The folder is 0700 and a file 0600. A file is only ever replaced whole, so reading takes no lock. A writer holds the
 file's lock, from before it reads what is there to after it has written. A renewal holds it for its request too, so
 of many processes one asks, and the others find what it has got. A write names the login that it replaces, and does
 nothing when another one is there by then: an older token never replaces a newer one.

@@ -102,7 +102,7 @@ def refusal(answer: Mapping[str, Any], status: int) -> str:
 # --------------------------------------------------------------------------------------------------------------
 #
 #
-# Renewing a login: one request, whoever and however many want it. Blocks; call it in a thread.
+# Renewing a login: one request, however many callers want the new token. Blocks; call it in a thread.
 #
 # The thread goes on when nobody waits for it any more. So a renewal whose caller was cancelled still stores what it
 # got: many authorization servers accept a refresh token once, and to lose the answer would be to lose the login.

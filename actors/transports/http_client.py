@@ -616,7 +616,7 @@ class SessionExpired(ExchangeFault):
 
 
 class LoginNeeded(ExchangeFault):
-    """HTTP 401, or logging in failed. (A 403 is about the request, not about who asks: it ends only its exchange.)"""
+    """HTTP 401, or logging in failed. (A 403 is about the request, not about the caller: it ends only its exchange.)"""
 
 
 class WrongTransport(ExchangeFault):

@@ -152,7 +152,7 @@ class StderrLog:
         self._pending = bytearray()
         self._left_out = 0
         self._skips = False  # the rest of this line is left out, too
-        self._parts: list[_Part] = []  # for whoever writes next
+        self._parts: list[_Part] = []  # for the next write
         self._writing = threading.Lock()
         self._owner = os.getpid()
 
@@ -212,7 +212,7 @@ class StderrLog:
 
     def _write(self, hide: Hide) -> None:
         if not self._writing.acquire(timeout=_PATIENCE):
-            return  # the disk hangs: whoever writes now has the rest to write as well
+            return  # the disk hangs: the write that runs now will write this as well
         try:
             parts, self._parts = self._parts, []
             if parts:

@@ -318,7 +318,7 @@ def _in_words(code: int | None, how: str) -> str:
 # * the variables that `inheritEnv` names, and those that its definition sets;
 # * two tags by which the guard finds its descendants, and how deep gateways are nested.
 #
-# It does not get `SSH_AUTH_SOCK`: who has that can sign as the user.
+# It does not get `SSH_AUTH_SOCK`, with which a program can sign as the user.
 
 INHERITED_POSIX = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 INHERITED_WINDOWS = (
