@@ -353,9 +353,11 @@ def whoever_waits_is_in_a_queue(world: World) -> None:
         assert waits_for is None or wanted or by_policy, f"{actor} waits, and nobody wants it"
         match actor.start.place:
             case Place.GATE:
-                keeper = record.breaker
-                is_probed = keeper.gate.probing or (keeper.parent is not None and keeper.parent.gate.probing)
-                assert keeper.timer is not None or is_probed, f"{actor}: nothing will open its gate"
+                breaker = record.breaker
+                is_probed = breaker.state.probing or (
+                    breaker.parent is not None and breaker.parent.state.probing
+                )
+                assert breaker.timer is not None or is_probed, f"{actor}: nothing will let it start"
             case Place.SLOT:
                 assert actor.start.deadline is not None, f"{actor} may wait for a slot for ever"
             case _:

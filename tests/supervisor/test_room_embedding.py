@@ -640,7 +640,8 @@ async def test_what_this_run_reads_is_newer_than_what_an_earlier_one_wrote(tmp_p
         )
 
     async with room() as first:
-        for _ in range(4):
+        for number in range(4):
+            server.tools = [tool("echo", description=f"the {number}th")]
             await first.connect("a")
             await first.drain("a")
         entry = first.entry("a")
