@@ -11,7 +11,7 @@ from tests.support.stdio import Recorder
 
 from greenroom.actors.backend import current_backend
 from greenroom.actors.exchanges import ExchangeTable, Notes
-from greenroom.actors.host import Greeting, covers, joined, lacking
+from greenroom.actors.host import Declaration, covers, joined, lacking
 from greenroom.actors.incarnation import _without_secrets
 from greenroom.actors.peer import Exchange, LostReason, WhenEnded
 
@@ -86,14 +86,14 @@ def test_a_server_that_several_share_is_told_what_any_of_them_can(
     one: dict[str, Any], other: dict[str, Any], both: dict[str, Any]
 ) -> None:
     for left, right in ((one, other), (other, one)):
-        found = joined([Greeting(left), Greeting(right)])
-        assert found == Greeting(both)
+        found = joined([Declaration(left), Declaration(right)])
+        assert found == Declaration(both)
         assert covers(both, left)
         assert covers(both, right)
         assert covers(left, both) is (left == both)
     for hands in product((True, False), repeat=3):
-        assert joined(Greeting(by_handshake=each) for each in hands).by_handshake is any(hands)
-    assert joined([]) == Greeting()
+        assert joined(Declaration(by_handshake=each) for each in hands).by_handshake is any(hands)
+    assert joined([]) == Declaration()
 
 
 # ---- what servers say of themselves --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tests.support.stdio import CLIENT, Link, definition_of, linked
 
 from greenroom.actors.backend import Backend, current_backend
 from greenroom.actors.handshake import RpcFailure, shake_hands
-from greenroom.actors.host import Greeting
+from greenroom.actors.host import Declaration
 from greenroom.actors.lists import list_all
 from greenroom.actors.peer import Exchange, Handshake
 from greenroom.config.model import Era, Settings
@@ -27,7 +27,12 @@ SETTINGS = Settings(probe_timeout=20.0, connect_timeout=60.0)
 
 async def _greet(link: Link, hint: str | None = None, settings: Settings = SETTINGS) -> Handshake:
     return await shake_hands(
-        link.peer, link.backend, settings=settings, client_info=CLIENT, greeting=Greeting(), era_hint=hint
+        link.peer,
+        link.backend,
+        settings=settings,
+        client_info=CLIENT,
+        declaration=Declaration(),
+        era_hint=hint,
     )
 
 
@@ -119,7 +124,7 @@ async def _meet(peer: Paced, settings: Settings, hint: str | None = None) -> Han
         peer._backend,
         settings=settings,
         client_info=CLIENT,
-        greeting=Greeting({"roots": {}}),
+        declaration=Declaration({"roots": {}}),
         era_hint=hint,
     )
 
@@ -258,11 +263,11 @@ async def test_what_a_server_says_of_itself_has_bounds() -> None:
 async def test_who_is_greeted_how(
     how: dict[str, Any], answers: dict[str, Any], asked: list[str], met: tuple[str, bool] | str
 ) -> None:
-    greeting = Greeting({}, by_handshake=how.get("by_handshake", False))
+    greeting = Declaration({}, by_handshake=how.get("by_handshake", False))
     wanted = {name: value for name, value in how.items() if name != "by_handshake"}
     async with paced(lambda one: (0.0, answers[one.method]) if one.method in answers else None) as peer:
         meeting = shake_hands(
-            peer, peer._backend, settings=Settings(), client_info=CLIENT, greeting=greeting, **wanted
+            peer, peer._backend, settings=Settings(), client_info=CLIENT, declaration=greeting, **wanted
         )
         if isinstance(met, str):
             with pytest.raises(RpcFailure) as caught:
@@ -288,7 +293,7 @@ async def test_a_deadline_counts_from_when_the_server_was_started() -> None:
                 peer._backend,
                 settings=Settings(probe_timeout=2.0),
                 client_info=CLIENT,
-                greeting=Greeting(),
+                declaration=Declaration(),
                 deadline=30.0,
             )
         assert anyio.current_time() == pytest.approx(30.0)

@@ -16,7 +16,7 @@ from tests.support.loops import on_asyncio, on_one_loop
 from tests.support.rooms import Outcomes, learn, open_room, record_events, retire, settle, teach
 
 from greenroom import CallError, Greenroom, Reach, State, Unavailable, UnknownTool
-from greenroom.actors.host import Greeting, NoHost
+from greenroom.actors.host import Declaration, NoHost
 from greenroom.actors.router import Learn
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.namespace import Missing
@@ -26,8 +26,8 @@ from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Bug
 from greenroom.protocol.events import GateDecision, Place, Transition
 from greenroom.protocol.lifecycle import TABLE, Ending
-from greenroom.supervisor.circuit_breaker import keeper_of
-from greenroom.supervisor.discovery import VISIT_IDLE
+from greenroom.supervisor.circuit_breaker import breaker_of
+from greenroom.supervisor.discovery import DISCOVERY_IDLE
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import HANG, FakeServer, tool
 
@@ -118,7 +118,7 @@ async def test_the_unknown_are_visited_once_in_the_background() -> None:
         await room.catalogued()
         assert [target.name for target in room.tools()] == ["a_echo"]
         assert [server.starts for server in servers.values()] == [1, 1, 0]
-        await anyio.sleep(VISIT_IDLE + 0.5)
+        await anyio.sleep(DISCOVERY_IDLE + 0.5)
         assert servers["a"].live == 0
         assert {status.scope for status in room.status()} == {"shared"}, "a visit left something behind"
         assert servers["bad"].starts == 4  # by the gate's rules: after 1 s, 2 s, 4 s
@@ -136,7 +136,7 @@ async def test_a_visited_server_is_let_go_on_a_clock_that_moves_within_a_step_an
         loop_backend.now = lambda: true_now() + next(looks) * 1e-9
         await room.catalogued()
         await room.call("called_echo", {"text": "x"})
-        await anyio.sleep(VISIT_IDLE + 0.5)
+        await anyio.sleep(DISCOVERY_IDLE + 0.5)
         assert (servers["a"].live, servers["called"].live) == (0, 1)
 
 
@@ -311,8 +311,8 @@ async def test_a_client_that_can_do_more_has_only_unused_servers_met_anew() -> N
     server = FakeServer(call_latency=5.0)
 
     class Sampling(NoHost):
-        def greeting(self, address: Address) -> Greeting:
-            return Greeting({"sampling": {}})
+        def declaration(self, address: Address) -> Declaration:
+            return Declaration({"sampling": {}})
 
     async with open_room({"a": server}) as room, Outcomes() as calls:
         await room.connect("a")
@@ -641,7 +641,7 @@ async def test_an_unknown_tool_connects_the_server_its_prefix_names() -> None:
 
 async def fail_until_tripped(room: Greenroom, server: FakeServer) -> None:
     server.refuse_start = "no"
-    while not room._runtime.root.records["a"].gatekeeper.gate.tripped:
+    while not room._runtime.root.records["a"].breaker.state.tripped:
         assert await code_of(room.call("a_echo")) in ("connect_failed", "server_unavailable")
         await anyio.sleep(0.1)
 
@@ -717,7 +717,7 @@ async def test_t29_a_probe_that_never_leaves_the_house_gives_its_turn_back() -> 
         await settle()
         with anyio.move_on_after(1.0):
             await port_of(room).find("a_unknown")
-        assert not room._runtime.root.records["a"].gatekeeper.gate.probing
+        assert not room._runtime.root.records["a"].breaker.state.probing
         await anyio.sleep(30.0)
         server.strict_json = True
         with pytest.raises(CallError, match="cannot be sent as JSON"):
@@ -731,7 +731,7 @@ async def test_t29_tool_errors_and_answers_that_say_no_never_trip_it() -> None:
     async with open_room({"a": server}) as room:
         for _ in range(20):
             assert (await room.call("a_echo")).is_error
-        assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
+        assert room._runtime.root.records["a"].breaker.state.failures == 0
 
 
 @in_virtual_time
@@ -742,7 +742,7 @@ async def test_calls_that_time_out_together_are_one_silence() -> None:
         async with Outcomes() as calls:
             for _ in range(20):
                 calls.start(room, "a_echo")
-        assert room._runtime.root.records["a"].gatekeeper.gate.failures == 1
+        assert room._runtime.root.records["a"].breaker.state.failures == 1
         assert server.live == 1
 
 
@@ -778,7 +778,7 @@ async def test_one_that_is_slow_but_heard_is_not_hung() -> None:
                 await anyio.sleep(30.0)
                 server.connections[0].last_heard = anyio.current_time()
         assert server.live == 1
-        assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
+        assert room._runtime.root.records["a"].breaker.state.failures == 0
 
 
 @pytest.mark.parametrize("how", ["call", "find", "connect"])
@@ -895,7 +895,7 @@ async def test_t09_intensity_counts_starts_that_followed_losses_though_each_answ
             assert server.starts == 6
         assert waiting.outcome == '{"waiting": 1}', "it was accepted before, and is the probe"
         assert server.starts == 7
-        assert not room._runtime.root.records["a"].gatekeeper.gate.tripped
+        assert not room._runtime.root.records["a"].breaker.state.tripped
         assert room.status()[0].quarantined is None
 
 
@@ -905,12 +905,12 @@ async def test_t10_a_quarantined_server_is_brought_back_by_an_explicit_restart()
     async with open_room({"a": server}) as room:
         await room.connect("a")
         root = room._runtime.root
-        root.records["a"].gatekeeper.quarantine()
+        root.records["a"].breaker.quarantine()
         await retire(room, "a")
         assert await code_of(room.call("a_echo")) == "server_unavailable"
         await room.restart("a")
         assert (await room.call("a_echo", {"x": 1})).text == '{"x": 1}'
-        assert not root.records["a"].gatekeeper.gate.tripped
+        assert not root.records["a"].breaker.state.tripped
 
 
 @in_virtual_time
@@ -922,8 +922,8 @@ async def test_evictions_and_drains_are_no_restarts() -> None:
             await retire(room, "a")
             await room.restart("a")
             await room.drain("a")
-        assert room._runtime.root.records["a"].gatekeeper.intensity.times == ()
-        assert room._runtime.root.records["a"].gatekeeper.gate.failures == 0
+        assert room._runtime.root.records["a"].breaker.intensity.times == ()
+        assert room._runtime.root.records["a"].breaker.state.failures == 0
 
 
 @in_virtual_time
@@ -942,8 +942,8 @@ async def test_a_server_that_is_lost_while_it_makes_way_has_not_failed() -> None
                 server.crash()
             assert call.error.reach is Reach.SENT
             assert state(room) is State.CONNECTED
-        assert record.gatekeeper.gate.failures == 0
-        assert record.gatekeeper.intensity.times == ()
+        assert record.breaker.state.failures == 0
+        assert record.breaker.intensity.times == ()
         assert record.failure is None
 
 
@@ -1040,12 +1040,12 @@ async def test_a_gate_that_opens_while_it_is_looked_at_is_looked_at_again(
         await anyio.sleep(0.1)
         assert actor.start.place is Place.GATE
         servers["a"].refuse_start = None
-        keeper = keeper_of(actor)
+        keeper = breaker_of(actor)
         assert keeper.timer is not None
-        opens = keeper.shut_until
+        opens = keeper.refuses_until
         looks = itertools.chain([opens - 1e-6], itertools.repeat(opens + 1e-6))
         monkeypatch.setattr(actor.context.backend, "now", lambda: next(looks))
-        keeper._ring()
+        keeper._wake()
         monkeypatch.undo()
         await anyio.sleep(opens - anyio.current_time() + 1)
         assert servers["a"].live == 1

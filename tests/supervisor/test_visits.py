@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import time
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import in_virtual_time
+from tests.support import in_virtual_time, run
 from tests.support.loops import on_one_loop
 from tests.support.rooms import open_room, settle
 
+from greenroom import Greenroom
 from greenroom.actors.server import ServerActor
 from greenroom.supervisor.admission import Starter
-from greenroom.supervisor.discovery import AT_ONCE, Visits
-from greenroom.testing.fake_servers import HANG, FakeServer, tool
+from greenroom.supervisor.discovery import AT_ONCE, DiscoveryQueue
+from greenroom.testing.fake_servers import HANG, FakeServer, fake_connectors, tool
 
 
 @in_virtual_time
@@ -75,6 +79,33 @@ async def test_to_refresh_a_server_by_name_brings_it_back() -> None:
         assert server.starts == 2
 
 
+@pytest.mark.parametrize("asked", ["nobody asked", "changed", "refreshed"])
+def test_lists_that_a_server_gives_once_more_are_written_only_if_they_are_news(
+    backend: str, asked: str, tmp_path: Path
+) -> None:
+    server, path, between = FakeServer(), tmp_path / "catalogue.json", 0.0
+    config = {"mcpServers": {"a": {"command": "fake"}}}
+
+    async def main() -> None:
+        nonlocal between
+        connectors = fake_connectors({"a": server})
+        async with Greenroom.open(config, cache_path=path, connectors=connectors, bootstrap=False) as room:
+            await room.connect("a")
+            await room.drain("a")
+            between = time.time()
+            server.tools = [tool("other")] if asked == "changed" else server.tools
+            if asked == "refreshed":
+                room.refresh("a")
+            await room.connect("a")
+            await room.catalogued()
+            assert [target.name for target in room.tools()] == [f"a_{each['name']}" for each in server.tools]
+        assert server.starts == 2
+
+    run(backend, main)
+    (entry,) = json.loads(path.read_bytes())["entries"].values()
+    assert (entry["fetched_at"] > between) is (asked != "nobody asked")
+
+
 @in_virtual_time
 async def test_to_refresh_a_connected_server_that_lists_no_more_has_it_started_anew() -> None:
     server = FakeServer()
@@ -95,14 +126,14 @@ async def test_t36_who_has_its_turn_is_found_without_a_look_at_all_who_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     servers = {f"s{number}": FakeServer(greet_latency=0.1) for number in range(200)}
-    looks, is_visit = 0, Starter.is_visit
+    looks, is_discovery = 0, Starter.is_discovery
 
     def counted(self: Starter, actor: ServerActor) -> bool:
         nonlocal looks
         looks += 1
-        return is_visit(self, actor)
+        return is_discovery(self, actor)
 
-    monkeypatch.setattr(Starter, "is_visit", counted)
+    monkeypatch.setattr(Starter, "is_discovery", counted)
     async with open_room(servers, bootstrap=True, startPermits=10, maxConnections=300) as room:
         await room.catalogued()
         assert looks < 100 * len(servers), looks
@@ -129,7 +160,7 @@ def test_each_is_begun_once_in_order_and_never_too_many(steps: list[tuple[str, i
         under_way.discard(server)
         visits.tried(server)
 
-    visits, asked = Visits(begin), list[str]()
+    visits, asked = DiscoveryQueue(begin), list[str]()
     for what, number in steps:
         server = str(number)
         if what == "ask":
@@ -146,14 +177,14 @@ def test_each_is_begun_once_in_order_and_never_too_many(steps: list[tuple[str, i
 
 
 def test_thousands_that_end_as_they_begin_are_no_recursion() -> None:
-    visits: Visits = Visits(lambda server: bool(visits.tried(server)) or True)
+    visits: DiscoveryQueue = DiscoveryQueue(lambda server: bool(visits.tried(server)) or True)
     visits.ask(str(number) for number in range(20_000))
     assert not visits
 
 
 @in_virtual_time
 async def test_who_waits_for_visits_is_let_go_when_they_are_closed() -> None:
-    visits = Visits(lambda _: True)
+    visits = DiscoveryQueue(lambda _: True)
     visits.ask(["a", "b"])
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(partial(visits.wait))
@@ -172,7 +203,7 @@ def test_as_many_as_may_be_are_begun_and_one_that_cannot_be_takes_nobodys_place(
         begun.append(server)
         return server != "s3"
 
-    visits = Visits(begin)
+    visits = DiscoveryQueue(begin)
     visits.ask(f"s{number}" for number in range(AT_ONCE + 10))
     assert begun == [f"s{number}" for number in range(AT_ONCE + 1)], "one of them is not under way"
     for server in begun[:AT_ONCE]:
@@ -187,7 +218,7 @@ def test_as_many_as_may_be_are_begun_and_one_that_cannot_be_takes_nobodys_place(
 async def test_who_waits_for_visits_sleeps_until_the_last_one_was_tried() -> None:
     looks: list[int] = []
 
-    class Watched(Visits):
+    class Watched(DiscoveryQueue):
         def __bool__(self) -> bool:
             looks.append(1)
             return super().__bool__()

@@ -21,7 +21,7 @@ from tests.support.whole import LISTS, raw_server, whole
 
 from greenroom import Greenroom, RpcRefusal, ServerRequest, UsageError
 from greenroom.actors.call import Call
-from greenroom.actors.incarnation import Listening, Questions, Subscriptions
+from greenroom.actors.incarnation import Listening, ServerRequests, Subscriptions
 from greenroom.actors.peer import Exchange, Handshake
 from greenroom.actors.server import declared_to
 from greenroom.errors import AmbiguousTool, InputRefused, RemoteError, UnknownPrompt, UnknownResource
@@ -428,7 +428,7 @@ async def test_roots_that_changed_are_announced_to_those_who_know_of_roots() -> 
 
 def _questions(room: Greenroom) -> int:
     incarnation = room._live.root.actor("whole").incarnation
-    return len(incarnation.questions) if incarnation is not None else 0
+    return len(incarnation.server_requests) if incarnation is not None else 0
 
 
 async def _touch_until_heard(room: Greenroom, updates: Any) -> None:
@@ -441,7 +441,7 @@ async def _touch_until_heard(room: Greenroom, updates: Any) -> None:
 
 
 class Asking:
-    """One incarnation as `Questions` see it."""
+    """One incarnation as `ServerRequests` see it."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup, answer: Any) -> None:
         context = SimpleNamespace(host=SimpleNamespace(answer=answer), spawn=tasks.start_soon)
@@ -449,10 +449,10 @@ class Asking:
 
 
 @asynccontextmanager
-async def asked_of(answer: Any) -> AsyncGenerator[Questions]:
+async def asked_of(answer: Any) -> AsyncGenerator[ServerRequests]:
     async with anyio.create_task_group() as tasks:
         asking: Any = Asking(tasks, answer)
-        yield Questions(asking, Address("s"))
+        yield ServerRequests(asking, Address("s"))
         tasks.cancel_scope.cancel()
 
 
