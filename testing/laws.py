@@ -357,7 +357,7 @@ def whoever_waits_is_in_a_queue(world: World) -> None:
                 is_probed = breaker.state.probing or (
                     breaker.parent is not None and breaker.parent.state.probing
                 )
-                assert breaker.timer is not None or is_probed, f"{actor}: nothing will let it start"
+                assert breaker.timer is not None or is_probed, f"{actor}: nothing will open its gate"
             case Place.SLOT:
                 assert actor.start.deadline is not None, f"{actor} may wait for a slot for ever"
             case _:
