@@ -218,8 +218,9 @@ def test_with_start_a_server_that_prints_or_cannot_start_is_named(
     dies = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
     own_config(home, servers(noisy=noisy, dies=dies))
     assert run(["doctor", "--start", "--json"]) == 1
-    findings = json.loads(capsys.readouterr().out)["findings"]
-    found = [(one["about"], one["severity"], one["mend"]) for one in findings]
+    details = json.loads(capsys.readouterr().out)
+    assert details["notSeenStarting"] == []
+    found = [(one["about"], one["severity"], one["mend"]) for one in details["findings"]]
     assert [mend for about, severity, mend in found if (about, severity) == ("dies", "error")] == [
         "correct its entry, or: greenroom disable dies"
     ]
