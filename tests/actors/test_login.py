@@ -24,13 +24,14 @@ from typing import Any
 import anyio
 import attrs
 import pytest
-from tests.support import attached, in_real_time, run
+from tests.support import attached, in_real_time, in_virtual_time, run
 from tests.support.auth_server import ACCESS, REFRESH, AuthServer, auth_server, follow
 from tests.support.http_rooms import room_at
 from tests.support.loops import on_asyncio
 from tests.support.shapes import conforms
 from tests.support.stdio import until
 
+from greenroom import Greenroom
 from greenroom.actors.login import token_endpoint
 from greenroom.actors.login.login_record import Login, LoginFailed, Unreachable
 from greenroom.actors.login.login_store import LoginStore
@@ -42,6 +43,7 @@ from greenroom.cli.auth_command import AtTheTerminal, can_browse, pasted
 from greenroom.config.model import ServerDefinition, Settings, with_settings
 from greenroom.protocol.errors import ConnectFailed, NeedsAuth, Reach
 from greenroom.protocol.lifecycle import State
+from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
 
 @pytest.fixture(autouse=True)
@@ -317,6 +319,33 @@ def test_t23_an_older_token_never_takes_the_place_of_a_newer_one(data: Path) -> 
     assert store.load("s", "http://h") is None, "who has logged out stays logged out"
     assert store.load("s", "http://other") is None
     assert store.load("other", "http://h") is None
+
+
+@in_virtual_time
+async def test_a_server_that_is_parked_again_is_watched_once() -> None:
+    server = FakeServer(start_error=NeedsAuth("log in", server="s"))
+    fake = fake_connectors({"s": server})
+
+    def connector(definition: ServerDefinition, *more: Any) -> Any:
+        room._runtime.root.supervision.logins.connecting(definition)
+        return fake(definition, *more)
+
+    config = {"mcpServers": {"s": {"url": "http://h"}}}
+    room = Greenroom.open(config, cache_path=":memory:", connectors=connector, bootstrap=False)
+    async with room:
+        timers = room._runtime.context.timers
+        before = len(timers)
+        for _ in range(3):
+            with pytest.raises(NeedsAuth):
+                await room.connect("s")
+            await anyio.sleep(1.5)
+            assert len(timers) == before + 1
+        keep(Login("s", "http://h", "one"))
+        server.start_error = None
+        await anyio.sleep(1.5)
+        assert room.status()[0].state is State.CONNECTED
+        await anyio.sleep(1.5)
+        assert server.starts == 4
 
 
 # ---- logins of pi ------------------------------------------------------------------------------------------------
