@@ -51,16 +51,17 @@ class SearchFile(LockedFile):
         """The records of these keys."""
         kept = self._kept()
         found = {key: kept[key] for key in wanted if key in kept}
-        return {key: one.record for key, one in found.items() if one.checksum == _checksum(one.record)}
+        return {key: record for key, one in found.items() if (record := _whole(one))}
 
     def save(self, news: Mapping[str, Sequence[Target]], now: float) -> None:
         """Write what search has made of these tools, by key, beside what is there."""
-        fresh = {key: record_of(targets) for key, targets in news.items()}
         with suppress(OSError, ValueError):
             make_folder(self.path.parent)
             with self.locked():
                 kept = {key: one for key, one in self._kept().items() if self._is_fresh(one, now)}
-                kept |= {key: _Kept(now, _checksum(one), one) for key, one in fresh.items()}
+                for key, targets in news.items():
+                    record = record_of(targets, _whole(kept.get(key)))
+                    kept[key] = _Kept(now, _checksum(record), record)
                 self.replace(msgspec.msgpack.encode(_File(FORM, _that_fits(kept))))
 
     def _kept(self) -> dict[str, _Kept]:
@@ -82,6 +83,11 @@ def _that_fits(kept: Mapping[str, _Kept]) -> dict[str, _Kept]:
             break
         found[key] = one
     return found
+
+
+def _whole(kept: _Kept | None) -> bytes:
+    """The record, if there is one and it is not damaged."""
+    return kept.record if kept is not None and kept.checksum == _checksum(kept.record) else b""
 
 
 def _checksum(record: bytes) -> bytes:

@@ -16,6 +16,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -124,8 +125,9 @@ class SearchForms:
         self.on_news(news)
 
 
-def record_of(targets: Iterable[Target]) -> bytes:
-    """A server's record."""
+def record_of(targets: Iterable[Target], beside: bytes = b"") -> bytes:
+    """A server's record. It keeps as many rows of the record `beside` as it has itself: another configuration may show
+    the same tools by other names, and what is made for one would be lost to the other each time."""
     words: dict[str, int] = {}
     rows = list[_Row]()
     for target in targets:
@@ -134,6 +136,12 @@ def record_of(targets: Iterable[Target]) -> bytes:
             numbers = array("I", [words.setdefault(stem, len(words)) for stem in document.stems])
             plain, shown = document.names
             rows.append(_Row(_digest(said), plain, shown, numbers.tobytes(), document.points))
+    made = {row.digest for row in rows}
+    known, old = _tools_in(beside)
+    others = (row for digest, row in old.items() if digest not in made)
+    for row in islice(others, len(rows)):
+        numbers = array("I", [words.setdefault(known[n], len(words)) for n in array("I", row.numbers)])
+        rows.append(_Row(row.digest, row.plain, row.shown, numbers.tobytes(), row.points))
     return _encoder.encode((list(words), rows))
 
 

@@ -25,7 +25,7 @@ from greenroom.catalogue.search import search
 from greenroom.catalogue.search_file import SearchFile
 from greenroom.catalogue.search_forms import SearchForms, key_of
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys
-from greenroom.config.model import ServerDefinition, Settings
+from greenroom.config.model import PrefixMode, ServerDefinition, Settings
 from greenroom.config.parse import parse_config
 from greenroom.gateway.offline import open_catalogue
 from greenroom.protocol.cooperative import finish
@@ -45,12 +45,15 @@ def entries_of(servers: Mapping[str, Listed]) -> dict[str, ServerEntry]:
 
 
 def index_of(
-    servers: Mapping[str, Listed], forms: SearchForms | None = None, overrides: Mapping[str, Any] = {}
+    servers: Mapping[str, Listed],
+    forms: SearchForms | None = None,
+    overrides: Mapping[str, Any] = {},
+    settings: Settings = Settings(),  # noqa: B008
 ) -> Index:
     definitions = {
         name: ServerDefinition(name, command="x", tool_overrides=dict(overrides)) for name in servers
     }
-    return Index.build(definitions, entries_of(servers), Settings(), forms=forms)
+    return Index.build(definitions, entries_of(servers), settings, forms=forms)
 
 
 def found(index: Index) -> list[Any]:
@@ -65,7 +68,12 @@ def file_in(folder: Path, max_age: float = 7 * DAY) -> SearchFile:
     return SearchFile(folder / "catalogue.json", max_age=max_age, lock_timeout=0.05)
 
 
-def keep(file: SearchFile, servers: Mapping[str, Listed], now: float = NOW) -> list[str]:
+def keep(
+    file: SearchFile,
+    servers: Mapping[str, Listed],
+    now: float = NOW,
+    settings: Settings = Settings(),  # noqa: B008
+) -> list[str]:
     """Search in these servers with what the file has, and write what is new. Returns the keys that were written."""
     written = list[str]()
 
@@ -73,7 +81,7 @@ def keep(file: SearchFile, servers: Mapping[str, Listed], now: float = NOW) -> l
         written.extend(news)
         file.save(news, now)
 
-    found(index_of(servers, loaded(file, servers, on_news)))
+    found(index_of(servers, loaded(file, servers, on_news), settings=settings))
     return written
 
 
@@ -333,3 +341,17 @@ def test_a_profile_keeps_what_it_made_and_a_session_with_lists_of_its_own_does_n
     other = index_of(SERVERS, SearchForms(on_news=news.update))
     found(finish(other.narrowing(["github"], ("create_*",))))
     assert [target.name for target in news["h github"]] == ["github_create_issue"]
+
+
+def test_two_configurations_that_show_the_same_tools_by_other_names_keep_what_is_made_for_both(
+    tmp_path: Path,
+) -> None:
+    file, plain = file_in(tmp_path), Settings(tool_prefix=PrefixMode.NONE)
+    assert keep(file, SERVERS)
+    assert keep(file, SERVERS, settings=plain), "they have other names"
+    for settings in (Settings(), plain, Settings()):
+        assert keep(file, SERVERS, settings=settings) == [], "nothing is written anew"
+    before = file.path.stat().st_size
+    more = {**SERVERS, "s": [*NOTES, tool("more", "Another")]}
+    keep(file, {**more, "s": NOTES[:1]}, settings=Settings(tool_prefix=PrefixMode.SHORT))
+    assert file.path.stat().st_size <= 2 * before, "what is kept beside it is bounded"
