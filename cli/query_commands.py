@@ -393,8 +393,8 @@ def _age(seconds: float) -> str:
 @config_option
 def config_command(schema: bool, as_json: bool, config_path: Path | None) -> None:
     """Show the effective configuration with its sources. Secrets are redacted."""
-    from ..config.keys import config_schema
     from ..config.masking import redacted
+    from ..config.schema import config_schema
 
     del as_json  # a configuration is JSON; the flag is there because every command has it
     if schema:

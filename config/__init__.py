@@ -5,19 +5,21 @@ For programs it is `greenroom.config`: the model, with the names of `_names`.
 Other rooms may import:
 
 * `arguments`: what a program gives at the public door, checked where it gives it
+* `asked_values`: values that a command or the keyring gives: recognised in a text
 * `file_watcher`: tells when a file may have changed
 * `files`: finding and reading the files, from a path, a dict or nothing
 * `identity`: which server a definition is: its hash, and whether a change is policy only
 * `importers`: servers configured for other programs
 * `installers`: commands that may install a server before running it
-* `keys`: every key of a file: its reader, unit, range and documentation; the JSON Schema
+* `keys`: what a key of a file is, and the keys that are objects with keys of their own
 * `masking`: a configuration printed without its secrets, each value with its source
-* `model`: `ServerDefinition`, `Settings`, `Profile`, `Config`, and what an entry and the settings say
-  together
+* `model`: `ServerDefinition`, `Settings`, `Profile`, `Config`, with the keys of a file; what an entry and
+  the settings say together
 * `parse`: from the content of files to one `Config`: servers, settings, profiles, merged layers
 * `private_files`: files, folders and sockets of this user: opened safely, or changed under a lock
-* `reading`: one value of a file becomes one value of the model, or a problem with its place
-* `references`: `${VAR}`, `!command`, `{keyring: …}` in values: found, expanded, checked
+* `reading`: kinds of values: one value of a file becomes one value of the model
+* `references`: `${VAR}` in values: found, expanded, checked
+* `schema`: the JSON Schema of a file
 * `scrubbing`: JSON and text without known secrets and without what looks like a credential
 * `secret_sources`: values from commands, the keyring and env files
 * `secrets`: what is a secret, by source, key and shape; texts without them

@@ -198,7 +198,7 @@ def _minutes(milliseconds: float) -> float:
 
 # ---- the adapter's file ------------------------------------------------------------------------------------
 _ADAPTER_SECONDS: Final = {"callTimeout": "requestTimeoutMs", "startupTimeout": "connectTimeoutMs"}
-_ADAPTER_DOOR: Final = {"bind": "listen", "mcpBearerToken": "tokens"}  # in our `http`
+_ADAPTER_DOOR: Final = {"bind": "http.listen", "mcpBearerToken": "http.tokens"}
 _ADAPTER_AS_IS: Final = {"restartPolicy": "restartPolicy", "restartBackoff": "restartBackoff"}
 
 
@@ -232,10 +232,8 @@ def _read_door(found: Givens, given: Given, note: Note) -> None:
     if not isinstance(given.value, str) or not given.value.strip():
         note(given.problem("must be a text that is not empty: correct it, or leave the key out", fatal=True))
         return
-    said: Any = given.value.strip()
-    said = {"adapter": said} if part == "tokens" else said
-    door = found.setdefault("http", Given({}, given.source, given.path[:-1]))
-    found["http"] = attrs.evolve(door, value={**door.value, part: attrs.evolve(given, value=said)})
+    said = given.value.strip()
+    found[part] = attrs.evolve(given, value={"adapter": said} if part == "http.tokens" else said)
 
 
 def _read_transforms(found: Givens, given: Given, note: Note) -> None:

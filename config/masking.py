@@ -20,15 +20,15 @@ from urllib.parse import SplitResult, urlsplit
 import attrs
 
 from ..protocol.errors import ConfigError
+from .asked_values import is_asked
 from .credentials import SECRET_WORD
-from .keys import SERVER_KEYS, SETTING_KEYS, Key, in_file_units, leaves
-from .model import Config, ServerDefinition, Settings
+from .keys import Key, grouped
+from .model import SERVER_KEYS, SETTING_KEYS, Config, ServerDefinition, Settings
 from .reading import is_array, is_object
 from .references import (
     SESSION,
     expand,
     expand_definition,
-    is_asked,
     referred_to,
     texts_of,
     with_defaults,
@@ -56,7 +56,7 @@ def redacted(config: Config) -> dict[str, Any]:
         "files": list(config.files),
         "untrusted": list(config.untrusted),
         "mcpServers": {name: redacted_server(server) for name, server in config.servers.items()},
-        "settings": _settings(SETTING_KEYS, config.settings),
+        "settings": grouped((key.name, _setting(key, config.settings)) for key in SETTING_KEYS),
         "sources": {
             "mcpServers": {name: _server_sources(server) for name, server in config.servers.items()},
             "settings": _setting_sources(config),
@@ -189,19 +189,13 @@ def _shown(hider: Hider, key: Key, definition: ServerDefinition) -> Any:
         case "command" | "cwd" | "socket" | "env_file":
             return hider.text(value)
         case _:
-            return in_file_units(key, value)
-
-
-def _settings(keys: Sequence[Key], settings: Settings) -> dict[str, Any]:
-    return {key.name: _setting(key, settings) for key in keys}
+            return key.in_file_units(value)
 
 
 def _setting(key: Key, settings: Settings) -> Any:
-    if key.parts:
-        return _settings(key.parts, settings)
     if key.attribute == "http_tokens":
         return dict.fromkeys(settings.http_tokens, REDACTED)
-    return in_file_units(key, getattr(settings, key.attribute))
+    return key.in_file_units(getattr(settings, key.attribute))
 
 
 def _server_sources(definition: ServerDefinition) -> dict[str, str]:
@@ -210,7 +204,7 @@ def _server_sources(definition: ServerDefinition) -> dict[str, str]:
 
 
 def _setting_sources(config: Config) -> dict[str, str]:
-    return {name: config.setting_sources.get(key.attribute, "default") for name, key in leaves(SETTING_KEYS)}
+    return {key.name: config.setting_sources.get(key.attribute, "default") for key in SETTING_KEYS}
 
 
 BY_FORM: Final = "text"  # what is called this has been hidden for its form alone

@@ -1,8 +1,10 @@
-"""The configuration model: what a server entry and the settings may say.
+"""The configuration model: what a server entry, the settings and a profile may say.
 
-Keys in files are camelCase, as every MCP client writes them; attributes are snake_case. Durations are seconds here,
-whatever the unit of the file's key. (Keys have their unit in their name, except `idleTimeout`, which is in minutes.)
-`config_parse` parses, checks and merges; the supervisor reads the files.
+A field is also the key of a file: its name there, its kind and its meaning (`keys.key`). From these fields are made
+the reading of files (`parse`), the JSON Schema (`schema`), the printed configuration (`masking`) and the tables in
+docs/configuration.md. Keys in files are camelCase, as every MCP client writes them; attributes are snake_case.
+Durations are seconds here, whatever the unit of the file's key. (Keys have their unit in their name, except
+`idleTimeout`, which is in minutes.)
 
 A definition has two halves. What decides *which process or endpoint it is* goes into `definition_hash`: changing it
 means a new incarnation and a new catalogue entry. The rest is policy and is applied live.
@@ -15,11 +17,46 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import attrs
 
 from ..protocol.errors import Problem
+from .keys import (
+    AUTH,
+    OAUTH,
+    OVERRIDES,
+    OVERRIDES_OF_ANY,
+    OVERRIDES_OF_EACH,
+    REQUEST_HEADERS,
+    Key,
+    key,
+    keys_of,
+)
+from .reading import (
+    CHOICE,
+    DAYS,
+    ENVIRONMENT,
+    FLAG,
+    FRACTION,
+    HOURS,
+    MILLISECONDS,
+    MILLISECONDS_FROM_0,
+    MINUTES,
+    PROGRAM,
+    SAFE_URL,
+    SECONDS,
+    SESSION_HEADERS,
+    TEXT,
+    TEXT_MAP,
+    TEXTS,
+    VALUE_MAP,
+    VALUES,
+    Kind,
+    count,
+    word,
+    word_or_names,
+)
 from .secrets import without_logins
 
 
@@ -107,60 +144,225 @@ def _place_only(url: str | None) -> str:
     return repr(None if url is None else without_logins(url).partition("?")[0].partition("#")[0])
 
 
+SHORTEST_NAME: Final = 40  # no limit of names is below this: the longest hash, and a little of the name
+# What an entry and the settings say alike.
+CALLS: Final = count("calls")
+APPROVE: Final = word_or_names(Approve, Approve.ALL, Approve.OFF)
+INSTALLS: Final = "The same for npx, uvx, docker and similar commands, while they show progress."
+NPX: Final = "Start an installed package that npx would start without npx ([npx](#npx-without-npm))."
+
+
 @attrs.frozen(eq=True)
 class ServerDefinition:
-    """One entry of `mcpServers`. Exactly one of `command`, `url`, `socket` and `in_process` is set."""
+    """One entry of `mcpServers`. Exactly one of `command`, `url`, `socket` and `in_process` is set. None is "not
+    said": the settings decide, or a default that the key's meaning names."""
 
     name: str
     # -- which server it is (hashed) --
-    command: str | None = None
-    args: tuple[str, ...] = attrs.field(default=(), repr=_number_only)
-    env: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
-    env_file: str | None = None
-    env_file_state: str | None = attrs.field(
-        default=None, repr=False
-    )  # another one when the file has changed
-    env_file_asked: bool = (
-        False  # a file of a project names it, whose owner said yes to that file and not to this
+    command: str | None = key(
+        "command", PROGRAM, "The program to start. `~` and variables are expanded.", identity=True
     )
-    cwd: str | None = None
-    inherit_env: bool | tuple[str, ...] | None = None  # names and patterns; None: what the settings say
-    url: str | None = attrs.field(default=None, repr=_place_only)
-    headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
-    http_transport: HttpTransport | None = None
-    auth: Literal["oauth", False] | None = None  # False: never log in; None: with a login that is stored
-    oauth: Mapping[str, Any] | Literal[False] | None = attrs.field(default=None, hash=False, repr=False)
+    args: tuple[str, ...] = key(
+        "args",
+        VALUES,
+        "Its arguments, one text each. Variables are expanded.",
+        (),
+        identity=True,
+        repr=_number_only,
+    )
+    env: Mapping[str, str] = key(
+        "env",
+        VALUE_MAP,
+        "Environment of the program, on top of the minimal one. Expanded.",
+        {},
+        identity=True,
+        repr=_names_only,
+    )
+    env_file: str | None = key(
+        "envFile",
+        TEXT,
+        "A file of `NAME=value` lines for its environment; `env` is stronger ([values](#values-that-are-in-no-file)).",
+        identity=True,
+    )
+    # Another one when the file has changed.
+    env_file_state: str | None = attrs.field(default=None, repr=False)
+    # A file of a project names it, whose owner said yes to that file and not to this.
+    env_file_asked: bool = False
+    cwd: str | None = key(
+        "cwd", TEXT, "Its working directory. `~` and variables are expanded.", identity=True, in_words="ours"
+    )
+    inherit_env: bool | tuple[str, ...] | None = key(
+        "inheritEnv",
+        ENVIRONMENT,
+        "Variables of our environment that it gets besides the minimum: all, none, or these; `*` and `?` match.",
+        identity=True,
+        in_words="the setting `inheritEnv`",
+    )
+    url: str | None = key(
+        "url",
+        TEXT,
+        "The endpoint of an HTTP server. A missing or empty variable is an error.",
+        identity=True,
+        repr=_place_only,
+    )
+    headers: Mapping[str, str] = key(
+        "headers",
+        VALUE_MAP,
+        "HTTP headers to send. Variables are expanded.",
+        {},
+        identity=True,
+        repr=_names_only,
+    )
+    http_transport: HttpTransport | None = key(
+        "httpTransport",
+        word(HttpTransport),
+        "Insist on one HTTP transport.",
+        identity=True,
+        in_words="Streamable HTTP, then SSE",
+    )
+    auth: Literal["oauth", False] | None = key(
+        "auth",
+        AUTH,
+        '`"oauth"`: it wants an OAuth login (docs/login.md). `false`: never log in. `"bearer"`: as `bearerToken` says.',
+        identity=True,
+        in_words="a stored login is used, unless there is an `Authorization` header",
+    )
+    oauth: Mapping[str, Any] | Literal[False] | None = key(
+        "oauth",
+        OAUTH,
+        "How to log in (docs/login.md); `false`: never.",
+        identity=True,
+        hash=False,
+        repr=False,
+    )
     pi_logins: str | None = None  # where pi keeps its logins, if its settings say so (`with_settings`)
-    request_headers_command: Mapping[str, Any] | None = attrs.field(default=None, hash=False, repr=False)
-    socket: str | None = None
-    in_process: Any = attrs.field(default=None, eq=False, hash=False)
-    expose_resources: bool = True
-    include_tools: tuple[str, ...] | None = None  # None: all; an empty list means none
-    exclude_tools: tuple[str, ...] = ()
-    # -- policy (applied live) --
-    lifecycle: Lifecycle = Lifecycle.LAZY
-    isolation: Isolation | None = None  # None: what the settings say
-    era: Era = Era.AUTO
-    restart_policy: RestartPolicy | None = None  # None: always for keep-alive, on_demand otherwise
-    idle_timeout: float | None = None  # seconds; 0 = never; None = the global one
-    tool_prefix: PrefixMode | None = None
-    connect_timeout: float | None = None
-    install_timeout: float | None = None
-    resolve_npx: bool | None = None  # None: what the settings say
-    call_timeout: float | None = None
-    drain_timeout: float | None = None
-    stop_timeout: float | None = None
-    max_in_flight: int | None = None
-    max_queued: int | None = None
-    direct_tools: bool | tuple[str, ...] | None = (
-        None  # shown by `--expose direct`; None: what the settings say
+    request_headers_command: Mapping[str, Any] | None = key(
+        "requestHeadersCommand",
+        REQUEST_HEADERS,
+        "A program that gives further headers for each request ([below](#headers-of-each-request)).",
+        identity=True,
+        hash=False,
+        repr=False,
     )
-    tool_overrides: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # as read (`overrides`)
-    approve: Approve | tuple[str, ...] | None = None  # a word, or tools; None: what the settings say
-    pinning: Pinning | None = None  # None: what the settings say
-    scrub: Scrub | None = None  # None: what the settings say
-    bootstrap: bool = True
-    disabled: bool = False
+    socket: str | None = key(
+        "socket", TEXT, "A unix socket path; JSON-RPC, one message a line. Expanded.", identity=True
+    )
+    in_process: Any = attrs.field(default=None, eq=False, hash=False)
+    expose_resources: bool = key(
+        "exposeResources", FLAG, "Offer its resources as `get_…` tools.", True, identity=True
+    )
+    include_tools: tuple[str, ...] | None = key(
+        "includeTools",
+        TEXTS,
+        "Only these tools; `*` and `?` match. `[]`: none.",
+        identity=True,
+        in_words="all",
+    )
+    exclude_tools: tuple[str, ...] = key(
+        "excludeTools", TEXTS, "Never these tools; `*` and `?` match.", (), identity=True, in_words="none"
+    )
+    # -- policy (applied live) --
+    lifecycle: Lifecycle = key(
+        "lifecycle", word(Lifecycle), "When it is started, and whether it is kept.", Lifecycle.LAZY
+    )
+    isolation: Isolation | None = key(
+        "isolation",
+        word(Isolation),
+        "Who shares one process of it.",
+        identity=True,
+        in_words="the setting `isolation`",
+    )
+    era: Era = key(
+        "era",
+        word(Era),
+        "Insist on one era of the protocol: `handshake` (up to 2025-11-25) or `stateless` (2026-07-28).",
+        Era.AUTO,
+    )
+    restart_policy: RestartPolicy | None = key(
+        "restartPolicy",
+        word(RestartPolicy),
+        "Whether it comes back after it was lost.",
+        in_words="the setting `restartPolicy`",
+    )
+    idle_timeout: float | None = key(
+        "idleTimeout",
+        MINUTES,
+        "It is stopped when it has been idle this long; fractions are allowed, 0 = never.",
+        in_words="the setting `idleTimeout`; 0 for eager; never for keep-alive",
+    )
+    tool_prefix: PrefixMode | None = key(
+        "toolPrefix", word(PrefixMode), "How its tools are named.", in_words="the setting `toolPrefix`"
+    )
+    connect_timeout: float | None = key(
+        "connectTimeoutMs",
+        MILLISECONDS,
+        "One connect attempt, from its start permit.",
+        in_words="the setting",
+    )
+    install_timeout: float | None = key("installTimeoutMs", MILLISECONDS, INSTALLS, in_words="the setting")
+    call_timeout: float | None = key(
+        "requestTimeoutMs",
+        MILLISECONDS,
+        "One call, from when it is sent; progress restarts it.",
+        in_words="the setting",
+    )
+    resolve_npx: bool | None = key("resolveNpx", FLAG, NPX, in_words="the setting")
+    drain_timeout: float | None = key(
+        "drainTimeoutMs",
+        MILLISECONDS_FROM_0,
+        "Calls in flight may take this long to finish.",
+        in_words="the setting",
+    )
+    stop_timeout: float | None = key(
+        "stopTimeoutMs", MILLISECONDS, "From closing stdin to the last SIGKILL.", in_words="the setting"
+    )
+    max_in_flight: int | None = key(
+        "maxInFlight", CALLS, "Calls that are sent and not yet answered.", in_words="the setting"
+    )
+    max_queued: int | None = key(
+        "maxQueued", CALLS, "Calls that are accepted and not yet sent.", in_words="the setting"
+    )
+    direct_tools: bool | tuple[str, ...] | None = key(
+        "directTools",
+        CHOICE,
+        "Which of its tools are shown by name: by `--expose direct`, and beside the `mcp` tool. `*` and `?` match.",
+        in_words="the setting `directTools`",
+    )
+    tool_overrides: Mapping[str, Any] = key(
+        "toolOverrides",
+        OVERRIDES,
+        "How tools are shown otherwise ([below](#tools-shown-otherwise)).",
+        {},
+        identity=True,
+    )
+    approve: Approve | tuple[str, ...] | None = key(
+        "approve",
+        APPROVE,
+        "Which of its calls a person has to allow ([Approval](approval.md)); `*` and `?` match in a list.",
+        identity=True,
+        in_words="the setting `approve`",
+    )
+    pinning: Pinning | None = key(
+        "pinning",
+        word(Pinning),
+        "What happens to a tool that is not as it was first shown ([changed tools](#changed-tools)).",
+        identity=True,
+        in_words="the setting `pinning`",
+    )
+    scrub: Scrub | None = key(
+        "scrub",
+        word(Scrub),
+        "Which of its results lose credentials ([Credentials in results](doors.md#credentials-in-results)).",
+        identity=True,
+        in_words="the setting `scrub`",
+    )
+    bootstrap: bool = key(
+        "bootstrap",
+        FLAG,
+        "Fetch its tools in the background if they are unknown; after a failure again, with growing pauses.",
+        True,
+    )
+    disabled: bool = key("disabled", FLAG, "Only the literal `true` takes it out of service.", False)
     extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False, repr=_names_only)  # others' keys
     sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # attribute -> where from
 
@@ -172,89 +374,305 @@ def _queue_timeout(settings: Settings) -> float:
 
 @attrs.frozen
 class Settings:
-    """Numbers for the whole room, in seconds unless a comment says otherwise. All can be set."""
+    """Numbers for the whole room, in seconds unless the name of the key says otherwise. All can be set."""
 
-    tool_prefix: PrefixMode = PrefixMode.SERVER
-    name_limit: int = 64  # characters of a name as a model gets it, with `client_prefix`
-    client_prefix: str | None = None  # what the client puts before our names; None: nothing
-    pinning: Pinning = Pinning.QUARANTINE
-    scrub: Scrub = Scrub.MCP
-    isolation: Isolation | None = None  # None: persistent
-    restart_policy: RestartPolicy | None = None  # None: always for keep-alive, on_demand otherwise
-    idle_timeout: float = 600.0  # 0 = never
-    connect_timeout: float = 30.0
-    call_timeout: float = 60.0
-    call_total_timeout: float = 600.0  # however much progress restarts the clock
-    # How long a call waits for slot, gate and connect. It is longer than `connect_timeout`, so that a call ends with
-    # the reason of a failed connect and not with "still connecting".
-    queue_timeout: float = attrs.field(default=attrs.Factory(_queue_timeout, takes_self=True))
-    drain_timeout: float = 10.0
-    stop_timeout: float = 5.0
-    secret_timeout: float = 10.0  # one command that gives a secret
-    shutdown_timeout: float = 15.0  # the whole room, one deadline
-    background_idle: float = 600.0  # a background room without clients ends after this long; 0 = never
-    max_connections: int = 20  # the pool's slots
-    min_connections: int = 0  # live connections that no eviction goes below
-    reserve_connections: int = 0  # further slots, for a head of the queue that waited `reserve_timeout`
-    reserve_timeout: float = 5.0
-    acquire_timeout: float = 30.0  # waiting for a slot
-    start_permits: int = 10
-    install_turns: int = 2  # of these, for commands that may install first and that no call waits for
-    install_timeout: float = 600.0  # one attempt to connect for such a command, while it shows progress
-    resolve_npx: bool = True  # start a package that npx would start without npx
-    max_in_flight: int = 256
-    max_queued: int = 1024
-    backoff_min: float = 1.0
-    backoff_max: float = 60.0
-    backoff_jitter: float = 0.2
-    failure_backoff: float | None = None  # one flat delay in place of the two above
-    failure_threshold: int = 5
-    cooldown: float = 30.0
-    stable_after: float = 30.0  # an answer after this long connected resets the failure count
-    restart_intensity: int = 5
-    restart_period: float = 60.0
-    health_interval: float = 30.0
-    oauth_dir: str | None = None  # where pi keeps its logins
-    registry: str | None = None  # of servers that are not configured, for `mcp_provision`
-    inherit_env: bool | tuple[str, ...] = False  # beyond what every child gets: everything, nothing, or these
-    direct_tools: bool | tuple[str, ...] = True
-    tool_overrides: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False)  # as read; of every server
-    approve: Approve | tuple[str, ...] = Approve.OFF
-    approval_timeout: float = 300.0  # a person may take this long to allow a call
-    bootstrap: bool = True
-    first_list_timeout: float = 10.0  # a client's first list waits this long for servers with unknown tools
-    max_line: int = 64 * 1024 * 1024
-    stderr_ring: int = 8 * 1024
-    max_pages: int = 100
-    max_queued_bytes: int = 64 * 1024 * 1024  # parameters of all waiting calls in the room
-    max_list_bytes: int = 16 * 1024 * 1024  # all lists of one server
-    max_list_items: int = 10_000
-    probe_timeout: float = 5.0
-    cache_max_age: float = 7 * 86400.0
-    # The HTTP door (`serve --http`).
-    http_listen: str | None = None  # where it is, for who does not say
-    http_tokens: Mapping[str, str] = attrs.field(factory=_no_map, hash=False, repr=_names_only)
-    http_token_profiles: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
-    http_oauth_issuer: str | None = None
-    http_oauth_resource: str | None = None
-    http_oauth_audiences: tuple[str, ...] = ()
-    http_oauth_jwks: str | None = None
-    http_oauth_scopes: tuple[str, ...] = ()
-    http_oauth_profile_claim: str | None = None
-    http_oauth_scope_profiles: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
-    http_hosts: tuple[str, ...] = ()
-    http_origins: tuple[str, ...] = ()
-    http_session_headers: Mapping[str, str] = attrs.field(factory=_no_map, hash=False)
-    http_metrics: bool = False
-    http_max_sessions: int = 1_000
-    http_session_idle: float = 1_800.0
-    http_session_life: float = 86_400.0
-    http_max_body: int = 4 * 1024 * 1024
-    output_max_bytes: int = 51_200  # the `mcp` tool's guard; 0 = off
-    output_max_lines: int = 2_000
-    output_max_image: int = 4 * 1024 * 1024  # most clients refuse five
-    output_keep: float = 24 * 3600.0
-    output_keep_bytes: int = 100 * 1024 * 1024
+    tool_prefix: PrefixMode = key(
+        "toolPrefix",
+        word(PrefixMode),
+        "How tools are named: server_tool, shortened, or bare.",
+        PrefixMode.SERVER,
+    )
+    name_limit: int = key(
+        "nameLimit",
+        count("characters", least=SHORTEST_NAME),
+        "The longest name that the model's API takes. Longer names are cut and end in a hash.",
+        64,
+    )
+    client_prefix: str | None = key(
+        "clientPrefix",
+        TEXT,
+        "What the client puts before our names, such as `mcp__greenroom__`. It counts against `nameLimit`.",
+        in_words="nothing",
+    )
+    pinning: Pinning = key(
+        "pinning",
+        word(Pinning),
+        "What happens to a tool that is not as it was first shown ([changed tools](#changed-tools)).",
+        Pinning.QUARANTINE,
+    )
+    scrub: Scrub = key(
+        "scrub",
+        word(Scrub),
+        "Which results lose credentials ([Credentials in results](doors.md#credentials-in-results)).",
+        Scrub.MCP,
+    )
+    isolation: Isolation | None = key(
+        "isolation", word(Isolation), "Who shares one process of a server.", in_words="`persistent`"
+    )
+    restart_policy: RestartPolicy | None = key(
+        "restartPolicy",
+        word(RestartPolicy),
+        "Whether a lost server comes back.",
+        in_words="`on_demand`; `always` for keep-alive",
+    )
+    idle_timeout: float = key(
+        "idleTimeout", MINUTES, "A server is stopped when it has been idle this long; 0 = never.", 600.0
+    )
+    connect_timeout: float = key(
+        "connectTimeoutMs", MILLISECONDS, "One connect attempt, from its start permit.", 30.0
+    )
+    install_timeout: float = key("installTimeoutMs", MILLISECONDS, INSTALLS, 600.0)
+    call_timeout: float = key(
+        "requestTimeoutMs", MILLISECONDS, "One call, from when it is sent; progress restarts it.", 60.0
+    )
+    call_total_timeout: float = key(
+        "requestTotalTimeoutMs", MILLISECONDS, "One call in all, whatever its progress.", 600.0
+    )
+    # It is longer than `connect_timeout`, so that a call ends with the reason of a failed connect and not with
+    # "still connecting".
+    queue_timeout: float = key(
+        "queueTimeoutMs",
+        MILLISECONDS,
+        "A call waits this long for slot, gate and connect.",
+        attrs.Factory(_queue_timeout, takes_self=True),
+        in_words="`connectTimeoutMs` and 15 s more",
+    )
+    drain_timeout: float = key(
+        "drainTimeoutMs", MILLISECONDS_FROM_0, "Calls in flight may take this long to finish.", 10.0
+    )
+    stop_timeout: float = key("stopTimeoutMs", MILLISECONDS, "From closing stdin to the last SIGKILL.", 5.0)
+    secret_timeout: float = key(
+        "secretTimeoutMs",
+        MILLISECONDS,
+        'A command that gives a secret (`"!gh auth token"`) may take this long.',
+        10.0,
+    )
+    shutdown_timeout: float = key(
+        "shutdownTimeoutMs", MILLISECONDS, "One deadline for stopping the whole room.", 15.0
+    )
+    background_idle: float = key(
+        "backgroundIdle",
+        MINUTES,
+        "A background room (`greenroom attach`) ends when it has had no client this long; 0 = never.",
+        600.0,
+    )
+    max_connections: int = key("maxConnections", count("connections"), "The pool's slots.", 20)
+    min_connections: int = key(
+        "minConnections",
+        count("connections", least=0),
+        "Idle servers are kept up to this many; must be below `maxConnections`.",
+        0,
+    )
+    reserve_connections: int = key(
+        "reserve",
+        count("connections", least=0),
+        "Further slots for a server that has waited `reserveTimeoutMs`.",
+        0,
+    )
+    reserve_timeout: float = key(
+        "reserveTimeoutMs",
+        MILLISECONDS_FROM_0,
+        "The head of the queue waits this long for a reserve slot; 0 = the reserve is off.",
+        5.0,
+    )
+    acquire_timeout: float = key(
+        "acquireTimeoutMs", MILLISECONDS, "How long a server waits for a slot.", 30.0
+    )
+    start_permits: int = key("startPermits", count("starts"), "Servers that may start at the same time.", 10)
+    install_turns: int = key(
+        "installTurns",
+        count("starts"),
+        "Of these, starts of npx, uvx, docker and similar commands (they may install) that no call waits for.",
+        2,
+    )
+    resolve_npx: bool = key("resolveNpx", FLAG, NPX, True)
+    max_in_flight: int = key(
+        "maxInFlight", CALLS, "Calls of one server that are sent and not yet answered.", 256
+    )
+    max_queued: int = key("maxQueued", CALLS, "Calls of one server that are accepted and not yet sent.", 1024)
+    max_queued_bytes: int = key(
+        "maxQueuedBytes",
+        count("bytes", least=1024),
+        "Parameters of all calls in the room that are accepted and not yet sent; as much again may wait at the doors.",
+        64 * 1024 * 1024,
+    )
+    backoff_min: float = key("restartBackoff.minMs", MILLISECONDS, "The first delay.", 1.0)
+    backoff_max: float = key("restartBackoff.maxMs", MILLISECONDS, "The longest delay.", 60.0)
+    backoff_jitter: float = key("backoffJitter", FRACTION, "The random share of the delay, 0 to 1.", 0.2)
+    failure_backoff: float | None = key(
+        "failureBackoff", SECONDS, "One flat delay, in place of `restartBackoff`.", in_words="none"
+    )
+    failure_threshold: int = key(
+        "failureThreshold", count("failures"), "Failures in a row that shut the gate for longer.", 5
+    )
+    cooldown: float = key(
+        "cooldownMs", MILLISECONDS, "How long the gate then stays shut, before one probe may pass.", 30.0
+    )
+    stable_after: float = key(
+        "stableAfterMs",
+        MILLISECONDS,
+        "An answer clears the failures if the server has been connected this long.",
+        30.0,
+    )
+    restart_intensity: int = key(
+        "restartIntensity", count("restarts"), "Restarts of one server in `restartPeriodMs`.", 5
+    )
+    restart_period: float = key("restartPeriodMs", MILLISECONDS, "The window of `restartIntensity`.", 60.0)
+    health_interval: float = key(
+        "healthIntervalMs", MILLISECONDS, "How often the health of keep-alive servers is checked.", 30.0
+    )
+    inherit_env: bool | tuple[str, ...] = key(
+        "inheritEnv",
+        ENVIRONMENT,
+        "Variables of our environment that programs get besides the minimum: all, none, or these; `*` and `?` match.",
+        False,
+    )
+    oauth_dir: str | None = key(
+        "oauthDir",
+        TEXT,
+        "Where pi's adapter keeps its logins ([Logging in](login.md)); `MCP_OAUTH_DIR` is stronger.",
+        in_words="pi's own folder",
+    )
+    registry: str | None = key(
+        "registry",
+        SAFE_URL,
+        "A registry of servers in which `mcp_provision` looks, too ([Doors](doors.md#meta-metamcps-tools)).",
+        in_words="none: nothing is asked",
+    )
+    direct_tools: bool | tuple[str, ...] = key(
+        "directTools",
+        CHOICE,
+        "Which tools `--expose direct` shows: all, none, or these. A list is shown beside the `mcp` tool, too.",
+        True,
+    )
+    tool_overrides: Mapping[str, Any] = key(
+        "toolOverrides",
+        OVERRIDES_OF_ANY,
+        "How tools of these names are shown otherwise, of whichever server has one ([below](#tools-shown-otherwise)).",
+        {},
+        in_words="none",
+    )
+    approve: Approve | tuple[str, ...] = key(
+        "approve",
+        APPROVE,
+        "Which calls a person has to allow ([Approval](approval.md)); `*` and `?` match in a list.",
+        Approve.OFF,
+    )
+    approval_timeout: float = key(
+        "approvalTimeoutMs", MILLISECONDS, "A person may take this long to allow a call.", 300.0
+    )
+    bootstrap: bool = key(
+        "bootstrap", FLAG, "Fetch the tools of servers that are still unknown, in the background.", True
+    )
+    first_list_timeout: float = key(
+        "firstListTimeoutMs",
+        MILLISECONDS_FROM_0,
+        "A client's first list with `--expose direct`, and its searches with `mcp` that find nothing that fits well, "
+        "wait this long for servers whose tools are unknown.",
+        10.0,
+    )
+    max_line: int = key(
+        "maxLineBytes", count("bytes", least=1024), "The longest line a server may write.", 64 * 1024 * 1024
+    )
+    stderr_ring: int = key(
+        "stderrBytes", count("bytes", least=0), "How much of a server's stderr is kept.", 8 * 1024
+    )
+    max_pages: int = key("maxPages", count("pages"), "Pages that are read of one list.", 100)
+    max_list_bytes: int = key(
+        "maxListBytes", count("bytes", least=1024), "The size of all lists of one server.", 16 * 1024 * 1024
+    )
+    max_list_items: int = key(
+        "maxListItems",
+        count("items"),
+        "The number of tools, resources, templates and prompts of one server.",
+        10000,
+    )
+    probe_timeout: float = key(
+        "probeTimeoutMs", MILLISECONDS, "How long to ask a server which protocol era it speaks.", 5.0
+    )
+    http_listen: str | None = key(
+        "http.listen",
+        TEXT,
+        "Where `serve --http` listens when it is given no address: `127.0.0.1:8000`.",
+        in_words="none",
+    )
+    http_tokens: Mapping[str, str] = key(
+        "http.tokens",
+        TEXT_MAP,
+        'The bearer tokens that are accepted, by name: `{"alice": "${ALICE_TOKEN}"}`. Expanded.',
+        {},
+        repr=_names_only,
+    )
+    http_token_profiles: Mapping[str, str] = key(
+        "http.tokenProfiles", TEXT_MAP, "The profile that a token is bound to.", {}
+    )
+    http_oauth_issuer: str | None = key("http.oauth.issuer", TEXT, "Its URL; without one there is no OAuth.")
+    http_oauth_resource: str | None = key(
+        "http.oauth.resource",
+        TEXT,
+        "The URL by which clients know this gateway: `https://gateway.example/mcp`.",
+    )
+    http_oauth_audiences: tuple[str, ...] = key(
+        "http.oauth.audiences", TEXTS, "A token is for one of these.", (), in_words="the resource"
+    )
+    http_oauth_jwks: str | None = key(
+        "http.oauth.jwksUrl", TEXT, "Where the issuer's keys are.", in_words="what its metadata says"
+    )
+    http_oauth_scopes: tuple[str, ...] = key("http.oauth.scopes", TEXTS, "Scopes that a token must have.", ())
+    http_oauth_profile_claim: str | None = key(
+        "http.oauth.profileClaim", TEXT, "The claim that names its caller's profile."
+    )
+    http_oauth_scope_profiles: Mapping[str, str] = key(
+        "http.oauth.scopeProfiles",
+        TEXT_MAP,
+        'The profile of a caller with a scope: `{"mcp:work": "work"}`.',
+        {},
+    )
+    http_hosts: tuple[str, ...] = key(
+        "http.hosts", TEXTS, "Further names by which clients may address the gateway.", ()
+    )
+    http_origins: tuple[str, ...] = key(
+        "http.origins",
+        TEXTS,
+        "Web pages whose scripts may use it and read its answers (CORS): `https://app.example`.",
+        (),
+    )
+    http_session_headers: Mapping[str, str] = key(
+        "http.sessionHeaders",
+        SESSION_HEADERS,
+        'Request headers that become a session\'s values: `{"x-github-token": "GITHUB_TOKEN"}`.',
+        {},
+    )
+    http_metrics: bool = key(
+        "http.metrics", FLAG, "Count what happens, for `/metrics` (docs/http.md).", False
+    )
+    http_max_sessions: int = key("http.maxSessions", count("sessions"), "Sessions open at once.", 1000)
+    http_session_idle: float = key(
+        "http.sessionIdle", MINUTES, "A session without a message ends then.", 1800.0
+    )
+    http_session_life: float = key(
+        "http.sessionLife", MINUTES, "Every session ends after this long.", 86400.0
+    )
+    http_max_body: int = key(
+        "http.maxBodyBytes", count("bytes", least=1024), "The largest request.", 4 * 1024 * 1024
+    )
+    cache_max_age: float = key(
+        "cacheMaxAgeDays", DAYS, "Older entries of the catalogue count as absent.", 7 * 86400.0
+    )
+    output_max_bytes: int = key("outputGuard.maxBytes", count("bytes", least=0), "0 = no limit.", 51200)
+    output_max_lines: int = key("outputGuard.maxLines", count("lines", least=0), "0 = no limit.", 2000)
+    output_max_image: int = key(
+        "outputGuard.maxImageBytes",
+        count("bytes", least=0),
+        "An image with more base64 is scaled down, or kept as a file; 0 = no limit.",
+        4 * 1024 * 1024,
+    )  # most clients refuse five
+    output_keep: float = key(
+        "outputGuard.keepHours", HOURS, "Files of long output are kept this long.", 24 * 3600.0
+    )
+    output_keep_bytes: int = key(
+        "outputGuard.keepBytes", count("bytes", least=0), "And as many bytes in all.", 100 * 1024 * 1024
+    )
 
     @property
     def longest_name(self) -> int:
@@ -262,19 +680,45 @@ class Settings:
         return self.name_limit - len(self.client_prefix or "")
 
 
-SHORTEST_NAME: Final = 40  # no limit of names is below this: the longest hash, and a little of the name
-EXPOSURES: Final = ("proxy", "direct", "meta")  # what a client can be shown
+# The groups of settings, and what each is about.
+GROUPS: Final[Mapping[str, str]] = {
+    "restartBackoff": "The delay after a failure, doubling from one to the other.",
+    "http": "The HTTP door, `serve --http` (docs/http.md).",
+    "http.oauth": "Accept the access tokens of an authorization server (docs/http.md).",
+    "outputGuard": "Cuts long output of the `mcp` tool; `false` = off, `true` = the defaults.",
+}
+Exposure = Literal["proxy", "direct", "meta"]  # what a client can be shown
+EXPOSURES: Final[tuple[str, ...]] = get_args(Exposure)
 
 
 @attrs.frozen
 class Profile:
-    """What exists for a client. `servers` and `tools` are patterns; None: all. A tool is written as in `includeTools`.
-    `expose`: None: as the gateway says. `overrides`: on top of `tool_overrides` of the servers."""
+    """What exists for a client. A tool is written as in `includeTools`. `expose`: None: as the gateway says."""
 
-    servers: tuple[str, ...] | None = None
-    tools: tuple[str, ...] | None = None
-    expose: str | None = None
-    overrides: Mapping[str, Mapping[str, Any]] = attrs.field(factory=_no_map, hash=False)  # server -> as read
+    servers: tuple[str, ...] | None = key(
+        "servers", TEXTS, "Its servers; `*` and `?` match. Without it: all."
+    )
+    tools: tuple[str, ...] | None = key(
+        "tools", TEXTS, "Its tools, of those servers; `*` and `?` match. Without it: all."
+    )
+    expose: str | None = key(
+        "expose", Kind(Exposure, "word"), "What its clients see: `proxy`, `direct` or `meta`."
+    )
+    overrides: Mapping[str, Mapping[str, Any]] = key(
+        "toolOverrides",
+        OVERRIDES_OF_EACH,
+        "By server: tools shown otherwise, on top of what the server's own entry says.",
+        {},
+    )
+
+
+# The keys of a file, as data.
+SERVER_KEYS: Final = keys_of(ServerDefinition)
+SETTING_KEYS: Final = keys_of(Settings)
+PROFILE_KEYS: Final = keys_of(Profile)
+SERVER_KEY: Final[Mapping[str, Key]] = {each.name: each for each in SERVER_KEYS}
+SETTING_KEY: Final[Mapping[str, Key]] = {each.name: each for each in SETTING_KEYS}
+PROFILE_KEY: Final[Mapping[str, Key]] = {each.name: each for each in PROFILE_KEYS}
 
 
 @attrs.frozen

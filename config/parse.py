@@ -37,19 +37,13 @@ from .foreign_keys import (
     givens,
     is_remark,
 )
-from .keys import (
-    IMPORT_KINDS,
-    OVERRIDES,
-    PROFILE_KEYS,
-    SECTIONS,
-    SERVER_KEY,
-    SETTING_KEY,
-    Key,
-    without_effect,
-)
+from .keys import IMPORT_KINDS, SECTIONS, Key, without_effect
 from .masking import hides
 from .model import (
-    EXPOSURES,
+    GROUPS,
+    PROFILE_KEY,
+    SERVER_KEY,
+    SETTING_KEY,
     SHORTEST_NAME,
     Approve,
     Config,
@@ -62,7 +56,6 @@ from .model import (
 )
 from .reading import (
     TEXT,
-    TEXTS,
     VALUE,
     BadValueError,
     did_you_mean,
@@ -377,7 +370,7 @@ def read_server(name: str, entry: Givens) -> tuple[ServerDefinition, list[Proble
 def read_value(key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note) -> None:
     """Put one value into the model, or note a problem: fatal for an identity key, a warning for policy."""
     try:
-        values[key.attribute] = key.reader.read(given.value)
+        values[key.attribute] = key.kind.read(given.value)
         sources[key.attribute] = given.source
     except BadValueError as wrong:
         what = wrong.what if key.identity else f"{wrong.what}; the default is used"
@@ -390,11 +383,11 @@ def _with_bearer(entry: Givens, note: Note) -> Givens:
     token, variable = rest.pop("bearerToken", None), rest.pop("bearerTokenEnv", None)
     if rest.get("auth") is not None and rest["auth"].value == "bearer":
         del rest["auth"]
-    for given, form, reader in ((token, "Bearer {}", VALUE), (variable, "Bearer ${{{}}}", TEXT)):
+    for given, form, kind in ((token, "Bearer {}", VALUE), (variable, "Bearer ${{{}}}", TEXT)):
         if given is None or given.value is None:
             continue
         try:
-            _add_header(rest, given, form.format(reader.read(given.value)))
+            _add_header(rest, given, form.format(kind.read(given.value)))
         except BadValueError as wrong:
             note(given.problem(wrong.what, *wrong.inside, fatal=True))
     return rest
@@ -552,123 +545,120 @@ def _token_of(entry: Givens) -> tuple[Given | None, bool]:
 
 # ---- Turn the settings of one or several files into `Settings` ------------------------------------------------------
 #
-# Settings are merged shallowly: a stronger file replaces single keys. Only `http` is merged part by part, so that no
+# A setting of a group has the group before its name, as in the model: `restartBackoff.minMs`. Settings are merged
+# shallowly: a stronger file replaces single keys, and groups as a whole. Only `http` is merged part by part, so that no
 # file drops a token by saying something else of the door. A wrong value is fatal in a file that was named, and a
 # warning in one that was found; the caller knows which it is. When limits contradict each other (`minConnections` not
 # below `maxConnections`), both fall back to their defaults, for neither can be trusted alone.
+
+_AS_A_WHOLE: Final = GROUPS.keys() - {"http", "http.oauth"}
 
 
 def merged_settings(layers: Iterable[tuple[str, Any]], note: Note) -> Givens:
     """The settings of `(source, content)` pairs, weakest first; the stronger replaces single keys."""
     merged: Givens = {}
     for source, raw in layers:
-        if is_object(raw):
-            _lay(merged, _layer_settings(raw, source, note))
+        for block in ("adapter", "settings"):
+            said = raw.get(block) if is_object(raw) else None
+            if is_object(said):
+                _lay(merged, _block(block, said, source, note))
+            elif said is not None:
+                note(Problem(place(source, block), f"must be an object, is {kind_of(said)}"))
     return merged
 
 
-_BY_PART: Final = ("http", "oauth")  # and what is in it
-
-
 def _lay(lower: Givens, upper: Givens) -> None:
-    """Lay `upper` over `lower`."""
-    for name, given in upper.items():
-        below = lower.get(name)
-        if name not in _BY_PART or below is None or not is_object(below.value) or not is_object(given.value):
-            lower[name] = given
-            continue
-        parts = _parts_of(below)
-        _lay(parts, _parts_of(given))
-        lower[name] = attrs.evolve(given, value=parts)
-
-
-def _parts_of(given: Given) -> Givens:
-    """Each part of a group with its own place; the value of a group that was laid over another has them already."""
-    return {
-        str(name): value if isinstance(value, Given) else Given(value, given.source, (*given.path, str(name)))
-        for name, value in given.value.items()
-    }
-
-
-def _layer_settings(raw: Mapping[Any, Any], source: str, note: Note) -> Givens:
-    found: Givens = {}
-    for block in ("adapter", "settings"):
-        said = raw.get(block)
-        if is_object(said):
-            _lay(found, _block(block, said, source, note))
-        elif said is not None:
-            note(Problem(place(source, block), f"must be an object, is {kind_of(said)}"))
-    return found
+    """Lay `upper` over `lower`. A group that stands in `upper` itself replaces what `lower` has of it."""
+    replaced = tuple(f"{name}." for name in upper if name in GROUPS)
+    for name in [name for name in lower if name.startswith(replaced)]:
+        del lower[name]
+    lower.update(upper)
 
 
 def _block(block: str, said: Mapping[Any, Any], source: str, note: Note) -> Givens:
     if block == "adapter":
-        return adapter_settings(said, source, note)
-    givens = {str(key): Given(value, source, (block, str(key))) for key, value in said.items()}
+        return _opened(adapter_settings(said, source, note), note)
+    found = {str(key): Given(value, source, (block, str(key))) for key, value in said.items()}
     for theirs, ours in SETTING_ALIASES.items():
-        if theirs in givens:
-            givens.setdefault(ours, givens.pop(theirs))
-    return givens
+        if theirs in found:
+            found.setdefault(ours, found.pop(theirs))
+    return _opened(found, note)
+
+
+def _opened(values: Givens, note: Note, prefix: str = "") -> Givens:
+    """Settings with those of groups under their whole names. A group that is merged as a whole leaves its place."""
+    found: Givens = {}
+    for key, given in values.items():
+        name = prefix + key
+        if name == "outputGuard" and isinstance(given.value, bool):
+            off = {} if given.value else {"maxBytes": 0, "maxLines": 0, "maxImageBytes": 0}
+            given = attrs.evolve(given, value=off)
+        if name in GROUPS and is_object(given.value):
+            parts = {
+                str(part): Given(value, given.source, (*given.path, str(part)))
+                for part, value in given.value.items()
+            }
+            if name in _AS_A_WHOLE:
+                found[name] = attrs.evolve(given, value=None)
+            found |= _opened(parts, note, f"{name}.")
+        elif "." in str(given.path[-1]):
+            note(given.problem("unknown key: it is ignored"))
+        else:
+            found[name] = given
+    return found
 
 
 def read_settings(merged: Givens, note: Note) -> tuple[Settings, dict[str, str]]:
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name, given in merged.items():
-        if name in SETTING_KEY:
-            _read_setting(SETTING_KEY[name], given, values, sources, note)
-        elif not is_remark(name) and name not in SETTINGS_NO_EFFECT:
-            note(given.problem(unknown(name, SETTING_KEY, "it is ignored")))
+        group, _, last = name.rpartition(".")
+        if name in GROUPS and given.value is not None:
+            note(given.problem(f"must be an object, is {kind_of(given.value)}", fatal=True))
+        elif name in SETTING_KEY and given.value is not None:
+            read_value(attrs.evolve(SETTING_KEY[name], identity=True), given, values, sources, note)
+        elif name not in {*GROUPS, *SETTING_KEY, *SETTINGS_NO_EFFECT} and not is_remark(last):
+            beside = [each.rpartition(".") for each in (*SETTING_KEY, *GROUPS)]
+            known = [each for of, _, each in beside if of == group]
+            note(given.problem(unknown(last, known, "it is ignored")))
     for problem in foreign_settings(merged):
         note(problem)
     _check_ranges(values, merged, note)
     if "approve" in merged and "approve" not in sources and merged["approve"].value is not None:
-        values["approve"] = (
-            Approve.ALL
-        )  # it cannot be read, so nobody knows which calls it would have let pass
+        # It cannot be read, so nobody knows which calls it would have let pass.
+        values["approve"] = Approve.ALL
     return Settings(**values), sources
 
 
-def _read_setting(
-    key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note
-) -> None:
-    if given.value is None:
-        return
-    if key.parts:
-        _read_parts(key, given, values, sources, note)
-        return
-    read_value(attrs.evolve(key, identity=True), given, values, sources, note)
-
-
-def _read_parts(key: Key, given: Given, values: dict[str, Any], sources: dict[str, str], note: Note) -> None:
-    if key.name == "outputGuard" and isinstance(given.value, bool):
-        guard = {} if given.value else {"maxBytes": 0, "maxLines": 0, "maxImageBytes": 0}
-        given = attrs.evolve(given, value=guard)
-    if not is_object(given.value):
-        note(given.problem(f"must be an object, is {kind_of(given.value)}", fatal=True))
-        return
-    parts = {part.name: part for part in key.parts}
-    for name, inner in _parts_of(given).items():
-        if name in parts:
-            _read_setting(parts[name], inner, values, sources, note)
-        else:
-            note(inner.problem(unknown(name, parts, "it is ignored")))
-
-
 _RANGES: Final = (
-    ("backoff_min", "backoff_max", "restartBackoff", "minMs must not be above maxMs", False),
-    ("min_connections", "max_connections", "minConnections", "must be below maxConnections", True),
+    (
+        "restartBackoff.minMs",
+        "restartBackoff.maxMs",
+        "must not be above maxMs",
+        "must not be below minMs",
+        False,
+    ),
+    (
+        "minConnections",
+        "maxConnections",
+        "must be below maxConnections",
+        "must be above minConnections",
+        True,
+    ),
 )
 
 
 def _check_ranges(values: dict[str, Any], merged: Givens, note: Note) -> None:
     defaults = Settings()
-    for low, high, name, what, apart in _RANGES:
-        least, most = values.get(low, getattr(defaults, low)), values.get(high, getattr(defaults, high))
+    for low, high, below, above, apart in _RANGES:
+        of_low, of_high = SETTING_KEY[low].attribute, SETTING_KEY[high].attribute
+        least = values.get(of_low, getattr(defaults, of_low))
+        most = values.get(of_high, getattr(defaults, of_high))
         if least > most or (apart and least == most):
-            note(merged[name].problem(what, fatal=True))
-            values.pop(low, None)
-            values.pop(high, None)
+            given, what = (merged[low], below) if of_low in values else (merged[high], above)
+            note(given.problem(what, fatal=True))
+            values.pop(of_low, None)
+            values.pop(of_high, None)
     if Settings(**values).longest_name < SHORTEST_NAME:
         what = f"leaves names fewer than {SHORTEST_NAME} characters: use a shorter one, or a larger nameLimit"
         note(merged["clientPrefix"].problem(what, fatal=True))
@@ -711,17 +701,11 @@ def _read_one(
     values: dict[str, Any] = {}
     for key, value in said.items():
         try:
-            if key in ("servers", "tools"):
-                values[key] = TEXTS.read(value)
-            elif key == "toolOverrides":
-                values["overrides"] = _read_overrides(value)
-            elif key == "expose":
-                if value not in EXPOSURES:
-                    raise BadValueError(f"is none of {', '.join(EXPOSURES)}")
-                values[key] = value
+            if str(key) in PROFILE_KEY:
+                values[PROFILE_KEY[str(key)].attribute] = PROFILE_KEY[str(key)].kind.read(value)
             elif not is_remark(str(key)):
                 # It may have been meant to leave something out.
-                raise BadValueError(unknown(str(key), PROFILE_KEYS, "it is no key of a profile"))
+                raise BadValueError(unknown(str(key), PROFILE_KEY, "it is no key of a profile"))
         except BadValueError as error:
             bad(f"{error.what}{refused}", str(key), *error.inside)
             return
@@ -729,18 +713,6 @@ def _read_one(
         if not any(map(selector((pattern,)), servers)):
             bad(f"no server has this name{did_you_mean(pattern, servers)}", "servers", at)
     found[name] = Profile(**values)
-
-
-def _read_overrides(value: Any) -> dict[str, Mapping[str, Any]]:
-    if not is_object(value):
-        raise BadValueError(f"must be an object of servers, is {kind_of(value)}")
-    found: dict[str, Mapping[str, Any]] = {}
-    for server, said in value.items():
-        try:
-            found[str(server)] = OVERRIDES.read(said)
-        except BadValueError as error:
-            raise BadValueError(error.what, str(server), *error.inside) from None
-    return found
 
 
 # ---- Merge two entries of one server, field by field, so that no secret reaches another recipient -------------------

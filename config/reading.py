@@ -1,33 +1,55 @@
-"""Readers: how one value of a configuration file becomes one value of the model.
+"""Kinds of values: how one value of a configuration file becomes one value of the model.
 
-A reader states one rule twice, side by side so that both stay equal. `read` turns a value of the file into a
-value of the model, or raises `BadValueError` with words that follow "key …". `schema` tells an editor the same.
+A kind says its rule once, as a type. msgspec checks values against it, and makes of it the JSON Schema that an editor
+reads. What is wrong with a value is said in our words, because msgspec's name neither the entry of an object nor what
+to write instead: `_explained` looks for the smallest part that the type refuses, and says what its type wants.
 
 Nothing is coerced. For a number in quotes, a `true` where a number belongs or a bare number in `env`, the message
 says what to write instead. A guess that is right today is a server that starts differently tomorrow. Numbers have
 a lower and an upper bound, so that no NaN, no infinity and no duration that overflows a clock is accepted.
 
-Messages do not repeat a value, since it might be a secret in the wrong place. The exception is a key that takes
-one of a few words.
+Messages do not repeat a value, since it might be a secret in the wrong place. The exceptions are a number, and a key
+that takes one of a few words.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Final, TypeGuard
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeAlias,
+    TypeGuard,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import attrs
+import msgspec
+from msgspec import Meta, Struct, UnsetType
 
 from ..protocol.near_names import nearest
-from .references import HEADER_NAME, of_keyring
+from .asked_values import KEYRING_ENTRY, of_keyring
 
+LONGEST: Final = 1e9  # seconds: some thirty years; a longer duration is a slip
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # what a header may be called
+VALUE_NAME: Final = re.compile(r"\w+")  # and a session's value, for which `${session.NAME}` stands
+# What no process and no request can take: NUL, and half of a pair, which JSON can escape.
+_UNUSABLE: Final = r"\0\ud800-\udfff"
 _SITE: Final = (
     r"(?:https://[A-Za-z0-9.-]+|http://(?:127\.0\.0\.1|localhost|\[::1\]))(?::[0-9]{1,5})?(?:/[^\s?#]*)?"
 )
-LONGEST: Final = 1e9  # seconds: some thirty years; a longer duration is a slip
+
+
+# With half a character where a word is expected, it is the second.
+_REFUSALS: Final = (msgspec.ValidationError, UnicodeError)
 
 
 class BadValueError(ValueError):
@@ -40,15 +62,44 @@ class BadValueError(ValueError):
 
 
 @attrs.frozen
-class Reader:
-    """One kind of value. `scale`: how many units of the model make one unit of the file (minutes: 60)."""
+class Kind:
+    """One kind of value. `type`: what a file may say; its `Meta` has the rules and the words (`wanted`). `then` makes
+    the value of the model from what msgspec has read. `scale`: how many units of the model make one `unit` of the file
+    (minutes: 60)."""
 
-    read: Callable[[Any], Any]
-    schema: Mapping[str, Any]
-    unit: str = ""
+    type: Any
+    unit: str
+    then: Callable[[Any], Any] | None = None
     scale: float = 1
 
+    def read(self, value: Any) -> Any:
+        """The value of the model. Raises `BadValueError`."""
+        try:
+            read = msgspec.convert(value, self.type)
+        except _REFUSALS:
+            raise _explained(value, self.type) from None
+        return read if self.then is None else self.then(read)
 
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of what a file may say."""
+        schema = msgspec.json.schema(self.type)
+        return _inlined(schema, schema.pop("$defs", {}))
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """The schema in one piece, without names and docstrings of our types, which are nothing for who writes a file."""
+    if is_array(schema):
+        return [_inlined(each, definitions) for each in schema]
+    if not is_object(schema):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    ours = {name for name in ("title", "description") if isinstance(schema.get(name), str)}
+    return {name: _inlined(each, definitions) for name, each in schema.items() if name not in ours}
+
+
+# ---- what is wrong with a value ------------------------------------------------------------------------------------
 def kind_of(value: Any) -> str:
     """The kind of a value in the terms of JSON: "a string", "null", "an object"."""
     match value:
@@ -90,275 +141,144 @@ def is_array(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, list | tuple)
 
 
-# ---- texts -------------------------------------------------------------------------------------------------
-def _read_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise BadValueError(f"must be a string, is {kind_of(value)}{_text_advice(value)}")
-    if not value.strip():
-        raise BadValueError("is empty: give it a value, or leave the key out")
-    return _whole(value)
-
-
 def is_whole(text: str) -> bool:
     """Whether every character is whole. JSON can escape half of a pair, which no process and no request can take."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _whole(text: str, *inside: str | int) -> str:
-    if not is_whole(text):
-        raise BadValueError(
-            "holds half of a character (a lone \\ud800…\\udfff escape): write all of it", *inside
-        )
-    return text
+@attrs.frozen
+class Words:
+    """What is said of a value that a type refuses. `wanted` follows "must be"; `of_array` and `of_object` are said of
+    those instead, and `refused` of every value, in place of all other words."""
+
+    wanted: str = ""
+    of_array: str = ""
+    of_object: str = ""
+    refused: str = ""
 
 
-def _read_safe_url(value: Any) -> str:
-    text = _read_text(value)
-    if re.fullmatch(_SITE, text) is None:
-        raise BadValueError("must be the URL of a site: https://…, or http:// of this machine")
-    return text
+def _explained(value: Any, type_: Any, *inside: str | int) -> BadValueError:
+    """Why msgspec refuses a value: the smallest part of it that is wrong, and what it must be."""
+    if is_object(value) and (words := _words(type_).of_object):
+        return BadValueError(words, *inside)
+    for key, part, of in _parts(value, type_):
+        if not _fits(part, of):
+            return _explained(part, of, *inside, key)
+    for struct in _structs(type_) if is_object(value) else ():
+        names = struct.__struct_encode_fields__
+        if unread := [str(key) for key in value if key not in names]:
+            return BadValueError(unknown(unread[0], names, "it is no key here"), *inside, unread[0])
+        if missing := [name for name in names if name not in value]:
+            return BadValueError(f'has no "{missing[0]}": add it', *inside)
+    return BadValueError(_what(value, type_), *inside)
 
 
-def _text_advice(value: Any) -> str:
-    if isinstance(value, list):
-        return ': put the program in "command" and the rest in "args"'
-    return ""
+def _fits(value: Any, type_: Any) -> bool:
+    try:
+        msgspec.convert(value, type_)
+    except _REFUSALS:
+        return False
+    return True
 
 
-def _read_item(value: Any, *inside: str | int) -> str:
+def _parts(value: Any, type_: Any) -> Iterator[tuple[str | int, Any, Any]]:
+    """The parts of a value, each with its key and its type."""
+    members: Mapping[Any, Any] = value if is_object(value) else {}
+    for option in _options(type_):
+        origin, arguments = get_origin(option), get_args(option)
+        if origin is tuple and is_array(value):
+            yield from ((at, part, arguments[0]) for at, part in enumerate(value))
+        elif origin is Mapping:
+            for key, part in members.items():
+                yield str(key), key, arguments[0]
+                yield str(key), part, arguments[1]
+    for struct in _structs(type_):
+        types = get_type_hints(struct, include_extras=True)
+        fields = zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True)
+        yield from ((name, members[name], types[field]) for name, field in fields if name in members)
+
+
+def _opened(type_: Any) -> tuple[Any, Meta | None]:
+    """A type without its rules, and the rules. What may be left out is looked at as what it is when it is there."""
+    if get_origin(type_) in (Union, UnionType):
+        said = [one for one in get_args(type_) if one not in (type(None), UnsetType)]
+        return _opened(said[0]) if len(said) == 1 else (type_, None)
+    return get_args(type_)[:2] if get_origin(type_) is Annotated else (type_, None)
+
+
+def _options(type_: Any) -> list[Any]:
+    """The types that a union consists of."""
+    base, _ = _opened(type_)
+    return [_opened(one)[0] for one in get_args(base)] if get_origin(base) in (Union, UnionType) else [base]
+
+
+def _structs(type_: Any) -> list[type[Struct]]:
+    return [one for one in _options(type_) if isinstance(one, type) and issubclass(one, Struct)]
+
+
+def _words(type_: Any) -> Words:
+    base, meta = _opened(type_)
+    if meta is not None and meta.extra is not None:
+        return meta.extra["words"]
+    if get_origin(base) is Literal:
+        return Words(f"one of {_quoted(get_args(base))}")
+    if choices := _choices(base):
+        return Words(f"one of {_quoted(choices)}")
+    return Words({bool: "true or false", str: "a string"}.get(base, "an object"))
+
+
+def _what(value: Any, type_: Any) -> str:
+    """What is wrong with a value none of whose parts is."""
+    words, types = _words(type_), _options(type_)
+    if words.refused:
+        return words.refused
     if isinstance(value, str):
-        if "\0" in value:
-            raise BadValueError("holds a NUL character, which no process can be given", *inside)
-        return _whole(value, *inside)
-    advice = ": put it in quotes" if isinstance(value, int | float) else ""
-    raise BadValueError(f"must be a string, is {kind_of(value)}{advice}", *inside)
+        choices = [choice for one in types for choice in _choices(one)]
+        if choices:
+            return f'"{value[:40]}" is none of {_quoted(choices)}{did_you_mean(value, choices)}'
+        if str in types or any(get_origin(one) is Literal for one in types):
+            return _what_of_text(value, words)
+    if float in types and _is_number(value):
+        _, meta = _opened(type_)
+        most = None if meta is None else meta.le
+        if most is not None and value > most:
+            return f"is too large, {most if isinstance(most, int) else f'{most:g}'} is the most"
+        return f"must be {words.wanted}, is {_shown(value)}"
+    return f"must be {words.wanted}, is {kind_of(value)}{_advice(value, types, words)}"
 
 
-def _read_texts(value: Any) -> tuple[str, ...]:
-    if not is_array(value):
-        advice = ': write ["…"]' if isinstance(value, str) else ""
-        raise BadValueError(f"must be an array of strings, is {kind_of(value)}{advice}")
-    return tuple(_read_item(item, position) for position, item in enumerate(value))
+def _what_of_text(text: str, words: Words) -> str:
+    if "\0" in text:
+        return "holds a NUL character, which no process can be given"
+    if not is_whole(text):
+        return "holds half of a character (a lone \\ud800…\\udfff escape): write all of it"
+    if words.wanted == "a string":  # every other one is
+        return "is empty: give it a value, or leave the key out"
+    return f"must be {words.wanted}"
 
 
-def _read_text_map(value: Any) -> dict[str, str]:
-    if not is_object(value):
-        raise BadValueError(f"must be an object of strings, is {kind_of(value)}")
-    return {_read_name(key): _read_item(item, str(key)) for key, item in value.items()}
+def _choices(base: Any) -> list[str]:
+    return [each.value for each in base] if isinstance(base, type) and issubclass(base, enum.Enum) else []
 
 
-def _read_name(key: Any) -> str:
-    if not isinstance(key, str) or not key or "\0" in key or "=" in key or not is_whole(key):
-        raise BadValueError(
-            "has a name that cannot be used: names are not empty and hold no '=', no NUL, no half character",
-            str(key),
-        )
-    return key
-
-
-VALUE_NAME: Final = re.compile(r"\w+")
-_SESSION: Final = re.compile(r"(?:\$\{)?session\.(\w+)\}?")
-
-
-def _read_session_headers(value: Any) -> dict[str, str]:
-    named = _read_text_map(value)
-    seen: dict[str, str] = {}
-    for header, name in named.items():
-        if not HEADER_NAME.fullmatch(header):
-            raise BadValueError(
-                "is not a name that a header may have: write letters, digits and hyphens", header
-            )
-        if header.lower() in seen:
-            raise BadValueError(
-                f'is the header "{seen[header.lower()]}" again: take one of the two out', header
-            )
-        if not VALUE_NAME.fullmatch(name):
-            meant = _SESSION.fullmatch(name)
-            what = (
-                f'write "{meant[1]}"'
-                if meant
-                else 'write letters, digits and underscores, such as "GITHUB_TOKEN"'
-            )
-            raise BadValueError(f"must be the NAME of ${{session.NAME}}: {what}", header)
-        seen[header.lower()] = header
-    return named
-
-
-def _read_value(value: Any, *inside: str | int) -> str:
-    """A text, or `{"keyring": "service/name"}`."""
-    if not is_object(value):
-        return _read_item(value, *inside)
-    entry = value.get("keyring")
-    if len(value) == 1 and isinstance(entry, str):
-        with suppress(ValueError):
-            return of_keyring(_read_item(entry, *inside))
-    raise BadValueError('must be a string, or {"keyring": "service/name"} and nothing else', *inside)
-
-
-def _read_values(value: Any) -> tuple[str, ...]:
-    if not is_array(value):
-        return _read_texts(value)
-    return tuple(_read_value(item, position) for position, item in enumerate(value))
-
-
-def _read_value_map(value: Any) -> dict[str, str]:
-    if not is_object(value):
-        return _read_text_map(value)
-    return {_read_name(key): _read_value(item, str(key)) for key, item in value.items()}
-
-
-TEXT: Final = Reader(_read_text, {"type": "string", "minLength": 1}, "text")
-SAFE_URL: Final = Reader(_read_safe_url, {"type": "string", "pattern": f"^{_SITE}$"}, "URL")
-TEXTS: Final = Reader(_read_texts, {"type": "array", "items": {"type": "string"}}, "list of texts")
-TEXT_MAP: Final = Reader(
-    _read_text_map, {"type": "object", "additionalProperties": {"type": "string"}}, "name → text"
-)
-SESSION_HEADERS: Final = Reader(
-    _read_session_headers,
-    {
-        "type": "object",
-        "propertyNames": {"pattern": f"^{HEADER_NAME.pattern}$"},
-        "additionalProperties": {"type": "string", "pattern": f"^{VALUE_NAME.pattern}$"},
-    },
-    "name → text",
-)
-_KEPT: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "properties": {"keyring": {"type": "string", "pattern": "^[^/{}]+/[^{}]+$"}},
-    "required": ["keyring"],
-    "additionalProperties": False,
-}
-_VALUE: Final[Mapping[str, Any]] = {"anyOf": [{"type": "string"}, _KEPT]}
-VALUE: Final = Reader(
-    lambda value: _read_value(value) if is_object(value) else _read_text(value), _VALUE, "text"
-)
-VALUES: Final = Reader(_read_values, {"type": "array", "items": _VALUE}, "list of texts")
-VALUE_MAP: Final = Reader(_read_value_map, {"type": "object", "additionalProperties": _VALUE}, "name → text")
-
-
-def _read_choice(value: Any) -> bool | tuple[str, ...]:
-    if isinstance(value, bool):
-        return value
-    if not is_array(value):
-        raise BadValueError(f"must be true, false or an array of names, is {kind_of(value)}")
-    return _read_texts(value)
-
-
-CHOICE: Final = Reader(
-    _read_choice,
-    {"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]},
-    "true / false / list of texts",
-)
-
-
-def _read_environment(value: Any) -> bool | tuple[str, ...]:
-    chosen = _read_choice(value)
-    if isinstance(chosen, tuple):
-        for position, name in enumerate(chosen):
-            if not name or "=" in name:
-                raise BadValueError(
-                    'must be a name or a pattern, like "AWS_*"; a value goes into "env"', position
-                )
-    return chosen
-
-
-ENVIRONMENT: Final = attrs.evolve(CHOICE, read=_read_environment)
-
-
-# ---- words -------------------------------------------------------------------------------------------------
-def _read_flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise BadValueError(f"must be true or false, is {kind_of(value)}")
-    return value
-
-
-FLAG: Final = Reader(_read_flag, {"type": "boolean"}, "true / false")
-
-
-def word(choices: type[enum.Enum]) -> Reader:
-    """One of an enum's values."""
-    words: dict[str, enum.Enum] = {member.value: member for member in choices}
-
-    def read(value: Any) -> enum.Enum:
-        if not isinstance(value, str):
-            raise BadValueError(f"must be one of {_quoted(words)}, is {kind_of(value)}")
-        if value not in words:
-            raise BadValueError(f'"{value[:40]}" is none of {_quoted(words)}{did_you_mean(value, words)}')
-        return words[value]
-
-    return Reader(read, {"enum": list(words)}, " / ".join(f"`{each}`" for each in words))
-
-
-def word_or_names(choices: type[enum.Enum], yes: enum.Enum, no: enum.Enum) -> Reader:
-    """One of an enum's values, or a list of names. `true` and `false` stand for `yes` and `no`."""
-    one = word(choices)
-    words: list[str] = [member.value for member in choices]
-
-    def read(value: Any) -> enum.Enum | tuple[str, ...]:
-        if isinstance(value, bool):
-            return yes if value else no
-        if not is_array(value):
-            return one.read(value)
-        names = _read_texts(value)
-        for position, name in enumerate(names):
-            if name in words:
-                raise BadValueError(
-                    f'"{name}" in a list is the name of a tool; write it without the list', position
-                )
-        return names
-
-    schema = {"anyOf": [one.schema, {"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}
-    return Reader(read, schema, f"{one.unit} / list of texts")
+def _advice(value: Any, types: Sequence[Any], words: Words) -> str:
+    if is_array(value):
+        return words.of_array
+    if str in types and isinstance(value, int | float):  # also `true`, as YAML reads a bare word
+        return ": put it in quotes"
+    if float in types and isinstance(value, str) and value.strip().isdigit():
+        return ": leave out the quotes"
+    if isinstance(value, str) and any(get_origin(one) is tuple for one in types):
+        return ': write ["…"]'
+    return ""
 
 
 def _quoted(words: Iterable[str]) -> str:
     return ", ".join(f'"{each}"' for each in words)
 
 
-# ---- numbers -----------------------------------------------------------------------------------------------
-def number(unit: str, *, scale: float = 1, zero: bool = False, most: float = LONGEST) -> Reader:
-    """A finite number of `unit`s above 0 (or from 0). Times `scale`, it is at most `most`."""
-    wanted = f"must be a number{f' of {unit}' if unit else ''} {'from 0' if zero else 'above 0'}"
-
-    def read(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadValueError(
-                f"{wanted}, is {kind_of(value)}{': leave out the quotes' if _is_digits(value) else ''}"
-            )
-        if value != value or value < 0 or (value == 0 and not zero):
-            raise BadValueError(f"{wanted}, is {_shown(value)}")
-        if value > most / scale:
-            raise BadValueError(f"is too large, {most / scale:g} is the most")
-        return float(value * scale)
-
-    bound = {"minimum": 0} if zero else {"exclusiveMinimum": 0}
-    return Reader(read, {"type": "number", **bound, "maximum": most / scale}, unit, scale)
-
-
-def count(unit: str, *, least: int = 1, most: int = 2**40) -> Reader:
-    """A whole number of `unit`s from `least` to `most`."""
-    wanted = f"must be a whole number of {unit} from {least}"
-
-    def read(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadValueError(
-                f"{wanted}, is {kind_of(value)}{': leave out the quotes' if _is_digits(value) else ''}"
-            )
-        if not _is_whole(value) or value < least:
-            raise BadValueError(f"{wanted}, is {_shown(value)}")
-        if value > most:
-            raise BadValueError(f"is too large, {most} is the most")
-        return int(value)
-
-    return Reader(read, {"type": "integer", "minimum": least, "maximum": most}, unit)
-
-
-def _is_whole(value: float) -> bool:
-    return isinstance(value, int) or value.is_integer()
-
-
-def _is_digits(value: Any) -> bool:
-    return isinstance(value, str) and value.strip().isdigit()
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _shown(value: float) -> str:
@@ -368,9 +288,155 @@ def _shown(value: float) -> str:
         return "far out of range"
 
 
+# ---- texts ---------------------------------------------------------------------------------------------------------
+def wanted(words: str, *, of_array: str = "", of_object: str = "", **rules: Any) -> Meta:
+    """The rules of a type, and what a value must be, in words."""
+    return Meta(extra={"words": Words(words, of_array, of_object)}, **rules)
+
+
+def matching(pattern: str, words: str, *, of_array: str = "") -> Meta:
+    """The rule that a text matches `pattern` as a whole."""
+    return wanted(words, of_array=of_array, pattern=_whole(pattern))
+
+
+def name(pattern: str, refused: str) -> Meta:
+    """The rule of a name in an object, and what is said of one that breaks it."""
+    return Meta(extra={"words": Words(refused=refused)}, pattern=_whole(pattern))
+
+
+def _whole(pattern: str) -> str:
+    return f"^(?:{pattern})$"
+
+
+_ANY: Final = f"[^{_UNUSABLE}]*"
+_FILLED: Final = rf"\s*[^\s{_UNUSABLE}]{_ANY}"  # matches in one way only, or a long text would take for ever
+_NAME: Final = f"[^={_UNUSABLE}]+"
+Item: TypeAlias = Annotated[str, matching(_ANY, "a string")]
+Text: TypeAlias = Annotated[str, matching(_FILLED, "a string")]
+Name: TypeAlias = Annotated[
+    str,
+    name(
+        _NAME,
+        "has a name that cannot be used: names are not empty and hold no '=', no NUL, no half character",
+    ),
+]
+Texts: TypeAlias = Annotated[tuple[Item, ...], wanted("an array of strings")]
+TextMap: TypeAlias = Annotated[Mapping[Name, Item], wanted("an object of strings")]
+
+
+class _Keyring(Struct, forbid_unknown_fields=True):
+    """A value that the system's keyring keeps."""
+
+    keyring: Annotated[str, Meta(pattern=_whole(KEYRING_ENTRY))]
+
+
+_OR_KEYRING: Final = wanted(
+    "a string", of_object='must be a string, or {"keyring": "service/name"} and nothing else'
+)
+_Value: TypeAlias = Annotated[Item | _Keyring, _OR_KEYRING]
+
+
+def _value(read: str | _Keyring) -> str:
+    return read if isinstance(read, str) else of_keyring(read.keyring)
+
+
+def _values(read: Sequence[str | _Keyring]) -> tuple[str, ...]:
+    return tuple(map(_value, read))
+
+
+def _value_map(read: Mapping[str, str | _Keyring]) -> dict[str, str]:
+    return {name: _value(one) for name, one in read.items()}
+
+
+def _session_headers(read: Mapping[str, str]) -> Mapping[str, str]:
+    seen: dict[str, str] = {}
+    for header in read:
+        if (first := seen.setdefault(header.lower(), header)) != header:
+            raise BadValueError(f'is the header "{first}" again: take one of the two out', header)
+    return read
+
+
+TEXT: Final = Kind(Text, "text")
+PROGRAM: Final = Kind(
+    Annotated[
+        str, matching(_FILLED, "a string", of_array=': put the program in "command" and the rest in "args"')
+    ],
+    "text",
+)
+SAFE_URL: Final = Kind(
+    Annotated[str, matching(_SITE, "the URL of a site: https://…, or http:// of this machine")], "URL"
+)
+TEXTS: Final = Kind(Texts, "list of texts")
+TEXT_MAP: Final = Kind(TextMap, "name → text")
+VALUE: Final = Kind(Annotated[Text | _Keyring, _OR_KEYRING], "text", _value)
+VALUES: Final = Kind(Annotated[tuple[_Value, ...], wanted("an array of strings")], "list of texts", _values)
+VALUE_MAP: Final = Kind(
+    Annotated[Mapping[Name, _Value], wanted("an object of strings")], "name → text", _value_map
+)
+_Header: TypeAlias = Annotated[
+    str, name(HEADER_NAME.pattern, "is not a name that a header may have: write letters, digits and hyphens")
+]
+_ValueName: TypeAlias = Annotated[
+    str, matching(VALUE_NAME.pattern, 'the NAME of ${session.NAME}, such as "GITHUB_TOKEN"')
+]
+SESSION_HEADERS: Final = Kind(
+    Annotated[Mapping[_Header, _ValueName], wanted("an object of strings")], "name → text", _session_headers
+)
+
+
+# ---- words ---------------------------------------------------------------------------------------------------------
+FLAG: Final = Kind(bool, "true / false")
+_CHOICE: Final = wanted("true, false or an array of names")
+_Variable: TypeAlias = Annotated[
+    str, matching(_NAME, 'a name or a pattern, like "AWS_*"; a value goes into "env"')
+]
+CHOICE: Final = Kind(Annotated[bool | tuple[Item, ...], _CHOICE], "true / false / list of texts")
+ENVIRONMENT: Final = Kind(Annotated[bool | tuple[_Variable, ...], _CHOICE], CHOICE.unit)
+
+
+def word(choices: type[enum.Enum]) -> Kind:
+    """One of an enum's values."""
+    return Kind(choices, " / ".join(f"`{member.value}`" for member in choices))
+
+
+def word_or_names(choices: type[enum.Enum], yes: enum.Enum, no: enum.Enum) -> Kind:
+    """One of an enum's values, or a list of names. `true` and `false` stand for `yes` and `no`."""
+    words: list[str] = [member.value for member in choices]
+
+    def then(read: enum.Enum | bool | tuple[str, ...]) -> enum.Enum | tuple[str, ...]:
+        if isinstance(read, bool):
+            return yes if read else no
+        for position, name in enumerate(read if isinstance(read, tuple) else ()):
+            if name in words:
+                raise BadValueError(
+                    f'"{name}" in a list is the name of a tool; write it without the list', position
+                )
+        return read
+
+    kinds: Any = choices | bool | tuple[Item, ...]
+    either = Annotated[kinds, wanted(f"one of {_quoted(words)}, or an array of names")]
+    return Kind(either, f"{word(choices).unit} / list of texts", then)
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------
+def number(unit: str, *, scale: float = 1, zero: bool = False, most: float = LONGEST) -> Kind:
+    """A finite number of `unit`s above 0 (or from 0). Times `scale`, it is at most `most`."""
+    words = f"a number{f' of {unit}' if unit else ''} {'from 0' if zero else 'above 0'}"
+    rules = wanted(words, ge=0 if zero else None, gt=None if zero else 0, le=most / scale)
+    return Kind(Annotated[float, rules], unit, lambda read: float(read * scale), scale)
+
+
+def count(unit: str, *, least: int = 1, most: int = 2**40) -> Kind:
+    """A whole number of `unit`s from `least` to `most`."""
+    words = f"a whole number of {unit} from {least}"
+    rules = wanted(words, ge=least, le=most, multiple_of=1)
+    return Kind(Annotated[float, rules], unit, int)
+
+
 MINUTES: Final = number("minutes", scale=60, zero=True)
 SECONDS: Final = number("seconds")
 MILLISECONDS: Final = number("milliseconds", scale=0.001)
+MILLISECONDS_FROM_0: Final = number("milliseconds", scale=0.001, zero=True)
 HOURS: Final = number("hours", scale=3_600)
 DAYS: Final = number("days", scale=86_400)
 FRACTION: Final = number("", zero=True, most=1)

@@ -14,7 +14,7 @@ may be used in `env`, `headers`, `url` and `args` of a server whose children are
 not have it, the reference stays as written. So what is printed, cached and hashed never depends on a caller's
 credential. A child is not started before its session gives all of them (`session_variables`).
 
-Values that are asked for at the start (`asked`) stay as they are. `!!` begins a text with one `!`.
+Values that are asked for at the start (`asked_values`) stay as they are. `!!` begins a text with one `!`.
 
 An unset variable becomes the empty string and is reported. In a URL it is an error, and so is an empty one: the error
 names all missing variables before any request is made, because half a URL leads to somebody else's endpoint. Who wants
@@ -31,11 +31,9 @@ from urllib.parse import urlsplit
 import attrs
 
 from ..protocol.errors import ConfigError, Problem, place
+from .asked_values import BEARER, is_asked
 from .model import ServerDefinition
-
-# What a header may be called, and a session's value, for which `${session.NAME}` stands.
-HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
+from .reading import HEADER_NAME
 
 _REFERENCE: Final = re.compile(
     r"\$\{(?:(?:env:)?(?P<braced>\w+)|(?P<session>session\.\w+))(?::-(?P<default>[^}]*))?\}|\$env:(?P<dollar>\w+)|\{env:(?P<curly>\w+)\}"
@@ -329,55 +327,6 @@ def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | in
         for key, value in values.items():
             if not is_asked(value):
                 yield attribute, (key,), value
-
-
-# --------------------------------------------------------------------------------------------------------------
-#
-#
-# Values that are asked for when a server starts: the output of a command, or an entry of the keyring.
-#
-# A value of `env`, `headers` or `args` that begins with `!` is a shell command whose output is the value. Nothing is
-# expanded in it, because the shell does that. `!!` begins a text with one `!`. `{"keyring": "service/name"}` is what
-# the system's keyring keeps under that name; a definition holds it as the text `${keyring:service/name}`, which may
-# also be written. In a header both may follow `Bearer `.
-#
-# Whoever starts the server asks; nothing here does. So what is printed, cached and hashed never holds the value.
-
-BEARER: Final = "Bearer "
-_KEYRING: Final = "${keyring:"
-_ENTRY: Final = re.compile(r"\$\{keyring:([^/{}]+)/([^{}]+)\}")
-
-
-def command_in(text: str) -> str | None:
-    """The command whose output is this value of `env`, `headers` or `args`; None if it is none."""
-    bare = text.removeprefix(BEARER)
-    return bare[1:] if bare.startswith("!") and not bare.startswith("!!") and bare[1:].strip() else None
-
-
-def keyring_in(text: str) -> tuple[str, str] | None:
-    """The service and the name of the keyring's entry that is this value; None if it is none."""
-    if _KEYRING not in text:
-        return None
-    found = _ENTRY.fullmatch(text.removeprefix(BEARER))
-    return None if found is None else (found[1], found[2])
-
-
-def of_keyring(entry: str) -> str:
-    """The text of a definition for `{"keyring": entry}`. Raises `ValueError` if `entry` is not `service/name`."""
-    text = f"{_KEYRING}{entry}}}"
-    if _ENTRY.fullmatch(text) is None:
-        raise ValueError(entry)
-    return text
-
-
-def is_asked(text: str) -> bool:
-    """Whether the value is asked for, and not in the text itself. Most texts have none of these characters."""
-    return ("!" in text[: len(BEARER) + 1] and command_in(text) is not None) or keyring_in(text) is not None
-
-
-def with_answer(text: str, answer: str) -> str:
-    """The value in place of `text`, when its command or the keyring has said `answer`."""
-    return BEARER + answer if text.startswith(BEARER) else answer
 
 
 def asked_of(definition: ServerDefinition) -> Iterable[tuple[str, str | int, str]]:

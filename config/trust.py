@@ -23,15 +23,17 @@ from typing import Any, Final
 import attrs
 
 from ..protocol.errors import UNTRUSTED, Problem
+from .asked_values import BEARER, command_in
 from .credentials import SECRET_WORD
 from .foreign_keys import ALIASES, is_remark
-from .keys import SECTIONS, SERVER_KEY, SETTING_KEY
+from .keys import SECTIONS
 from .loader_variables import loaders_among
 from .masking import Hider
+from .model import SERVER_KEY, SETTING_KEY
 from .parse import Layer, merge
 from .private_files import make_folder, read_own, replacing
 from .reading import is_array, is_object
-from .references import BEARER, command_in, referred_to
+from .references import referred_to
 from .secrets import REDACTED
 from .self_reference import servers_of_itself
 

@@ -20,18 +20,10 @@ from ..actors.peer import Connector, LostReason, connect_failed
 from ..actors.transports.guard import Guard
 from ..actors.transports.stderr_log import StderrLog
 from ..actors.transports.stdio import StdioConnector
+from ..config.asked_values import command_in, keyring_in, with_answer
 from ..config.masking import secrets_of
 from ..config.model import ServerDefinition, Settings, with_settings
-from ..config.references import (
-    asked_of,
-    command_in,
-    expand_definition,
-    header_problem,
-    keyring_in,
-    session_variables,
-    with_answer,
-    with_session,
-)
+from ..config.references import asked_of, expand_definition, header_problem, session_variables, with_session
 from ..config.secrets import Hidden, KnownSecrets
 from ..protocol.address import Address
 from ..protocol.errors import ConfigError, CredentialNeeded

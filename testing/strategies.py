@@ -6,6 +6,7 @@ keep-alive server becomes a shared one, and there are enough slots for all keep-
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -13,8 +14,8 @@ from typing import Any, Final
 import attrs
 from hypothesis import strategies as st
 
-from ..config.keys import SERVER_KEYS, SETTING_KEYS, Key
-from ..config.model import SHORTEST_NAME
+from ..config.keys import Key, grouped
+from ..config.model import SERVER_KEYS, SETTING_KEYS, SHORTEST_NAME
 from ..config.parse import WHERE, WITH_COMMAND, WITH_URL
 from ..protocol.lifecycle import TABLE, Cause, Effect, Ending, Life, State, Trigger, settle, step
 from .fault_plan import DEEDS, SIGNALS, STEPS
@@ -63,7 +64,7 @@ def _entries(
     where: Mapping[str, st.SearchStrategy[Any]], without: Iterable[str]
 ) -> st.SearchStrategy[dict[str, Any]]:
     left_out = _NOT_DRAWN | set(without)
-    others = {key.name: _value_of(key) for key in SERVER_KEYS if key.name not in left_out}
+    others = {key.name: _of_schema(key.kind.schema) for key in SERVER_KEYS if key.name not in left_out}
     others |= {name: values for name, values in _own_rules().items() if name in others}
     drawn = st.fixed_dictionaries(dict(where), optional=others)
     return together(drawn, _keeping()).map(_without_useless_idle_time)
@@ -91,10 +92,16 @@ def _keeping() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _setting_values() -> dict[str, st.SearchStrategy[Any]]:
-    values = {key.name: _value_of(key) for key in SETTING_KEYS}
+    values = {name: _of_group(one) for name, one in grouped((key.name, key) for key in SETTING_KEYS).items()}
     backoff = st.tuples(_number({"exclusiveMinimum": 0}), _number({"exclusiveMinimum": 0})).map(sorted)
     ranges = {"restartBackoff": backoff.map(lambda pair: {"minMs": pair[0], "maxMs": pair[1]})}
     return {**values, **ranges, "toolOverrides": _own_rules()["toolOverrides"]}
+
+
+def _of_group(one: Key | dict[str, Any]) -> st.SearchStrategy[Any]:
+    if isinstance(one, Key):
+        return _of_schema(one.kind.schema)
+    return st.fixed_dictionaries({}, optional={name: _of_group(part) for name, part in one.items()})
 
 
 def _fitted(servers: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
@@ -112,12 +119,6 @@ def _fitted(servers: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]
     return {"mcpServers": servers, **({"settings": settings} if settings else {})}
 
 
-def _value_of(key: Key) -> st.SearchStrategy[Any]:
-    if key.parts:
-        return st.fixed_dictionaries({}, optional={part.name: _value_of(part) for part in key.parts})
-    return _of_schema(key.reader.schema)
-
-
 def _of_schema(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
     """The values that the schema of a key allows."""
     match schema:
@@ -125,6 +126,10 @@ def _of_schema(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
             return st.one_of(*map(_of_schema, options))
         case {"enum": words}:
             return st.sampled_from(list(words))
+        case {"type": "null"}:
+            return st.none()
+        case {"pattern": pattern} if re.search(pattern, "word"):
+            return WORDS.filter(lambda word: re.search(pattern, word) is not None)
         case {"pattern": pattern}:
             return st.from_regex(pattern, alphabet=string.printable, fullmatch=True)
         case {"type": "boolean"}:
@@ -137,12 +142,10 @@ def _of_schema(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
                 {name: parts.pop(name) for name in required},
                 optional=parts,
             )
-        case {"type": "object", "propertyNames": names, "additionalProperties": each}:
-            pairs = st.tuples(_of_schema(names), _of_schema(each))
-            return st.lists(pairs, max_size=3, unique_by=lambda pair: pair[0].lower()).map(dict)
         case {"type": "object"}:
-            return st.dictionaries(st.text(string.ascii_uppercase, min_size=1, max_size=6), WORDS, max_size=3)
-        case {"type": "integer", "minimum": least, "maximum": most}:
+            names = st.text(string.ascii_uppercase, min_size=1, max_size=6)
+            return st.dictionaries(names, _of_schema(schema["additionalProperties"]), max_size=3)
+        case {"multipleOf": 1, "minimum": least, "maximum": most}:
             return st.integers(least, min(most, least + 1_000_000))
         case {"type": "number"}:
             return _number(schema)

@@ -11,6 +11,7 @@ Exits 1 when a mutant survives or its text is no longer there.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,10 +46,12 @@ class Mutant(NamedTuple):
     tests: tuple[str, ...]
 
 
-def _number(name: str, old: str, new: str, rule: str) -> Mutant:
-    return Mutant(
-        rule, "config/model.py", f" {name}: {old}", f" {name}: {new}", ("config/test_config_docs.py",)
-    )
+def _default(name: str, old: str, new: str, rule: str) -> Mutant:
+    """Another default of a field of the model; it is the last that the field says."""
+    model = (ROOT / "config" / "model.py").read_text(encoding="utf-8")
+    field = re.findall(rf"^    {name}: .*?\n(?=    \w|\n)", model, re.MULTILINE | re.DOTALL)[-1]
+    head, _, tail = field.rpartition(old)
+    return Mutant(rule, "config/model.py", field, head + new + tail, ("config/test_config_docs.py",))
 
 
 _GATE, _POOL, _ROOT = "supervisor/circuit_breaker.py", "supervisor/pool.py", "supervisor/root.py"
@@ -72,33 +75,33 @@ _T_ROOM_POOL, _T_HEALTH = ("supervisor/test_room_pool.py",), ("supervisor/test_h
 
 # fmt: off
 MUTANTS = (
-    _number("lifecycle", "Lifecycle = Lifecycle.LAZY", "Lifecycle = Lifecycle.EAGER", "lifecycle: lazy by default"),
-    _number("idle_timeout", "float = 600.0", "float = 601.0", "idle: 10 min"),
-    _number("connect_timeout", "float = 30.0", "float = 31.0", "clocks: connect 30 s"),
-    _number("call_timeout", "float = 60.0", "float = 61.0", "clocks: call 60 s"),
-    _number("call_total_timeout", "float = 600.0", "float = 601.0", "clocks: 10 min in all"),
-    _number("install_timeout", "float = 600.0", "float = 601.0", "clocks: connect and install 10 min"),
-    _number("install_turns", "int = 2", "int = 3", "start: two install at once"),
-    _number("drain_timeout", "float = 10.0", "float = 11.0", "clocks: drain 10 s"),
-    _number("stop_timeout", "float = 5.0", "float = 6.0", "clocks: stop 5 s"),
-    _number("max_connections", "int = 20", "int = 21", "pool: 20 slots"),
-    _number("min_connections", "int = 0", "int = 1", "pool: min 0"),
-    _number("reserve_connections", "int = 0", "int = 1", "pool: reserve 0"),
-    _number("reserve_timeout", "float = 5.0", "float = 6.0", "pool: reserve timeout 5 s"),
-    _number("acquire_timeout", "float = 30.0", "float = 31.0", "pool: acquire timeout 30 s"),
-    _number("start_permits", "int = 10", "int = 11", "start: 10 at once"),
-    _number("max_in_flight", "int = 256", "int = 257", "bounds: 256 in flight"),
-    _number("max_queued", "int = 1024", "int = 1025", "bounds: 1,024 queued"),
-    _number("backoff_min", "float = 1.0", "float = 2.0", "gate: from 1 s"),
-    _number("backoff_max", "float = 60.0", "float = 61.0", "gate: up to 60 s"),
-    _number("backoff_jitter", "float = 0.2", "float = 0.3", "gate: jitter 20 %"),
-    _number("failure_threshold", "int = 5", "int = 6", "gate: 5 failures"),
-    _number("cooldown", "float = 30.0", "float = 31.0", "gate: cooldown 30 s"),
-    _number("stable_after", "float = 30.0", "float = 31.0", "gate: an answer after 30 s resets"),
-    _number("restart_intensity", "int = 5", "int = 6", "intensity: 5"),
-    _number("restart_period", "float = 60.0", "float = 61.0", "intensity: in 60 s"),
-    _number("health_interval", "float = 30.0", "float = 31.0", "health: every 30 s"),
-    _number("bootstrap", "bool = True\n    first_list", "bool = False\n    first_list", "start: visits by default"),
+    _default("lifecycle", "Lifecycle.LAZY", "Lifecycle.EAGER", "lifecycle: lazy by default"),
+    _default("idle_timeout", "600.0", "601.0", "idle: 10 min"),
+    _default("connect_timeout", "30.0", "31.0", "clocks: connect 30 s"),
+    _default("call_timeout", "60.0", "61.0", "clocks: call 60 s"),
+    _default("call_total_timeout", "600.0", "601.0", "clocks: 10 min in all"),
+    _default("install_timeout", "600.0", "601.0", "clocks: connect and install 10 min"),
+    _default("install_turns", "2", "3", "start: two install at once"),
+    _default("drain_timeout", "10.0", "11.0", "clocks: drain 10 s"),
+    _default("stop_timeout", "5.0", "6.0", "clocks: stop 5 s"),
+    _default("max_connections", "20", "21", "pool: 20 slots"),
+    _default("min_connections", "0", "1", "pool: min 0"),
+    _default("reserve_connections", "0", "1", "pool: reserve 0"),
+    _default("reserve_timeout", "5.0", "6.0", "pool: reserve timeout 5 s"),
+    _default("acquire_timeout", "30.0", "31.0", "pool: acquire timeout 30 s"),
+    _default("start_permits", "10", "11", "start: 10 at once"),
+    _default("max_in_flight", "256", "257", "bounds: 256 in flight"),
+    _default("max_queued", "1024", "1025", "bounds: 1,024 queued"),
+    _default("backoff_min", "1.0", "2.0", "gate: from 1 s"),
+    _default("backoff_max", "60.0", "61.0", "gate: up to 60 s"),
+    _default("backoff_jitter", "0.2", "0.3", "gate: jitter 20 %"),
+    _default("failure_threshold", "5", "6", "gate: 5 failures"),
+    _default("cooldown", "30.0", "31.0", "gate: cooldown 30 s"),
+    _default("stable_after", "30.0", "31.0", "gate: an answer after 30 s resets"),
+    _default("restart_intensity", "5", "6", "intensity: 5"),
+    _default("restart_period", "60.0", "61.0", "intensity: in 60 s"),
+    _default("health_interval", "30.0", "31.0", "health: every 30 s"),
+    _default("bootstrap", "True", "False", "start: visits by default"),
     Mutant("gate: doubles", _GATE, "2.0 ** min", "3.0 ** min", _T_GATE),
     Mutant("gate: the first death costs nothing", _GATE, "if self.failures else 0.0", "if self.failures else 1.0", _T_GATE),
     Mutant("gate: at the threshold", _GATE, "failures >= policy.threshold", "failures > policy.threshold", _T_GATE),

@@ -30,7 +30,6 @@ HEAVY = (
 
 
 ONLY_WITHOUT_A_GATEWAY = (
-    "msgspec",
     "greenroom.catalogue.index",
     "greenroom.protocol.jsonrpc",
     "greenroom.gateway.exposures.mcp_tool",

@@ -12,16 +12,17 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import in_real_time
 from tests.support.raw_http import raw_http
 from tests.support.teller import room_of, teller
 
 from greenroom import Greenroom
+from greenroom.config.asked_values import command_in, is_asked, keyring_in, with_answer
 from greenroom.config.files import load_config
 from greenroom.config.masking import redacted
 from greenroom.config.model import ServerDefinition
 from greenroom.config.parse import Layer, merge, parse_config
-from greenroom.config.references import asked_of, command_in, is_asked, keyring_in, with_answer, without_asked
+from greenroom.config.references import asked_of, without_asked
 from greenroom.config.secret_sources import LARGEST_ENV_FILE as LARGEST
 from greenroom.config.secret_sources import Entry, kept, variables_in
 from greenroom.errors import ConnectFailed
@@ -37,58 +38,50 @@ def load(folder: Path, **servers: Any) -> Any:
 # ---- env files -----------------------------------------------------------------------------------------------------
 
 
-def test_an_env_file_beside_its_configuration_is_read_at_each_start_and_env_is_stronger(
-    backend: str, tmp_path: Path
+@in_real_time
+async def test_an_env_file_beside_its_configuration_is_read_at_each_start_and_env_is_stronger(
+    tmp_path: Path,
 ) -> None:
     config = load(tmp_path, t=teller(envFile="of/it.env", env={"PLAIN": "from env"}))
     file = tmp_path / "conf" / "of" / "it.env"
     file.parent.mkdir()
     file.write_text("# planted-comment\nexport TOKEN='planted-1 ${HOME}'\nPLAIN=from the file\nnothing\n")
-
-    async def main() -> None:
-        async with Greenroom.open(config, cache_path=":memory:") as room:
-            said = json.loads((await room.call("t_tell")).text)
-            assert said[:2] == ["planted-1 ${HOME}", "from env"]
-            file.write_text("TOKEN=planted-2")
-            await room.restart("t")
-            assert json.loads((await room.call("t_tell")).text)[0] == "planted-2"
-            with pytest.raises(Exception, match="fatal") as lost:
-                await room.call("t_die")
-            for shown in (str(lost.value), str(room.status()), json.dumps(redacted(room.config))):
-                assert "planted" not in shown
-
-    run(backend, main)
+    async with Greenroom.open(config, cache_path=":memory:") as room:
+        said = json.loads((await room.call("t_tell")).text)
+        assert said[:2] == ["planted-1 ${HOME}", "from env"]
+        file.write_text("TOKEN=planted-2")
+        await room.restart("t")
+        assert json.loads((await room.call("t_tell")).text)[0] == "planted-2"
+        with pytest.raises(Exception, match="fatal") as lost:
+            await room.call("t_die")
+        for shown in (str(lost.value), str(room.status()), json.dumps(redacted(room.config))):
+            assert "planted" not in shown
 
 
-def test_a_reload_starts_a_server_again_whose_env_file_has_changed_and_no_other(
-    backend: str, tmp_path: Path
-) -> None:
+@in_real_time
+async def test_a_reload_starts_a_server_again_whose_env_file_has_changed_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     entries = {"t": teller(envFile=".env"), "u": teller(envFile="~/other.env")}
     file, other = tmp_path / "conf" / ".env", tmp_path / "other.env"
     file.write_text("TOKEN=one")
     other.write_text("TOKEN=other")
-
-    async def main() -> None:
-        config = load(tmp_path, **entries)
-        assert {os.fspath(file), os.fspath(other)} <= set(config.places), "they are watched"
-        async with Greenroom.open(config, cache_path=":memory:") as room:
-            for name in entries:
-                await room.connect(name)
-            file.write_text("TOKEN=another")
-            await room.reload(load(tmp_path, **entries))
-            assert json.loads((await room.call("t_tell")).text)[0] == "another"
-            assert {row.server: row.incarnation for row in room.status()} == {"t": 2, "u": 1}
-        before = load(tmp_path, **entries).servers["t"].env_file_state
-        file.write_text("TOKEN=as-long")
-        os.utime(file, (1, 1))
-        later = load(tmp_path, **entries).servers["t"].env_file_state
-        file.with_name("new").write_text("TOKEN=put-in")
-        os.utime(file.with_name("new"), (1, 1))
-        file.with_name("new").rename(file)
-        assert len({before, later, load(tmp_path, **entries).servers["t"].env_file_state}) == 3
-
-    run(backend, main)
+    config = load(tmp_path, **entries)
+    assert {os.fspath(file), os.fspath(other)} <= set(config.places), "they are watched"
+    async with Greenroom.open(config, cache_path=":memory:") as room:
+        for name in entries:
+            await room.connect(name)
+        file.write_text("TOKEN=another")
+        await room.reload(load(tmp_path, **entries))
+        assert json.loads((await room.call("t_tell")).text)[0] == "another"
+        assert {row.server: row.incarnation for row in room.status()} == {"t": 2, "u": 1}
+    before = load(tmp_path, **entries).servers["t"].env_file_state
+    file.write_text("TOKEN=as-long")
+    os.utime(file, (1, 1))
+    later = load(tmp_path, **entries).servers["t"].env_file_state
+    file.with_name("new").write_text("TOKEN=put-in")
+    os.utime(file.with_name("new"), (1, 1))
+    file.with_name("new").rename(file)
+    assert len({before, later, load(tmp_path, **entries).servers["t"].env_file_state}) == 3
 
 
 def test_an_env_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
@@ -130,24 +123,32 @@ def test_an_env_file_that_cannot_be_used_is_named_and_nothing_of_it_shown(
         (b"", {}),
         (b"A=\nB=0\n", {"A": "", "B": "0"}),
         (b"A\nB = b \n", {"B": "b"}),
-        (b"# A=1\n\nexport B='x # y'\nC=\"1\n2\"\n", {"B": "x # y", "C": "1\n2"}),
+        (b"# A=1\n\nexport B='x # y'\nC=\"1\n2\" # z\n", {"B": "x # y", "C": "1\n2"}),
         (b"A=1\nA=2\n", {"A": "2"}),
-        (b"A=b=c\n", {"A": "b=c"}),
+        (b"A=b=c\nB=$C ${D}\n", {"A": "b=c", "B": "$C ${D}"}),
         (b"A=" + b"x" * (65_536 - 2), {"A": "x" * (65_536 - 2)}),
         ("Ä=ö\n".encode(), {"Ä": "ö"}),
-        (b"'A=B'=x\n", None),
-        (b"'A\0'=x\n", None),
+        (b"'A=B'=x\n", "no process can be given"),
+        (b"'A\0'=x\n", "no process can be given"),
+        (b"''=1\n", "in line 1: "),
+        (b"A=1\n# x\nnot this\n", "in line 3: "),
+        (b"\r\nA=1\r\n\r\n# x\r\n  \r\n nor this\r\n", "in line 6: "),
+        (b"\n\nA=1\n\nB='\n\n", "in line 5: "),
     ],
 )
-def test_an_env_file_is_read_as_other_tools_read_it(
-    tmp_path: Path, content: bytes, found: dict[str, str] | None
-) -> None:
+def test_an_env_file_is_read_as_other_tools_read_it(tmp_path: Path, content: bytes, found: Any) -> None:
     (tmp_path / ".env").write_bytes(content)
-    if found is None:
-        with pytest.raises(ConnectFailed, match="no process can be given"):
-            variables_in(os.fspath(tmp_path / ".env"), "s")
-    else:
+    if isinstance(found, dict):
         assert variables_in(os.fspath(tmp_path / ".env"), "s") == found
+        return
+    with pytest.raises(ConnectFailed, match=found) as failed:
+        variables_in(os.fspath(tmp_path / ".env"), "s")
+    assert failed.value.server == "s"
+
+
+def test_an_env_file_whose_name_is_no_path_is_named() -> None:
+    with pytest.raises(ConnectFailed, match=r"cannot be read \(it is no path\)"):
+        variables_in("/x/\0", "s")
 
 
 def test_an_env_file_belongs_to_the_command_it_was_written_for() -> None:
@@ -186,31 +187,28 @@ def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
     return ours
 
 
-def test_the_keyring_gives_values_and_nobody_else_sees_them(backend: str, ring: Ring) -> None:
+@in_real_time
+async def test_the_keyring_gives_values_and_nobody_else_sees_them(ring: Ring) -> None:
     ring.set_password("mail", "me@example.com/x", "planted-1")
     ring.set_password("mail", "a", "planted-2")  # the same service
     entry = teller(env={"TOKEN": {"keyring": "mail/me@example.com/x"}})
     entry["args"] += [{"keyring": "mail/a"}]
-
-    async def main() -> None:
-        with raw_http() as server:
-            web = {
-                "url": server.url,
-                "bearerToken": {"keyring": "mail/a"},
-                "headers": {"X-One": {"keyring": "mail/me@example.com/x"}},
-            }
-            async with room_of(t=entry, w=web) as room:
-                said = json.loads((await room.call("t_tell")).text)
-                assert (said[0], said[2]) == ("planted-1", ["planted-2"])
-                assert (await room.call("w_ok")).text == "ok"
-                with pytest.raises(Exception, match="fatal") as lost:
-                    await room.call("t_die")
-                for shown in (str(lost.value), str(room.status()), json.dumps(redacted(room.config))):
-                    assert "planted" not in shown
-            seen = {(each.headers["authorization"], each.headers["x-one"]) for each in server.requests}
-            assert seen == {("Bearer planted-2", "planted-1")}
-
-    run(backend, main)
+    with raw_http() as server:
+        web = {
+            "url": server.url,
+            "bearerToken": {"keyring": "mail/a"},
+            "headers": {"X-One": {"keyring": "mail/me@example.com/x"}},
+        }
+        async with room_of(t=entry, w=web) as room:
+            said = json.loads((await room.call("t_tell")).text)
+            assert (said[0], said[2]) == ("planted-1", ["planted-2"])
+            assert (await room.call("w_ok")).text == "ok"
+            with pytest.raises(Exception, match="fatal") as lost:
+                await room.call("t_die")
+            for shown in (str(lost.value), str(room.status()), json.dumps(redacted(room.config))):
+                assert "planted" not in shown
+        seen = {(each.headers["authorization"], each.headers["x-one"]) for each in server.requests}
+        assert seen == {("Bearer planted-2", "planted-1")}
 
 
 @pytest.mark.parametrize(
@@ -222,77 +220,61 @@ def test_the_keyring_gives_values_and_nobody_else_sees_them(backend: str, ring: 
         ("nul", "holds a NUL"),
     ],
 )
-def test_an_entry_that_cannot_be_had_fails_the_start_with_the_next_step(
-    backend: str, ring: Ring, service: str, why: str
+@in_real_time
+async def test_an_entry_that_cannot_be_had_fails_the_start_with_the_next_step(
+    ring: Ring, service: str, why: str
 ) -> None:
     ring.set_password("nul", "n", "planted\0")
     ring.set_password("empty", "n", "")
-
-    async def main() -> None:
-        with pytest.raises(ConnectFailed) as failed:
-            await kept("s", [Entry(service, "n", "env.TOKEN")], 60)
-        assert 'The value of env.TOKEN of server "s", which the keyring keeps, ' in str(failed.value)
-        assert why in str(failed.value)
-        assert failed.value.server == "s"
-        assert "planted" not in str(failed.value)
-
-    run(backend, main)
+    with pytest.raises(ConnectFailed) as failed:
+        await kept("s", [Entry(service, "n", "env.TOKEN")], 60)
+    assert 'The value of env.TOKEN of server "s", which the keyring keeps, ' in str(failed.value)
+    assert why in str(failed.value)
+    assert failed.value.server == "s"
+    assert "planted" not in str(failed.value)
 
 
-def test_each_entry_of_the_keyring_is_what_it_is(backend: str, ring: Ring) -> None:
+@in_real_time
+async def test_each_entry_of_the_keyring_is_what_it_is(ring: Ring) -> None:
     entries = {("a", "b"): "one", ("b", "a"): "two", ("a", "c"): " "}
     ring.entries.update(entries)
+    assert await kept("s", [Entry(*each, "env.TOKEN") for each in entries], 60) == entries
+    assert await kept("s", [], 60) == {}
+    with pytest.raises(ConnectFailed, match=r"The value of env\.D of") as failed:
+        await kept("s", [Entry("a", "b", "env.C"), Entry("none", "n", "env.D")], 60)
+    assert failed.value.server == "s"
 
-    async def main() -> None:
-        assert await kept("s", [Entry(*each, "env.TOKEN") for each in entries], 60) == entries
-        assert await kept("s", [], 60) == {}
 
-    run(backend, main)
-
-
-def test_a_value_that_no_header_may_have_is_named_by_its_place(backend: str, ring: Ring) -> None:
+@in_real_time
+async def test_a_value_that_no_header_may_have_is_named_by_its_place(ring: Ring) -> None:
     ring.set_password("mail", "a", "planted\nSet-Cookie: x")
-
-    async def main() -> None:
-        with raw_http() as server:
-            web = {"url": server.url, "headers": {"X-One": {"keyring": "mail/a"}}}
-            async with room_of(w=web) as room:
-                with pytest.raises(
-                    ConnectFailed, match=r"headers\.X-One, which the keyring keeps: "
-                ) as failed:
-                    await room.call("w_ok")
-                assert "planted" not in str(failed.value)
-            assert server.requests == []
-
-    run(backend, main)
+    with raw_http() as server:
+        web = {"url": server.url, "headers": {"X-One": {"keyring": "mail/a"}}}
+        async with room_of(w=web) as room:
+            with pytest.raises(ConnectFailed, match=r"headers\.X-One, which the keyring keeps: ") as failed:
+                await room.call("w_ok")
+            assert "planted" not in str(failed.value)
+        assert server.requests == []
 
 
-def test_a_keyring_that_asks_its_owner_is_not_waited_for_without_end(backend: str, ring: Ring) -> None:
+@in_real_time
+async def test_a_keyring_that_asks_its_owner_is_not_waited_for_without_end(ring: Ring) -> None:
     ring.slow = threading.Event()
-
-    async def main() -> None:
-        try:
-            with pytest.raises(ConnectFailed, match=r"has not come in 0\.05 s"):
-                await kept("s", [Entry("a", "n", "env.TOKEN")], 0.05)
-            with anyio.move_on_after(0.05) as over:
-                await kept("s", [Entry("a", "n", "env.TOKEN")], 60)
-            assert over.cancelled_caught
-        finally:
-            ring.slow.set()  # pyright: ignore[reportOptionalMemberAccess]
-
-    run(backend, main)
-
-
-def test_without_the_extra_the_message_says_how_to_get_it(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "keyring", None)
-
-    async def main() -> None:
-        with pytest.raises(ConnectFailed, match=r'pip install "greenroom\[keyring\]"'):
+    try:
+        with pytest.raises(ConnectFailed, match=r"has not come in 0\.05 s"):
+            await kept("s", [Entry("a", "n", "env.TOKEN")], 0.05)
+        with anyio.move_on_after(0.05) as over:
             await kept("s", [Entry("a", "n", "env.TOKEN")], 60)
+        assert over.cancelled_caught
+    finally:
+        ring.slow.set()  # pyright: ignore[reportOptionalMemberAccess]
 
-    run(backend, main)
+
+@in_real_time
+async def test_without_the_extra_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(ConnectFailed, match=r'pip install "greenroom\[keyring\]"'):
+        await kept("s", [Entry("a", "n", "env.TOKEN")], 60)
 
 
 @pytest.mark.parametrize(

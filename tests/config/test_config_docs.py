@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
 from greenroom.config.identity import IDENTITY
-from greenroom.config.keys import IMPORT_KINDS, SERVER_KEYS, SETTING_KEYS, Key, default_of, leaves
-from greenroom.config.model import ServerDefinition, Settings
+from greenroom.config.keys import IMPORT_KINDS, Key
+from greenroom.config.model import SERVER_KEYS, SETTING_KEYS, ServerDefinition, Settings
 from greenroom.config.parse import parse_config
+from greenroom.config.schema import default_of
 from greenroom.protocol.bounds import BOUNDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -21,13 +21,13 @@ PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encod
 
 def table(keys: tuple[Key, ...], model: type[Any]) -> str:
     rows = [
-        f"| `{n}` | {k.reader.unit or '–'} | {default(k, model)} | {k.meaning} |" for n, k in leaves(keys)
+        f"| `{key.name}` | {key.kind.unit or '–'} | {default(key, model)} | {key.meaning} |" for key in keys
     ]
     return "\n".join(["| key | unit | default | meaning |", "|---|---|---|---|", *rows])
 
 
 def bounds_table() -> str:
-    settable = {key.attribute: name for name, key in leaves(SETTING_KEYS)}
+    settable = {key.attribute: key.name for key in SETTING_KEYS}
     defaults = Settings()
     rows = [
         f"| {b.what} | {b.value_in(defaults):,} {b.unit} | {b.over} | "
@@ -54,16 +54,6 @@ def default(key: Key, model: type[Any]) -> str:
 @pytest.mark.parametrize(("keys", "model"), [(SERVER_KEYS, ServerDefinition), (SETTING_KEYS, Settings)])
 def test_the_tables_are_the_key_tables(keys: tuple[Key, ...], model: type[Any]) -> None:
     assert table(keys, model) in PAGE, f"docs/configuration.md should hold:\n\n{table(keys, model)}\n"
-
-
-def test_every_field_of_the_model_has_a_key_or_is_not_said_in_files() -> None:
-    unsaid = {"name", "in_process", "extra", "sources", "env_file_asked", "env_file_state", "pi_logins"}
-    fields = {field.name for field in attrs.fields(ServerDefinition)}
-    assert {key.attribute for _name, key in leaves(SERVER_KEYS)} == fields - unsaid
-    assert {key.attribute for _name, key in leaves(SETTING_KEYS)} == {
-        each.name for each in attrs.fields(Settings)
-    }
-    assert set(IDENTITY) < fields
 
 
 def test_vital_is_what_the_hash_covers_and_isolation() -> None:

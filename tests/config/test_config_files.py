@@ -126,17 +126,11 @@ def test_a_named_file_may_be_at_home(place: Place) -> None:
         ('{"a": ' + "[" * 100_000, "mine.json: is nested too deeply"),
         ('{"a": ' + "9" * 5_000 + "}", "mine.json: holds a number that is too long"),
         ('{"mcpServers": {', "mine.json: is no valid JSON"),
-        (
-            '{// so\n"\\u00g9": {}}',
-            "mine.json: is no valid JSON: expected hexadecimal character (line 2, column 3)",
-        ),
+        ('{// so\n"\\u00g9": {}}', "mine.json: is no valid JSON: expected hexadecimal character (line 2, column 3)"),
         (b'{"a": "\xff"}', "is not UTF-8 (byte 7): save it as UTF-8"),
-        (
-            '{"settings": {"idleTimeout": -1}}',
-            "mine.json: settings.idleTimeout: must be a number of minutes from 0",
-        ),
+        ('{"settings": {"idleTimeout": -1}}', "mine.json: settings.idleTimeout: must be a number of minutes from 0"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_named_file_is_an_error_that_says_where(place: Place, content: Any, message: str) -> None:
     if content is not None:
         place.write("project/mine.json", content)
@@ -166,12 +160,11 @@ def test_a_broken_server_of_a_named_file_is_no_error(place: Place) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '\ufeff{"mcpServers": {"s": {"command": "x"}}}',
-        '{"mcpServers": {"s": {"command": "x",},},}',
+        '\ufeff{"mcpServers": {"s": {"command": "x"}}}', '{"mcpServers": {"s": {"command": "x",},},}',
         '// first\n{"mcpServers": /* here */ {"s": {"command": "x" // there\n}}}',
         '\ufeff// mark and comment\n{"mcpServers": {"s": {"command": "x"}}}',
     ],
-)
+)  # fmt: skip
 def test_comments_trailing_commas_and_a_byte_order_mark_are_welcome(place: Place, text: str) -> None:
     place.write("project/mine.json", text)
     assert place.load("mine.json").servers["s"].command == "x"

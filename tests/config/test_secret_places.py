@@ -95,16 +95,12 @@ def test_of_a_url_only_where_it_leads_is_shown(url: str, shown: str, found: list
         ("a | b --key=hunter2 && c", "a | b --key=*** && c", ["hunter2"]),
         ("TOKEN=hunter2 run x", "TOKEN=*** run x", ["hunter2"]),
         ("run -u anna:hunter2 -v", "run -u *** -v", ["anna:hunter2"]),
-        (
-            "curl -H 'X-Api-Key: hunter2' http://u:p@h",
-            "curl -H 'X-Api-Key: ***' http://***@h",
-            ["hunter2", "u:p"],
-        ),
+        ("curl -H 'X-Api-Key: hunter2' http://u:p@h", "curl -H 'X-Api-Key: ***' http://***@h", ["hunter2", "u:p"]),
         ("export A=b; c", "export A=b; c", []),
         ("--token", "--token", []),
         ("", "", []),
     ],
-)
+)  # fmt: skip
 def test_a_line_is_read_as_a_shell_will(line: str, shown: str, found: list[str]) -> None:
     hider = Hider()
     assert hider.line(line) == shown
@@ -182,18 +178,9 @@ def test_an_address_without_a_scheme_has_a_query_too(arg: str, shown: str) -> No
     "arg",
     [
         *("what?", "why?not=this", "*.p?", "*.p?t", "a.b?", "./a?b", "src/file?.txt", "src/mod?le_test.py"),
-        *(
-            "a/b*?x=y",
-            "/users?/[0-9]+",
-            "colou?r",
-            "report-202?.csv",
-            "\\d+.?x=1",
-            "x.y?.z=1",
-            "h/p?",
-            "h/p?=x",
-        ),
+        *("a/b*?x=y", "/users?/[0-9]+", "colou?r", "report-202?.csv", "\\d+.?x=1", "x.y?.z=1", "h/p?", "h/p?=x"),
         *("-Dx.y=a?b", "C:\\x?a=b", "h.io/p?${Q}", "A=b/c?d", "file.t?xt"),
     ],
-)
+)  # fmt: skip
 def test_a_word_that_is_no_address_with_a_query_is_shown(arg: str) -> None:
     assert Hider().arguments([arg]) == [arg]

@@ -152,19 +152,9 @@ def test_the_name_of_a_secret_is_known(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "PATH",
-        "HOME",
-        "AUTHOR",
-        "AUTHORS",
-        "PATTERN",
-        "KEYBOARD",
-        "MONKEY",
-        "PASSENGER",
-        "PATCH",
-        "DSNX",
-        "SPAT",
+        "PATH", "HOME", "AUTHOR", "AUTHORS", "PATTERN", "KEYBOARD", "MONKEY", "PASSENGER", "PATCH", "DSNX", "SPAT",
     ],
-)
+)  # fmt: skip
 def test_other_names_are_not(name: str) -> None:
     assert of_environment({name: "some-value-1"}) == []
 

@@ -8,7 +8,6 @@ import socket
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from greenroom.cli.trust_command import _decide
 from greenroom.config import files as config_files
 from greenroom.config import trust
 from greenroom.config.files import load_config, project_asks
+from greenroom.config.model import Config
 from greenroom.config.secret_sources import variables_in
 from greenroom.config.trust import Agreements, ProjectFile, digest, trust_file, what_matters
 from greenroom.errors import ConnectFailed
@@ -473,7 +473,7 @@ def test_only_files_that_are_obeyed_are_named_as_deciding_what_is_started(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(config_files, "project_files", lambda *_, **__: ("/p/a.json", "/p/b.json"))
-    config: Any = SimpleNamespace(untrusted=("/p/b.json",))
+    config = Config(untrusted=("/p/b.json",))
     assert common.say_whose(config, None) == ("/p/a.json",)
     assert "/p/b.json" not in capsys.readouterr().err
     assert common.say_whose(config, None, ("/p/a.json",)) == ("/p/a.json",)
@@ -594,44 +594,14 @@ def test_taking_back_means_this_directory_and_says_what_it_was(
 
 
 LOADERS = [
-    "PYTHONPATH",
-    "PYTHONSTARTUP",
-    "LD_PRELOAD",
-    "LD_LIBRARY_PATH",
-    "NODE_OPTIONS",
-    "NODE_PATH",
-    "BASH_ENV",
-    "PATH",
-    "HOME",
-    "PERL5OPT",
-    "RUBYOPT",
-    "JAVA_TOOL_OPTIONS",
-    "GIT_SSH_COMMAND",
-    "npm_config_registry",
-    "UV_INDEX_URL",
-    "PIP_INDEX_URL",
-    "https_proxy",
-    "DOCKER_HOST",
-    "XDG_CONFIG_HOME",
-]
+    "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD", "LD_LIBRARY_PATH", "NODE_OPTIONS", "NODE_PATH", "BASH_ENV", "PATH",
+    "HOME", "PERL5OPT", "RUBYOPT", "JAVA_TOOL_OPTIONS", "GIT_SSH_COMMAND", "npm_config_registry", "UV_INDEX_URL",
+    "PIP_INDEX_URL", "https_proxy", "DOCKER_HOST", "XDG_CONFIG_HOME",
+]  # fmt: skip
 ORDINARY = [
-    "API_KEY",
-    "GITHUB_TOKEN",
-    "GITLAB_TOKEN",
-    "NODE_ENV",
-    "ENV",
-    "DATA_PATH",
-    "AWS_REGION",
-    "PIPEDRIVE_KEY",
-    "LD_SDK_KEY",
-    "NPM_TOKEN",
-    "PGOPTIONS",
-    "DATABASE_URL",
-    "PORT",
-    "LOG_LEVEL",
-    "TZ",
-    "OPENAI_BASE_URL",
-]
+    "API_KEY", "GITHUB_TOKEN", "GITLAB_TOKEN", "NODE_ENV", "ENV", "DATA_PATH", "AWS_REGION", "PIPEDRIVE_KEY",
+    "LD_SDK_KEY", "NPM_TOKEN", "PGOPTIONS", "DATABASE_URL", "PORT", "LOG_LEVEL", "TZ", "OPENAI_BASE_URL",
+]  # fmt: skip
 
 
 def test_t59_an_env_file_that_changes_after_the_yes_runs_nothing_of_the_repository(home: Path) -> None:

@@ -15,9 +15,9 @@ from tests.support.gateway import PATIENCE
 from tests.support.http_door import http_door, request
 
 from greenroom import Greenroom
-from greenroom.config.keys import config_schema
 from greenroom.config.model import Profile
 from greenroom.config.parse import parse_config
+from greenroom.config.schema import config_schema
 from greenroom.gateway.doors.http_auth import Access, Token
 from greenroom.protocol.errors import UnknownServer, UnknownTool, UsageError
 from greenroom.supervisor.room import port_of

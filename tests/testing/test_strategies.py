@@ -17,8 +17,7 @@ from mcp_types import CallToolResult
 from greenroom import Greenroom
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
-from greenroom.config.keys import SERVER_KEYS, SETTING_KEYS
-from greenroom.config.model import Config
+from greenroom.config.model import SERVER_KEYS, SETTING_KEYS, Config
 from greenroom.config.parse import parse_config
 from greenroom.protocol.lifecycle import TABLE, Effect, Life, State, Trigger
 from greenroom.protocol.result import ToolResult
@@ -111,7 +110,7 @@ def test_every_key_of_a_server_is_drawn() -> None:
 
 
 def test_every_setting_is_drawn() -> None:
-    keys = {key.name for key in SETTING_KEYS}
+    keys = {key.name.partition(".")[0] for key in SETTING_KEYS}
 
     assert seen(configs(servers=0), lambda config: config.get("settings", {}), keys) == keys
 

@@ -66,15 +66,12 @@ def test_arguments_may_be_marked_at_any_depth_and_of_three_types() -> None:
         ({"type": "string", "x-mcp-header": "a b"}, "the x-mcp-header of 'o.a' is not a header name"),
         ({"type": "string", "x-mcp-header": "é"}, "the x-mcp-header of 'o.a' is not a header name"),
         ({"type": "string", "x-mcp-header": None}, "the x-mcp-header of 'o.a' is not a header name"),
-        (
-            {"type": "number", "x-mcp-header": "A"},
-            "'o.a' has an x-mcp-header but is not a string, integer or boolean",
-        ),
+        ({"type": "number", "x-mcp-header": "A"}, "'o.a' has an x-mcp-header but is not a string, integer or boolean"),
         ({"type": ["string"], "x-mcp-header": "A"}, "'o.a' has an x-mcp-header but is not"),
         ({"x-mcp-header": "A"}, "'o.a' has an x-mcp-header but is not"),
         ({"type": "string", "x-mcp-header": "b"}, "is there twice"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_annotation_is_named(marked: dict[str, Any], wrong: str) -> None:
     other = {"type": "string", "x-mcp-header": "B"}
     with pytest.raises(ValueError, match="header") as caught:

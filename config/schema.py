@@ -1,0 +1,85 @@
+"""The JSON Schema of a configuration file, made from the keys of the model.
+
+It is for editors, so it rejects only what the parser would complain about. Keys of other programs are allowed,
+since files are shared with those programs. It checks one combination, which is often wrong: a server has exactly
+one of command, url and socket. (An entry that changes one field of a weaker file's server has none of them, so
+the schema says "at most one".)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from .keys import IMPORT_KINDS, Key, grouped
+from .model import GROUPS, PROFILE_KEYS, SERVER_KEYS, SETTING_KEYS, ServerDefinition, Settings
+
+
+def config_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a configuration file; a fresh copy, yours to change."""
+    servers = {"type": "object", "additionalProperties": {"$ref": "#/$defs/server"}}
+    server = _object({key.name: _property(key, ServerDefinition) for key in SERVER_KEYS})
+    profile: dict[str, Any] = {
+        **_object({key.name: {**key.kind.schema, "description": key.meaning} for key in PROFILE_KEYS}),
+        "additionalProperties": False,
+        "patternProperties": {"^(//|#|\\$|_)": {}},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Greenroom configuration",
+        "type": "object",
+        "properties": {
+            "mcpServers": {"description": "The servers, by name.", **servers},
+            "imports": {
+                "description": "Other programs whose servers are used too. For one name, the first program wins.",
+                "type": "array",
+                "items": {"enum": list(IMPORT_KINDS)},
+            },
+            "profiles": {
+                "description": "What a client sees, by the name of its profile.",
+                "type": "object",
+                "additionalProperties": profile,
+            },
+            "settings": _group(grouped((key.name, key) for key in SETTING_KEYS)),
+        },
+        "$defs": {"server": {**server, "not": {"anyOf": [*_pairs()]}}},
+    }
+
+
+def default_of(key: Key, model: type[Any]) -> Any:
+    """The model's default for a key, in the key's own unit; None when it has none."""
+    default = getattr(attrs.fields(model), key.attribute).default
+    if getattr(default, "takes_self", False):
+        return None  # its default depends on another key
+    return key.in_file_units(default.factory() if hasattr(default, "factory") else default)
+
+
+def _group(keys: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The schema of a group of settings, or of all settings."""
+    properties: dict[str, Any] = {}
+    for name, one in keys.items():
+        if isinstance(one, Key):
+            properties[name] = _property(one, Settings)
+        else:
+            group = prefix + name
+            properties[name] = {"description": GROUPS[group], **_group(one, f"{group}.")}
+            if group == "outputGuard":
+                properties[name]["type"] = ["object", "boolean"]
+    return _object(properties)
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def _property(key: Key, model: type[Any]) -> dict[str, Any]:
+    default = default_of(key, model)
+    said = {} if default is None or default == [] else {"default": default}
+    unit = f" Unit: {key.kind.unit}." if key.kind.scale != 1 else ""
+    return {**key.kind.schema, "description": key.meaning + unit, **said}
+
+
+def _pairs() -> Iterable[dict[str, Any]]:
+    return ({"required": pair} for pair in (["command", "url"], ["command", "socket"], ["url", "socket"]))
