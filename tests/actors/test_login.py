@@ -37,10 +37,12 @@ from greenroom.actors.login.login_record import Login, LoginFailed, Unreachable
 from greenroom.actors.login.login_store import LoginStore
 from greenroom.actors.login.logins import keep, log_in, log_out, logins, stored_login
 from greenroom.actors.login.token_endpoint import renew
+from greenroom.actors.peer import Connector
 from greenroom.actors.workers import apart
 from greenroom.cli import auth_command, main
 from greenroom.cli.auth_command import AtTheTerminal, can_browse, pasted
 from greenroom.config.model import ServerDefinition, Settings, with_settings
+from greenroom.protocol.address import Address
 from greenroom.protocol.errors import ConnectFailed, NeedsAuth, Reach
 from greenroom.protocol.lifecycle import State
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
@@ -326,9 +328,9 @@ async def test_a_server_that_is_parked_again_is_watched_once() -> None:
     server = FakeServer(start_error=NeedsAuth("log in", server="s"))
     fake = fake_connectors({"s": server})
 
-    def connector(definition: ServerDefinition, *more: Any) -> Any:
+    def connector(definition: ServerDefinition, address: Address, incarnation: int) -> Connector:
         room._runtime.root.supervision.logins.connecting(definition)
-        return fake(definition, *more)
+        return fake(definition, address, incarnation)
 
     config = {"mcpServers": {"s": {"url": "http://h"}}}
     room = Greenroom.open(config, cache_path=":memory:", connectors=connector, bootstrap=False)
