@@ -8,9 +8,10 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import in_virtual_time, run
+from tests.support import in_real_time, in_virtual_time
 from tests.support.gateway import faulty, serve
 from tests.support.http_door import http_door, request
+from tests.support.loops import on_asyncio
 from tests.support.raw_request import send_slowly
 from tests.support.rooms import open_room
 from tests.support.stalls import memory_of
@@ -92,59 +93,57 @@ def test_t57_what_surrounds_the_parameters_of_a_request_counts_too(tmp_path: Pat
         assert gateway.end() == 0
 
 
-def test_t57_callers_over_http_share_the_bound_and_a_session_that_ends_gives_its_part_back() -> None:
-    async def main() -> None:
-        servers = {"never": hanging(), "good": FakeServer()}
-        room = open_room(servers, maxQueuedBytes=4 * MIB, connectTimeoutMs=300_000)
-        async with room, http_door(room) as opened, anyio.create_task_group() as tasks:
-            people = [await opened.session() for _ in range(3)]
-            params = {"name": "never_echo", "arguments": {"text": "x" * MIB}}
-            refused: list[Any] = []
-            ended: list[int] = []
-            answers: list[str] = []
+@on_asyncio
+@in_real_time
+async def test_t57_callers_over_http_share_the_bound_and_a_session_that_ends_gives_its_part_back() -> None:
+    servers = {"never": hanging(), "good": FakeServer()}
+    room = open_room(servers, maxQueuedBytes=4 * MIB, connectTimeoutMs=300_000)
+    async with room, http_door(room) as opened, anyio.create_task_group() as tasks:
+        people = [await opened.session() for _ in range(3)]
+        params = {"name": "never_echo", "arguments": {"text": "x" * MIB}}
+        refused: list[Any] = []
+        ended: list[int] = []
+        answers: list[str] = []
 
-            async def call(one: Any, key: int) -> None:
-                answer = await one.post(request("tools/call", key, params))
-                answers.append(answer.text[:300])
-                if '"server_busy"' in answer.text:
-                    refused.append(answer)
-                ended.append(key)
+        async def call(one: Any, key: int) -> None:
+            answer = await one.post(request("tools/call", key, params))
+            answers.append(answer.text[:300])
+            if '"server_busy"' in answer.text:
+                refused.append(answer)
+            ended.append(key)
 
-            async def stateless(key: int) -> None:
-                answer = await opened.stateless("tools/call", params, key)
-                if '"server_busy"' in answer.text:
-                    refused.append(answer)
-                ended.append(key)
+        async def stateless(key: int) -> None:
+            answer = await opened.stateless("tools/call", params, key)
+            if '"server_busy"' in answer.text:
+                refused.append(answer)
+            ended.append(key)
 
-            for key in range(8):
-                tasks.start_soon(call, people[key % 3], key)
-            tasks.start_soon(stateless, 8)
-            while len(ended) < 6:
-                await anyio.sleep(0.01)
-            assert len(refused) == 6, answers
-            known = await people[0].call("good_echo", 99, text="hi")
-            assert "result" in known
-            for one in people:
-                await opened.http.delete("/mcp", headers=one.real_headers())
-            while len(ended) < 9:
-                await anyio.sleep(0.01)
-            assert opened.door._conversations.arrivals.held == 0
-            tasks.cancel_scope.cancel()
-
-    run("asyncio", main)
+        for key in range(8):
+            tasks.start_soon(call, people[key % 3], key)
+        tasks.start_soon(stateless, 8)
+        while len(ended) < 6:
+            await anyio.sleep(0.01)
+        assert len(refused) == 6, answers
+        known = await people[0].call("good_echo", 99, text="hi")
+        assert "result" in known
+        for one in people:
+            await opened.http.delete("/mcp", headers=one.real_headers())
+        while len(ended) < 9:
+            await anyio.sleep(0.01)
+        assert opened.door._conversations.arrivals.held == 0
+        tasks.cancel_scope.cancel()
 
 
-def test_t57_bodies_that_do_not_end_are_refused_at_the_bound() -> None:
-    async def main() -> None:
-        room = open_room({"good": FakeServer()}, maxQueuedBytes=MIB)
-        async with room, http_door(room) as opened:
-            one = await opened.session()
-            answers = await send_slowly(opened.port, count=8, sent=MIB // 3, size=MIB)
-            assert [answer[:12] for answer in answers].count(b"HTTP/1.1 503") == 5
-            assert "result" in await one.call("good_echo", 2, text="hi")
-            assert opened.door._conversations.arrivals.held == 0
-
-    run("asyncio", main)
+@on_asyncio
+@in_real_time
+async def test_t57_bodies_that_do_not_end_are_refused_at_the_bound() -> None:
+    room = open_room({"good": FakeServer()}, maxQueuedBytes=MIB)
+    async with room, http_door(room) as opened:
+        one = await opened.session()
+        answers = await send_slowly(opened.port, count=8, sent=MIB // 3, size=MIB)
+        assert [answer[:12] for answer in answers].count(b"HTTP/1.1 503") == 5
+        assert "result" in await one.call("good_echo", 2, text="hi")
+        assert opened.door._conversations.arrivals.held == 0
 
 
 @in_virtual_time

@@ -303,6 +303,11 @@ def test_the_end_of_a_log_is_its_last_three_lines_without_our_name(tmp_path: Pat
 # ---- the room's side -------------------------------------------------------------------------------------------------
 
 
+def descriptors() -> set[int]:
+    listed = [int(name) for name in os.listdir("/proc/self/fd")]
+    return {number for number in listed if os.path.lexists(f"/proc/self/fd/{number}")}
+
+
 def a_doorway(left: list[bool], notes: list[str], *, is_leaving: bool = False) -> Doorway:
     room = FakeRoom()
     room.run_id = "run-1"
@@ -349,10 +354,11 @@ def test_each_hello_is_welcomed_sent_away_or_refused(
             if has_clients:
                 doorway.clients["a"] = None
             said_hello: Any = {"version": "9.0", **hello}
-            send_hello(ours, Hello(**said_hello), [])
+            send_hello(ours, Hello(**said_hello), [] if said == "without its two pipes" else [2, 2])
+            before, line = descriptors(), theirs.fileno()
             await doorway._visit(theirs)
             told = Words(ours).next()
-            assert theirs.fileno() == -1
+            assert descriptors() == before - {line}, "nothing of its visit stays open"
         if isinstance(said, str):
             assert told is not None
             assert said in told["error"]["message"]
@@ -381,67 +387,44 @@ def test_a_client_whose_connection_fails_is_noted_without_its_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "is_noted"),
+    ("error", "stays_open", "is_noted"),
     [
-        (OSError(errno.EMFILE, "too many files"), True),
-        (OSError(errno.EPROTO, "odd"), False),
-        (BlockingIOError(), False),
-        (ConnectionAbortedError(), False),
-        (InterruptedError(), False),
+        (OSError(errno.EMFILE, "too many files"), True, True),
+        (OSError(errno.EPROTO, "odd"), True, False),
+        (BlockingIOError(), True, False),
+        (ConnectionAbortedError(), True, False),
+        (InterruptedError(), True, False),
+        (anyio.ClosedResourceError(), False, False),
+        (ValueError(), False, False),
+        (OSError(9, "closed"), False, False),
     ],
 )
-def test_a_room_goes_on_taking_clients_after_one_could_not_be_taken(
-    error: OSError, is_noted: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_room_goes_on_taking_clients_after_one_could_not_be_taken_until_its_listener_is_shut(
+    error: Exception, stays_open: bool, is_noted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notes, visited = list[str](), list[Any]()
-    taken: list[Any] = [error, "line"]
+    notes, visited, coming = list[str](), list[Any](), [error, "line"]
     listener: Any = SimpleNamespace(is_open=True)
 
     def accept() -> Any:
-        one = taken.pop(0)
-        listener.is_open = bool(taken)
-        if isinstance(one, OSError):
+        one = coming.pop(0)
+        listener.is_open = stays_open and bool(coming)
+        if isinstance(one, Exception):
             raise one
         return one, None
 
     async def readable(_line: Any) -> None:
         await anyio.lowlevel.checkpoint()
 
-    async def main() -> None:
-        doorway = a_doorway([], notes)
-        listener.line = SimpleNamespace(accept=accept)
-        visitors: Any = SimpleNamespace(start_soon=lambda _visit, line: visited.append(line))  # pyright: ignore[reportUnknownLambdaType]
-        await doorway.take(listener, visitors)
-        assert doorway._coming == 1
+    def visit(_visit: Any, line: Any) -> None:
+        visited.append(line)
 
     monkeypatch.setattr(anyio, "wait_readable", readable)
-    anyio.run(main)
-    assert visited == ["line"]
+    listener.line = SimpleNamespace(accept=accept)
+    visitors: Any = SimpleNamespace(start_soon=visit)
+    doorway = a_doorway([], notes)
+    anyio.run(doorway.take, listener, visitors)
+    assert (visited, doorway._coming) == (["line"] * stays_open, stays_open)
     assert [("too many files" in note, "tried again" in note) for note in notes] == [(True, True)] * is_noted
-
-
-@pytest.mark.parametrize("error", [anyio.ClosedResourceError(), ValueError(), OSError(9, "closed")])
-def test_a_room_takes_nobody_any_more_once_its_listener_is_shut(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    notes = list[str]()
-    listener: Any = SimpleNamespace(is_open=True)
-
-    def accept() -> Any:
-        listener.is_open = False
-        raise error
-
-    async def readable(_line: Any) -> None:
-        await anyio.lowlevel.checkpoint()
-
-    async def main() -> None:
-        listener.line = SimpleNamespace(accept=accept)
-        nobody: Any = None
-        await a_doorway([], notes).take(listener, nobody)
-
-    monkeypatch.setattr(anyio, "wait_readable", readable)
-    anyio.run(main)
-    assert notes == []
 
 
 # ---- a client that is here -------------------------------------------------------------------------------------------
@@ -619,10 +602,6 @@ def test_who_says_nothing_is_not_waited_for_and_its_end_is_seen_by_who_asked_the
 ) -> None:
     monkeypatch.setattr(attach_server, "_HELLO_WITHIN", 0.02)
     left, notes = list[bool](), list[str]()
-
-    def descriptors() -> set[int]:
-        listed = [int(name) for name in os.listdir("/proc/self/fd")]
-        return {number for number in listed if os.path.lexists(f"/proc/self/fd/{number}")}
 
     async def main() -> None:
         ours, theirs = socket.socketpair()

@@ -13,7 +13,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import run_virtual
+from tests.support import in_virtual_time
+from tests.support.loops import on_asyncio
 
 from greenroom.config import private_files
 from greenroom.config.files import load_config, project_files
@@ -21,7 +22,15 @@ from greenroom.gateway.doors import attach_client
 from greenroom.gateway.doors import attach_server as _doorway
 from greenroom.gateway.doors.attach_bridge import Bridge
 from greenroom.gateway.doors.attach_client import Starting, attach, dial
-from greenroom.gateway.doors.attach_protocol import BadHello, Hello, Words, is_newer, read_hello, send_hello
+from greenroom.gateway.doors.attach_protocol import (
+    STOPPED,
+    BadHello,
+    Hello,
+    Words,
+    is_newer,
+    read_hello,
+    send_hello,
+)
 from greenroom.gateway.doors.attach_server import Listener
 from greenroom.gateway.doors.background import (
     LARGEST,
@@ -223,39 +232,40 @@ def test_a_room_that_is_lost_soon_after_another_was_is_not_replaced(
 
 @pytest.mark.parametrize(("stays", "idle", "left_at"), [(0.0, 5.0, 5.0), (7.0, 5.0, 12.0), (3.0, 0.0, None)])
 @pytest.mark.parametrize("who", ["client", "visitor"])
-def test_a_room_leaves_when_nobody_has_been_there_or_coming_for_so_long(
+@on_asyncio
+@in_virtual_time
+async def test_a_room_leaves_when_nobody_has_been_there_or_coming_for_so_long(
     who: str, stays: float, idle: float, left_at: float | None
 ) -> None:
-    left: list[float] = []
-
-    async def main() -> None:
-        nothing: Any = None
-        start = anyio.current_time()
-        doorway = _doorway.Doorway(
-            nothing,
-            nothing,
-            "9",
-            None,
-            1,
-            lambda _: None,
-            lambda: left.append(anyio.current_time() - start),
-            bool,
-        )
-        if stays and who == "client":
-            doorway.clients["a"] = nothing
-        elif stays:
-            doorway._coming = 1
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(doorway.leave_when_idle, idle)
-            await anyio.sleep(stays)
-            doorway.clients.clear()
-            doorway._coming = 0
-            doorway._tell()
-            await anyio.sleep(60.0)
-            tasks.cancel_scope.cancel()
-        assert left == ([] if left_at is None else [pytest.approx(left_at)])
-
-    run_virtual("asyncio", main)
+    left, notes = list[float](), list[str]()
+    nothing: Any = None
+    start = anyio.current_time()
+    doorway = _doorway.Doorway(
+        nothing,
+        nothing,
+        "9",
+        None,
+        1,
+        notes.append,
+        lambda: left.append(anyio.current_time() - start),
+        bool,
+    )
+    if stays and who == "client":
+        doorway.clients["a"] = nothing
+    elif stays:
+        doorway._coming = 1
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(doorway.leave_when_idle, idle)
+        await anyio.sleep(stays)
+        doorway.clients.clear()
+        doorway._coming = 0
+        doorway._tell()
+        await anyio.sleep(60.0)
+        tasks.cancel_scope.cancel()
+    assert left == ([] if left_at is None else [pytest.approx(left_at)])
+    if left_at is not None:
+        told = f"nobody has been attached for {idle / 60:g} min: the background room ends"
+        assert (doorway.why, notes) == (STOPPED, [told])
 
 
 def test_a_listener_that_is_shut_twice_leaves_the_socket_of_the_next_room(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from greenroom.gateway.doors import control_protocol as place
 from greenroom.gateway.doors import control_server as control
 from greenroom.gateway.doors.control_protocol import object_in, text_in, texts_in
 from greenroom.protocol.errors import UnknownServer, UsageError
+from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
 
 @pytest.fixture(autouse=True)
@@ -208,6 +209,40 @@ async def test_malformed_parameters_of_a_refresh_are_the_commands_fault() -> Non
                 await methods[method](params)
         (row,) = await methods["refreshed"]({"names": ["x"], "since": 0})
         assert (row["name"], row["state"]) == ("x", "failed")
+
+
+@pytest.mark.parametrize("is_audited", [False, True])
+@in_real_time
+async def test_each_command_is_answered_what_it_asked_for(is_audited: bool, tmp_path: Path) -> None:
+    servers = {"a": FakeServer(), "b": FakeServer(refuse_start="it has no engine")}
+    config = {"mcpServers": {name: {"command": "fake"} for name in servers}, "settings": {"approve": True}}
+    audit = tmp_path / "calls.jsonl" if is_audited else None
+    connectors = fake_connectors(servers)
+    opened = Greenroom.open(
+        config, cache_path=":memory:", bootstrap=False, connectors=connectors, audit=audit
+    )
+    async with opened as room:
+        ask = commands(room, "9.9", "mcp.json")
+        hello = {"pid": os.getpid(), "version": "9.9", "folder": os.getcwd(), "config": "mcp.json"}
+        assert await ask["hello"]({}) == hello
+        status = await ask["status"]({})
+        assert [row["name"] for row in status["servers"]] == ["a", "b"]
+        assert status["waitingForApproval"] == 0
+        kept = {"file": str(audit), "failing": False, "missed": 0}
+        assert status.get("audit") == (kept if is_audited else None)
+        ended = [(await ask["reconnect"]({"server": name}))["servers"] for name in servers]
+        assert ended[0] == [{"server": "a", "name": "a", "error": None}]
+        assert "it has no engine" in ended[1][0]["error"]
+        assert "a_echo" in json.dumps(await ask["tools"]({"server": "a"}))
+        call = {"arguments": {"tool": "a_echo", "args": {"x": 1}}}
+        refused, answer = [await ask["mcp"]({**call, "allowed": allowed}) for allowed in (False, True)]
+        assert refused["_meta"]["greenroom/details"]["error"] == "approval_required"
+        assert answer["content"][0]["text"] == '{"x": 1}'
+        unknown = await ask["mcp"]({"arguments": {"describe": "b_x"}})
+        assert "greenroom refresh" in unknown["content"][0]["text"], "hints are for people, not for models"
+        vitals = await ask["vitals"]({})
+        assert (vitals["pid"], vitals["tasks"] > 0, vitals["threads"] > 0) == (os.getpid(), True, True)
+    assert audit is None or '"command line"' in audit.read_text()
 
 
 def test_when_a_command_goes_away_what_it_asked_for_is_cancelled(backend: str) -> None:

@@ -15,7 +15,7 @@ from tests.support import in_virtual_time, run, run_virtual
 from tests.support.asking import Asking, AskingServer, Refused, asking_connectors
 from tests.support.gateway import alive
 from tests.support.http_servers import asker_entry
-from tests.support.loops import on_one_loop
+from tests.support.loops import on_asyncio, on_one_loop
 from tests.support.rooms import open_room, settle, teach
 
 from greenroom import Greenroom
@@ -681,41 +681,39 @@ def test_t20_each_client_has_a_process_of_its_own_that_asks_only_it(backend: str
 
 
 @pytest.mark.parametrize("expose", ["direct", "proxy"])
-def test_an_idle_client_costs_little_and_leaves_nothing(expose: str) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_an_idle_client_costs_little_and_leaves_nothing(expose: str) -> None:
     """B17: at most 24 KiB each, after a list and a call."""
     many = 200
+    server = AskingServer({"echo": echo})
+    async with asking_room({"s": server}) as room, talking(room, expose) as talk:
+        await teach(room, "s")
 
-    async def body() -> None:
-        server = AskingServer({"echo": echo})
-        async with asking_room({"s": server}) as room, talking(room, expose) as talk:
-            await teach(room, "s")
+        async def come(stack: AsyncExitStack) -> None:
+            for number in range(many):
+                person = await stack.enter_async_context(talk(f"client {number}", sampling={}))
+                await person.ask("tools/list")
+                await call(person, expose, "s_echo")
+                person.said.clear()
 
-            async def come(stack: AsyncExitStack) -> None:
-                for number in range(many):
-                    person = await stack.enter_async_context(talk(f"client {number}", sampling={}))
-                    await person.ask("tools/list")
-                    await call(person, expose, "s_echo")
-                    person.said.clear()
-
-            async with AsyncExitStack() as stack:  # everything is there that is made once
+        async with AsyncExitStack() as stack:  # everything is there that is made once
+            await come(stack)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            async with AsyncExitStack() as stack:
                 await come(stack)
-            gc.collect()
-            tracemalloc.start()
-            try:
-                before = tracemalloc.get_traced_memory()[0]
-                async with AsyncExitStack() as stack:
-                    await come(stack)
-                    gc.collect()
-                    each = (tracemalloc.get_traced_memory()[0] - before) / many
                 gc.collect()
-                left = (tracemalloc.get_traced_memory()[0] - before) / many
-            finally:
-                tracemalloc.stop()
-            assert each < 24 * 1024
-            assert left < 2048, "tables that have grown"
-            assert server.starts == 1
-
-    run_virtual("asyncio", body)
+                each = (tracemalloc.get_traced_memory()[0] - before) / many
+            gc.collect()
+            left = (tracemalloc.get_traced_memory()[0] - before) / many
+        finally:
+            tracemalloc.stop()
+        assert each < 24 * 1024
+        assert left < 2048, "tables that have grown"
+        assert server.starts == 1
 
 
 @pytest.mark.parametrize(("count", "expose", "profile"), [

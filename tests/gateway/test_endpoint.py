@@ -871,18 +871,20 @@ def test_each_request_is_of_the_era_that_it_says_and_a_client_is_met_when_it_say
     client = Client(exposure := Held())
     hello: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}}
     newer = {"_meta": {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"roots": {}}}}
-    stamps = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    stamps, listed_by = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}, dict[str, Any]()
     for _ in range(2):
         assert client.ask("initialize", hello)["protocolVersion"] == "2025-11-25"
         assert (client.talk.modern, client.talk.greeted) == (False, False)
         assert client.ask("tools/list") == {"tools": [{"modern": False}]}
         listed = client.ask("tools/list", newer)
         assert client.talk.modern
-        assert listed.pop("_meta")["io.modelcontextprotocol/serverInfo"]["name"] == "greenroom"
+        listed_by = listed.pop("_meta")
+        assert listed_by["io.modelcontextprotocol/serverInfo"]["name"] == "greenroom"
         assert listed == {"tools": [{"modern": True}], **stamps}
     assert exposure.met == [{"roots": {}}], "it says the same of itself in both"
     found = client.ask("server/discover", {"_meta": ENVELOPE})
-    assert (found["supportedVersions"], found["resultType"]) == (["2026-07-28"], "complete")
+    assert (found["supportedVersions"], found["_meta"]) == (["2026-07-28"], listed_by)
+    assert stamps.items() <= found.items()
     assert exposure.met == [{"roots": {}}, {}], "and now something else"
     for method in ("initialize", "ping"):
         assert client.ask(method, {**hello, **newer})["code"] == -32601

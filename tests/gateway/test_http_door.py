@@ -11,11 +11,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.gateway.test_conversations import PER_SESSION, asking_room
-from tests.support import run
+from tests.support import in_real_time, run
 from tests.support.asking import Asking, AskingServer
 from tests.support.bodies import body_of
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, Person, events_in, http_door, messages, request
+from tests.support.loops import on_asyncio
 from tests.support.rooms import teach
 
 from greenroom.gateway.doors.http_request import Caller, Rules
@@ -58,30 +59,28 @@ def text_of(answer: Any) -> Any:
     return json.loads(answer["result"]["content"][0]["text"])
 
 
-def test_2026_headers_that_repeat_an_argument_must_say_the_same() -> None:
+@on_asyncio
+@in_real_time
+async def test_2026_headers_that_repeat_an_argument_must_say_the_same() -> None:
     """As the SDK's server does."""
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
-
-    async def main() -> None:
-        with anyio.fail_after(PATIENCE):
-            own = AskingServer({"echo": echo})
-            async with asking_room({"own": own}, {"own": PER_SESSION}) as room:
-                await teach(room, "own", [tool("echo", inputSchema=schema)])
-                async with http_door(room) as opened:
-                    params = {"name": "own_echo", "arguments": {"region": "north"}}
-                    for headers in (
-                        {},
-                        {"mcp_param_region": "south"},
-                        {"mcp_param_region": "=?base64?bm9y?dGg=?="},
-                    ):
-                        refused = await opened.stateless("tools/call", params, 7, **headers)
-                        assert refused.status_code == 400
-                        assert (refused.json()["id"], refused.json()["error"]["code"]) == (7, -32020)
-                    answer = await opened.stateless("tools/call", params, 8, mcp_param_region="north")
-                    assert (answer.status_code, answer.json()["id"]) == (200, 8)
-                    assert "result" in answer.json()
-
-    run("asyncio", main)
+    with anyio.fail_after(PATIENCE):
+        own = AskingServer({"echo": echo})
+        async with asking_room({"own": own}, {"own": PER_SESSION}) as room:
+            await teach(room, "own", [tool("echo", inputSchema=schema)])
+            async with http_door(room) as opened:
+                params = {"name": "own_echo", "arguments": {"region": "north"}}
+                for headers in (
+                    {},
+                    {"mcp_param_region": "south"},
+                    {"mcp_param_region": "=?base64?bm9y?dGg=?="},
+                ):
+                    refused = await opened.stateless("tools/call", params, 7, **headers)
+                    assert refused.status_code == 400
+                    assert (refused.json()["id"], refused.json()["error"]["code"]) == (7, -32020)
+                answer = await opened.stateless("tools/call", params, 8, mcp_param_region="north")
+                assert (answer.status_code, answer.json()["id"]) == (200, 8)
+                assert "result" in answer.json()
 
 
 @body_of(with_door)

@@ -18,9 +18,10 @@ import anyio.lowlevel
 import attrs
 import pytest
 from starlette.requests import Request as PageRequest
-from tests.support import run, run_virtual
+from tests.support import in_real_time, run_virtual
 from tests.support.bodies import body_of
 from tests.support.door_rooms import CREATE_ISSUE, README, FakeRoom
+from tests.support.loops import on_asyncio
 
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.config.model import Settings
@@ -1016,26 +1017,25 @@ def test_a_listening_socket_can_be_taken_over_at_once_and_never_blocks(tmp_path:
         http_server.check_tls(None, tmp_path / "key")
 
 
-def test_uvicorn_is_told_our_bounds_and_says_nothing_itself() -> None:
-    async def main() -> None:
-        door: Any = None
-        with http_server.bound("127.0.0.1", 0) as listener:
-            server = http_server.HttpServer(door, listener, Rules(connections=7, stalled_time=7.5))
-            config = server._server.config
-            assert (config.timeout_keep_alive, config.limit_concurrency, config.backlog) == (75, 7, 512)
-            assert (config.h11_max_incomplete_event_size, config.timeout_graceful_shutdown) == (32 << 10, 2)
-            assert (config.lifespan, config.ws, config.access_log) == ("off", "none", False)
-            assert (config.proxy_headers, config.date_header, config.server_header) == (False, False, False)
-            assert logging.getLogger("uvicorn.error").level == logging.CRITICAL
-            if hasattr(socket, "TCP_USER_TIMEOUT"):
-                assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7_500
-            assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
-            async with anyio.create_task_group() as tasks:
-                await tasks.start(server.run)
-                assert server.connections() == 0
-                server.close()
-
-    run("asyncio", main)
+@on_asyncio
+@in_real_time
+async def test_uvicorn_is_told_our_bounds_and_says_nothing_itself() -> None:
+    door: Any = None
+    with http_server.bound("127.0.0.1", 0) as listener:
+        server = http_server.HttpServer(door, listener, Rules(connections=7, stalled_time=7.5))
+        config = server._server.config
+        assert (config.timeout_keep_alive, config.limit_concurrency, config.backlog) == (75, 7, 512)
+        assert (config.h11_max_incomplete_event_size, config.timeout_graceful_shutdown) == (32 << 10, 2)
+        assert (config.lifespan, config.ws, config.access_log) == ("off", "none", False)
+        assert (config.proxy_headers, config.date_header, config.server_header) == (False, False, False)
+        assert logging.getLogger("uvicorn.error").level == logging.CRITICAL
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7_500
+        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(server.run)
+            assert server.connections() == 0
+            server.close()
 
 
 # ---- what is told of the room ----------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from typing import Any, cast
 import anyio
 import pytest
 from tests.gateway.test_http_door_parts import NOTE, Talk, Wire, wired
-from tests.support import run_virtual
+from tests.support import in_virtual_time, run_virtual
 from tests.support.bodies import body_of
 from tests.support.kept import paths_to
+from tests.support.loops import on_asyncio
 
 from greenroom.gateway.doors.http_messages import Read
 from greenroom.gateway.doors.http_request import Caller, Refusal, Rules
@@ -307,34 +308,32 @@ def test_a_session_that_ends_ends_its_streams() -> None:
     assert all(stream.ended for stream in talk.session._streams.values())
 
 
-def test_a_stream_that_has_said_something_begins_with_that() -> None:
-    async def main() -> None:
-        talk = Talk()
-        talk.session.version = "2025-11-25"
-        talk.asks("a")
-        talk.session.send(NOTE)
-        wire = Wire()
-        reply = talk.session._replies[wired("a")]
-        talk.is_answered("a")
-        await talk.session.answer(reply, wire.request())
-        assert wire.written.startswith(b"id: 1-1\nevent: message\ndata: " + NOTE)
-        assert wire.written.count(b"id: ") == 2
+@on_asyncio
+@in_virtual_time
+async def test_a_stream_that_has_said_something_begins_with_that() -> None:
+    talk = Talk()
+    talk.session.version = "2025-11-25"
+    talk.asks("a")
+    talk.session.send(NOTE)
+    wire = Wire()
+    reply = talk.session._replies[wired("a")]
+    talk.is_answered("a")
+    await talk.session.answer(reply, wire.request())
+    assert wire.written.startswith(b"id: 1-1\nevent: message\ndata: " + NOTE)
+    assert wire.written.count(b"id: ") == 2
+    assert (b"mcp-session-id", talk.session.id.encode()) in wire.headers
+
+
+@on_asyncio
+@in_virtual_time
+async def test_a_get_is_answered_at_once_and_names_its_session() -> None:
+    talk, wire = Talk(), Wire()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(talk.session.listen, wire.request("GET"), None)
+        await anyio.sleep(0.1)
+        assert wire.written == b": \n\n"
         assert (b"mcp-session-id", talk.session.id.encode()) in wire.headers
-
-    run_virtual("asyncio", main)
-
-
-def test_a_get_is_answered_at_once_and_names_its_session() -> None:
-    async def main() -> None:
-        talk, wire = Talk(), Wire()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(talk.session.listen, wire.request("GET"), None)
-            await anyio.sleep(0.1)
-            assert wire.written == b": \n\n"
-            assert (b"mcp-session-id", talk.session.id.encode()) in wire.headers
-            talk.session.close()
-
-    run_virtual("asyncio", main)
+        talk.session.close()
 
 
 # ---- clients without a session ---------------------------------------------------------------------------------------
@@ -361,7 +360,9 @@ async def test_whoever_differs_in_anything_is_another_client(
     assert len(sessions) == 7
 
 
-def test_requests_that_come_together_are_of_one_client_also_when_it_cannot_be_let_in() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_requests_that_come_together_are_of_one_client_also_when_it_cannot_be_let_in() -> None:
     class Slow(Conversations):
         refuses = True
 
@@ -373,35 +374,32 @@ def test_requests_that_come_together_are_of_one_client_also_when_it_cannot_be_le
             async with super().open(member, spawn, name=name, **how) as client:
                 yield client
 
-    async def main() -> None:
-        conversations = Slow()
-        async with anyio.create_task_group() as group:
-            sessions = Sessions(conversations, group, Rules())  # pyright: ignore[reportArgumentType]
-            found: list[Any] = []
+    conversations = Slow()
+    async with anyio.create_task_group() as group:
+        sessions = Sessions(conversations, group, Rules())  # pyright: ignore[reportArgumentType]
+        found: list[Any] = []
 
-            async def come() -> None:
-                try:
-                    found.append(await sessions.visitor(ANN, None, {}, b"a"))
-                except Refusal as refusal:
-                    found.append(refusal.status)
+        async def come() -> None:
+            try:
+                found.append(await sessions.visitor(ANN, None, {}, b"a"))
+            except Refusal as refusal:
+                found.append(refusal.status)
 
-            for refuses in (True, False):
-                conversations.refuses = refuses
-                async with anyio.create_task_group() as clients:
-                    for _ in range(3):
-                        clients.start_soon(come)
-                if refuses:
-                    assert (found, len(sessions)) == ([404] * 3, 0)
-                    found.clear()
-            assert len({id(each) for each in found}) == len(conversations.open_ones) == len(sessions) == 1
-            first = found[0]
-            first.over.set()  # it is just ending
-            await come()
-            assert found[-1] is not first
-            sessions.end_all()
-            group.cancel_scope.cancel()
-
-    run_virtual("asyncio", main)
+        for refuses in (True, False):
+            conversations.refuses = refuses
+            async with anyio.create_task_group() as clients:
+                for _ in range(3):
+                    clients.start_soon(come)
+            if refuses:
+                assert (found, len(sessions)) == ([404] * 3, 0)
+                found.clear()
+        assert len({id(each) for each in found}) == len(conversations.open_ones) == len(sessions) == 1
+        first = found[0]
+        first.over.set()  # it is just ending
+        await come()
+        assert found[-1] is not first
+        sessions.end_all()
+        group.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(("most", "of_each"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)])

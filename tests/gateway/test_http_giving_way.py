@@ -11,11 +11,12 @@ import anyio
 import pytest
 from tests.gateway.test_conversations import PER_SESSION, asking_room
 from tests.gateway.test_http_door import ACCEPT_BOTH, echo, text_of
-from tests.support import run, run_virtual
+from tests.support import in_virtual_time, run
 from tests.support.asking import AskingServer
 from tests.support.bodies import body_of
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, http_door, request
+from tests.support.loops import on_asyncio
 from tests.support.rooms import teach
 
 from greenroom.gateway.doors.http_sessions import WANTED, GivingWay, who_gives_way
@@ -175,49 +176,47 @@ class Watched(_AnyRoom):
         yield "x", partial(self.gone.append, "x")
 
 
-def test_the_room_is_looked_at_only_while_something_waits_for_a_slot() -> None:
-    async def main() -> None:
-        room = Watched()
-        giving = GivingWay(room, 60.0, 5.0)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(giving.run, room)
-            await anyio.sleep(100.0)
-            assert room.looked == []
-            giving.hear(moved(Place.SLOT))
-            await anyio.sleep(100.0)
-            assert (room.looked, room.since) == ([100.0], []), "nothing waits any more"
-            room.rows = [row("a", "session:y"), row("b", **WAITS)]
-            giving.hear(moved(Place.SLOT))
-            await anyio.sleep(7.0)
-            giving.hear(moved(Place.SLOT))
-            await anyio.sleep(4.0)
-            assert room.looked == [100.0, 200.0, 205.0, 207.0]
-            assert room.since == [140.0, 145.0, 147.0]
-            assert room.gone == []
-            room.rows = [row("a", "session:x"), row("b", **WAITS)]
-            await anyio.sleep(2.0)
-            assert room.gone == ["x"]
-            room.rows = []
-            await anyio.sleep(100.0)
-            assert room.looked[4:] == [212.0, 217.0]
-            tasks.cancel_scope.cancel()
-
-    run_virtual("asyncio", main)
+@on_asyncio
+@in_virtual_time
+async def test_the_room_is_looked_at_only_while_something_waits_for_a_slot() -> None:
+    room = Watched()
+    giving = GivingWay(room, 60.0, 5.0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(giving.run, room)
+        await anyio.sleep(100.0)
+        assert room.looked == []
+        giving.hear(moved(Place.SLOT))
+        await anyio.sleep(100.0)
+        assert (room.looked, room.since) == ([100.0], []), "nothing waits any more"
+        room.rows = [row("a", "session:y"), row("b", **WAITS)]
+        giving.hear(moved(Place.SLOT))
+        await anyio.sleep(7.0)
+        giving.hear(moved(Place.SLOT))
+        await anyio.sleep(4.0)
+        assert room.looked == [100.0, 200.0, 205.0, 207.0]
+        assert room.since == [140.0, 145.0, 147.0]
+        assert room.gone == []
+        room.rows = [row("a", "session:x"), row("b", **WAITS)]
+        await anyio.sleep(2.0)
+        assert room.gone == ["x"]
+        room.rows = []
+        await anyio.sleep(100.0)
+        assert room.looked[4:] == [212.0, 217.0]
+        tasks.cancel_scope.cancel()
 
 
 def moved(place: Place) -> StartMoved:
     return StartMoved(seq=1, at=0.0, address=Address("a"), place=place)
 
 
-def test_only_a_wait_for_a_slot_is_looked_into_and_what_was_missed_may_be_one() -> None:
-    async def main() -> None:
-        for event, wanted in (
-            *((moved(place), place is Place.SLOT) for place in Place),
-            (Lagged(1), True),
-            (Note(seq=1, at=0.0, code=NoteCode.ODD, words="x"), False),
-        ):
-            giving = GivingWay(Watched(), 60.0, 5.0)
-            giving.hear(event)
-            assert giving._wanted.is_set() is wanted, event
-
-    run_virtual("asyncio", main)
+@on_asyncio
+@in_virtual_time
+async def test_only_a_wait_for_a_slot_is_looked_into_and_what_was_missed_may_be_one() -> None:
+    for event, wanted in (
+        *((moved(place), place is Place.SLOT) for place in Place),
+        (Lagged(1), True),
+        (Note(seq=1, at=0.0, code=NoteCode.ODD, words="x"), False),
+    ):
+        giving = GivingWay(Watched(), 60.0, 5.0)
+        giving.hear(event)
+        assert giving._wanted.is_set() is wanted, event

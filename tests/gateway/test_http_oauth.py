@@ -21,12 +21,13 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from tests.gateway.test_http_door import echo, text_of, with_door
 from tests.gateway.test_http_serve import call, served
 from tests.gateway.test_profiles import room_with
-from tests.support import run, run_virtual
+from tests.support import in_virtual_time, run
 from tests.support.asking import AskingServer
 from tests.support.auth_server import KEY, AuthServer, SigningKey, auth_server
 from tests.support.bodies import body_of
 from tests.support.gateway import PATIENCE, faulty
 from tests.support.http_door import HELLO, NO_CERTIFICATES, Opened, http_door, request
+from tests.support.loops import on_asyncio
 from tests.support.rooms import teach
 
 from greenroom.actors.transports.http_client import ExchangeFault
@@ -342,7 +343,9 @@ def test_only_keys_that_check_signatures_and_are_no_secrets_count() -> None:
             _keys_in({"keys": keys})
 
 
-def test_made_up_keys_do_not_flood_the_issuer_and_a_new_key_is_found() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_made_up_keys_do_not_flood_the_issuer_and_a_new_key_is_found() -> None:
     asked: list[str] = []
     here = [{"kty": "EC", "kid": "a"}]
 
@@ -351,24 +354,23 @@ def test_made_up_keys_do_not_flood_the_issuer_and_a_new_key_is_found() -> None:
         await anyio.sleep(1)
         return jwks(*here)
 
-    async def body() -> None:
-        keys = IssuerKeys("https://i", "https://i/keys", fetch, lambda _: None)
-        for start in range(3):
-            async with anyio.create_task_group() as flood:
-                for number in range(100):
-                    flood.start_soon(keys.find, f"made-up-{start}-{number}")
-        assert (len(asked), keys.generation) == (1, 1)
-        here.append({"kty": "EC", "kid": "b"})
-        assert await keys.find("b") == []  # it is too early
-        await anyio.sleep(61)
-        assert await keys.find("b") == [here[1]]
-        assert await keys.find("a") == [here[0]]
-        assert (len(asked), keys.generation) == (2, 2)
-
-    run_virtual("asyncio", body)
+    keys = IssuerKeys("https://i", "https://i/keys", fetch, lambda _: None)
+    for start in range(3):
+        async with anyio.create_task_group() as flood:
+            for number in range(100):
+                flood.start_soon(keys.find, f"made-up-{start}-{number}")
+    assert (len(asked), keys.generation) == (1, 1)
+    here.append({"kty": "EC", "kid": "b"})
+    assert await keys.find("b") == []  # it is too early
+    await anyio.sleep(61)
+    assert await keys.find("b") == [here[1]]
+    assert await keys.find("a") == [here[0]]
+    assert (len(asked), keys.generation) == (2, 2)
 
 
-def test_keys_that_cannot_be_fetched_again_count_for_a_day_and_none_are_made_up() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_keys_that_cannot_be_fetched_again_count_for_a_day_and_none_are_made_up() -> None:
     is_down = True
     notes: list[str] = []
     asked: list[float] = []
@@ -379,62 +381,59 @@ def test_keys_that_cannot_be_fetched_again_count_for_a_day_and_none_are_made_up(
             raise ExchangeFault("HTTP 503")
         return jwks({"kty": "EC", "kid": "a"})
 
-    async def body() -> None:
-        nonlocal is_down
-        keys = IssuerKeys("https://i", "https://i/keys", fetch, notes.append)
-        for _ in range(50):
-            assert await keys.find("a") is None
-        assert len(asked) == 1
-        await anyio.sleep(6)
-        is_down = False
-        found = await keys.find("a")
-        assert found is not None
-        assert len(found) == 1
-        is_down = True
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(keys.keep)
-            await anyio.sleep(86_000)
-            assert await keys.find("a") == found
-            await anyio.sleep(1_000)
-            assert await keys.find("a") is None
-            tasks.cancel_scope.cancel()
-        assert len(notes) == 2
-        assert "cannot be fetched: HTTP 503" in notes[0]
-
-    run_virtual("asyncio", body)
+    keys = IssuerKeys("https://i", "https://i/keys", fetch, notes.append)
+    for _ in range(50):
+        assert await keys.find("a") is None
+    assert len(asked) == 1
+    await anyio.sleep(6)
+    is_down = False
+    found = await keys.find("a")
+    assert found is not None
+    assert len(found) == 1
+    is_down = True
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keys.keep)
+        await anyio.sleep(86_000)
+        assert await keys.find("a") == found
+        await anyio.sleep(1_000)
+        assert await keys.find("a") is None
+        tasks.cancel_scope.cancel()
+    assert len(notes) == 2
+    assert "cannot be fetched: HTTP 503" in notes[0]
 
 
-def test_a_token_is_remembered_until_it_ends_or_the_keys_change(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_a_token_is_remembered_until_it_ends_or_the_keys_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("greenroom.gateway.doors.http_auth._REMEMBERED", 3)
     here, notes = [KEY.public()], list[str]()
 
     async def fetch(url: str, most: int) -> bytes:
         return jwks(*here)
 
-    async def body() -> None:
-        issuer = AuthServer()
-        terms = Terms(issuer.base, "http://127.0.0.1/mcp", ("us",), keys="http://127.0.0.1/keys")
-        door = OAuth(terms, notes.append)
-        keys = door._keys = IssuerKeys(terms.issuer, terms.keys, fetch, notes.append)
-        now = int(time.time())
-        ended, good = (issuer.signed(KEY, aud="us", exp=now + left).encode() for left in (-5, 600))
-        for token in (ended, good, ended):  # the keys are new at the first
-            assert (await door.caller(token)).name == f"oauth:{issuer.subject}"
-        known, keys._keys = keys._keys, ()  # so nothing can be checked now
-        assert await door.caller(good)
-        with pytest.raises(Refusal):  # it has ended, and was taken only because clocks may differ
-            await door.caller(ended)
-        keys._keys = known
-        here[:] = [OTHER.public()]
-        await keys._look()
-        with pytest.raises(Refusal) as refused:
-            await door.caller(good)
-        assert "unknown key" in refused.value.message
-        for number in range(4):
-            await door.caller(issuer.signed(OTHER, aud="us", jti=str(number)).encode())
-        assert len(door._remembered) == 3
-
-    run_virtual("asyncio", body)
+    issuer = AuthServer()
+    terms = Terms(issuer.base, "http://127.0.0.1/mcp", ("us",), keys="http://127.0.0.1/keys")
+    door = OAuth(terms, notes.append)
+    keys = door._keys = IssuerKeys(terms.issuer, terms.keys, fetch, notes.append)
+    now = int(time.time())
+    ended, good = (issuer.signed(KEY, aud="us", exp=now + left).encode() for left in (-5, 600))
+    for token in (ended, good, ended):  # the keys are new at the first
+        assert (await door.caller(token)).name == f"oauth:{issuer.subject}"
+    known, keys._keys = keys._keys, ()  # so nothing can be checked now
+    assert await door.caller(good)
+    with pytest.raises(Refusal):  # it has ended, and was taken only because clocks may differ
+        await door.caller(ended)
+    keys._keys = known
+    here[:] = [OTHER.public()]
+    await keys._look()
+    with pytest.raises(Refusal) as refused:
+        await door.caller(good)
+    assert "unknown key" in refused.value.message
+    for number in range(4):
+        await door.caller(issuer.signed(OTHER, aud="us", jti=str(number)).encode())
+    assert len(door._remembered) == 3
 
 
 @body_of(with_oauth, scopes=("mcp", "more"))
@@ -508,7 +507,11 @@ def test_without_the_issuers_keys_nobody_comes_and_everybody_is_told_to_wait(sai
         ({"issuer": "https://i/x"}, "no place"),
     ],
 )
-def test_metadata_of_another_issuer_or_without_a_safe_place_is_not_used(metadata: Any, why: str) -> None:
+@on_asyncio
+@in_virtual_time
+async def test_metadata_of_another_issuer_or_without_a_safe_place_is_not_used(
+    metadata: Any, why: str
+) -> None:
     asked: list[str] = []
     notes: list[str] = []
 
@@ -518,11 +521,8 @@ def test_metadata_of_another_issuer_or_without_a_safe_place_is_not_used(metadata
             raise ExchangeFault("HTTP 404")
         return json.dumps(metadata).encode()
 
-    async def body() -> None:
-        keys = IssuerKeys("https://i/x", None, fetch, notes.append)
-        assert await keys.find("a") is None
-
-    run_virtual("asyncio", body)
+    keys = IssuerKeys("https://i/x", None, fetch, notes.append)
+    assert await keys.find("a") is None
     assert why in notes[0]
     assert asked == [
         "https://i/.well-known/oauth-authorization-server/x",
@@ -580,7 +580,9 @@ def test_where_an_issuers_metadata_may_be(path: str, end: str) -> None:
 US = Terms("https://i", "https://us.example/mcp", ("us",))
 
 
-def test_the_issuer_is_asked_every_ten_minutes_and_each_minute_while_it_cannot_be(
+@on_asyncio
+@in_virtual_time
+async def test_the_issuer_is_asked_every_ten_minutes_and_each_minute_while_it_cannot_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[float] = []
@@ -594,21 +596,20 @@ def test_the_issuer_is_asked_every_ten_minutes_and_each_minute_while_it_cannot_b
             raise ExchangeFault("HTTP 503")
         return jwks({"kty": "EC", "kid": "a"})
 
-    async def body() -> None:
-        keys = IssuerKeys("https://i", "https://i/keys", fetch, notes.append)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(keys.keep)
-            await anyio.sleep(1_190)
-            assert keys.generation == 1, "the same keys again are no change"
-            await anyio.sleep(1_400)
-            tasks.cancel_scope.cancel()
-
-    run_virtual("asyncio", body)
+    keys = IssuerKeys("https://i", "https://i/keys", fetch, notes.append)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keys.keep)
+        await anyio.sleep(1_190)
+        assert keys.generation == 1, "the same keys again are no change"
+        await anyio.sleep(1_400)
+        tasks.cancel_scope.cancel()
     assert asked == [0, 600, 1200, 1260, 1320, 1380, 1440, 1500, 2100]
     assert len(notes) == 1
 
 
-def test_an_unknown_key_is_looked_for_once_a_minute_and_sooner_while_none_is_known() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_an_unknown_key_is_looked_for_once_a_minute_and_sooner_while_none_is_known() -> None:
     asked: list[float] = []
     is_down = True
 
@@ -618,52 +619,46 @@ def test_an_unknown_key_is_looked_for_once_a_minute_and_sooner_while_none_is_kno
             raise ExchangeFault("HTTP 503")
         return jwks({"kty": "EC", "kid": "a"}, {"kty": "EC", "kid": "b"})
 
-    async def body() -> None:
-        nonlocal is_down
-        keys = IssuerKeys("https://i", "https://i/keys", fetch, [].append)
-        for _ in range(12):
-            assert await keys.find("made-up") is None
-            await anyio.sleep(1.0)
-        is_down = False
-        await anyio.sleep(3.0)
+    keys = IssuerKeys("https://i", "https://i/keys", fetch, [].append)
+    for _ in range(12):
+        assert await keys.find("made-up") is None
+        await anyio.sleep(1.0)
+    is_down = False
+    await anyio.sleep(3.0)
+    assert await keys.find("made-up") == []
+    assert asked == [0, 5, 10, 15]
+    named = await keys.find(None)
+    assert [key["kid"] for key in named or ()] == ["a", "b"], "a token that names no key may be of any"
+    is_down = True
+    for _ in range(130):
         assert await keys.find("made-up") == []
-        assert asked == [0, 5, 10, 15]
-        named = await keys.find(None)
-        assert [key["kid"] for key in named or ()] == ["a", "b"], "a token that names no key may be of any"
-        is_down = True
-        for _ in range(130):
-            assert await keys.find("made-up") == []
-            await anyio.sleep(1.0)
-        assert asked[4:] == [75, 135]
-
-    run_virtual("asyncio", body)
+        await anyio.sleep(1.0)
+    assert asked[4:] == [75, 135]
 
 
-def test_it_is_told_why_the_keys_cannot_be_had() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_it_is_told_why_the_keys_cannot_be_had() -> None:
     async def fetch(url: str, _most: int) -> bytes:
         raise ExchangeFault(f"HTTP 404 at {url}")
 
-    async def body() -> None:
-        notes: list[str] = []
-        assert await IssuerKeys("https://i/x", None, fetch, notes.append).find("a") is None
-        where = "https://i/x/.well-known/openid-configuration"
-        assert notes == [f"the keys of the issuer https://i/x cannot be fetched: HTTP 404 at {where}"]
-
-    run_virtual("asyncio", body)
+    notes: list[str] = []
+    assert await IssuerKeys("https://i/x", None, fetch, notes.append).find("a") is None
+    where = "https://i/x/.well-known/openid-configuration"
+    assert notes == [f"the keys of the issuer https://i/x cannot be fetched: HTTP 404 at {where}"]
 
 
-def test_one_of_two_keys_with_the_same_id_is_not_guessed() -> None:
+@on_asyncio
+@in_virtual_time
+async def test_one_of_two_keys_with_the_same_id_is_not_guessed() -> None:
     async def fetch(_url: str, _most: int) -> bytes:
         return jwks(KEY.public(), {**OTHER.public(), "kid": KEY.kid})
 
-    async def body() -> None:
-        door = OAuth(US, [].append)
-        door._keys = IssuerKeys("https://i", "https://i/keys", fetch, [].append)
-        with pytest.raises(Refusal, match="unknown key") as refused:
-            await door.caller(AuthServer().signed(KEY, aud="us").encode())
-        assert (refused.value.status, b"invalid_token" in refused.value.headers[0][1]) == (401, True)
-
-    run_virtual("asyncio", body)
+    door = OAuth(US, [].append)
+    door._keys = IssuerKeys("https://i", "https://i/keys", fetch, [].append)
+    with pytest.raises(Refusal, match="unknown key") as refused:
+        await door.caller(AuthServer().signed(KEY, aud="us").encode())
+    assert (refused.value.status, b"invalid_token" in refused.value.headers[0][1]) == (401, True)
 
 
 @pytest.mark.parametrize(

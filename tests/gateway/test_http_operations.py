@@ -11,12 +11,13 @@ import attrs
 import pytest
 from tests.gateway.test_conversations import asking_room, echo
 from tests.gateway.test_http_door_attacks import ANN, TOKENS
-from tests.support import run, run_virtual
+from tests.support import in_virtual_time, run
 from tests.support.asking import AskingServer
 from tests.support.bodies import body_of
 from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, http_door
+from tests.support.loops import on_asyncio
 from tests.support.rooms import teach
 
 from greenroom import Greenroom
@@ -174,27 +175,26 @@ async def test_a_door_that_shows_a_profile_has_no_pages_about_the_rest(
     assert (await opened.http.get("/health")).status_code == 200
 
 
-def test_a_room_without_servers_is_well_and_what_waits_for_somebody_is_counted() -> None:
-    async def main() -> None:
-        room: Any = FakeRoom()
-        room.config = attrs.evolve(room.config, servers={}, broken={})
-        room.approvals = ["one", "two"]
-        operations = Operations(room, "9.9", Feed(15.0))
-        await anyio.sleep(100.04)
-        said: list[Any] = []
-        for page in (operations._any, operations._all, operations._status):
-            answer = await page(cast("Any", None))
-            said.append((answer.status_code, json.loads(bytes(answer.body))))
-        assert said[0] == (200, {"status": "healthy", "alive_servers": [], "dead_servers": []})
-        assert said[1] == (200, {"status": "healthy", "servers": {}})
-        status, about = said[2]
-        assert (status, about["uptimeSeconds"], about["waitingForApproval"], about["sessions"]) == (
-            200,
-            100.0,
-            2,
-            0,
-        )
-        ready = await operations.open_pages()["/ready"](cast("Any", None))
-        assert ready.status_code == 503, "there is no door yet"
-
-    run_virtual("asyncio", main)
+@on_asyncio
+@in_virtual_time
+async def test_a_room_without_servers_is_well_and_what_waits_for_somebody_is_counted() -> None:
+    room: Any = FakeRoom()
+    room.config = attrs.evolve(room.config, servers={}, broken={})
+    room.approvals = ["one", "two"]
+    operations = Operations(room, "9.9", Feed(15.0))
+    await anyio.sleep(100.04)
+    said: list[Any] = []
+    for page in (operations._any, operations._all, operations._status):
+        answer = await page(cast("Any", None))
+        said.append((answer.status_code, json.loads(bytes(answer.body))))
+    assert said[0] == (200, {"status": "healthy", "alive_servers": [], "dead_servers": []})
+    assert said[1] == (200, {"status": "healthy", "servers": {}})
+    status, about = said[2]
+    assert (status, about["uptimeSeconds"], about["waitingForApproval"], about["sessions"]) == (
+        200,
+        100.0,
+        2,
+        0,
+    )
+    ready = await operations.open_pages()["/ready"](cast("Any", None))
+    assert ready.status_code == 503, "there is no door yet"

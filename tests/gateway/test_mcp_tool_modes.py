@@ -248,6 +248,16 @@ def test_an_unknown_tool_of_a_known_server_is_answered_with_what_that_has() -> N
     assert details["error"] == "tool_not_found_after_reconnect"
 
 
+def test_instructions_are_those_of_a_server_that_has_some() -> None:
+    assert asked(FakeRoom(), instructions="github")[0] == "github instructions:\n\nBe kind to maintainers."
+    for server, code in (
+        ("clock", "no_instructions"),
+        ("fresh", "not_connected"),
+        ("off", "server_disabled"),
+    ):
+        assert asked(FakeRoom(), instructions=server)[1]["error"] == code
+
+
 # ---- calls ---------------------------------------------------------------------------------------------------------
 
 

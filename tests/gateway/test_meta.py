@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.test_conversations import Person, talking
-from tests.support import in_virtual_time
+from tests.support import in_real_time, in_virtual_time
 from tests.support.rooms import open_room, teach
 
 from greenroom.gateway.exposures import meta as _definitions
@@ -104,8 +104,9 @@ async def test_what_goes_wrong_says_the_next_step_in_the_words_of_these_tools() 
                 assert "mcp({" not in text(result)
 
 
-@in_virtual_time
+@in_real_time
 async def test_a_long_output_is_read_on_by_discover() -> None:
+    """In real time, because a thread writes the file."""
     async with (
         open_room({"calc": FakeServer([SUM])}, outputGuard={"maxBytes": 1_000}) as room,
         talking(room, "meta") as talk,

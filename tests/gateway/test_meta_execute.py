@@ -16,11 +16,12 @@ import anyio
 import pytest
 from tests.gateway.test_conversations import Person, asking_room, echo, talking
 from tests.gateway.test_meta import ALLOWED, ERAS, META, SUM, details, text, use
-from tests.support import in_real_time, in_virtual_time, run
+from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer
 from tests.support.attached import until
 from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import children, gone_within, serve
+from tests.support.loops import on_asyncio
 from tests.support.rooms import open_room, teach
 from tests.support.whole import whole
 
@@ -495,14 +496,13 @@ def test_a_gateway_that_ends_leaves_no_sandbox(tmp_path: Path, how: int | None) 
 
 
 @pytest.mark.parametrize(("of_call", "seconds"), [(5.0, 5.0), (1e6, float(EXECUTE_SECONDS))])
-def test_a_run_takes_no_longer_than_a_call_may(of_call: float, seconds: float) -> None:
-    async def body() -> None:
-        room = FakeRoom(call_total_timeout=of_call)
-        execution = Execution(room, cast("Any", None), cast("Any", None), "1")
-        assert execution._seconds == seconds
-        assert execution._told()["seconds"] < seconds
-
-    run("asyncio", body)
+@on_asyncio
+@in_real_time
+async def test_a_run_takes_no_longer_than_a_call_may(of_call: float, seconds: float) -> None:
+    room = FakeRoom(call_total_timeout=of_call)
+    execution = Execution(room, cast("Any", None), cast("Any", None), "1")
+    assert execution._seconds == seconds
+    assert execution._told()["seconds"] < seconds
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ import attrs
 import pytest
 from tests.gateway.test_conversations import talking
 from tests.gateway.test_meta import text, use
-from tests.support import in_real_time, run
+from tests.support import in_real_time
 from tests.support.gateway import PATIENCE
+from tests.support.loops import on_asyncio
 from tests.support.rooms import open_room, teach
 
 from greenroom.catalogue.search import asked_words
@@ -154,27 +155,25 @@ async def test_without_a_registry_and_where_a_server_is_started_nobody_is_asked(
         (200, b"null", "it has none whose name fits"),
     ],
 )
-def test_a_registry_that_gives_no_list_costs_its_part_of_the_answer(
+@on_asyncio
+@in_real_time
+async def test_a_registry_that_gives_no_list_costs_its_part_of_the_answer(
     status: int, raw: bytes, why: str
 ) -> None:
-    async def body() -> None:
-        async with registry() as its:
-            its.status, its.raw = status, raw
-            said = await provisioned(its, intent="sum")
-            assert "calc_sum" in said
-            assert why in said.partition("Not configured")[2]
-
-    run("asyncio", body)
+    async with registry() as its:
+        its.status, its.raw = status, raw
+        said = await provisioned(its, intent="sum")
+        assert "calc_sum" in said
+        assert why in said.partition("Not configured")[2]
 
 
-def test_a_registry_that_is_not_there_is_named() -> None:
-    async def body() -> None:
-        async with registry() as its:
-            gone = attrs.evolve(its)
-        said = await provisioned(gone, intent="sum")
-        assert f"in the registry {gone.url}: it could not be asked" in said
-
-    run("asyncio", body)
+@on_asyncio
+@in_real_time
+async def test_a_registry_that_is_not_there_is_named() -> None:
+    async with registry() as its:
+        gone = attrs.evolve(its)
+    said = await provisioned(gone, intent="sum")
+    assert f"in the registry {gone.url}: it could not be asked" in said
 
 
 # ---- what strangers write --------------------------------------------------------------------------------------------

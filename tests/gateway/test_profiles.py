@@ -9,10 +9,11 @@ from typing import Any
 import anyio
 import pytest
 from tests.gateway.test_conversations import Person, call, echo, talking
-from tests.support import in_virtual_time, run
+from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer, asking_connectors
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import http_door, request
+from tests.support.loops import on_asyncio
 
 from greenroom import Greenroom
 from greenroom.config.model import Profile
@@ -325,40 +326,39 @@ async def test_the_first_tools_chosen_beside_the_mcp_tool_are_announced_where_th
             assert listed == [[0, 0, 1, 1], [0, 1, 1, 2], [1, 2, 2, 3], [2, 3, 1, 1]]
 
 
-def test_a_path_and_a_token_choose_the_profile_over_http() -> None:
-    async def body() -> None:
-        tokens = (
-            Token.of("ann", "token-of-ann-0123456789"),
-            Token.of("ben", "token-of-ben-0123456789", "work"),
-        )
-        ann, ben = ({"authorization": f"Bearer token-of-{name}-0123456789"} for name in ("ann", "ben"))
-        with anyio.fail_after(PATIENCE):
-            async with room_with({"notes": _shown(), SECRET: _hidden()}) as room:
-                await learn_all(room, "notes", SECRET)
-                async with http_door(room, access=Access("127.0.0.1", tokens)) as opened:
-                    for path, who in (("/mcp/work", ann), ("/mcp", ben), ("/mcp/work", ben)):
-                        person = await opened.session(path, **who)
-                        shown = json.dumps(await person.ask("tools/list"))
-                        assert "notes_echo" in shown
-                        assert PLANTED not in shown
-                        refused = await person.call(f"{SECRET}_{PLANTED}_tool")
-                        assert refused == json.loads(
-                            json.dumps(await person.call(f"{NOWHERE}-vault_{NOWHERE}_tool")).replace(
-                                NOWHERE, PLANTED
-                            )
+@on_asyncio
+@in_real_time
+async def test_a_path_and_a_token_choose_the_profile_over_http() -> None:
+    tokens = (
+        Token.of("ann", "token-of-ann-0123456789"),
+        Token.of("ben", "token-of-ben-0123456789", "work"),
+    )
+    ann, ben = ({"authorization": f"Bearer token-of-{name}-0123456789"} for name in ("ann", "ben"))
+    with anyio.fail_after(PATIENCE):
+        async with room_with({"notes": _shown(), SECRET: _hidden()}) as room:
+            await learn_all(room, "notes", SECRET)
+            async with http_door(room, access=Access("127.0.0.1", tokens)) as opened:
+                for path, who in (("/mcp/work", ann), ("/mcp", ben), ("/mcp/work", ben)):
+                    person = await opened.session(path, **who)
+                    shown = json.dumps(await person.ask("tools/list"))
+                    assert "notes_echo" in shown
+                    assert PLANTED not in shown
+                    refused = await person.call(f"{SECRET}_{PLANTED}_tool")
+                    assert refused == json.loads(
+                        json.dumps(await person.call(f"{NOWHERE}-vault_{NOWHERE}_tool")).replace(
+                            NOWHERE, PLANTED
                         )
-                        elsewhere = "/mcp/all" if path == "/mcp/work" else "/mcp/work"
-                        if who is ann:  # the session exists under its own path alone
-                            answer = await opened.post(request("ping"), elsewhere, **person.headers)
-                            assert answer.status_code == 404
-                    everything = json.dumps(await (await opened.session(**ann)).ask("tools/list"))
-                    assert PLANTED in everything
-                    listed = await opened.stateless("tools/list", **ben)
-                    assert PLANTED not in listed.text
-                    for path, who in (("/mcp/none", ann), ("/mcp/all", ben)):
-                        assert (await opened.post(HELLO, path, **who)).status_code == 404
-
-    run("asyncio", body)
+                    )
+                    elsewhere = "/mcp/all" if path == "/mcp/work" else "/mcp/work"
+                    if who is ann:  # the session exists under its own path alone
+                        answer = await opened.post(request("ping"), elsewhere, **person.headers)
+                        assert answer.status_code == 404
+                everything = json.dumps(await (await opened.session(**ann)).ask("tools/list"))
+                assert PLANTED in everything
+                listed = await opened.stateless("tools/list", **ben)
+                assert PLANTED not in listed.text
+                for path, who in (("/mcp/none", ann), ("/mcp/all", ben)):
+                    assert (await opened.post(HELLO, path, **who)).status_code == 404
 
 
 HELLO = request("initialize", 1, {"protocolVersion": "2025-11-25", "capabilities": {}})
