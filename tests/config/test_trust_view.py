@@ -129,6 +129,7 @@ def test_what_is_shown_of_the_rest_of_a_file() -> None:
                 "args": ["--token", SECRET],
                 "list": ["a", f"x --password {SECRET}"],
                 "mySecret": {"deep": [SECRET, 5, True]},
+                "env_http_headers": {"X": SECRET},
             },
             "profiles": {"w": {"tools": ["a"]}},
         }
@@ -143,6 +144,7 @@ def test_what_is_shown_of_the_rest_of_a_file() -> None:
             "args": ["--token", "***"],
             "list": ["a", "x --password ***"],
             "mySecret": {"deep": ["***", "***", True]},
+            "env_http_headers": {"X": "***"},
         },
         "profiles": {"w": {"tools": ["a"]}},
     }
