@@ -1,21 +1,20 @@
 """The commands that do something: `call` and `reconnect`.
 
 `call` goes through the running gateway, whose servers are up. Without a gateway it opens a room for that one call. The
-server validates the arguments. `k=v` is read as JSON if it is valid JSON (`n=5`, `deep=true`, `ids=[1,2]`), and as text
-otherwise; `k:=v` must be JSON. So text that looks like JSON is written in quotes: `zip='"01234"'`. A word that begins
-with `{` is an object with arguments, as `--args` has. What is sent depends only on what was typed, and not on what is
-known of the tool.
+server validates the arguments. `k=v` is read as JSON (`n=5`, `deep=true`, `ids=[1,2]`) if it is JSON of a type that the
+tool's schema allows for k, and as text otherwise; so `text=5` sends text to a parameter that is a string. If nothing is
+known of the tool or of k, JSON is read as JSON. `k:=v` must be JSON. A word that begins with `{` is an object with
+arguments, as `--args` has.
+
+On a terminal an answer is a page, as models get it. Anywhere else it is complete, because scripts read it.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import sys
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 import click
@@ -25,11 +24,14 @@ from ..gateway.doors.control_client import Gateway, GatewayLost
 from ..gateway.result_meta import DETAILS, details_of
 from ..protocol.errors import ApprovalDenied, Reach, UsageError
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
-from ..protocol.safe_text import one_line, printable
+from ..protocol.safe_text import one_line
+from . import terminal_answers
 from .common import (
+    FromGateway,
     check_usable,
     commands_typed,
     common_options,
+    from_cache,
     read_config,
     run_to_end,
     running_gateway,
@@ -38,7 +40,21 @@ from .common import (
     show_result,
 )
 from .completion import complete_servers, complete_tools
-from .tables import show_lines
+from .tables import on_terminal, show_lines
+
+if TYPE_CHECKING:
+    from ..safety.approval import Verdict
+
+
+_JSON_TYPES: Final[Mapping[type, tuple[str, ...]]] = {
+    str: ("string",),
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number",),
+    type(None): ("null",),
+    list: ("array",),
+    dict: ("object",),
+}
 
 
 @click.command("call")
@@ -64,15 +80,16 @@ def call_command(
 ) -> int:
     """Call TOOL with arguments K=V, or with one JSON object.
 
-    V is read as JSON if it is valid JSON, as in n=5 or deep=true, and as text otherwise. Quote text that looks like
-    JSON: zip='"01234"'. With K:=V, V must be JSON.
+    V is read as the tool's schema says of K: as text where a string is expected, and as JSON where n=5, deep=true or
+    ids=[1,2] is. If nothing is known of K, V is JSON if it is valid JSON. With K:=V, V must be JSON.
     """
-    asked = ToolCall(tool, server, {**given_args(args_json), **split_pairs(pairs)})
     config = read_config(config_path)
     gateway = running_gateway(config, pid)
+    schemas = cache(partial(_schemas, config, gateway, tool, server))
+    asked = ToolCall(tool, server, {**given_args(args_json), **split_pairs(pairs, schemas)})
     if gateway is None:
         origin: Mapping[str, Any] = {"source": "room", **say_elsewhere(config)}
-        call = partial(_call_in_own_room, config, asked)  # with allowed=True, if somebody has allowed it
+        call: Callable[..., Mapping[str, Any]] = partial(_call_in_own_room, config, asked)
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
         call = partial(_call_through, gateway, asked)
@@ -82,7 +99,11 @@ def call_command(
         if is_allowed:
             result = call(allowed=True)
         elif is_allowed is not None:
-            result = _refused(result)
+            result = _refused(call(refused=True))
+    elif gateway is None and details_of(result).get("error") == ApprovalDenied.code:
+        result = _refused(result)
+    if as_json or not on_terminal():
+        result = _in_full(result)
     is_done = show_result(result, origin, as_json)
     if gateway is None and details_of(result).get("error") in (None, "tool_error"):  # its server was started
         _say_what_keeps_warm(config, details_of(result)["server"])
@@ -134,9 +155,13 @@ class ToolCall:
         return {"tool": self.tool, "args": self.args, **where}
 
 
-def split_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """`k=v`, `k:=v` and `{…}` words as arguments. Of two for one key the later counts. Raises `UsageError` for a word
-    that is none of them."""
+def split_pairs(
+    pairs: tuple[str, ...], schemas: Callable[[], Mapping[str, Any]] = dict[str, Any]
+) -> dict[str, Any]:
+    """`k=v`, `k:=v` and `{…}` words as arguments. Of two for one key the later counts. `schemas` returns those of the
+    tool's parameters, as far as they are known. Raises `UsageError` for a word that is none of them."""
+    from ..gateway.exposures.tool_definition import decode_json
+
     found: dict[str, Any] = {}
     for pair in pairs:
         if pair.lstrip().startswith("{"):
@@ -147,12 +172,49 @@ def split_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
         if not equals or not key:
             raise UsageError(f'"{pair}" is not K=V. Write, for example: greenroom call TOOL path=/tmp')
         try:
-            found[key] = _json(text)
+            value = decode_json(text)
         except ValueError as error:
             if is_json:
                 raise UsageError(f'"{pair}": what follows := is not JSON: {error}. Use = for text.') from None
-            found[key] = text
+            value = text
+        found[key] = value if is_json or _allows(schemas().get(key), value) else text
     return found
+
+
+def _schemas(config: Config, gateway: Gateway | None, tool: str, server: str | None) -> Mapping[str, Any]:
+    """The schemas of the tool's parameters, from the gateway or the cache; nothing is started for them."""
+    source = from_cache(config) if gateway is None else FromGateway(gateway)
+    asked = {"describe": tool} | ({} if server is None else {"server": server})
+    details = details_of(source.look(asked))
+    return _object(_object(_object(details.get("tool")).get("inputSchema")).get("properties"))
+
+
+def _allows(schema: object, value: object) -> bool:
+    """Whether a parameter may have a value of this JSON type, as far as its schema says."""
+    types = {*_types(schema)}
+    return not types or not types.isdisjoint(_JSON_TYPES[type(value)])
+
+
+def _types(schema: object) -> Iterator[str]:
+    """The JSON types that a schema names; none: it does not say."""
+    said = _object(schema)
+    match said.get("type"):
+        case str(one):
+            yield one
+        case list():
+            yield from (each for each in _list(said["type"]) if isinstance(each, str))
+        case _:
+            parts = [[*_types(part)] for key in ("anyOf", "oneOf") for part in _list(said.get(key))]
+            if all(parts):
+                yield from (each for part in parts for each in part)
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> Sequence[object]:
+    return cast("Sequence[object]", value) if isinstance(value, list) else ()
 
 
 def given_args(text: str | None) -> Mapping[str, Any]:
@@ -160,25 +222,6 @@ def given_args(text: str | None) -> Mapping[str, Any]:
     from ..gateway.exposures.tool_definition import parse_args
 
     return parse_args(text) or {}
-
-
-def _json(text: str) -> Any:
-    """Raises `ValueError` for text that is not JSON, such as NaN, and for a number too large for a float."""
-    try:
-        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise ValueError(f"{digits} is too large")
-    return number
 
 
 def _question_in(result: Mapping[str, Any]) -> str | None:
@@ -189,10 +232,10 @@ def _question_in(result: Mapping[str, Any]) -> str | None:
 
 def _is_allowed(text: str) -> bool | None:
     """Ask on the terminal. None: nobody is there."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not terminal_answers.has_terminal():
         say("there is no terminal to ask on; --yes allows the call.")
         return None
-    return click.confirm(printable(text), err=True)
+    return terminal_answers.is_allowed(text)
 
 
 def _refused(asking: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -202,15 +245,30 @@ def _refused(asking: Mapping[str, Any]) -> Mapping[str, Any]:
     return _failed(text, {**kept, "error": ApprovalDenied.code})
 
 
+def _in_full(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The result with all of its text, if that was cut and is in a file."""
+    kept = {**details_of(result)}
+    path = kept.pop("outputGuard", {}).get("fullOutputPath")
+    if path is None:
+        return result
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError:  # the answer says where it should be
+        return result
+    others = [block for block in result["content"] if block.get("type") != "text"]
+    return {**result, "content": [{"type": "text", "text": text}, *others], "_meta": {DETAILS: kept}}
+
+
 def _failed(text: str, details: Mapping[str, Any]) -> Mapping[str, Any]:
     content = [{"type": "text", "text": text}]
     return {"content": content, "isError": True, "_meta": {DETAILS: {**details, "message": text}}}
 
 
-def _call_through(gateway: Gateway, asked: ToolCall, **allowed: bool) -> Mapping[str, Any]:
+def _call_through(gateway: Gateway, asked: ToolCall, **answer: bool) -> Mapping[str, Any]:
     """Call through the gateway. One that is lost may have sent the call: who is told so does not just repeat it."""
     try:
-        return gateway.ask("mcp", arguments=asked.request(), **allowed)
+        asks = terminal_answers.has_terminal()
+        return gateway.ask("mcp", arguments=asked.request(), asks=asks, **answer)
     except GatewayLost as lost:
         text = lost.message if lost.reach is Reach.NOT_SENT else f"{lost.why}; {lost.reach.words}."
         server = {} if asked.server is None else {"server": asked.server}
@@ -219,6 +277,7 @@ def _call_through(gateway: Gateway, asked: ToolCall, **allowed: bool) -> Mapping
 
 
 def _call_in_own_room(config: Config, asked: ToolCall, *, allowed: bool = False) -> Mapping[str, Any]:
+    """Call in a room for this call alone. On a terminal it asks there by itself whether the call may be sent."""
     return run_to_end(partial(_call_once, config, asked, allowed))
 
 
@@ -232,9 +291,14 @@ async def _call_once(config: Config, asked: ToolCall, allowed: bool) -> Mapping[
     from ..supervisor.room import Greenroom, port_of
 
     result: Mapping[str, Any] = {}
+    on_approval: Callable[[Any], Awaitable[Verdict]] | None = allowing if allowed else None
+    on_elicitation = None
+    if terminal_answers.has_terminal():
+        on_approval = on_approval or terminal_answers.ask_for_approval
+        on_elicitation = terminal_answers.answer_elicitation
     async with (
         Greenroom.open(patient(config), bootstrap=False) as room,
-        room.session("command", on_approval=allowing if allowed else None) as session,
+        room.session("command", on_approval=on_approval, on_elicitation=on_elicitation) as session,
         anyio.create_task_group() as telling,
     ):
         await telling.start(partial(follow, room, [_tell_progress], kinds=[Kind.NOTE]))

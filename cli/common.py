@@ -323,27 +323,37 @@ def open_source(path: Path | None, pid: int | None, config: Config | None = None
     gateway = running_gateway(config, pid)
     if gateway is not None:
         return FromGateway(gateway)
+    say("no gateway runs for this configuration; this is what the cache knows.")
+    return from_cache(config, say_elsewhere(config), warns=True)
+
+
+def from_cache(
+    config: Config, elsewhere: Mapping[str, Any] | None = None, *, warns: bool = False
+) -> FromCache:
+    """The cache as a source. `warns`: a line on stderr says if it cannot be read."""
     from ..gateway.exposures.query_modes import CatalogueReader
     from ..gateway.exposures.tool_definition import FOR_PEOPLE
     from ..gateway.offline import open_catalogue
 
-    say("no gateway runs for this configuration; this is what the cache knows.")
-    elsewhere = say_elsewhere(config)
     catalogue = open_catalogue(config)
-    if catalogue.warning is not None:
+    if warns and catalogue.warning is not None:
         say(catalogue.warning)
-    origin = {"source": "cache", **elsewhere}
+    origin = {"source": "cache", **(elsewhere or {})}
     return FromCache(catalogue, CatalogueReader(catalogue, hints=FOR_PEOPLE), origin)
 
 
 def say_elsewhere(config: Config) -> dict[str, Any]:
-    """Name the gateways that run for other configurations, and how to see one of them. Returns them, for `--json`."""
-    command = click.get_current_context().info_name
-    if command not in ("tools", "top"):
-        command = "status"  # others need more words
-    found = control.find_elsewhere(identity(config.files))
+    """Name the gateways that run for other configurations, and how to see one of them: `status` and `top` name all, any
+    other command those that no command has named in the last day. Returns them, for `--json`."""
+    from .warned_once import not_told_lately
+
+    name, command = identity(config.files), click.get_current_context().info_name
+    found = control.find_elsewhere(name)
+    shows = command if command in ("tools", "top") else "status"  # others need more words
+    new = not_told_lately([str(one) for one in found], name)
     for one in found:
-        say(elsewhere_in_words(one, command))
+        if command in ("status", "top") or str(one) in new:
+            say(elsewhere_in_words(one, shows))
     return {"elsewhere": [attrs.asdict(one) for one in found]} if found else {}
 
 
@@ -374,8 +384,12 @@ def show_result(result: Mapping[str, Any], origin: Mapping[str, Any], as_json: b
     if details.get("mode") == "call":  # in other modes the details say everything that the text says
         details["content"] = result["content"]
     failed = "error" in details
-    if failed and details["error"] != "tool_error":  # its words are in the content alone
-        details.setdefault("message", text_of(result))
+    if failed and details["error"] == "tool_error":
+        details.pop("message", None)  # its words are in the content alone
+    elif failed:
+        details["message"] = commands_typed().filled(text_of(result))
+        if "content" in details:
+            details["content"] = [{"type": "text", "text": details["message"]}]
     is_theirs = details.get("mode") == "call" and details.get("error") in (None, "tool_error")
     if failed and not as_json:
         say(text_of(result), ours=not is_theirs)

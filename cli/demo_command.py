@@ -138,8 +138,8 @@ class _Story:
     async def nobody_on_stage(self) -> None:
         self._screen.scene("Four servers are configured, none is running")
         self._screen.table(self._room.status())
-        self._screen.say("Each one is visited once, in the background, to learn what it has:")
-        await self._watch.until(self._all_known, "the background visits to the servers")
+        self._screen.say("Each one is started once, in the background, to learn what it has:")
+        await self._watch.until(self._all_known, "the discovery in the background")
         self._screen.say("From now on that is cached. Nobody stays on stage for it.")
 
     async def search_without_running(self) -> None:

@@ -129,7 +129,7 @@ def _done(key: str, around: Surroundings, wish: _Wish, *, undo: bool, quiet: boo
             "error": error.message if isinstance(error, GreenroomError) else str(error),
         }
     if not quiet:
-        _tell(row)
+        _tell(row, undo=undo)
     return row
 
 
@@ -166,8 +166,8 @@ def _steps(rows: Sequence[dict[str, Any]], wish: _Wish, config_path: Path | None
         if all(row.get("state") == "unchanged" for row in rows):
             return []
         return [f"To do it: {commands.about('init', *done, options=wish.options)}"]
-    titles = " and ".join(CLIENTS[key].title for key in done)
-    steps = [f"Restart {titles}: the file is read at the start."]
+    changed = [CLIENTS[row["client"]].title for row in rows if row.get("state") in ("written", "put back")]
+    steps = [f"Restart {_joined(changed)}. The file is only read at the start."] if changed else []
     if wish.undo:
         return steps
     try:
@@ -175,9 +175,13 @@ def _steps(rows: Sequence[dict[str, Any]], wish: _Wish, config_path: Path | None
     except ConfigError:
         return [*steps, f"The configuration cannot be used. To see why: {commands.about('doctor')}"]
     if servers:
-        count = "1 server is" if len(servers) == 1 else f"{len(servers)} servers are"
-        return [*steps, f"{count} configured. To see how they do: {commands.live('status')}"]
+        are = "1 server is" if len(servers) == 1 else f"{len(servers)} servers are"
+        return [*steps, f"{are} configured. To see the state of each: {commands.live('status')}"]
     return [*steps, f"No server is configured yet. To add one: {commands.about('add', 'NAME')} -- COMMAND"]
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _moved(
@@ -221,12 +225,13 @@ def _state() -> Path:
     return user_state_path("greenroom", appauthor=False) / "init"
 
 
-def _tell(row: dict[str, Any]) -> None:
+def _tell(row: dict[str, Any], *, undo: bool) -> None:
     if "error" in row:
         say(f"{row['client']}: {row['error']}")
         return
     mark = "✓ " if row["state"] == "written" else ""
-    click.echo(f"{mark}{row['client']}: {row['file']} {_WORDS.get(row['state'], row['state'])}")
+    words = _NOT_UNDONE if undo and row["state"] == "unchanged" else _WORDS.get(row["state"], row["state"])
+    click.echo(f"{mark}{row['client']}: {row['file']} {words}")
     if row.get("diff"):
         click.echo(_coloured(row["diff"].splitlines()))
     if row.get("backup"):
@@ -234,16 +239,22 @@ def _tell(row: dict[str, Any]) -> None:
             f"The old file is kept: {row['backup']}. greenroom init --undo {row['client']} puts it back."
         )
     if row.get("moved"):
-        click.echo(f"To {row['ours']}: {', '.join(row['moved'])}")
+        moved = "Moved" if row["state"] == "written" else "Would be moved"
+        click.echo(f"{moved} to {row['ours']}: {', '.join(row['moved'])}")
     for name, why in row.get("stay", {}).items():
-        click.echo(f"{name} stays: {why}.")
+        click.echo(f"Not moved: {name}, because {why}.")
     if row.get("kept"):
         click.echo(f"What was there until now is kept: {row['kept']}")
     if row.get("both"):
         click.echo(f"These are in {row['ours']} as well, and stay there: {', '.join(row['both'])}")
 
 
-_WORDS = {"unchanged": "is as it should be", "written": "has been written", "put back": "is as it was before"}
+_NOT_UNDONE = "has no change of ours that could be undone"
+_WORDS = {
+    "unchanged": "has this entry already",
+    "written": "has been written",
+    "put back": "is as it was before",
+}
 
 
 def _coloured(lines: Sequence[str]) -> str:
@@ -268,6 +279,7 @@ def _list(around: Surroundings, as_json: bool) -> None:
         return
     for row in rows:
         mark = "✓" if row["written"] else "○"
-        click.echo(f"{mark} {row['client']:<15} {row['file']}{'' if row['found'] else '  (not found)'}")
+        click.echo(f"{mark} {row['client']:<15} {row['file']}{'' if row['found'] else '  (not here)'}")
     step = commands_typed().about("init", "CLIENT", options=("--dry-run",))
-    click.echo(f"\n✓: Greenroom is written there. To see what would be written into another: {step}")
+    click.echo("\n✓: Greenroom is in this file. (not here): the client is not on this machine.")
+    click.echo(f"To see what would be written into the file of one: {step}")

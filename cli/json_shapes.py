@@ -78,7 +78,7 @@ class Address(TypedDict):
     ]
     odd: Annotated[str | None, Says("the first odd thing that it did, such as to print to stdout")]
     quarantined: Annotated[str | None, Says("it was restarted too often: how often")]
-    retryIn: Annotated[float | None, Says("until its gate lets a call pass; null: it is open", "s")]
+    retryIn: Annotated[float | None, Says("until its circuit breaker lets a call pass; null: it does", "s")]
     needsAuth: Annotated[bool, Says("it waits for a login")]
     disabled: Annotated[bool, Says("it is switched off")]
     broken: Annotated[str | None, Says("why its entry cannot be used")]
@@ -353,7 +353,7 @@ class Called(Answered):
 
     mode: Annotated[Literal["call"], Says("what was asked for")]
     server: Annotated[str, Says("the server that was called")]
-    content: Annotated[list[Object], Says("the MCP content of the result, as a model sees it")]
+    content: Annotated[list[Object], Says("the MCP content of the result, as a model sees it, but not cut")]
     tool: NotRequired[Annotated[str, Says("the name that was called", when="it is a tool")]]
     resourceUri: NotRequired[Annotated[str, Says("the URI that was read", when="it is a resource")]]
     mcpResult: NotRequired[
@@ -365,7 +365,9 @@ class Called(Answered):
             ),
         ]
     ]
-    outputGuard: NotRequired[Annotated[Guarded, Says("what was cut", when="the content was too long")]]
+    outputGuard: NotRequired[
+        Annotated[Guarded, Says("what was cut", when="the content was too long and its file cannot be read")]
+    ]
     error: NotRequired[
         Annotated[Literal["tool_error"], Says("exit code 1", when="the tool calls its result an error")]
     ]

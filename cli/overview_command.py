@@ -15,7 +15,7 @@ from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import identity
 from ..protocol.errors import GreenroomError
 from ..protocol.safe_text import counted, one_line, printable
-from .common import FromCache, FromGateway, commands_typed, elsewhere_in_words, load, not_read, say
+from .common import FromGateway, commands_typed, elsewhere_in_words, from_cache, load, not_read, say
 
 if TYPE_CHECKING:
     from ..config.model import Config
@@ -60,12 +60,7 @@ def _status(config: Config, gateways: Sequence[control.Gateway]) -> dict[str, An
     for gateway in gateways:
         with suppress(GreenroomError):
             return FromGateway(gateway).status()
-    from ..gateway.exposures.query_modes import CatalogueReader
-    from ..gateway.exposures.tool_definition import FOR_PEOPLE
-    from ..gateway.offline import open_catalogue
-
-    catalogue = open_catalogue(config)
-    return FromCache(catalogue, CatalogueReader(catalogue, hints=FOR_PEOPLE), {}).status()
+    return from_cache(config).status()
 
 
 def _lines(
@@ -100,7 +95,7 @@ def _configuration(config: Config) -> Iterator[str]:
     for file in config.files:
         whose = "this project's" if file in of_project else "yours" if file in ours else "imported"
         whose = "yours" if file == os.fspath(own_file(**around)) else whose
-        yield one_line(f"  {file} ({whose}{', not trusted' if file in config.untrusted else ''})")
+        yield f"  {one_line(file)} ({whose}{', not trusted' if file in config.untrusted else ''})"
     yield from _warnings(config)
     yield from unread
 

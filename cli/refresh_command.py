@@ -105,8 +105,8 @@ class Progress:
 
     def _tell(self, row: Mapping[str, Any]) -> None:
         now, words = time.monotonic(), str(row["waitsFor"])
-        is_refused = row.get("retryIn") is not None  # until its gate opens nothing happens
-        kind = ("its gate" if is_refused else words.partition(" for ")[0]) + str(row["lastLine"])
+        is_refused = row.get("retryIn") is not None  # until its circuit breaker lets it pass nothing happens
+        kind = ("circuit breaker" if is_refused else words.partition(" for ")[0]) + str(row["lastLine"])
         before, at = self._said.get(row["name"], ("", 0.0))
         if kind != before or (now >= at + SAY_EVERY and not is_refused):
             self._said[row["name"]] = (kind, now)

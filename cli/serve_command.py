@@ -68,9 +68,12 @@ _TURN = 0.001  # seconds for which a thread may keep the interpreter from the lo
     help="Stop servers that are idle this long; 0: never.",
 )
 @click.option(
-    "--failure-threshold", type=click.IntRange(1), metavar="N", help="Failures that shut a server's gate."
+    "--failure-threshold",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Failures that trip a server's circuit breaker.",
 )
-@click.option("--cooldown", type=click.IntRange(0), metavar="MS", help="How long a gate then stays shut.")
+@click.option("--cooldown", type=click.IntRange(0), metavar="MS", help="How long it then refuses calls.")
 @click.option(
     "--background",
     is_flag=True,

@@ -1,7 +1,8 @@
 """Changes one table in the text of a TOML file, such as `[mcp_servers.greenroom]` of Codex. The rest stays as it is.
 
 tomlkit keeps what it reads as it was written, but takes the comments after a table for a part of that table. To a
-reader they belong to what follows, so they stay here when the table goes. A new table goes to the end.
+reader they belong to what follows, so they stay here when the table goes. A new table goes to the end, and so does one
+that was written in dotted keys or in braces.
 
 The caller compares what both texts mean (`client_files`): what is not understood here is refused, never damaged.
 """
@@ -28,7 +29,8 @@ def put(text: str, path: _Path, value: Mapping[str, object]) -> str:
     table = tomlkit.dumps({section: {name: value}}).replace("\n", newline)
     document = _read(text)
     holder = _inline(document, section)
-    if holder is None and not any(_places(document.body, path)):
+    if holder is None and not _has_header(document, path):
+        text = remove(text, path) if any(_places(document.body, path)) else text
         before = "" if not text.strip() else newline if text.endswith("\n") else newline * 2
         return text + before + table
     _be_exact(document, text)
@@ -76,6 +78,15 @@ def _inline(document: tomlkit.TOMLDocument, section: str) -> InlineTable | None:
     """The section, if it is written in braces."""
     found = (body[index][1] for body, index in _places(document.body, (section,)))
     return next((item for item in found if isinstance(item, InlineTable)), None)
+
+
+def _has_header(document: tomlkit.TOMLDocument, path: _Path) -> bool:
+    """Whether the table begins with a line `[section.name]`. If it is written in dotted keys or in braces, a new one
+    cannot stand in its place, because the lines behind it would become a part of it."""
+    for body, index in _places(document.body, path):
+        key, item = body[index]
+        return key is not None and isinstance(item, Table) and not key.is_dotted()
+    return False
 
 
 def _replaced(document: tomlkit.TOMLDocument, path: _Path, new: Item | None) -> str:

@@ -1,11 +1,10 @@
 """An event log as a timeline: JSONL from `serve --events` into the Chrome trace format (chrome://tracing,
 Perfetto).
 
-Each address has a lane. It has a span for each state of an incarnation and for each queue that the start
-waited in before (its gate, a slot, a start permit), and a mark for each policy decision and note. A call is a
-span on the call track of its address, named by its tool, from accepted to ended. An arrow leads from its
-acceptance to the moment it was sent. So one sees that a call waited for a start, or was replayed by a second
-incarnation.
+Each address has a lane. It has a span for each state of an incarnation and for each queue that the start waited in
+before (its circuit breaker, a slot, a start permit), and a mark for each policy decision and note. A call is a span
+on the call track of its address, named by its tool, from accepted to ended. An arrow leads from its acceptance to the
+moment it was sent. So one sees that a call waited for a start, or was replayed by a second incarnation.
 
 Pure: records in, trace events out. The log may be cut off, because the gateway was killed. Then open spans
 end with the last record. A line that is no record is counted and left out.

@@ -433,7 +433,7 @@ class Settings:
     queue_timeout: float = key(
         "queueTimeoutMs",
         MILLISECONDS,
-        "A call waits this long for slot, gate and connect.",
+        "A call waits this long for slot, circuit breaker and connect.",
         attrs.Factory(_queue_timeout, takes_self=True),
         in_words="`connectTimeoutMs` and 15 s more",
     )
@@ -503,10 +503,10 @@ class Settings:
         "failureBackoff", SECONDS, "One flat delay, in place of `restartBackoff`.", in_words="none"
     )
     failure_threshold: int = key(
-        "failureThreshold", count("failures"), "Failures in a row that shut the gate for longer.", 5
+        "failureThreshold", count("failures"), "Failures in a row that trip the circuit breaker.", 5
     )
     cooldown: float = key(
-        "cooldownMs", MILLISECONDS, "How long the gate then stays shut, before one probe may pass.", 30.0
+        "cooldownMs", MILLISECONDS, "How long the circuit breaker then refuses calls, before one probe may pass.", 30.0
     )
     stable_after: float = key(
         "stableAfterMs",

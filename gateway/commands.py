@@ -173,13 +173,15 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
 
     async def mcp(params: Mapping[str, Any]) -> Any:
         # A command has a session of its own, and its children per session end with it. Whoever may use the control
-        # socket is the owner, so a command that was told "yes" may say so.
-        allow = allowing if params.get("allowed") is True else None
-        name = f"command-{next(numbers)}"
-        async with room.session(name, on_approval=allow) as session:
+        # socket is the owner, so a command that was told "yes" or "no" may say so. `asks`: it can be told.
+        on_approval = allowing if params.get("allowed") is True else None
+        if params.get("refused") is True:
+            on_approval = _refusing
+        name, asks = f"command-{next(numbers)}", params.get("asks") is True
+        async with room.session(name, on_approval=on_approval) as session:
             own = port_of(session)
             own.came_by("command line")
-            with port.approvals.asked_elsewhere(name):
+            with port.approvals.asked_elsewhere(name, will_be_told=asks and on_approval is None):
                 return await ask(McpTool(own, hints=FOR_PEOPLE), object_in(params, "arguments"))
 
     async def reconnect(params: Mapping[str, Any]) -> Any:
@@ -231,3 +233,8 @@ def _audit_view(room: RoomPort) -> dict[str, Any]:
 async def allowing(_request: object) -> Verdict:
     """For a command whose user has allowed its one call."""
     return Verdict.ONCE
+
+
+async def _refusing(_request: object) -> Verdict:
+    """For a command whose user has refused its one call."""
+    return Verdict.DENY

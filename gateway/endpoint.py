@@ -118,7 +118,7 @@ class ClientSession:
             "server/discover": self._discover,
             **dict.fromkeys(LISTS, self._list),
         }
-        self._declared: Mapping[str, Any] = {}  # by its last request, or by its greeting
+        self._declared: Mapping[str, Any] = {}  # by its last request, or by `initialize`
         self._varies = False  # its requests have declared different things
         self.on_introduced: Callable[[object], object] = _nobody_asks
         self.on_refused: Callable[..., object] = _nobody_asks

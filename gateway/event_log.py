@@ -1,11 +1,11 @@
 """The event stream as text: a line per event for people, and a JSON object per event for programs
 (`EventsFile`).
 
-People are told of transitions, policy decisions and oddities, each once. A server that begins to fail is one line, and
-so is one whose gate trips, is quarantined, or opens again. An attempt that fails as the one before it did is no news
-(`Teller`). A decision that only follows from an ending is left out. Single calls, every attempt and the steps of
-connecting are only in the JSON. The log goes to standard error, which many clients never read. A
-full pipe there must not stop the gateway. So a line is written only if it fits without waiting, and the next
+People are told of transitions, policy decisions and oddities, each once. A server that begins to fail is one line,
+and so is one whose circuit breaker trips, is quarantined, or lets calls pass again. An attempt that fails as the one
+before it did is no news (`Teller`). A decision that only follows from an ending is left out. Single calls, every
+attempt and the steps of connecting are only in the JSON. The log goes to standard error, which many clients never
+read. A full pipe there must not stop the gateway. So a line is written only if it fits without waiting, and the next
 line says how many were left out.
 """
 

@@ -55,7 +55,7 @@ class Reason:
 
 @attrs.frozen
 class _Of:
-    """What the reasons are made of. `is_discovery`: the row shows a visit, which only asks for its lists."""
+    """What the reasons are made of. `is_discovery`: the row shows a discovery, which only asks for its lists."""
 
     row: ServerStatus
     definition: ServerDefinition
@@ -226,7 +226,7 @@ def _of_wait(row: ServerStatus, settings: Settings) -> Iterator[Reason]:
             what = f"Its first start waits for its turn: {most} may install at a time (installTurns)."
             yield Reason(f"{what}{since}")
         case Place.GATE.value:
-            yield Reason(f"A start waits until its gate opens.{since}")
+            yield Reason(f"A start waits until its circuit breaker lets it pass.{since}")
         case _:  # for nothing, or for its install, which is said above
             pass
 
@@ -243,7 +243,7 @@ def _of_trouble(of: _Of) -> Iterator[Reason]:
         until = "until it answers a call again (restartIntensity, restartPeriodMs)"
         yield Reason(f"It is quarantined, because it was restarted too often ({row.quarantined}), {until}.")
     if row.retry_in is not None:
-        shut = f"Its gate is shut: calls are refused for {math.ceil(row.retry_in)} s more"
+        shut = f"Its circuit breaker refuses calls for {math.ceil(row.retry_in)} s more"
         step = f"wait, or try it now: {of.commands.live('reconnect', of.name)}"
         yield Reason(f"{shut} (restartBackoff, cooldownMs).", step)
 

@@ -5,14 +5,14 @@ events of calls cost each call something, so nothing is counted unless `http.met
 the numbers and writes the text; it is imported only then. The text is written in a thread, because with many servers
 it takes longer than others should wait.
 
-The only labels are a server, and words of ours whose number is small: states, causes, outcomes, moves of a gate. A
-server that is no longer configured is left out from the next scrape on.
+The only labels are a server, and words of ours whose number is small: states, causes, outcomes, moves of a circuit
+breaker. A server that is no longer configured is left out from the next scrape on.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Count
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 HEARD: Final = frozenset({Kind.TRANSITION, Kind.DECISION, Kind.CALL})
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _WAITS: Final = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30)
+NOTHING: Final[Mapping[int, int]] = {}
 _LEAST: Final = 1  # the incarnation that begins first
 
 
@@ -61,7 +62,7 @@ RESTARTS: Final = Named(
     "restarts_total", "counter", ("server",), "Starts of a server or session that had run before."
 )
 GATE_MOVES: Final = Named(
-    "gate_moves_total", "counter", ("server", "move"), "What happened to a server's gate."
+    "gate_moves_total", "counter", ("server", "move"), "What happened to a server's circuit breaker."
 )
 EVICTIONS: Final = Named("evictions_total", "counter", ("server",), "Idle servers that made room for others.")
 CALLS: Final = Named(
@@ -88,17 +89,25 @@ CONNECTIONS: Final = Named(
     "A server's addresses (shared, of sessions, of calls) in each state.",
 )
 USABLE: Final = Named("server_usable", "gauge", ("server",), "1 when a call would be accepted, else 0.")
-GATE_SHUT: Final = Named("gate_shut", "gauge", ("server",), "1 while the gate refuses calls, else 0.")
+GATE_SHUT: Final = Named(
+    "gate_shut", "gauge", ("server",), "1 while the circuit breaker refuses calls, else 0."
+)
 IN_FLIGHT: Final = Named("in_flight", "gauge", ("server",), "Calls that were sent and not answered.")
 QUEUED: Final = Named("queued", "gauge", ("server",), "Calls that were accepted and not sent.")
 POOL_SLOTS: Final = Named("pool_slots", "gauge", (), "Slots of the pool (`maxConnections`).")
 POOL_HELD: Final = Named("pool_held", "gauge", (), "Slots that are held.")
 POOL_WAITING: Final = Named("pool_waiting", "gauge", (), "Servers and sessions that wait for a slot.")
+HTTP_REFUSED: Final = Named(
+    "http_refused_total",
+    "counter",
+    ("status",),
+    "Requests that the HTTP door refused, by the status of the answer.",
+)
 SESSIONS: Final = Named("http_sessions", "gauge", (), "Sessions open at the HTTP door.")
 METRICS: Final = (
     *(TRANSITIONS, ENDINGS, RESTARTS, GATE_MOVES, EVICTIONS, CALLS, CALL_SECONDS, WAIT_SECONDS, REFUSED),
     *(EVENTS_LOST, CONNECTIONS, USABLE, GATE_SHUT, IN_FLIGHT, QUEUED, POOL_SLOTS, POOL_HELD, POOL_WAITING),
-    SESSIONS,
+    *(SESSIONS, HTTP_REFUSED),
 )
 
 
@@ -164,14 +173,17 @@ class Metrics:
             case _:
                 return
 
-    async def text(self, room: RoomPort, sessions: int, accept: str) -> tuple[bytes, str]:
-        """The numbers as text, in the format that `accept` asks for, and its media type."""
+    async def text(
+        self, room: RoomPort, sessions: int, refused: Mapping[int, int], accept: str
+    ) -> tuple[bytes, str]:
+        """The numbers as text, in the format that `accept` asks for, and its media type. `sessions` and `refused` are
+        those of the HTTP door."""
         from prometheus_client.exposition import choose_encoder
 
         rows = await in_turns(room.surveying())
         self._forget(self._seen - room.config.servers.keys())
         encode, media_type = choose_encoder(accept)
-        shown = _Scrape([*self._registry.collect(), *_snapshot(room, rows, sessions)])
+        shown = _Scrape([*self._registry.collect(), *_snapshot(room, rows, sessions, refused)])
         return await to_thread.run_sync(encode, shown), media_type  # pyright: ignore[reportArgumentType]
 
     def _forget(self, servers: set[str]) -> None:
@@ -191,7 +203,9 @@ class _Scrape:
         return self.metrics
 
 
-def _snapshot(room: RoomPort, rows: Iterable[ServerStatus], sessions: int) -> Iterator[Metric]:
+def _snapshot(
+    room: RoomPort, rows: Iterable[ServerStatus], sessions: int, http_refused: Mapping[int, int] = NOTHING
+) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     def gauge(named: Named) -> GaugeMetricFamily:
@@ -226,6 +240,10 @@ def _snapshot(room: RoomPort, rows: Iterable[ServerStatus], sessions: int) -> It
     for code, count in room.refusals.items():
         refused.add_metric((code,), count)
     yield refused
+    by_door = CounterMetricFamily(HTTP_REFUSED.exported, HTTP_REFUSED.text, labels=HTTP_REFUSED.labels)
+    for status, count in http_refused.items():
+        by_door.add_metric((str(status),), count)
+    yield by_door
 
 
 # ---- Whether a server can be used, and if not, why: one word, for the pages about the room --------------------------

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 _CLIENT_SESSION: Final = "stdio"  # the name of the only client's session
 _LAST_ANSWERS: Final = 1.0  # seconds the client has to read the answers written while the room closed
-_CLIENT_WITHIN: Final = 1.0  # seconds in which a client that has started us greets us
+_CLIENT_WITHIN: Final = 1.0  # seconds in which a client that has started us begins the handshake
 _LAST_WORDS: Final = 0.2  # the same for a client that is probably gone
 _LAST_RESORT: Final = 1.2  # seconds from ending at once to the alarm; an orderly end takes no longer
 OpenRoom = Callable[[Config], "Greenroom"]
@@ -363,6 +363,7 @@ class _Serving:
                 self.access,
                 rules,
                 note=log.line,
+                on_end=log.line,
                 profile=self.http.profile,
                 session_headers=self.config.settings.http_session_headers,
                 pages=operations.pages(),

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
@@ -119,7 +118,8 @@ def _letter(escape: re.Match[str]) -> str:
     """The letter that an escape of JSON stands for, if a person sees it and it means nothing else in JSON."""
     if len(escape[0]) == 2:
         return escape[0]
-    letter: str = json.loads(f'"{escape[0]}"')
+    first, *second = (int(code, 16) for code in escape[0].split("\\u")[1:])
+    letter = chr(0x10000 + ((first - 0xD800) << 10) + (second[0] - 0xDC00) if second else first)
     return letter if letter.isprintable() and letter not in '"\\' else escape[0]
 
 

@@ -221,7 +221,8 @@ class Approvals:
             told(ApprovalMove.UNANSWERED)
             raise ApprovalNeeded(tool, server, "busy", f"{waiting} other calls of this session wait already")
         if not self._approvers.exist(session, address):
-            told(ApprovalMove.UNANSWERED)
+            if not self.desk.will_be_told(session):
+                told(ApprovalMove.UNANSWERED)
             raise nobody(request)
 
     def _hold(self, held: HeldCall) -> None:
@@ -418,11 +419,16 @@ class Approvals:
         emit(ApprovalDecision, address, move=move, tool=tool, client=client, at_terminal=at_terminal)
 
 
+_LAID_OUT: Final = 1 << 18  # bytes of arguments that are laid out anew
+
+
 def _in_json(arguments: object) -> bytes:
     """The arguments as an allowance is remembered by them: without the spaces between them, which mean nothing. Those
-    that are nested too deeply to be laid out anew stay as they are."""
+    that are nested too deeply to be laid out anew, or so long that it would hold everybody up, stay as they are."""
     if not isinstance(arguments, Raw):
         return encode_json(arguments)
+    if memoryview(arguments).nbytes > _LAID_OUT:
+        return bytes(arguments)
     try:
         return json.format(bytes(arguments), indent=-1)
     except NO_MESSAGE:
@@ -479,6 +485,7 @@ class Desk:
         self._ended: OrderedDict[int, ApprovalMove] = OrderedDict()
         self._watched_until = float("-inf")
         self._asked_elsewhere: set[str | None] = set()
+        self._to_be_told: set[str | None] = set()
 
     # ---- for terminals ----------------------------------------------------------------------------------------------
 
@@ -514,19 +521,27 @@ class Desk:
         self._watched_until = max(self._watched_until, self.now() + min(LONGEST_LOOK, max(0.0, seconds)))
 
     @contextmanager
-    def asked_elsewhere(self, session: str) -> Generator[None]:
-        """Meanwhile whoever makes the calls of this session asks about them."""
+    def asked_elsewhere(self, session: str, *, will_be_told: bool = False) -> Generator[None]:
+        """Meanwhile whoever makes the calls of this session asks about them. `will_be_told`: a call that is refused
+        because nobody here can be asked is made again, with the answer; so it is no event that nobody answered."""
         self._asked_elsewhere.add(session)
+        if will_be_told:
+            self._to_be_told.add(session)
         try:
             yield
         finally:
             self._asked_elsewhere.discard(session)
+            self._to_be_told.discard(session)
 
     # ---- for the approvals ------------------------------------------------------------------------------------------
 
     def is_watched(self, session: str | None) -> bool:
         """Whether somebody at a terminal can be asked about the calls of this session."""
         return self.now() < self._watched_until and session not in self._asked_elsewhere
+
+    def will_be_told(self, session: str | None) -> bool:
+        """Whether the answer about a call of this session comes with the same call made again."""
+        return session in self._to_be_told
 
     async def unwatched(self, session: str | None) -> None:
         """Wait until nobody watches any more."""

@@ -19,7 +19,8 @@ So the part belongs to the chain as well, and is a remark and no fault.
 
 Arguments are never written, only their digest: SHA-256 of their canonical JSON (keys sorted, no spaces, UTF-8), which
 anybody can make again with Python's `json`. What is longer than `CANONICAL` bytes is digested as its caller wrote it,
-because decoding it would hold everybody up, and of more than `DIGESTED` bytes only the length is told.
+because decoding it would hold everybody up; so is what has one key twice, because it has no such form. Of more than
+`DIGESTED` bytes only the length is told.
 
 Pure. `audit_file` writes such a file.
 """
@@ -88,11 +89,24 @@ def digest_of(arguments: bytes) -> tuple[str | None, int]:
         return None, len(text)
     if len(text) <= CANONICAL:
         try:
-            plain = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            value = json.loads(text, object_pairs_hook=_object)
+            plain = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
             return f"sha256:{hashlib.sha256(plain.encode()).hexdigest()}", len(text)
-        except (ValueError, RecursionError):  # no JSON, or a number of thousands of digits: as it is, then
+        except (
+            ValueError,
+            RecursionError,
+        ):  # no JSON, or a number of thousands of digits, or a key given twice
             pass
     return f"sha256-raw:{hashlib.sha256(text).hexdigest()}", len(text)
+
+
+def _object(members: list[tuple[str, object]]) -> dict[str, object]:
+    """Raises `ValueError` for an object with one key twice: servers differ in which of the values they take, so no
+    other text means the same."""
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("a key is given twice")
+    return found
 
 
 def client_of(said: object, hide: Callable[[str], str] = str) -> dict[str, str]:

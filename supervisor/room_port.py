@@ -27,10 +27,11 @@ from ..config.model import Config, Isolation, Scrub
 from ..protocol.address import Address
 from ..protocol.cooperative import Pace, Slices, finish
 from ..protocol.errors import CallError, UsageError
-from ..protocol.jsonrpc.incoming import read_value
-from ..protocol.jsonrpc.terms import MODERN_VERSIONS
+from ..protocol.jsonrpc.incoming import read_parts, read_value
+from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcFault
 from ..protocol.large_json import LARGE
 from ..protocol.result import ToolResult
+from ..protocol.safe_text import one_line
 from ..protocol.status import ServerStatus
 from ..safety.audit import Asked
 from .caller import (
@@ -119,7 +120,7 @@ class RoomPort(Caller):
         else:
             if target.override is not None:
                 with self.counting_refusals(Asked.of(target, arguments)):
-                    given_ones = read_value(arguments) if isinstance(arguments, msgspec.Raw) else arguments
+                    given_ones = _values(arguments) if isinstance(arguments, msgspec.Raw) else arguments
                     arguments = target.override.own(given_ones, target.server)
             params = {"name": target.original, "arguments": arguments or {}}
             call = Call("tools/call", params, replayable=target.is_harmless)
@@ -440,3 +441,16 @@ class RoomPort(Caller):
 def check_options(timeout: object, on_progress: object) -> None:
     seconds(timeout, "timeout")
     function(cast("Callable[..., Any] | None", on_progress), "on_progress")
+
+
+def _values(arguments: msgspec.Raw) -> dict[str, Any]:
+    """The arguments, decoded. Raises `UsageError` (code `invalid_args`), which names one that cannot be."""
+    found: dict[str, Any] = {}
+    for name, part in read_parts(arguments).items():
+        try:
+            found[name] = read_value(part)
+        except RpcFault as fault:
+            why = fault.message.removeprefix("Invalid params: ").partition(" - at ")[0]
+            text = f'Invalid args: the value of "{one_line(name)}" cannot be read: {why}.'
+            raise UsageError(text, code="invalid_args") from None
+    return found

@@ -7,6 +7,7 @@ refuses is a `Refusal`; any other exception is a bug of ours, which is noted, an
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +30,7 @@ from ..arrivals import Arriving
 from ..exposures.query_modes import CatalogueReader
 from ..exposures.tool_definition import FOR_PEOPLE
 from ..exposures.tool_texts import tool_details
-from ..metrics import USABLE_SERVERS, Metrics, word_of
+from ..metrics import NOTHING, USABLE_SERVERS, Metrics, word_of
 from ..next_steps import PLAIN, Commands
 from ..views import status_view
 from .http_auth import WELL_KNOWN, Access
@@ -49,7 +50,7 @@ from .http_request import (
     no_such_path,
     not_allowed,
 )
-from .http_sessions import HttpSession, Sessions
+from .http_sessions import HttpSession, Sessions, untold
 from .http_streams import Feed
 
 if TYPE_CHECKING:
@@ -153,11 +154,15 @@ class Operations:
     def _sessions(self) -> int:
         return len(self.door.sessions) if self.door is not None else 0
 
+    @property
+    def _refusals(self) -> Mapping[int, int]:
+        return self.door.refusals if self.door is not None else NOTHING
+
     async def _numbers(self, request: PageRequest) -> Response:
         if self._metrics is None:
             raise Refusal(404, 'Metrics are off. Turn them on in the settings: "http": {"metrics": true}.')
         accept = request.headers.get("accept", "")
-        text, media_type = await self._metrics.text(self._room, self._sessions, accept)
+        text, media_type = await self._metrics.text(self._room, self._sessions, self._refusals, accept)
         return Response(text, headers={"content-type": media_type})
 
     async def _map(self, _request: PageRequest) -> Response:
@@ -221,7 +226,9 @@ _NO_PAGES: Final[Mapping[str, Page]] = {}
 
 class HttpDoor:
     """The door to `conversations`. `pages` are further paths, for GET; those in `open_pages` need no token. `profile`
-    is what clients without one of their own see. `session_headers` name the headers whose values a session is given."""
+    is what clients without one of their own see. `session_headers` name the headers whose values a session is given.
+    `on_end` is told of each session that has ended, and why. `refusals` counts the requests that were refused, by the
+    status of the answer."""
 
     def __init__(
         self,
@@ -230,6 +237,7 @@ class HttpDoor:
         rules: Rules,
         *,
         note: Callable[[str], None],
+        on_end: Callable[[str], None] = untold,
         profile: str | None = None,
         session_headers: Mapping[str, str] = {},
         pages: Mapping[str, Page] = _NO_PAGES,
@@ -237,6 +245,8 @@ class HttpDoor:
     ) -> None:
         self.sessions: Sessions
         self.is_ending = False
+        self.refusals: Counter[int] = Counter()
+        self._on_end = on_end
         self._conversations = conversations
         self._access = access
         self._rules = rules
@@ -267,7 +277,9 @@ class HttpDoor:
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep the sessions. Runs until cancelled; must outlive the server of this application."""
         async with anyio.create_task_group() as group:
-            self.sessions = Sessions(self._conversations, group, self._rules, shares=self._access.shares)
+            self.sessions = Sessions(
+                self._conversations, group, self._rules, shares=self._access.shares, on_end=self._on_end
+            )
             task_status.started()
             try:
                 await self.sessions.expire()
@@ -302,13 +314,14 @@ class HttpDoor:
             return
         except Exception as error:
             self._report(error)
+            self.refusals[500] += 1
             if request is not None and not request.is_answered:
                 await request.refuse(Refusal(500, "Internal error in the gateway.", code=rpc.INTERNAL_ERROR))
             elif request is not None:
                 request.abort()
 
-    @staticmethod
-    async def _refuse(request: Request, refusal: Refusal) -> None:
+    async def _refuse(self, request: Request, refusal: Refusal) -> None:
+        self.refusals[refusal.status] += 1
         if not request.is_answered:
             await request.refuse(refusal)
 
@@ -429,7 +442,7 @@ class HttpDoor:
         if reply is None:
             await request.answer(202, headers=session.headers())
         elif opened and reply.answer is not None and b'"error":' in reply.answer[:200]:
-            self.sessions.end(session)
+            self.sessions.end(session, "it could not be opened")
             await request.answer(200, reply.answer)
         else:
             await session.answer(reply, request)
@@ -441,7 +454,7 @@ class HttpDoor:
         await session.listen(request, request.text(b"last-event-id"))
 
     async def _delete(self, request: Request, caller: Caller, profile: str | None) -> None:
-        self.sessions.end(self._session(request, caller, profile))
+        self.sessions.end(self._session(request, caller, profile), "its client has ended it")
         await request.answer(200, headers=())
 
     def _session(self, request: Request, caller: Caller, profile: str | None) -> HttpSession:

@@ -252,7 +252,9 @@ class Request:
     ) -> None:
         """The whole answer. A connection whose request was not read to its end is closed after it."""
         self.is_answered = True
-        close = () if self.is_read or self.method in _BODILESS else (CLOSE,)
+        headers = (*headers,)
+        stays = self.is_read or self.method in _BODILESS or CLOSE in headers  # the last: it is said already
+        close = () if stays else (CLOSE,)
         if self._connection is not None:
             self._connection.join_writes()
         length = (b"content-length", b"%d" % len(body))

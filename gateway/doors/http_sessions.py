@@ -33,7 +33,7 @@ from ...protocol.errors import UNKNOWN_PROFILE, UsageError
 from ...protocol.events import Event, Kind, Lagged, Place, StartMoved
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.lifecycle import State
-from ...protocol.status import ServerStatus
+from ...protocol.status import ServerStatus, about
 from .http_messages import (
     SUBSCRIPTION_KEY,
     MessageKind,
@@ -396,15 +396,28 @@ def _id(key: bytes) -> Any:
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _LOOK_AGAIN: Final = 10.0  # seconds
+_GAVE_WAY: Final = "a server waited for a slot, and this client had been silent for longest"
 Member = HttpSession | Visitor
 
 
+def untold(_text: str) -> None:
+    pass
+
+
 class Sessions:
-    """`group` outlives all conversations. `shares`: how many callers share the places."""
+    """`group` outlives all conversations. `shares`: how many callers share the places. `on_end` is told of each session
+    that has ended, and why."""
 
     def __init__(
-        self, conversations: Conversations, group: anyio.abc.TaskGroup, rules: Rules, *, shares: int = 1
+        self,
+        conversations: Conversations,
+        group: anyio.abc.TaskGroup,
+        rules: Rules,
+        *,
+        shares: int = 1,
+        on_end: Callable[[str], None] = untold,
     ) -> None:
+        self._on_end = on_end
         self._conversations = conversations
         self._group = group
         self._rules = rules
@@ -463,12 +476,13 @@ class Sessions:
         if self._used.pop(member, None) is not None:
             self._used[member] = anyio.current_time()
 
-    def end(self, member: Member) -> None:
-        """End it now. Its children end in the background."""
+    def end(self, member: Member, why: str = "") -> None:
+        """End it now, and tell `why`, if that is worth a line of the log. Its children end in the background."""
         if not member.over.is_set():
             member.over.set()
             self._used.pop(member, None)
-            self._names.pop(member, None)
+            if (name := self._names.pop(member, None)) is not None and why:
+                self._on_end(f"{name}: the client's session has ended: {why}")
             if self._born.pop(member, None) is not None:
                 self._each[member.caller.name] -= 1
             if isinstance(member, HttpSession):
@@ -484,7 +498,7 @@ class Sessions:
             if used > since:
                 break
             if member in self._names and not member.in_flight and not member.is_listening:
-                yield self._names[member], partial(self.end, member)
+                yield self._names[member], partial(self.end, member, _GAVE_WAY)
 
     def view(self) -> list[dict[str, Any]]:
         """Each that is open, and why it still is: seconds since its last message, what is open of it, and when it ends
@@ -529,11 +543,11 @@ class Sessions:
             if used + self._rules.session_idle > now:
                 break
             if not member.in_flight:
-                self.end(member)
+                self.end(member, f"no message came for {about(now - used)} (http.sessionIdle)")
         for member, born in tuple(self._born.items()):
             if born + self._rules.session_life > now:
                 break
-            self.end(member)
+            self.end(member, f"it is {about(now - born)} old, and none may be older (http.sessionLife)")
 
     async def _open(self, member: Member) -> None:
         owner = member.caller.name

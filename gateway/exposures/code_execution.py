@@ -5,10 +5,10 @@ like a server's, and ends with the run: when the code has ended, when its time i
 the answer or has gone, and when the room closes. Nothing that the code does can hold up anybody else, because nothing
 of it runs here but its calls.
 
-A call of the code is a call of that client. It has its server's limits and gate, waits for the same permits, is asked
-about, and is refused with the same texts, which the code gets as an exception. A few of one run are in flight, and the
-others wait. Their results reach the code scrubbed, and otherwise as the server sent them. Of the whole run the model is
-told what the code printed and returned, within the bounds of every answer.
+A call of the code is a call of that client. It has its server's limits and circuit breaker, waits for the same
+permits, is asked about, and is refused with the same texts, which the code gets as an exception. A few of one run are
+in flight, and the others wait. Their results reach the code scrubbed, and otherwise as the server sent them. Of the
+whole run the model is told what the code printed and returned, within the bounds of every answer.
 
 A run is a call to the client: it can be cancelled, and a question that a server asks meanwhile suspends it
 (`input_required`).

@@ -272,7 +272,7 @@ class DirectClients(dict["Client", DirectClient]):
 
     def of(self, client: Client, room: RoomPort) -> DirectClient:
         """The client's own object, which sees `room`. It is made here for a client whose first request is not
-        the greeting."""
+        the handshake."""
         if client not in self:
             self[client] = DirectClient(room, client)
         return self[client]

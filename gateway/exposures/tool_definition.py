@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, cast
@@ -335,9 +336,29 @@ def _number(arguments: Mapping[str, Any], key: str, default: int) -> int:
 
 def _decoded(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return decode_json(text)
+    except ValueError as error:
         raise _invalid(f"Invalid args JSON: {error}") from None
+
+
+def decode_json(text: str) -> Any:
+    """The value of a JSON text. Raises `ValueError`, also for what only Python takes for JSON, such as NaN, and for a
+    number that is too large for a float."""
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits} is too large")
+    return number
 
 
 def _invalid(message: str) -> UsageError:
@@ -435,6 +456,7 @@ FOR_PEOPLE: Final = Hints(
     learn="To start them once and read what they have: greenroom refresh",
     mend="To try again: `greenroom refresh {typed}`. To see why: greenroom explain {typed}",
     try_now="To try it now: greenroom reconnect {typed}",
+    page="the same command with `| less` behind it",
     more="add --offset {offset} for more",
     stands_alone=True,
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
+from ...actors.host import ASKED_FOR
 from ...catalogue.fingerprints import changed_in_words
 from ...catalogue.hidden_characters import hidden_instructions, unhidden_value
 from ...protocol.content import arguments_may_be_at_fault, expected_parameters, parameters_text
@@ -204,11 +205,17 @@ def failed_call(error: CallError, target: Target | None, hints: Hints = FOR_MODE
     details = _call_details(error, target)
     if isinstance(error, Unavailable):
         return Answer.of(hints.with_step(error.message, hints.to_try_now(error.server)), **details)
+    if isinstance(error, ConnectFailed) and hints.stands_alone:
+        return Answer.of(hints.with_step(error.message, hints.to_mend(error.server)), **details)
     if error.code in _TOLD_AS_THEY_ARE:
         return Answer.of(error.message, **details)
     said = error.message if target is None else target.in_caller_names(error.message)
     if isinstance(error, RemoteError) and error.rpc_code == METHOD_NOT_FOUND and not said.startswith(_FAILED):
-        said = f'server "{error.server}" does not have this (it answered: {said})'
+        asked = next((method for method in ASKED_FOR if method in said), None)
+        what = (
+            "does not have this" if asked is None else f"made a request that could not be answered, {asked}"
+        )
+        said = f'server "{error.server}" {what} (it answered: {said})'
     message = said if said.startswith(_FAILED) else f"{_FAILED} {said}"
     expected = expected_parameters(target, message) if arguments_may_be_at_fault(error) else ""
     return Answer.of(message + expected, **details)

@@ -596,19 +596,8 @@ def test_values_are_json_where_they_are_json(
         assert meant in capsys.readouterr().err
         assert gateway.asked == []
     else:
-        assert [asked["arguments"]["args"] for _, asked in gateway.asked] == [meant]
-
-
-def test_what_call_sends_does_not_depend_on_what_is_known_of_the_tool(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`text` is declared a string. The first call knows nothing of that; the second finds it in the cache."""
-    own_config(home, json.dumps({"mcpServers": {"a": faulty(home, "a")}}))
-    said: list[str] = []
-    for _ in range(2):
-        run(["call", "a_echo", "text=42"])
-        said.append(capsys.readouterr().out)
-    assert said[0] == said[1] != ""
+        sent = [asked["arguments"] for _, asked in gateway.asked if "tool" in asked["arguments"]]
+        assert [arguments["args"] for arguments in sent] == [meant]
 
 
 # ---- calls that somebody has to allow --------------------------------------------------------------------------------
@@ -634,7 +623,7 @@ class Terminal:
     ("words", "terminals", "typed", "allowed"),
     [
         ([], (True, True), "y\n", [None, True]),
-        ([], (True, True), "n\n", [None]),
+        ([], (True, True), "n\n", [None, None]),  # the gateway is told the no
         ([], (True, False), "y\n", [None]),
         ([], (False, True), "y\n", [None]),
         ([], (False, False), "y\n", [None]),

@@ -149,6 +149,8 @@ def test_a_file_that_cannot_be_changed_stays_and_is_named(
         "mcp_servers = {}\n[tui]\n",
         "[mcp_servers] # mine\na.command = 'a'\ngreenroom = { command = 'old' }\n",
         "[mcp_servers.a]\nurl = 'a'\n[tui]\n[mcp_servers.greenroom]\nurl = 'o'\n# b\n[mcp_servers.b]\nurl = 'b'\n",
+        "[mcp_servers]\ngreenroom.command = 'old'\n# of a\na.command = 'a'\n",
+        "mcp_servers.greenroom.command = 'old'\nmcp_servers.greenroom.args = ['x']\nmcp_servers.a.url = 'a'\n",
         "[mcp_servers.greenroom]\ncommand = 'o'\n# of tui\n[tui]\n[mcp_servers.greenroom.env]\nK = 'v'\n\n# end\n",
     ],
 )
@@ -173,7 +175,7 @@ def test_a_table_of_codex_may_be_written_in_any_form(home: Path, there: str) -> 
 def test_a_form_of_toml_that_cannot_be_changed_is_refused(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = b'[mcp_servers]\ngreenroom.command = "old"\na.command = "a"\n'
+    data = b'[mcp_servers.greenroom]\ncommand = "old"\n[[x]]\ny = 1\n[mcp_servers.a]\ncommand = "a"\n'
     file = write("codex", data)
     assert run(["init", "codex"]) == 1
     assert file.read_bytes() == data

@@ -201,7 +201,7 @@ def test_of_one_that_is_stopped_what_may_finish(entry: dict[str, Any], thing: st
             "Its first start waits for its turn: 2 may install at a time (installTurns).",
             None,
         ),
-        (Place.GATE, "A start waits until its gate opens.", None),
+        (Place.GATE, "A start waits until its circuit breaker lets it pass.", None),
     ],
 )
 def test_what_a_start_waits_for(place: Place, what: str, step: str | None) -> None:
@@ -224,7 +224,7 @@ def test_how_it_failed_and_when_it_is_tried_again() -> None:
     trouble = [
         ("It last failed 3 min ago: exited with code 1", "greenroom logs 'a b'"),
         (
-            "Its gate is shut: calls are refused for 5 s more (restartBackoff, cooldownMs).",
+            "Its circuit breaker refuses calls for 5 s more (restartBackoff, cooldownMs).",
             "wait, or try it now: greenroom reconnect 'a b'",
         ),
     ]
@@ -308,7 +308,7 @@ def test_what_it_does_for_each_session_is_said_with_its_process_and_its_trouble(
         ("For session:y it is idle; calls: 0 in flight, 1 queued.", None),
         ("For session:y: It last failed 4 s ago: lost", "greenroom logs 'a b'"),
         (
-            "For session:y: Its gate is shut: calls are refused for 2 s more (restartBackoff, cooldownMs).",
+            "For session:y: Its circuit breaker refuses calls for 2 s more (restartBackoff, cooldownMs).",
             "wait, or try it now: greenroom reconnect 'a b'",
         ),
         ("For call:7 it is idle; calls: 0 in flight, 0 queued.", None),

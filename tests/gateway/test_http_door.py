@@ -420,6 +420,47 @@ def test_what_a_server_asks_about_the_call_of_one_program_never_reaches_another(
     with_door(body, AskingServer({"ask_a_name": ask_a_name, "held": held.act}))
 
 
+def test_a_refused_request_closes_its_connection_once_and_is_counted() -> None:
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        refused = await opened.post(request("ping"), origin="https://evil.example")
+        assert (refused.status_code, refused.headers.get_list("connection")) == (403, ["close"])
+        assert (await opened.post(request("ping"))).status_code == 400, "it has no session"
+        assert opened.door.refusals == {403: 1, 400: 1}
+
+    with_door(body)
+
+
+def test_it_is_told_when_a_session_ends_and_why() -> None:
+    told: list[str] = []
+
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        person = await opened.session()
+        await opened.http.delete("/mcp", headers=person.real_headers())
+        await opened.session()
+        while len(opened.door.sessions):
+            await anyio.sleep(0.01)
+        assert told[0] == "http-1: the client's session has ended: its client has ended it"
+        assert "http-2: the client's session has ended: no message came for" in told[1]
+        await opened.session()
+
+    with_door(body, rules=Rules(session_idle=0.3), on_end=told.append)
+    assert len(told) == 2, "that the gateway ends is told once, and elsewhere"
+
+
+def test_the_mcp_tool_says_which_argument_of_a_renamed_tool_cannot_be_read() -> None:
+    async def body(opened: Opened, _server: AskingServer) -> None:
+        person = await opened.session()
+        for args in ('{"text":1e999}', '"{\\"text\\":1e999}"'):
+            call = f'{{"tool":"own_put","args":{args}}}'
+            line = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"mcp","arguments":{call}}}}}'
+            result = (await person.post(line.encode())).json()["result"]
+            text = result["content"][0]["text"]
+            assert (result["isError"], "Invalid args" in text) == (True, True), text
+            assert "text" in text or "1e999" in text
+
+    with_door(body, entry={**PER_SESSION, "toolOverrides": {"echo": {"rename": "put"}}}, expose="proxy")
+
+
 @body_of(with_door, rules=Rules(max_sessions=2))
 async def test_beyond_the_most_sessions_new_ones_are_refused_and_the_others_served(
     opened: Opened, server: AskingServer, /

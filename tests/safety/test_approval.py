@@ -986,9 +986,5 @@ def test_a_gateway_asks_its_client_and_a_command_asks_at_its_terminal(
         "unanswered",
         "asked",
         "allowed",
-        "unanswered",
-        "asked",
-        "allowed",
-        "unanswered",
-        "unanswered",
-    ]
+        *("asked", "allowed", "asked", "denied", "asked", "denied"),
+    ], "of those that were asked about at a terminal each says what was answered"
