@@ -89,7 +89,7 @@ def call_command(
     asked = ToolCall(tool, server, {**given_args(args_json), **split_pairs(pairs, schemas)})
     if gateway is None:
         origin: Mapping[str, Any] = {"source": "room", **say_elsewhere(config)}
-        call: Callable[..., Mapping[str, Any]] = partial(_call_in_own_room, config, asked)
+        call = partial(_call_in_own_room, config, asked)
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
         call = partial(_call_through, gateway, asked)
@@ -176,8 +176,9 @@ def split_pairs(
         except ValueError as error:
             if is_json:
                 raise UsageError(f'"{pair}": what follows := is not JSON: {error}. Use = for text.') from None
-            value = text
-        found[key] = value if is_json or _allows(schemas().get(key), value) else text
+            found[key] = text
+        else:
+            found[key] = value if is_json or _allows(schemas().get(key), value) else text
     return found
 
 
@@ -267,8 +268,9 @@ def _failed(text: str, details: Mapping[str, Any]) -> Mapping[str, Any]:
 def _call_through(gateway: Gateway, asked: ToolCall, **answer: bool) -> Mapping[str, Any]:
     """Call through the gateway. One that is lost may have sent the call: who is told so does not just repeat it."""
     try:
-        asks = terminal_answers.has_terminal()
-        return gateway.ask("mcp", arguments=asked.request(), asks=asks, **answer)
+        if terminal_answers.has_terminal():
+            answer["asks"] = True
+        return gateway.ask("mcp", arguments=asked.request(), **answer)
     except GatewayLost as lost:
         text = lost.message if lost.reach is Reach.NOT_SENT else f"{lost.why}; {lost.reach.words}."
         server = {} if asked.server is None else {"server": asked.server}
@@ -276,9 +278,9 @@ def _call_through(gateway: Gateway, asked: ToolCall, **answer: bool) -> Mapping[
         return _failed(text, details)
 
 
-def _call_in_own_room(config: Config, asked: ToolCall, *, allowed: bool = False) -> Mapping[str, Any]:
+def _call_in_own_room(config: Config, asked: ToolCall, **answer: bool) -> Mapping[str, Any]:
     """Call in a room for this call alone. On a terminal it asks there by itself whether the call may be sent."""
-    return run_to_end(partial(_call_once, config, asked, allowed))
+    return run_to_end(partial(_call_once, config, asked, answer.get("allowed", False)))
 
 
 async def _call_once(config: Config, asked: ToolCall, allowed: bool) -> Mapping[str, Any]:

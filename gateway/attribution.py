@@ -1,4 +1,4 @@
-"""Makes plain who is speaking: nobody can speak in Greenroom's name, and a server's question or error names
+"""Makes plain who is speaking: nobody can speak in Greenroom's name, and a server's request or error names
 the server.
 
 Keys of ours in the `_meta` of a server's or a client's message are removed at the door, in both directions.
@@ -50,7 +50,7 @@ def result_without_ours(result: bytes) -> bytes:
 
 
 def question_of(server: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The params of a server's question to a client, with the server's name in a field. If a person sees a
+    """The params of a server's request to a client, with the server's name in a field. If a person sees a
     text, the name is in the text too."""
     if method not in ("elicitation/create", "sampling/createMessage"):
         return without_ours(params)
@@ -75,7 +75,7 @@ def error_data_of(server: str, data: Any) -> Any:
     said = {
         key: value for key, value in cast("Mapping[str, Any]", data).items() if not str(key).startswith(OURS)
     }
-    asked: object = said.get("elicitations")  # the questions that must be answered first (-32042)
+    asked: object = said.get("elicitations")  # the requests that must be answered first (-32042)
     if isinstance(asked, list):
         said["elicitations"] = [
             signed(server, cast("dict[str, Any]", one)) if isinstance(one, dict) else one

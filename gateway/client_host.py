@@ -1,12 +1,12 @@
-"""The `Host` of one client's session, whatever its door shows: passes servers' questions and notifications to it.
+"""The `Host` of one client's session, whatever its door shows: passes servers' requests and notifications to it.
 
 What belongs to this client is decided by the room (`supervisor.server_messages`). Here it is put into the client's
 words. How a client is asked depends on its version (`input_required`). A client of the handshake era is sent
 requests. Its servers are initialized by handshake, because only then can they ask. For a client of 2026-07-28 they
 may speak either era.
 
-A question names the server that asks (`attribution`), because the person who reads it has to know. A question of ours,
-whether a call may be sent, names none. A server's question and its notifications pass without credentials, where
+A request names the server that makes it (`attribution`), because the person who reads it has to know. When we ask
+whether a call may be sent, no server is named. A server's requests and notifications pass without credentials, where
 results lose these (`safety.scrubber`), and otherwise unchanged. Two kinds are sent by the door itself: changes of lists
 are announced once for all servers, and updates of resources go to the client only if it subscribed to them.
 """

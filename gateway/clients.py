@@ -1,11 +1,11 @@
 """All clients of one room, at whatever door.
 
 A conversation is a session: from its opening to its end, a client has a session of the room. Its children, its
-questions, its log level and its subscriptions belong to that session, and end with it. `open` gives a door the
+server requests, its log level and its subscriptions belong to that session, and end with it. `open` gives a door the
 `ClientSession` that reads the client's lines, and the door gives an `Outlet` for the answers.
 
 What differs between clients is made for each client and is small. What is the same for all of them is here: the
-lists of the direct door, and one watcher that announces their changes. To whom a server's question or log belongs is
+lists of the direct door, and one watcher that announces their changes. To whom a server's request or log belongs is
 decided by the room (`supervisor.server_messages`), because an embedder's sessions need the same.
 
 The first search in a large catalogue would wait for the ranked index. A model searches a few seconds after its client

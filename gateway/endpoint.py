@@ -136,7 +136,7 @@ class ClientSession:
     @property
     def capabilities(self) -> Mapping[str, Any]:
         """What it can be asked. From 2026-07-28 on each request declares that for itself: what each of its open calls
-        has declared, for any of them may carry a question."""
+        has declared, for any of them may carry a server's request."""
         if not self._varies:
             return self._declared
         open_calls = (job for job in self._open.values() if job.modern and job.method in AUDITED)
@@ -211,7 +211,7 @@ class ClientSession:
 
     def _refuse(self, key: bytes, line: bytes | bytearray, error: Exception) -> None:
         """Answer a message that raised this. `key` is its id, if that could be read; else its head may show one. If the
-        message is itself an answer, the question it belongs to fails."""
+        message is itself an answer, the server request that it belongs to fails."""
         if not isinstance(error, RpcFault):
             self._send(self._answers.bug_line(key, error))
             return
@@ -423,14 +423,14 @@ def _instructions(exposure: Exposure) -> dict[str, str]:
 
 # ---- Our requests to a client, and its answers ----------------------------------------------------------------------
 #
-# The ids are ours (`greenroom-1`, and so on), so that questions of several servers are never confused. They
-# serve as progress tokens too. A question ends when the client answers, when we cancel it (then the client is
+# The ids are ours (`greenroom-1`, and so on), so that requests of several servers are never confused. They
+# serve as progress tokens too. Such a request ends when the client answers, when we cancel it (then the client is
 # told), or when the client disconnects. A client's malformed answer is read as far as possible, and the server
 # that asked gets an error that names the fault.
 
 OnProgress = Callable[[Mapping[str, Any]], None]
 _OURS: Final = "greenroom-"
-_IDS_OF_ONE: Final = 1_000_000_000  # questions of one gateway to one client, at most
+_IDS_OF_ONE: Final = 1_000_000_000  # requests of one gateway to one client, at most
 
 
 class _Question:
@@ -461,14 +461,14 @@ class _Question:
 
 
 class ClientRequests:
-    """The open questions to one client. `send` takes lines."""
+    """The open requests to one client. `send` takes lines."""
 
     def __init__(self, send: Callable[[bytes], bool]) -> None:
         self._send = send
         self._requests = RequestTable()
 
     def number_after(self, gateways: int) -> None:
-        """So many gateways have asked this client before, and it may still answer their questions: use no id of
+        """So many gateways have asked this client before, and it may still answer their requests: use no id of
         theirs."""
         self._requests.last_id = gateways * _IDS_OF_ONE
 
@@ -512,7 +512,7 @@ class ClientRequests:
             question.owner.exchange_ended(question, bytes(envelope.result), None)
 
     def broken(self, key: bytes, fault: RpcFault) -> bool:
-        """A message with this id came that cannot be read. False: it does not answer any question."""
+        """A message with this id came that cannot be read. False: it does not answer any request."""
         question = self._requests.answered(_number(_name(key)))
         if question is None:
             return False
@@ -523,7 +523,7 @@ class ClientRequests:
         try:
             params = rpc.read_object(envelope.params)
         except RpcFault:
-            return  # nothing to do: it names no question of ours, and a notification gets no answer
+            return  # nothing to do: it names no request of ours, and a notification gets no answer
         self._requests.progress(_number(str(params.get("progressToken"))), params)
 
     def close(self) -> None:

@@ -153,7 +153,7 @@ def _of_state(of: _Of) -> Iterator[Reason]:
             may = f"its calls in flight ({of.row.in_flight}) may finish (drainTimeoutMs)"
             yield Reason(f"It is being stopped: {may}. Then its {of.thing} is ended.")
         case State.IDLE | State.CLOSED:
-            yield _resting(of)
+            yield _idle(of)
 
 
 def _connecting(of: _Of) -> Reason:
@@ -167,7 +167,7 @@ def _connecting(of: _Of) -> Reason:
     return Reason(f"It has been connecting{since}, at most {most} (connectTimeoutMs).{line}")
 
 
-def _resting(of: _Of) -> Reason:
+def _idle(of: _Of) -> Reason:
     row, definition = of.row, of.definition
     if row.needs_auth:
         return _of_login(of)

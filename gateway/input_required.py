@@ -9,17 +9,17 @@ a key of this process, together with the server and the item it was made for. So
 server's state to another server.
 
 *An older server* sends a request in the middle of a call, and the call cannot be ended and sent again. So the
-call is suspended: it goes on running, and the client's request ends with "input required" and a random name
-as `requestState`. When the client comes back with that name and the answer, the answer goes to the server,
-and the client's new request waits for the call. The request of the call that the server asks about carries the
-question, and no other does. Until 2025-11-25 a server on stdio cannot say which call it asks about. If several of the
-client's calls are open there, the oldest of its requests to that server carries the question; but only if all of them
-come from one program. Over HTTP several programs may be one client to us (`ClientSession.may_be_several`). What is
-asked about the call of one of them must not reach another, so there such a question is refused. A question of ours,
-whether a call may be sent, always says its call.
+call is suspended: it goes on running, and the client's request ends with "input required" and a random name as
+`requestState`. When the client comes back with that name and the answer, the answer goes to the server, and the
+client's new request waits for the call. The request of the call that the server asks about carries the server
+request, and no other does. Until 2025-11-25 a server on stdio cannot say which call it asks about. If several
+of the client's calls are open there, the oldest of its requests to that server carries it; but only if all of
+them come from one program. Over HTTP several programs may be one client to us (`ClientSession.may_be_several`).
+What is asked about the call of one of them must not reach another, so there such a server request is refused.
+When we ask whether a call may be sent, the call is always known.
 
 A name is valid once, and for no longer than a call may take in all. It stays valid when the server withdraws its
-question or is lost: the client that comes back then gets the outcome of the call. Rejected: to refuse such a
+request or is lost: the client that comes back then gets the outcome of the call. Rejected: to refuse such a
 client, because it would call a second time.
 """
 
@@ -93,7 +93,7 @@ class SuspendableCall:
         return call is not None and self._call is call
 
     async def carried(self) -> bool:
-        """Wait until its request is open again, to carry another question. False: it carries one at a time."""
+        """Wait until its request is open again, to carry another server request. False: it carries one at a time."""
         return False
 
     def ended(self, call: Any) -> None:
@@ -149,7 +149,7 @@ class SuspendedCalls:
         self, client: Any, server: str, request: Mapping[str, Any], call: object = None
     ) -> Mapping[str, Any]:
         """Ask a newer client what an older server asks in `request`. `call`: the call it is about, if known; then
-        only its own request carries the question. Raises `RpcRefusal` when the client cannot be asked or does
+        only its own request carries it. Raises `RpcRefusal` when the client cannot be asked or does
         not answer in time."""
         suspendable, job = await self._carrier(client, server, call)
         self._drop_overdue()
@@ -167,18 +167,20 @@ class SuspendedCalls:
                 suspendable.drop()
                 text = "The client did not come back with an answer."
                 raise RpcRefusal(rpc.INTERNAL_ERROR, text) from None
-        # Cancelled: the server has withdrawn its question, or is lost. The client may still come back for the outcome.
+        # Cancelled: the server has withdrawn its request, or is lost. The client may still come back for the outcome.
         return suspension.answer
 
     async def _carrier(self, client: Any, server: str, call: object) -> tuple[SuspendableCall, Job]:
-        """The call whose request carries the question, and that request. Raises `RpcRefusal`."""
+        """The call whose request carries the server request, and that request. Raises `RpcRefusal`."""
         while True:
             asked = [each for each in self._running if call is None or each.is_of(call)]
             able = next((each for each in asked if _carries(each, client, server)), None)
             if able is not None and able.job is not None:
                 return able, able.job
             if call is None or not asked or not await asked[0].carried():
-                text = "The client cannot be asked: none of its calls is open to carry the question (2026-07-28)."
+                text = (
+                    "The client cannot be asked: none of its calls is open to carry the request (2026-07-28)."
+                )
                 raise RpcRefusal(rpc.INTERNAL_ERROR, text)
 
     def resume(self, job: Job, name: str) -> SuspendableCall | None:
@@ -202,7 +204,7 @@ class SuspendedCalls:
         self._drop_where(lambda suspension: suspension.client is client)
 
     def _drop_overdue(self) -> None:
-        """Drop the calls whose questions were withdrawn and whose clients did not come back in time."""
+        """Drop the calls whose server requests were withdrawn and whose clients did not come back in time."""
         now = anyio.current_time()
         self._drop_where(lambda suspension: suspension.until <= now)
 

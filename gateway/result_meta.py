@@ -12,7 +12,7 @@ from typing import Any, Final
 
 DETAILS: Final = "greenroom/details"  # in every answer of the `mcp` tool
 ERROR: Final = "greenroom/error"  # at the direct door: why the server did not answer a call
-SERVER: Final = "greenroom/server"  # in a server's questions and in the data of its errors: its name
+SERVER: Final = "greenroom/server"  # in a server's requests and in the data of its errors: its name
 OURS: Final = "greenroom/"
 
 

@@ -402,7 +402,7 @@ class HttpDoor:
         self, message: Read, request: Request, caller: Caller, profile: str | None
     ) -> None:
         if message.envelope.method is None:
-            raise Refusal(400, "Invalid request: a client of this version has no questions to answer.")
+            raise Refusal(400, "Invalid request: a client of this version has no requests to answer.")
         if not message.key:  # nothing in this version needs it; the SDK's server drops it as well
             version = request.text(b"mcp-protocol-version") or ""
             if version not in rpc.MODERN_VERSIONS:

@@ -40,7 +40,7 @@ from ..arrivals import Arriving
 # | an unknown version / a method that 2026-07-28 does not have | 400 with -32022 / 404 with -32601 |
 # | too many sessions, too many requests or bytes of them at once, the gateway is ending | 503, with `Retry-After` |
 # | `initialize` and other requests that are answered | 200 |
-# | a notification, or an answer to our question | 202 |
+# | a notification, or an answer to our request | 202 |
 # | DELETE | 200 |
 #
 # What is no HTTP is refused by the HTTP server with 400. The body of a refusal is a JSON-RPC

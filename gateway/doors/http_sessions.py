@@ -4,7 +4,7 @@ It is the outlet of its conversation. Each line goes to one place:
 
 - an answer goes to the POST that carried its request;
 - progress goes to the POST whose request has its token;
-- a question to the client goes to the event stream of a POST that waits for its answer, because it most likely
+- a request to the client goes to the event stream of a POST that waits for its answer, because it most likely
   belongs to that call; without one, to the stream that the client opened by GET;
 - everything else goes to the stream of the GET. While the client has not opened it, messages wait there, and if a
   POST waits for its answer they go to that POST, so that a client without a GET hears them too.
@@ -255,8 +255,8 @@ class HttpSession:
 # ---- A client of 2026-07-28: there is no session on the wire, and every request says everything ---------------------
 #
 # Still, what a client has in the room needs a place: children of its own, watched resources, a call that waits for its
-# answer to a question. Requests with the same token, profile, values and client info come from one `Visitor`, which is
-# one conversation; who gives no client info is known by its capabilities instead. A program may declare other
+# answer to a server request. Requests with the same token, profile, values and client info come from one `Visitor`,
+# which is one conversation; who gives no client info is known by its capabilities instead. A program may declare other
 # capabilities with each request: it finds the same children all the same, and is asked only what all of its open calls
 # have declared. Two programs of the same owner that look exactly alike share a conversation. So request ids and
 # progress tokens, which each program chooses by itself, are replaced by numbers of ours on the way in, and put back on
@@ -284,7 +284,7 @@ class Visitor:
 
     @property
     def in_flight(self) -> int:
-        """Its requests, and its calls that wait while a person thinks about a question."""
+        """Its requests, and its calls that wait while a person thinks about a server's request."""
         return self.client.in_flight
 
     @property
@@ -593,7 +593,7 @@ class Sessions:
 #
 # Many clients never send DELETE. The children of their sessions would hold their slots until the session's idle limit,
 # half an hour, and meanwhile nobody else's could start. So while something waits for a slot, a session ends that has a
-# child that rests, no open request, no open event stream, and has sent nothing for a minute: the one that has been
+# child that is idle, no open request, no open event stream, and has sent nothing for a minute: the one that has been
 # silent for longest first, and one for each that waits. A client that is there after all is told that its session is
 # gone (404), and opens another one: it knows that its child's state is lost, which it would not know if only the child
 # ended.
@@ -646,15 +646,15 @@ def who_gives_way(rows: Iterable[ServerStatus], silent: Iterable[str]) -> list[s
     just ending: of the same server if that is what is short (a session's child waits, and its server has others that
     rest), otherwise of any."""
     rows = tuple(rows)
-    resting: dict[str, list[str]] = {}
+    idle: dict[str, list[str]] = {}
     for row in rows:
         if (
             row.scope.startswith(_SESSION)
             and row.state is State.CONNECTED
             and not (row.in_flight or row.queued)
         ):
-            resting.setdefault(row.scope.removeprefix(_SESSION), []).append(row.server)
-    left = [name for name in silent if name in resting]
+            idle.setdefault(row.scope.removeprefix(_SESSION), []).append(row.server)
+    left = [name for name in silent if name in idle]
     leaving = Counter(row.server for row in rows if row.state is State.DRAINING)
     gone: list[str] = []
     for row in rows:
@@ -665,7 +665,7 @@ def who_gives_way(rows: Iterable[ServerStatus], silent: Iterable[str]) -> list[s
         elif row.scope == "shared" and leaving.total() > 0:
             leaving[max(leaving, key=leaving.__getitem__)] -= 1
         elif left:
-            own = [name for name in left if row.scope != "shared" and row.server in resting[name]]
+            own = [name for name in left if row.scope != "shared" and row.server in idle[name]]
             name = (own or left)[0]
             left.remove(name)
             gone.append(name)

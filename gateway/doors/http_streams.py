@@ -179,7 +179,7 @@ async def _until_gone(request: Request, writing: anyio.CancelScope) -> None:
 # ---- What goes back to one POST: one JSON answer, or an event stream that ends with the answer ----------------------
 #
 # Which of them is decided late. If the answer comes first, it is sent as `application/json`. If a notification or a
-# question for the client comes before it, or if it takes long, the reply becomes an event stream.
+# request to the client comes before it, or if it takes long, the reply becomes an event stream.
 
 
 class Reply:

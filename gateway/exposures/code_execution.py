@@ -10,7 +10,7 @@ permits, is asked about, and is refused with the same texts, which the code gets
 in flight, and the others wait. Their results reach the code scrubbed, and otherwise as the server sent them. Of the
 whole run the model is told what the code printed and returned, within the bounds of every answer.
 
-A run is a call to the client: it can be cancelled, and a question that a server asks meanwhile suspends it
+A run is a call to the client: it can be cancelled, and a request that a server makes meanwhile suspends it
 (`input_required`).
 """
 
@@ -255,8 +255,8 @@ class _Child:
 
 
 class _Suspendable(SuspendableCall):
-    """A run, as the request of a newer client. Its calls may be of any server, and several may have questions: these
-    are asked one after the other."""
+    """A run, as the request of a newer client. Its calls may be of any server, and several of these may have
+    requests: they are made one after the other."""
 
     def __init__(self, suspended: SuspendedCalls, job: Job, execution: Execution) -> None:
         super().__init__(suspended, job, None, execution.conclude)

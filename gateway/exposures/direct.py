@@ -462,7 +462,7 @@ class DirectCalls:
         self._ended(job, what[0], target, call)
 
     def _ask(self, what: tuple[str, ...], job: Job, parts: Mapping[str, msgspec.Raw]) -> None:
-        """Pass a server's questions on. The server has to recognise its state, so only sentences are scrubbed. A client
+        """Pass a server's requests on. The server has to recognise its state, so only sentences are scrubbed. A client
         is asked only what it declared, whatever the server makes of what it was told."""
         requests = rpc.read_value(parts.get(_REQUESTS))
         asked = cast("dict[str, Any]", requests) if isinstance(requests, dict) else {}
@@ -498,7 +498,7 @@ def _undeclared(request: object, capabilities: Mapping[str, Any]) -> str | None:
 
 
 def _asked_by(room: RoomPort, server: str, requests: Mapping[str, Any]) -> dict[str, Any]:
-    """The questions in a result of a server of 2026-07-28. Each gets the server's name."""
+    """The requests in a result of a server of 2026-07-28. Each gets the server's name."""
     named: dict[str, Any] = {}
     for key, request in requests.items():
         asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}

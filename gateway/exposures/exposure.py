@@ -2,7 +2,7 @@
 
 The endpoint knows the protocol but no tools. An `Exposure` knows its tools and little of the protocol. `proxy`
 shows one tool, `mcp`, whatever is configured behind it, and `meta` a few in its place. `direct` shows what the
-servers have. With each, the `ClientHost` passes the servers' questions, logs and
+servers have. With each, the `ClientHost` passes the servers' requests, logs and
 progress on to the client.
 """
 

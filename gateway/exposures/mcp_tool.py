@@ -257,7 +257,7 @@ class McpTool:
             job.follow(call)
 
     def _start_suspendable(self, target: Target, request: Request, job: Job) -> None:
-        """The same for a client of 2026-07-28: a question ends the job, and the call goes on (`_suspended`)."""
+        """The same for a client of 2026-07-28: a server request ends the job, and the call goes on (`_suspended`)."""
         suspendable = SuspendableCall(
             self._suspended, job, target.server, partial(self._ended, target, request)
         )

@@ -131,7 +131,7 @@ class Proxy:
             self._level = level
 
     def _resumed(self, job: Job) -> bool:
-        """Whether this request continues a suspended call, with the answer to its question. Raises
+        """Whether this request continues a suspended call, with the answer to the server's request. Raises
         `RpcFault`."""
         state = rpc.read_value(job.params.get("requestState"))
         if not isinstance(state, str):

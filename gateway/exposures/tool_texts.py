@@ -706,7 +706,7 @@ def waits(row: ServerStatus) -> str:
         return "down"
     if row.session_variables:
         return f"asked when a session gives it {', '.join(row.session_variables)}"
-    return "not asked yet"
+    return "connected, and its lists are read" if row.state is State.CONNECTED else "not asked yet"
 
 
 def unknown_sentence(rows: Sequence[ServerStatus], hints: Hints) -> str:

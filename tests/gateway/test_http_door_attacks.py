@@ -126,7 +126,7 @@ ROWS: list[tuple[str, bytes, int, str]] = [
         406,
         "text/event-stream",
     ),
-    ("2026 with an answer", http('{"jsonrpc":"2.0","id":1,"result":{}}', MODERN), 400, "no questions"),
+    ("2026 with an answer", http('{"jsonrpc":"2.0","id":1,"result":{}}', MODERN), 400, "no requests"),
     ("2026 with a notification", http('{"jsonrpc":"2.0","method":"x"}', MODERN), 202, ""),
     (
         "2026 with params that are a list",
