@@ -506,7 +506,10 @@ class Settings:
         "failureThreshold", count("failures"), "Failures in a row that trip the circuit breaker.", 5
     )
     cooldown: float = key(
-        "cooldownMs", MILLISECONDS, "How long the circuit breaker then refuses calls, before one probe may pass.", 30.0
+        "cooldownMs",
+        MILLISECONDS,
+        "How long the circuit breaker then refuses calls, before one probe may pass.",
+        30.0,
     )
     stable_after: float = key(
         "stableAfterMs",
