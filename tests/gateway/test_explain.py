@@ -397,7 +397,7 @@ def test_it_shows_the_entry_with_its_file_what_doctor_finds_and_no_secret(
     assert run(["explain", "bad"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "bad",
-        f"  It cannot be used: {file}: mcpServers.bad.command: must be a string, is a number",
+        f"  It cannot be used: {file}: mcpServers.bad.command: must be a string, is a number: put it in quotes",
         "    → correct its entry, or: greenroom disable bad",
     ]
     assert run(["explain", "c"]) == 2
