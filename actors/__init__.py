@@ -17,6 +17,7 @@ Other rooms may import:
 * `login.logins`: which servers may have a login, and a login on each request
 * `mailbox`: mailbox, ref, reply, and the core actors that have a task of their own
 * `peer`: peer, connection, connector: the seam to whatever carries messages; why one was lost
+* `process_tuning`: what a process that exists only for a room sets for all of itself, and why
 * `room_context`: what all actors of one room share
 * `router`: the actor that owns the index and publishes it
 * `server`: the server actor: its steps, start, waits and idling; what it asks its supervisor

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import attrs
 import click
 
-from ..gateway.doors import control_client as control
+from ..actors.process_tuning import collect_again
 from ..gateway.doors.control_protocol import identity
 from ..gateway.next_steps import Commands
-from ..gateway.process_tuning import collect_again
 from ..gateway.result_meta import details_of
 from ..protocol.cooperative import finish
 from ..protocol.errors import DISABLED, UNTRUSTED, UsageError
@@ -27,6 +26,7 @@ from ..protocol.safe_text import one_line, printable, seen_in_json
 
 if TYPE_CHECKING:
     from ..config.model import Config
+    from ..gateway.doors import control_client as control
     from ..gateway.doors.background import RoomPlace
     from ..gateway.exposures.query_modes import CatalogueReader
     from ..gateway.offline import OfflineCatalogue
@@ -143,7 +143,9 @@ def load_asked(path: Path | None, pid: int | None) -> Config:
 
 
 def _gateway_of(pid: int) -> control.Gateway:
-    gateway = control.find_gateway("", pid)
+    from ..gateway.doors.control_client import find_gateway
+
+    gateway = find_gateway("", pid)
     assert gateway is not None  # one with this `pid`, or `UsageError`
     return gateway
 
@@ -236,7 +238,9 @@ def _first(names: Sequence[str]) -> str:
 def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
     """The gateway to ask, if one runs. The connection is closed when the command ends. Raises `UsageError`
     when no gateway has that `pid`."""
-    gateway = control.find_gateway(identity(config.files), pid)
+    from ..gateway.doors.control_client import find_gateway
+
+    gateway = find_gateway(identity(config.files), pid)
     return None if gateway is None else click.get_current_context().with_resource(gateway)
 
 
@@ -345,10 +349,11 @@ def from_cache(
 def say_elsewhere(config: Config) -> dict[str, Any]:
     """Name the gateways that run for other configurations, and how to see one of them: `status` and `top` name all, any
     other command those that no command has named in the last day. Returns them, for `--json`."""
+    from ..gateway.doors.control_client import find_elsewhere
     from .warned_once import not_told_lately
 
     name, command = identity(config.files), click.get_current_context().info_name
-    found = control.find_elsewhere(name)
+    found = find_elsewhere(name)
     shows = command if command in ("tools", "top") else "status"  # others need more words
     new = not_told_lately([str(one) for one in found], name)
     for one in found:

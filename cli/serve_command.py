@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from ..actors.process_tuning import shorten_turns_of_threads
 from ..config.model import Isolation
 from ..config.parse import fit_keep_alive
 from ..config.self_reference import check_depth
-from ..gateway.doors.attach_client import Starting
-from ..gateway.doors.background import environment
 from ..gateway.next_steps import Commands
 from ..protocol.errors import UsageError
 from .common import (
@@ -33,10 +32,10 @@ from .common import (
 
 if TYPE_CHECKING:
     from ..config.model import Config
+    from ..gateway.doors.attach_client import Starting
 
 
 _GUARDS = (": settings.http", ": adapter.mcpBearerToken")  # places of settings that say who may use the door
-_TURN = 0.001  # seconds for which a thread may keep the interpreter from the loop; a fifth of the default
 
 
 @click.command("serve")
@@ -250,7 +249,7 @@ def _run(main: Callable[[], Awaitable[None]]) -> None:
 
     from ..gateway.event_loop import GatewayLoop
 
-    sys.setswitchinterval(_TURN)
+    shorten_turns_of_threads()
     anyio.run(main, backend="asyncio", backend_options={"loop_factory": GatewayLoop})
 
 
@@ -299,6 +298,9 @@ def _audit_of(config: Config) -> str | None:
 
 def starting(config: Config, path: Path | None, words: Sequence[str] = ()) -> Starting:
     """How the room of `config` is started."""
+    from ..gateway.doors.attach_client import Starting
+    from ..gateway.doors.background import environment
+
     say_whose(config, path)
     named = ["--config", os.path.abspath(path.expanduser())] if path is not None else []
     return Starting(

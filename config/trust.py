@@ -27,7 +27,6 @@ from .asked_values import BEARER, command_in
 from .credentials import SECRET_WORD
 from .foreign_keys import ALIASES, is_remark
 from .keys import SECTIONS
-from .loader_variables import loaders_among
 from .masking import Hider
 from .model import SERVER_KEY, SETTING_KEY
 from .parse import Layer, merge
@@ -295,6 +294,8 @@ def _of_key(key: str, value: Any) -> Any:
 
 def _value(name: str, value: Any) -> Any:
     """The value of a variable or of a header."""
+    from .loader_variables import loaders_among
+
     if not isinstance(value, str):
         is_kept = is_object(value) and [*value] == ["keyring"]
         return value if is_kept else _by_name(name, value, is_secret=True)

@@ -25,7 +25,6 @@ from ..config.file_watcher import hung_at, prepare
 from ..config.model import Config
 from ..protocol.errors import ConfigError, GreenroomError
 from .event_log import Log
-from .process_tuning import uncollected
 
 if TYPE_CHECKING:
     from ..supervisor.room import Greenroom
@@ -80,9 +79,8 @@ async def reload(room: Greenroom, reread: Callable[[], Config], log: Log) -> boo
 
 
 def _reread_if_other(reread: Callable[[], Config], known: Config) -> Config | None:
-    with uncollected():
-        config = reread()
-        return None if config == known else config
+    config = reread()
+    return None if config == known else config
 
 
 def look(places: Iterable[Path]) -> Look:

@@ -106,11 +106,10 @@ class ClientSession:
         self._endpoint = endpoint
         self._exposure = endpoint.exposure
         self._outlet = outlet
-        self._send = outlet.send
         self._spawn = spawn
         self._open = open_jobs(endpoint.max_open)
-        self._answers = Answers(self._open, self._send, self.tell, endpoint.server_info(), endpoint.note)
-        self._client_requests = ClientRequests(self._send)
+        self._answers = Answers(self._open, outlet.send, self.tell, endpoint.server_info(), endpoint.note)
+        self._client_requests = ClientRequests(outlet.send)
         self._lists_by: float | None = None  # until when its lists may wait; set when it asks for one
         self._at_once: Final[Mapping[str, Callable[[rpc.ClientMessage], Mapping[str, Any]]]] = {
             "initialize": self._initialize,
@@ -213,13 +212,13 @@ class ClientSession:
         """Answer a message that raised this. `key` is its id, if that could be read; else its head may show one. If the
         message is itself an answer, the server request that it belongs to fails."""
         if not isinstance(error, RpcFault):
-            self._send(self._answers.bug_line(key, error))
+            self._outlet.send(self._answers.bug_line(key, error))
             return
         if not key:
             key = rpc.read_head_id(line)
             if self._client_requests.broken(key, error):
                 return
-        self._send(rpc.error_line(key, error))
+        self._outlet.send(rpc.error_line(key, error))
 
     def refuse_line(self, head: bytes, text: str) -> None:
         """Answer a line that was dropped unread. Only its head was kept."""
@@ -246,7 +245,7 @@ class ClientSession:
         elif method in LISTS and self._exposure.settling_time:
             self._list_later(method, envelope, key, size)
         elif method in self._at_once:
-            self._send(rpc.result_line(key, self._at_once[method](envelope)))
+            self._outlet.send(rpc.result_line(key, self._at_once[method](envelope)))
         else:
             raise no_method(method)
 
@@ -398,7 +397,7 @@ class ClientSession:
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification, unless the client is behind with its reading."""
         if not self._outlet.busy:
-            self._send(rpc.encode_notification(method, params, rpc.encode))
+            self._outlet.send(rpc.encode_notification(method, params, rpc.encode))
 
 
 def _declared(capabilities: object) -> Mapping[str, Any]:

@@ -28,6 +28,7 @@ import anyio.abc
 import attrs
 
 from ..actors.backend import current_backend
+from ..actors.process_tuning import collect_again, set_room_aside
 from ..actors.transports.orphans import want_orphans
 from ..actors.workers import Part
 from ..catalogue.store import default_cache_path
@@ -38,23 +39,22 @@ from .clients import Conversations
 from .commands import commands
 from .config_watch import watch_configuration
 from .doors import control_server as control
-from .doors.attach_server import Doorway, Listener
-from .doors.background import RoomPlace, keep_small
 from .doors.control_protocol import identity, socket_path
 from .doors.control_server import Handler
 from .doors.stdio_door import StdioDoor, StreamFault, taken_over_stdio
 from .endpoint import ClientSession
 from .event_log import TOLD, EventsFile, Hear, Log, follow, to_log
-from .metrics import HEARD, Metrics
 from .next_steps import PLAIN, Commands
-from .process_tuning import collect_again, set_room_aside
 
 if TYPE_CHECKING:
     import socket
 
     from ..supervisor.room import Greenroom
+    from .doors.attach_server import Doorway, Listener
+    from .doors.background import RoomPlace
     from .doors.http_app import HttpDoor
     from .doors.http_auth import Access, Terms, Token
+    from .metrics import Metrics
 
 
 _CLIENT_SESSION: Final = "stdio"  # the name of the only client's session
@@ -294,6 +294,7 @@ async def serve_http(config: Config, open_room: OpenRoom, options: Options, http
     address can be reached by others and no token is needed."""
     from .doors.http_auth import Access, OAuth
     from .doors.http_server import bound, check_tls
+    from .metrics import Metrics
 
     collect_again()
     want_orphans()
@@ -334,6 +335,7 @@ class _Serving:
         from .doors.http_server import HttpServer
         from .doors.http_sessions import WANTED, GivingWay
         from .doors.http_streams import Feed
+        from .metrics import HEARD
 
         room = open_room(self.config)
         port_of(room).expect_clients()
@@ -436,6 +438,8 @@ class RoomLog(Log):
         self._lines = 0
 
     def line(self, text: str) -> None:
+        from .doors.background import keep_small
+
         super().line(f"{datetime.now().astimezone().isoformat(sep=' ', timespec='seconds')} {text}")
         self._lines += 1
         if self._lines % _OFTEN == 0:
@@ -448,6 +452,8 @@ async def serve_background(
 ) -> None:
     """Serve the clients of the room at `place` until it ends. `on_ready` is called once they can come. Raises
     `UsageError` when the events file cannot be written, `OSError` when the socket cannot be made."""
+    from .doors.attach_server import Listener
+
     collect_again()
     want_orphans()
     log = RoomLog(place.log, options.commands)
@@ -482,6 +488,8 @@ async def serve_background(
 
 
 def _doorway(room: Greenroom, options: Options, listener: Listener, leaving: Exit, log: RoomLog) -> Doorway:
+    from .doors.attach_server import Doorway
+
     def leave() -> None:
         listener.shut()
         leaving.politely()

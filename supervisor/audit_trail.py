@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import msgspec
@@ -35,10 +35,12 @@ from ..protocol.jsonrpc.incoming import read_parts, read_value
 from ..protocol.jsonrpc.terms import RpcFault, WireFault
 from ..safety import audit
 from ..safety.audit import AUDITED, Asked
-from ..safety.audit_file import AuditFile
 from .profiles import ProfileView
 from .room_port import RoomPort
 from .runtime import Runtime
+
+if TYPE_CHECKING:
+    from ..safety.audit_file import AuditFile
 
 LOOKED_INTO: Final = 1 << 20  # bytes of a result that is looked into for whether the tool calls it an error
 _NOTHING: Final[Mapping[str, Any]] = {}

@@ -19,7 +19,6 @@ from ..actors.backend import Backend
 from ..actors.peer import Connector, LostReason, connect_failed
 from ..actors.transports.guard import Guard
 from ..actors.transports.stderr_log import StderrLog
-from ..actors.transports.stdio import StdioConnector
 from ..config.asked_values import command_in, keyring_in, with_answer
 from ..config.masking import secrets_of
 from ..config.model import ServerDefinition, Settings, with_settings
@@ -33,6 +32,7 @@ from .sessions import Sessions
 if TYPE_CHECKING:
     from ..actors.peer import Connection, PeerHooks
     from ..actors.transports.http_connection import AuthFor
+    from ..actors.transports.stdio import StdioConnector
 
 
 @attrs.frozen
@@ -109,6 +109,8 @@ class Connectors:
         settings: Settings,
         log: StderrLog | None = None,
     ) -> StdioConnector:
+        from ..actors.transports.stdio import StdioConnector
+
         return StdioConnector(
             definition,
             address,

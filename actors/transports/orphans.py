@@ -21,7 +21,7 @@ from typing import Final
 
 import attrs
 
-from ..large_blocks import return_large_blocks
+from ..process_tuning import return_large_blocks
 from ._guard_program import children_of, stat_of
 
 _PR_SET_CHILD_SUBREAPER: Final = 36

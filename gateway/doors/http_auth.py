@@ -21,7 +21,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -307,7 +307,6 @@ class OAuth:
         self._keys = IssuerKeys(terms.issuer, terms.keys, fetched, note)
         self._remembered: dict[bytes, tuple[Caller, int]] = {}  # and until when, by the digest of a token
         self._generation = 0  # of the keys by which they were checked
-        self.keep: Callable[[], Coroutine[Any, Any, None]] = self._keys.keep
         parts = urlsplit(terms.resource)
         self._place = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
         about: dict[str, Any] = {
@@ -319,6 +318,10 @@ class OAuth:
         if wanted := [*terms.scopes, *(scope for scope in terms.profiles if scope not in terms.scopes)]:
             about["scopes_supported"] = wanted
         self.metadata: bytes = json.dumps(about).encode()
+
+    async def keep(self) -> None:
+        """Fetch the issuer's keys now and then. Runs until cancelled."""
+        await self._keys.keep()
 
     # ---- what a client is told -----------------------------------------------------------------------------------
 

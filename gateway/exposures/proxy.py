@@ -22,7 +22,6 @@ from ..client_host import ClientHost
 from ..next_steps import PLAIN, Commands
 from ..requests import Job
 from .exposure import Client, left_out
-from .large_call import reading_call
 from .mcp_tool import McpTool
 from .tool_definition import DEFINITION, FOR_MODELS, NAME, Hints, read_plain_request
 
@@ -97,6 +96,8 @@ class Proxy:
 
     async def _call_large(self, job: Job) -> None:
         """Begin a call whose params take long to decode."""
+        from .large_call import reading_call
+
         self._call(await in_turns(reading_call(bytes(job.raw))), job)
 
     def _call(self, params: rpc.CallParams, job: Job) -> None:

@@ -3,7 +3,7 @@
 Ctrl-C while the commands are still being imported ends the process at once: nothing runs yet that would have to be
 ended in order, and a traceback out of somebody's import tells nobody anything.
 
-Nor is garbage looked for meanwhile, nor at the end of a command that ran no loop: `gateway.process_tuning` says why,
+Nor is garbage looked for meanwhile, nor at the end of a command that ran no loop: `actors.process_tuning` says why,
 and collects again.
 """
 
@@ -18,8 +18,8 @@ def main() -> NoReturn:
     """Run the command line and exit."""
     gc.disable()
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .actors import process_tuning
     from .cli.main import main as command_line
-    from .gateway import process_tuning
 
     signal.signal(signal.SIGINT, handler)
     try:

@@ -14,17 +14,20 @@ from typing import Any
 
 import pytest
 
-import greenroom.gateway
+import greenroom.actors
 from greenroom import __main__
+from greenroom.actors.process_tuning import collect_again
 from greenroom.cli.common import run_to_end
-from greenroom.gateway.process_tuning import collect_again, uncollected
 
 # What a gateway of stdio servers never needs, or not before its first call.
 LATER = (
     "mcp", "mcp_types", "pydantic", "httpx2", "rich", "jsonschema", "cattrs", "filelock", "difflib", "tomllib",
     "tomlkit", "uvicorn", "starlette", "greenroom.gateway.doors.http_app",
     "greenroom.actors.transports.streamable_http", "greenroom.actors.transports.in_process",
-    "greenroom.actors.transports.unix_socket", "greenroom.gateway.exposures.direct",
+    "greenroom.actors.transports.unix_socket", "greenroom.actors.transports.stdio",
+    "greenroom.gateway.exposures.direct", "greenroom.gateway.metrics", "greenroom.safety.audit_file",
+    "greenroom.gateway.doors.attach_server", "greenroom.gateway.doors.attach_client",
+    "greenroom.gateway.doors.background", "greenroom.gateway.doors.control_client",
 )  # fmt: skip
 
 
@@ -78,21 +81,6 @@ def test_every_command_with_a_loop_collects_garbage_again(turned_off: None) -> N
     assert run_to_end(main)
 
 
-@pytest.mark.parametrize("was_on", [True, False])
-def test_nothing_is_collected_while_much_is_read_and_then_all_is_as_it_was(was_on: bool) -> None:
-    before = gc.isenabled()
-    try:
-        (gc.enable if was_on else gc.disable)()
-        with uncollected():
-            assert not gc.isenabled()
-        assert gc.isenabled() is was_on
-        with pytest.raises(ValueError, match="odd"), uncollected():
-            raise ValueError("odd")
-        assert gc.isenabled() is was_on
-    finally:
-        (gc.enable if before else gc.disable)()
-
-
 def test_an_embedders_collector_is_left_as_it_is() -> None:
     before = gc.get_freeze_count()
     collect_again()
@@ -132,10 +120,10 @@ def test_ctrl_c_ends_the_process_at_once_while_it_is_imported_and_is_python_s_ag
         told.append(("runs", signal.getsignal(signal.SIGINT)))
         raise ends
 
-    for part in ("greenroom.cli.main", "greenroom.gateway.process_tuning"):
+    for part in ("greenroom.cli.main", "greenroom.actors.process_tuning"):
         monkeypatch.setitem(sys.modules, part, Part(part))
     monkeypatch.setattr(
-        greenroom.gateway, "process_tuning", sys.modules["greenroom.gateway.process_tuning"], raising=False
+        greenroom.actors, "process_tuning", sys.modules["greenroom.actors.process_tuning"], raising=False
     )
     gc.enable()
     try:
@@ -144,7 +132,7 @@ def test_ctrl_c_ends_the_process_at_once_while_it_is_imported_and_is_python_s_ag
         assert told == [
             ("greenroom.cli.main", False, signal.SIG_DFL),
             ("runs", usual),
-            ("greenroom.gateway.process_tuning", False, usual),
+            ("greenroom.actors.process_tuning", False, usual),
             "ended",
         ]
         assert signal.getsignal(signal.SIGINT) is usual
