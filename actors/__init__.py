@@ -16,6 +16,7 @@ Other rooms may import:
 * `login.login_record`: one login: its tokens, whose they are, where they are renewed
 * `login.logins`: which servers may have a login, and a login on each request
 * `mailbox`: mailbox, ref, reply, and the core actors that have a task of their own
+* `message_buffer`: one message as it comes in: its values are counted, its text is repaired
 * `peer`: peer, connection, connector: the seam to whatever carries messages; why one was lost
 * `process_tuning`: what a process that exists only for a room sets for all of itself, and why
 * `room_context`: what all actors of one room share
@@ -33,6 +34,5 @@ Other rooms may import:
 * `transports.stderr_log`: what servers write to their stderr, in a bounded file for each
 * `transports.stdio`: a server that is our child: connection, environment, stderr
 * `transports.unix_socket`: a server behind a unix socket
-* `values`: how many values a message has, before it is read
 * `workers`: work beside the loop: in turns, in a thread, as an optional service
 """

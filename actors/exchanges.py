@@ -14,15 +14,15 @@ own, a stream that must be opened first).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import attrs
 import msgspec
 
 from ..config.secrets import without_logins
-from ..protocol.bounds import ERROR_BYTES, NOTES_IN_FULL, NOTICE_BYTES, QUESTION_BYTES
-from ..protocol.cooperative import Slices
+from ..protocol.bounds import DECODED_VALUES, ERROR_BYTES, NOTES_IN_FULL, NOTICE_BYTES, QUESTION_BYTES
 from ..protocol.jsonrpc.incoming import (
     ABSENT,
     HEAD,
@@ -49,9 +49,9 @@ from ..protocol.jsonrpc.terms import (
     WireFault,
     fault,
 )
-from ..protocol.large_message import reading_line, repairing_utf8
 from ..protocol.safe_text import repair_utf8
 from .backend import Backend
+from .message_buffer import LONG, has_more_values
 from .peer import ANSWERED, NOT_SENT, SENT, Exchange, PeerHooks
 
 # ---- Notes: reports what is odd about a server, without flooding the log --------------------------------------------
@@ -190,7 +190,7 @@ class ExchangeTable:
         """One line or event that came in: a message, a batch of them, or junk."""
         text = line if line.isascii() else repair_utf8(line)
         if text is not line:
-            self.notes.add(f"bad UTF-8 on {self.channel}", lambda: excerpt(line))
+            self.note_repaired(line)
         try:
             message = decode_message(text)
         except NO_MESSAGE:
@@ -205,22 +205,24 @@ class ExchangeTable:
         except WireFault as problem:
             self._take_junk(text, str(problem))
         else:
-            for message in messages:
-                self.take(message)
+            self._take_all(messages)
 
-    def taking_line(self, line: bytes | bytearray) -> Slices[None]:
-        """`take_line` for a large line, in slices."""
-        text = yield from repairing_utf8(line)
-        if text is not line:
-            self.notes.add(f"bad UTF-8 on {self.channel}", lambda: excerpt(line))
+    def decode_large(self, line: bytes | bytearray) -> Callable[[], None]:
+        """`take_line` for a large line, which was repaired as it came, in two steps: this decodes its envelope, and
+        what is returned takes it."""
         try:
-            messages = yield from reading_line(text, self.protocol_version)
+            messages = decode_line(line, self.protocol_version)
         except WireFault as problem:
-            self._take_junk(text, str(problem))
-            return
+            return partial(self._take_junk, line, str(problem))
+        return partial(self._take_all, messages)
+
+    def _take_all(self, messages: Iterable[ServerMessage]) -> None:
         for message in messages:
-            yield
             self.take(message)
+
+    def note_repaired(self, line: bytes | bytearray) -> None:
+        """A line came with bytes that are not UTF-8."""
+        self.notes.add(f"bad UTF-8 on {self.channel}", lambda: excerpt(line))
 
     def take(self, message: ServerMessage, during: Exchange | None = None) -> None:
         """Take one message. `during`: the exchange on whose own stream it came, where there are such streams."""
@@ -262,6 +264,10 @@ class ExchangeTable:
     ) -> None:
         if (size := memoryview(params).nbytes) > QUESTION_BYTES:
             text = f"Invalid params: {size:,} bytes are more than {QUESTION_BYTES:,}."
+            self.reply(rpc_id, None, RpcError(INVALID_PARAMS, text))
+            return
+        if size > LONG and has_more_values(bytes(params), DECODED_VALUES):
+            text = f"Invalid params: more than {DECODED_VALUES:,} values."
             self.reply(rpc_id, None, RpcError(INVALID_PARAMS, text))
             return
         if method == "ping":

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -27,12 +28,11 @@ from ..catalogue.fingerprints import fingerprint
 from ..catalogue.list_pages import Items
 from ..config.model import Pinning, Settings
 from ..protocol import bounds
-from ..protocol.cooperative import Pace, Slices
 from ..protocol.jsonrpc.terms import WireFault, fault
 from .backend import Backend
 from .handshake import RpcFailure, ask_raw
 from .peer import Handshake, Listing, Peer
-from .workers import in_turns
+from .workers import LONG_WORK, MANY_ITEMS, aside
 
 
 @attrs.frozen
@@ -79,7 +79,9 @@ async def list_all(
         return before
     found = {kind: each.found for kind, each in lists.items()}
     problems = tuple(problem for each in lists.values() for problem in each.problems)
-    prints = await in_turns(printing(found.get(_TOOLS) or (), settings.pinning))
+    listed = found.get(_TOOLS) or ()
+    work = partial(prints_of, listed, settings.pinning)
+    prints = work() if len(listed) < MANY_ITEMS else await aside(work)
     return Listing(
         found.get(_TOOLS),
         found.get(_RESOURCES),
@@ -100,16 +102,13 @@ def _digest(lists: Iterable[_List], settings: Settings) -> bytes:
     return whole.digest()
 
 
-def printing(tools: Sequence[Raw], pinning: Pinning) -> Slices[dict[str, str]]:
-    """The fingerprint of each tool, in slices; the names alone when nothing is pinned. A tool that is listed twice
-    counts once."""
-    prints, pace = dict[str, str](), Pace()
+def prints_of(tools: Sequence[Raw], pinning: Pinning) -> dict[str, str]:
+    """The fingerprint of each tool; the names alone when nothing is pinned. A tool that is listed twice counts once."""
+    prints = dict[str, str]()
     for tool in tools:
         name = tool.get("name")
         if isinstance(name, str) and name not in prints:
             prints[name] = "" if pinning is Pinning.OFF else fingerprint(tool)
-        if pace.due():
-            yield
     return prints
 
 
@@ -195,7 +194,7 @@ class _List:
         self.pages.update(page)
         items = Items(self.kind.field, self.kind.key, share.items)
         try:
-            cursor = await in_turns(items.read(page))
+            cursor = items.read(page) if len(page) < LONG_WORK else await aside(partial(items.read, page))
         except WireFault as problem:
             raise RpcFailure(self.kind.method, str(problem), error=fault(str(problem))) from None
         share.items -= len(items.found) + items.left_out.total()

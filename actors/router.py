@@ -1,8 +1,8 @@
 """The router: owns the catalogue's index and publishes it.
 
 The index is immutable and replaced whole. So resolving a name is a dict look-up in the task that needs it, with no
-hop. What servers list arrives as messages. A batch of them costs one new index, which is made in slices, so that
-five thousand tools delay nobody. An entry that is older (by revision) than the present one is dropped, so a slow
+hop. What servers list arrives as messages. A batch of them costs one new index. A large one is made in a thread, so
+that five thousand tools delay nobody. An entry that is older (by revision) than the present one is dropped, so a slow
 answer never overwrites a newer one. An entry with the same content is kept but not announced. What clients would
 refuse of a new entry is noted, item by item. `Sync` is answered once everything sent before it is in the published
 index: that is how a caller that has just connected a server resolves its tool again.
@@ -10,7 +10,8 @@ index: that is how a caller that has just connected a server resolves its tool a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 import attrs
@@ -20,12 +21,11 @@ from ..catalogue.index import Index
 from ..catalogue.search_forms import SearchForms
 from ..config.model import ServerDefinition, Settings
 from ..protocol.address import Address
-from ..protocol.cooperative import Pace, Slices, finish
 from ..protocol.events import CatalogueChanged, Note, NoteCode
 from .backend import Backend
 from .event_stream import EventStream
 from .mailbox import CoreActor, Ref, Reply
-from .workers import in_turns
+from .workers import MANY_ITEMS, aside
 
 _NOTED: Final = 10  # faults of one server noted at a time
 
@@ -102,15 +102,12 @@ class Router:
     async def after_batch(self) -> None:
         changed = [server for server, before in self._before.items() if await self._is_news(server, before)]
         if changed or self._is_stale:
-            self.index: Index = await in_turns(
-                Index.building(
-                    self._servers, self._entries, self._settings, previous=self.index, forms=self._forms
-                )
-            )
-            await in_turns(self.index.preparing_lists())
+            known = [self._entries.get(server) for server in changed]
+            make = partial(self._make, changed)
+            is_long = self.index.size + sum(map(_items_of, known)) >= MANY_ITEMS
+            self.index: Index = await aside(make) if is_long else make()
             self._is_stale = False
             for server in changed:
-                await in_turns(self.index.fitting(server))
                 self._note_faults(server)
                 self._note_hidden(server)
         self._before = {}
@@ -118,11 +115,25 @@ class Router:
         for reply in waiting:
             reply.send(self.index)
 
+    def _make(self, changed: Iterable[str]) -> Index:
+        """The index of what is known now, with all that is looked at once it is published."""
+        index = Index.build(
+            self._servers, self._entries, self._settings, previous=self.index, forms=self._forms
+        )
+        index.prepare_lists()
+        for server in changed:
+            index.faults(server)
+        return index
+
     async def _is_news(self, server: str, before: ServerEntry | None) -> bool:
         """Compare the entry with what was known; if it differs, announce it."""
         entry = self._entries.get(server)
-        if entry is None or (before is not None and await in_turns(comparing(before, entry))):
+        if entry is None:
             return False
+        if before is not None:
+            compare = partial(same_content, before, entry)
+            if await aside(compare) if _items_of(entry) >= MANY_ITEMS else compare():
+                return False
         self._events.emit(CatalogueChanged, Address(server))
         return True
 
@@ -170,16 +181,10 @@ def _newer(told: ServerEntry | None, known: ServerEntry | None) -> ServerEntry |
 
 def same_content(one: ServerEntry, other: ServerEntry) -> bool:
     """Whether two entries look the same to readers of the catalogue."""
-    return finish(comparing(one, other))
-
-
-def comparing(one: ServerEntry, other: ServerEntry) -> Slices[bool]:
-    """`same_content`, in slices."""
     if one.pinned != other.pinned:
         return False
     if one.instructions != other.instructions or one.problems != other.problems:
         return False
-    pace = Pace()
     for these, those in (
         (one.tools, other.tools),
         (one.resources, other.resources),
@@ -190,9 +195,11 @@ def comparing(one: ServerEntry, other: ServerEntry) -> Slices[bool]:
             if these is not those:
                 return False
             continue
-        for this, that in zip(these, those, strict=True):
-            if this != that:
-                return False
-            if pace.due():
-                yield
+        if any(this != that for this, that in zip(these, those, strict=True)):
+            return False
     return True
+
+
+def _items_of(entry: ServerEntry | None) -> int:
+    lists = () if entry is None else (entry.tools, entry.resources, entry.templates, entry.prompts)
+    return sum(len(each or ()) for each in lists)

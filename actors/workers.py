@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import anyio
+import anyio.to_thread
 import attrs
 from anyio.lowlevel import RunVar
 
@@ -64,6 +65,23 @@ async def all_of(work: Slices[None]) -> None:
     except BaseException:
         finish(work)
         raise
+
+
+# ---- Runs long work in a thread, while the loop goes on -------------------------------------------------------------
+
+LONG_WORK: Final = 1 << 18  # bytes of a text from which on it is read aside: it takes some milliseconds
+MANY_ITEMS: Final = 1_000  # from which on lists are gone over aside: it takes twenty milliseconds
+_aside: RunVar[anyio.CapacityLimiter] = RunVar("greenroom's thread for long work")
+
+
+async def aside(work: Callable[[], T]) -> T:
+    """Do long `work` in a thread while the loop goes on. It must use nothing that changes meanwhile. There is one such
+    thread at a time: the loop would have to wait for several in turn until it has the interpreter's lock."""
+    try:
+        limiter = _aside.get()
+    except LookupError:
+        _aside.set(limiter := anyio.CapacityLimiter(1))
+    return await anyio.to_thread.run_sync(work, limiter=limiter)
 
 
 async def apart(work: Callable[[], T]) -> T:

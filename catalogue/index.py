@@ -6,8 +6,8 @@ is cheap: each server's part is kept from the previous index unless its entry or
 prefixes is kept unless a naming changed. Only the merge is done again. This matters: when twenty thousand servers are
 asked one after the other, an index is made for each of them, and every call waits for one.
 
-Work that takes time with thousands of tools is done in slices: `building` makes an index, and `preparing` makes what
-search and mistaken names need. Without them the same work is done in one go when it is first needed.
+An index of thousands of tools is made in a thread: all that it is made of stays as it is. What search and mistaken
+names need is made in slices (`preparing`), or in one go when it is first needed.
 
 A server whose entry is unknown is in the index too, with nothing in it. Its prefix still tells which server to connect
 for a name that no server is known to have. A disabled server is not in the index.
@@ -27,7 +27,7 @@ import attrs
 
 from ..config.model import Pinning, PrefixMode, ServerDefinition, Settings, normal, selector
 from ..protocol.bounds import FAULTS
-from ..protocol.cooperative import Pace, Slices, finish
+from ..protocol.cooperative import Slices, finish
 from ..protocol.safe_text import unhidden
 from .entries import Raw, ServerEntry
 from .fingerprints import notice
@@ -43,63 +43,43 @@ from .search_words import normalise, tokens
 
 # ---- What an index has besides tools: prompts, resources and resource templates -------------------------------------
 #
-# Each of the three tables is made in slices beforehand, or else when it is first asked for.
+# Each of the three tables is made beforehand, or when it is first asked for.
 
 _MANY: Final = 500  # from this many prompts, resources and templates on, their tables are made beforehand
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class Lists:
     _parts: Mapping[str, Part]
     _prefixes: Mapping[str, tuple[str, ...]]
-    _prompts: Namespace | None = attrs.field(default=None, init=False)
-    _resources: UriSpace | None = attrs.field(default=None, init=False)
-    _templates: UriSpace | None = attrs.field(default=None, init=False)
 
-    @property
+    @cached_property
     def prompts(self) -> Namespace:
-        return self._prompts or finish(self._merging_prompts(Pace()))
+        by_server = {name: part.prompts for name, part in self._parts.items()}
+        return Namespace.merged(by_server, self._prefixes)
 
-    @property
+    @cached_property
     def resources(self) -> UriSpace:
-        return self._resources or finish(self._reading_resources(Pace()))
+        return UriSpace.of(self._readable, "resources", "uri")
 
-    @property
+    @cached_property
     def templates(self) -> UriSpace:
-        return self._templates or finish(self._reading_templates(Pace()))
+        return UriSpace.of(self._readable, "templates", "uriTemplate")
 
     @cached_property
     def entries(self) -> Mapping[str, ServerEntry | None]:
         """What is known of each server."""
         return {name: part.entry for name, part in self._parts.items()}
 
-    def preparing(self) -> Slices[None]:
-        """Make all three tables in slices, if there are many items."""
+    def prepare(self) -> None:
+        """Make all three tables, if there are many items."""
         entries = [entry for entry in self.entries.values() if entry is not None]
         many = sum(
             len(entry.prompts or ()) + len(entry.resources or ()) + len(entry.templates or ())
             for entry in entries
         )
         if many >= _MANY:
-            pace = Pace()
-            yield from self._merging_prompts(pace)
-            yield from self._reading_resources(pace)
-            yield from self._reading_templates(pace)
-
-    def _merging_prompts(self, pace: Pace) -> Slices[Namespace]:
-        by_server: dict[str, ServerNames] = {}
-        for name, part in self._parts.items():
-            by_server[name] = yield from part.reading_prompts(pace)
-        self._prompts = yield from Namespace.merging(by_server, self._prefixes, pace)
-        return self._prompts
-
-    def _reading_resources(self, pace: Pace) -> Slices[UriSpace]:
-        self._resources = yield from UriSpace.making(self._readable, "resources", "uri", pace)
-        return self._resources
-
-    def _reading_templates(self, pace: Pace) -> Slices[UriSpace]:
-        self._templates = yield from UriSpace.making(self._readable, "templates", "uriTemplate", pace)
-        return self._templates
+            _ = self.prompts, self.resources, self.templates
 
     @property
     def _readable(self) -> Mapping[str, ServerEntry | None]:
@@ -112,7 +92,6 @@ class Lists:
 # search.
 
 _ALIKE: Final = 0.8  # of 1: how much two spellings must agree for one to suggest the other
-_A_SEARCH_PIECE: Final = 8  # servers whose prefixes are made in one piece of work
 _COMPARED: Final = 1000  # tools whose spelling is compared at most: ten milliseconds
 _MODES: Final = (PrefixMode.SERVER, PrefixMode.SHORT)
 
@@ -136,14 +115,10 @@ class Finder:
 
     def preparing(self) -> Slices[None]:
         """Make what `search` and `suggest` need. A second caller in the same loop continues the work of the first."""
-        yield from self._tools.preparing(Pace())
+        yield from self._tools.preparing()
         if not self._prefixes:
-            said, pace = set[str](), Pace()
-            for number, server in enumerate(self._servers):
-                said.update(normal(prefix_of(server, mode)) + "_" for mode in _MODES)
-                if number % _A_SEARCH_PIECE == 0 and pace.due():
-                    yield
-            self._prefixes = said
+            modes = [(server, mode) for server in self._servers for mode in _MODES]
+            self._prefixes = {normal(prefix_of(server, mode)) + "_" for server, mode in modes}
         yield from self._preparing_ranking()
 
     def _preparing_ranking(self) -> Slices[None]:
@@ -197,10 +172,6 @@ class Finder:
         return name[max(ends, default=0) :]
 
 
-_A_PIECE: Final = 8  # servers whose part is made in one piece of work
-_A_GLANCE: Final = 100  # the same for servers whose part is kept, or of which only the name is read
-
-
 @attrs.frozen(eq=False)
 class Index:
     """Every exposed name of a room. Make one with `build`."""
@@ -232,93 +203,55 @@ class Index:
         `previous` and `forms` only make it quicker: a part is taken from `previous` when its entry is the same object
         and its naming is equal; the first search looks into `forms`.
         """
-        return finish(cls.building(servers, entries, settings, previous=previous, forms=forms))
-
-    @classmethod
-    def building(
-        cls,
-        servers: Mapping[str, ServerDefinition],
-        entries: Mapping[str, ServerEntry | None],
-        settings: Settings,
-        *,
-        previous: Index | None = None,
-        forms: SearchForms | None = None,
-    ) -> Slices[Index]:
-        """`build`, in slices."""
-        pace = Pace()
         kept: Mapping[str, Part] = {} if previous is None else previous._parts
         parts: dict[str, Part] = {}
-        done, is_named_alike = 0, True
+        is_named_alike = True
         for name, definition in servers.items():
             if definition.disabled:
                 continue
             before = kept.get(name)
             part = parts[name] = Part.of(definition, settings, entries.get(name), before)
-            done += 1
             if part is not before:
                 is_named_alike = is_named_alike and before is not None and before.naming == part.naming
-                yield from part.reading(pace)
-                _ = part.prefix
-                done += _A_GLANCE // _A_PIECE
-            if done >= _A_GLANCE:
-                done = 0
-                if pace.due():
-                    yield
-        by_server: dict[str, ServerNames] = {}
-        for number, (name, part) in enumerate(parts.items()):
-            by_server[name] = part.tools
-            if number % _A_GLANCE == 0 and pace.due():
-                yield
         if previous is not None and is_named_alike and len(parts) == len(kept):
             prefixes = previous._tools.prefixes
         else:
-            prefixes = yield from _prefixes(parts, pace)
-        return cls(parts, (yield from Namespace.merging(by_server, prefixes, pace)), forms)
+            prefixes = _prefixes(parts)
+        return cls(parts, Namespace.merged(_names(parts), prefixes), forms)
 
-    def narrowing(
+    def narrowed(
         self,
         servers: Iterable[str],
         tools: tuple[str, ...] | None,
         overrides: Mapping[str, Mapping[str, Any]] = {},  # never written to
         *,
         previous: Index | None = None,
-    ) -> Slices[Index]:
+    ) -> Index:
         """The index of only these of its servers, and of those of their tools that one of the patterns matches (None:
-        all), in slices. `overrides`: by server, on top of its own. Names are made as if there were nothing else.
+        all). `overrides`: by server, on top of its own. Names are made as if there were nothing else.
         `previous` only makes it quicker."""
-        pace = Pace()
         kept: Mapping[str, Part] = {} if previous is None else previous._parts
         parts: dict[str, Part] = {}
-        by_server: dict[str, ServerNames] = {}
         for name in servers:
             part = self._parts[name]
             more = overrides.get(name)
             if tools is not None or more:
                 part = part.narrowed(tools, more).unless(kept.get(name))
             parts[name] = part
-            by_server[name] = yield from part.reading(pace)
-        prefixes = yield from _prefixes(parts, pace)
-        return Index(parts, (yield from Namespace.merging(by_server, prefixes, pace)), self._forms)
+        return Index(parts, Namespace.merged(_names(parts), _prefixes(parts)), self._forms)
 
     # -- tools, and resources as tools --
 
-    def replacing(
-        self, entries: Mapping[str, ServerEntry], *, previous: Index | None = None
-    ) -> Slices[Index]:
-        """The index with these entries of those of its servers, in slices. Prefixes stay. `previous` only makes it
-        quicker."""
-        pace, parts = Pace(), dict(self._parts)
+    def replaced(self, entries: Mapping[str, ServerEntry], *, previous: Index | None = None) -> Index:
+        """The index with these entries of those of its servers. Prefixes stay. `previous` only makes it quicker."""
+        parts = dict(self._parts)
         kept: Mapping[str, Part] = {} if previous is None else previous._parts
         for name, entry in entries.items():
             part = parts.get(name)
             if part is not None:
                 parts[name] = part.saying(entry).unless(kept.get(name))
-        by_server: dict[str, ServerNames] = {}
-        for name, part in parts.items():
-            by_server[name] = yield from part.reading(pace)
-        merged = yield from Namespace.merging(by_server, self._tools.prefixes, pace)
         forms = None if self._forms is None else attrs.evolve(self._forms, on_news=None)
-        return Index(parts, merged, forms)
+        return Index(parts, Namespace.merged(_names(parts), self._tools.prefixes), forms)
 
     def entry(self, server: str) -> ServerEntry | None:
         """What is known of a server in it."""
@@ -385,10 +318,10 @@ class Index:
         """Which server's template `uri` is, spelled as in `templates()`."""
         return resolve_uri(uri, self._lists.entries, self._lists.templates, _NO_URIS)
 
-    def preparing_lists(self) -> Slices[None]:
-        """Make, in slices, what the lists of prompts, resources and templates need, if there are many. Otherwise this
-        is made when it is first asked for."""
-        return self._lists.preparing()
+    def prepare_lists(self) -> None:
+        """Make what the lists of prompts, resources and templates need, if there are many. Otherwise this is made when
+        it is first asked for."""
+        self._lists.prepare()
 
     # -- servers --
 
@@ -413,12 +346,6 @@ class Index:
         fitted = None if part is None else part.misfits.get((kind, original))
         return record if fitted is None else fitted.record
 
-    def fitting(self, server: str) -> Slices[None]:
-        """Make what `faults` and `as_listed` need of `server`, in slices."""
-        part = self._parts.get(server)
-        if part is not None:
-            yield from part.fitting(Pace())
-
     def faults(self, server: str) -> tuple[str, ...]:
         """The items in `server`'s lists that clients would refuse, in words, each with what was done about it. When
         there are too many: the first ones, and how many more there are."""
@@ -432,9 +359,14 @@ class Index:
         """The ranked index over `tools()`, for `search`. Made at the first search, unless it was prepared."""
         return self._finder.ranking
 
+    @property
+    def size(self) -> int:
+        """How many servers and names there are: how much work it is to go over all of it."""
+        return len(self._parts) + len(self._tools.exact)
+
     def preparing_names(self) -> Slices[None]:
         """Make what `resolve` needs for a name that is not exposed in exactly that spelling."""
-        return self._tools.preparing(Pace())
+        return self._tools.preparing()
 
     def preparing(self) -> Slices[None]:
         """Make what `search` and `suggest` need. A second caller in the same loop continues the work of the first."""
@@ -449,13 +381,15 @@ class Index:
 _NO_URIS: Final = UriSpace({}, {})
 
 
-def _prefixes(parts: Mapping[str, Part], pace: Pace) -> Slices[dict[str, tuple[str, ...]]]:
+def _names(parts: Mapping[str, Part]) -> dict[str, ServerNames]:
+    return {name: part.tools for name, part in parts.items()}
+
+
+def _prefixes(parts: Mapping[str, Part]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for number, name in enumerate(sorted(parts)):
+    for name in sorted(parts):
         prefix = parts[name].prefix
         found[prefix] = (*found.get(prefix, ()), name)
-        if number % _A_GLANCE == 0 and pace.due():
-            yield
     return found
 
 
@@ -530,11 +464,6 @@ class Part:
     entry: ServerEntry | None
     naming: Naming
     made_of: tuple[ServerDefinition, Settings]  # what `naming` was made of: with the same two it is the same
-    _tools: ServerNames | None = attrs.field(default=None, init=False)
-    _prompts: ServerNames | None = attrs.field(default=None, init=False)
-    _misfits: Mapping[tuple[str, str], Fitted] | None = attrs.field(default=None, init=False)
-    _faults: tuple[str, ...] | None = attrs.field(default=None, init=False)
-    _hidden_places: tuple[str, ...] = attrs.field(default=(), init=False)  # found with the misfits
 
     def unless(self, other: Part | None) -> Part:
         """`other`, with all that it has already computed, if it has the same content; else this part."""
@@ -560,16 +489,10 @@ class Part:
         mode = self.naming.mode
         return normal(prefix_of(self.server, PrefixMode.SERVER if mode is PrefixMode.NONE else mode))
 
-    @property
+    @cached_property
     def tools(self) -> ServerNames:
-        return self._tools or finish(self.reading(Pace()))
-
-    def reading(self, pace: Pace) -> Slices[ServerNames]:
-        """Read its tools, unless they were read before."""
-        if self._tools is None:
-            read = chain(self._read("tool", "tools"), self._read("resource", "resources"))
-            self._tools = yield from ServerNames.making(filter(self._is_chosen, read), pace)
-        return self._tools
+        read = chain(self._read("tool", "tools"), self._read("resource", "resources"))
+        return ServerNames.of(filter(self._is_chosen, read))
 
     def narrowed(self, tools: tuple[str, ...] | None, said: Mapping[str, Any] | None = None) -> Part:
         """This part with only those of its tools that one of the patterns matches (None: all), and with further
@@ -588,37 +511,28 @@ class Part:
             return False
         return (include is None or self._fits(one, include)) and not (exclude and self._fits(one, exclude))
 
-    @property
+    @cached_property
     def prompts(self) -> ServerNames:
-        return self._prompts or finish(self.reading_prompts(Pace()))
-
-    def reading_prompts(self, pace: Pace) -> Slices[ServerNames]:
-        """Read its prompts, unless they were read before."""
-        if self._prompts is None:
-            self._prompts = yield from ServerNames.making(self._read("prompt", "prompts"), pace)
-        return self._prompts
+        return ServerNames.of(self._read("prompt", "prompts"))
 
     @property
     def faults(self) -> tuple[str, ...]:
         """What clients would refuse, in words. When there is too much, only the first."""
-        if self._faults is None:
-            finish(self.fitting(Pace()))
-        return self._faults or ()
+        return self._looked_through[1]
 
     @property
     def misfits(self) -> Mapping[tuple[str, str], Fitted]:
         """The items that clients would refuse as they are, by kind and by the server's own name for them."""
-        return finish(self.fitting(Pace())) if self._misfits is None else self._misfits
+        return self._looked_through[0]
 
-    def fitting(self, pace: Pace) -> Slices[Mapping[tuple[str, str], Fitted]]:
-        """Look for misfits, unless that was done before."""
-        if self._misfits is not None:
-            return self._misfits
+    @cached_property
+    def _looked_through(self) -> tuple[Mapping[tuple[str, str], Fitted], tuple[str, ...], tuple[str, ...]]:
+        """The misfits, the faults, and the places with hidden characters."""
         found: dict[tuple[str, str], Fitted | None] = {}
         hidden: list[str] = []
         shown: set[str] | None = None
         if self.naming.only is not None:  # nobody who sees only these may learn of others
-            shown = {target.original for target in (yield from self.reading(pace)).targets}
+            shown = {target.original for target in self.tools.targets}
         for kind, (field, key) in _LISTED.items():
             records: tuple[Raw, ...] | None = getattr(self.entry, field, None)
             for record in records or ():
@@ -632,18 +546,9 @@ class Part:
                     found[who] = fit(kind, shown_record if override is None else override.shown(shown_record))
                     if kind in _PLACES and shown_record is not record and (odd := hidden_in(record)):
                         hidden.append(f'{kind} "{unhidden(who[1])}": {odd}')
-                if pace.due():
-                    yield
-        self._hidden_places = tuple(hidden)
-        self._misfits = {who: fitted for who, fitted in found.items() if fitted is not None}
-        tasks = list(self._misfit_overrides())
-        for target in (yield from self.reading(pace)).targets:
-            if target.needs_task:
-                tasks.append(_AS_TASK.format(target.original))
-            if pace.due():
-                yield
-        self._faults = _first_faults(tasks, self._misfits)
-        return self._misfits
+        misfits = {who: fitted for who, fitted in found.items() if fitted is not None}
+        as_tasks = (_AS_TASK.format(target.original) for target in self.tools.targets if target.needs_task)
+        return misfits, _first_faults([*self._misfit_overrides(), *as_tasks], misfits), tuple(hidden)
 
     def _override(self, kind: str, original: str) -> ToolOverride | None:
         return self.naming.overrides.get(original) if kind == "tool" and self.naming.overrides else None
@@ -696,8 +601,7 @@ class Part:
         for target in (*self.tools.targets, *self.prompts.targets):
             if target.hidden and target.kind != "resource":
                 yield f'{target.kind} "{unhidden(target.original)}": {target.hidden}'
-        _ = self.misfits
-        yield from self._hidden_places
+        yield from self._looked_through[2]
 
     def _read(self, kind: Kind, field: str) -> Iterator[tuple[Proposal, Target]]:
         """Every usable record with its first proposal. A record without a name cannot be called and is skipped."""

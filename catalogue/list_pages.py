@@ -1,13 +1,12 @@
-"""Reads lists as they come in: a page is taken apart item by item, in slices, so that a page of megabytes delays
-nobody.
+"""Reads lists as they come in: a page is taken apart item by item. A page of megabytes is work for a thread.
 
 Each item is decoded alone. An item that is too long, is too deep, has too many parts or has no name costs only
 itself. No objects are made of it first: its depth is known from its bytes, or from a bounded number of parts.
 
-A small page is split by the decoder. A larger page is split here, because a decoder cannot pause. A piece that
-looks like the end of an item is given to the decoder as if the item ended there. JSON can be read in one way only,
-so if the decoder accepts the piece, the item does end there. If no end is found in this way (in one enormous item,
-for example), brackets are counted. That is ten times slower, but can pause anywhere.
+A small page is split by the decoder. A larger page is split here, because a decoder keeps the interpreter's lock until
+it has all of it, however many items there are. A piece that looks like the end of an item is given to the decoder as if
+the item ended there. JSON can be read in one way only, so if the decoder accepts the piece, the item does end there. If
+no end is found in this way (in one enormous item, for example), brackets are counted. That is ten times slower.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import attrs
 import msgspec
 
 from ..protocol import bounds
-from ..protocol.cooperative import Pace, Slices
 from ..protocol.jsonrpc import encoding
 from ..protocol.jsonrpc.incoming import excerpt
 from ..protocol.jsonrpc.terms import WireFault
@@ -28,10 +26,10 @@ from .entries import Raw
 
 AT_ONCE: Final = 32 * bounds.KIB  # a page or a piece this short is split in one go
 _TRIES: Final = 3  # places where a piece may end
-_SLICE: Final = 100  # steps of some ten microseconds
-_SCANNED: Final = 16 * bounds.KIB  # bytes without a bracket or a quote, searched in one step
+_LONGEST_PLAIN: Final = 16 * bounds.KIB  # bytes of a number or a word
 _BETWEEN: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
 _MARK: Final = re.compile(rb'["\[\]{}]')
+_REST_OF_TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BLACK: Final = re.compile(rb"[^ \t\r\n]")
 _END_OF_PLAIN: Final = re.compile(rb"[\s,\]}]")
 _QUOTE, _ARRAY, _END_OF_ARRAY, _OBJECT, _END_OF_OBJECT = b'"[]{}'
@@ -82,7 +80,7 @@ class Items:
     left_out: Counter[str] = attrs.field(factory=Counter[str])
     _examples: dict[str, str] = attrs.field(factory=dict[str, str])
 
-    def read(self, page: bytes) -> Slices[object]:
+    def read(self, page: bytes) -> object:
         """Take the items of a page. Returns its `nextCursor` (None: it has none, or nothing more can be taken).
 
         Raises `WireFault` when the page is not an object with that array.
@@ -96,9 +94,9 @@ class Items:
             else:
                 if raws is None:
                     raise self._lacks_array()
-                yield from self._take_all(raws, _pace())
+                self._take_all(raws)
                 return None if self.is_full else _cursor(bytes(parts.get("nextCursor", b"null")))
-        return (yield from self._read_large(page))
+        return self._read_large(page)
 
     def in_words(self) -> list[str]:
         """What was left out and why: one sentence for each reason."""
@@ -114,19 +112,17 @@ class Items:
 
     # -- one item --
 
-    def _take_all(self, raws: list[msgspec.Raw], pace: Pace) -> Slices[None]:
+    def _take_all(self, raws: list[msgspec.Raw]) -> None:
         for raw in raws:
             if not self._has_room():
                 return
-            size = self._take(bytes(raw))
-            if pace.due(1 + size // 512):
-                yield
+            self._take(bytes(raw))
 
     def _has_room(self) -> bool:
         self.is_full = self.is_full or len(self.found) + self.left_out.total() >= self.most
         return not self.is_full
 
-    def _take(self, raw: bytes) -> int:
+    def _take(self, raw: bytes) -> None:
         try:
             item = take_object(raw)
         except WireFault as fault:
@@ -134,7 +130,7 @@ class Items:
                 self._leave_out(f'without a "{self.key}"')
             else:
                 self._leave_out(str(fault), excerpt(raw))
-            return len(raw)
+            return
         name = item.get(self.key)
         if not isinstance(name, str) or not name:
             self._leave_out(f'without a "{self.key}"')
@@ -142,7 +138,6 @@ class Items:
             self._leave_out(f'with a "{self.key}" of more than {bounds.NAME_CHARACTERS:,} characters')
         else:
             self.found.append(item)
-        return len(raw)
 
     def _leave_out(self, reason: str, example: str = "") -> None:
         self.left_out[reason] += 1
@@ -150,28 +145,28 @@ class Items:
 
     # -- a large page --
 
-    def _read_large(self, page: bytes) -> Slices[object]:
-        pace, cursor, has_array = _pace(), b"null", False
-        at, mark = yield from _next(page, 0, pace)
+    def _read_large(self, page: bytes) -> object:
+        cursor, has_array = b"null", False
+        at, mark = _next(page, 0)
         if mark != _OBJECT:
             raise self._lacks_array()
         at += 1
         while not self.is_full:
-            at, mark = yield from _next(page, at, pace)
+            at, mark = _next(page, at)
             if mark == _END_OF_OBJECT:
                 break
             if mark == _COMMA:
                 at += 1
                 continue
-            end, _ = yield from _skip(page, at, pace)
+            end, _ = _skip(page, at)
             key = page[at:end]
-            at, _ = yield from _next(page, end, pace)  # the colon
-            at, mark = yield from _next(page, at + 1, pace)
+            at, _ = _next(page, end)  # the colon
+            at, mark = _next(page, at + 1)
             if key == b'"%b"' % self.field.encode() and mark == _ARRAY:
                 has_array = True
-                at = yield from self._read_array(page, at + 1, pace)
+                at = self._read_array(page, at + 1)
                 continue
-            end, _ = yield from _skip(page, at, pace)
+            end, _ = _skip(page, at)
             if key == b'"nextCursor"':
                 cursor = page[at:end]
             at = end
@@ -179,11 +174,11 @@ class Items:
             raise self._lacks_array()
         return None if self.is_full else _cursor(cursor)
 
-    def _read_array(self, page: bytes, at: int, pace: Pace) -> Slices[int]:
+    def _read_array(self, page: bytes, at: int) -> int:
         """Take the items from `at` on; returns where the array ends."""
         look_again = 0
         while True:
-            at, mark = yield from _next(page, at, pace)
+            at, mark = _next(page, at)
             if mark == _END_OF_ARRAY:
                 return at + 1
             if mark == _COMMA:
@@ -194,17 +189,15 @@ class Items:
             if at >= look_again:
                 end, raws = self._split(page, at)
                 if raws:
-                    yield from self._take_all(raws, pace)
+                    self._take_all(raws)
                     at = end
                     continue
                 look_again = at + AT_ONCE
-            end, deepest = yield from _skip(page, at, pace)
+            end, deepest = _skip(page, at)
             if deepest > bounds.DEPTH:
                 self._leave_out(_TOO_DEEP, excerpt(page[at : at + 200]))
             else:
                 self._take(page[at:end])
-            if pace.due(1 + min(end - at, bounds.ITEM_BYTES) // 512):
-                yield
             at = end
 
     def _split(self, page: bytes, at: int) -> tuple[int, list[msgspec.Raw]]:
@@ -223,28 +216,28 @@ class Items:
         return at, []
 
 
-def split_object(data: bytes) -> Slices[list[tuple[bytes, bytes, int]]]:
+def split_object(data: bytes) -> list[tuple[bytes, bytes, int]]:
     """The members of an object, however deep: each raw key and value, and the depth of the value.
 
     Raises `WireFault` when it is not an object.
     """
-    pace, members = _pace(), list[tuple[bytes, bytes, int]]()
-    at, mark = yield from _next(data, 0, pace)
+    members = list[tuple[bytes, bytes, int]]()
+    at, mark = _next(data, 0)
     if mark != _OBJECT:
         raise WireFault(_NO_OBJECT)
     at += 1
     while True:
-        at, mark = yield from _next(data, at, pace)
+        at, mark = _next(data, at)
         if mark == _END_OF_OBJECT:
             return members
         if mark == _COMMA:
             at += 1
             continue
-        end, _ = yield from _skip(data, at, pace)
+        end, _ = _skip(data, at)
         key = data[at:end]
-        at, _ = yield from _next(data, end, pace)  # the colon
-        at, _ = yield from _next(data, at + 1, pace)
-        end, depth = yield from _skip(data, at, pace)
+        at, _ = _next(data, end)  # the colon
+        at, _ = _next(data, at + 1)
+        end, depth = _skip(data, at)
         members.append((key, data[at:end], depth))
         at = end
 
@@ -258,73 +251,45 @@ def _cursor(raw: bytes) -> object:
         return False
 
 
-def _pace() -> Pace:
-    return Pace(_SLICE)
-
-
-def _next(page: bytes, at: int, pace: Pace) -> Slices[tuple[int, int]]:
+def _next(page: bytes, at: int) -> tuple[int, int]:
     """The next character that is not a space: its position, and the character."""
-    while True:
-        found = _BLACK.search(page, at, at + _SCANNED)
-        if found is not None:
-            return found.start(), page[found.start()]
-        at += _SCANNED
-        if at >= len(page):
-            raise WireFault("the page is torn")
-        if pace.due(20):
-            yield
+    found = _BLACK.search(page, at)
+    if found is None:
+        raise WireFault("the page is torn")
+    return found.start(), page[found.start()]
 
 
-def _skip(page: bytes, at: int, pace: Pace) -> Slices[tuple[int, int]]:
+def _skip(page: bytes, at: int) -> tuple[int, int]:
     """Where the value that begins at `at` ends, and how deep it is nested."""
     first = page[at]
     if first == _QUOTE:
-        return (yield from _skip_text(page, at + 1, pace)), 0
+        return _skip_text(page, at + 1), 0
     if first not in (_ARRAY, _OBJECT):
-        found = _END_OF_PLAIN.search(page, at, at + _SCANNED)
+        found = _END_OF_PLAIN.search(page, at, at + _LONGEST_PLAIN)
         if found is None or found.start() == at:
             raise WireFault("the page is torn")
         return found.start(), 0
-    depth = deepest = steps = 0
+    depth = deepest = 0
     while True:
-        found = _MARK.search(page, at, at + _SCANNED)
-        steps += 1
+        found = _MARK.search(page, at)
         if found is None:
-            at += _SCANNED
-            steps += 200
-            if at >= len(page):
-                raise WireFault("the page is torn")
-        else:
-            at = found.end()
-            mark = page[at - 1]
-            if mark == _QUOTE:
-                at = yield from _skip_text(page, at, pace)
-            elif mark in (_ARRAY, _OBJECT):
-                depth += 1
-                deepest = max(deepest, depth)
-            else:
-                depth -= 1
-                if not depth:
-                    return at, deepest
-        if steps >= 200:
-            steps = 0
-            if pace.due(20):
-                yield
-
-
-def _skip_text(page: bytes, at: int, pace: Pace) -> Slices[int]:
-    """Where the string ends whose first character is at `at`."""
-    steps = 0
-    while True:
-        quote = page.find(b'"', at)
-        if quote < 0:
             raise WireFault("the page is torn")
-        before = page[at:quote]
-        at = quote + 1
-        if not before.endswith(b"\\") or (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
-            return at
-        steps += 1
-        if steps >= 200:
-            steps = 0
-            if pace.due(20):
-                yield
+        at = found.end()
+        mark = page[at - 1]
+        if mark == _QUOTE:
+            at = _skip_text(page, at)
+        elif mark in (_ARRAY, _OBJECT):
+            depth += 1
+            deepest = max(deepest, depth)
+        else:
+            depth -= 1
+            if not depth:
+                return at, deepest
+
+
+def _skip_text(page: bytes, at: int) -> int:
+    """Where the string ends whose first character is at `at`."""
+    found = _REST_OF_TEXT.match(page, at)
+    if found is None:
+        raise WireFault("the page is torn")
+    return found.end()

@@ -33,7 +33,6 @@ from typing import Final
 import attrs
 
 from ..config.model import PrefixMode, normal
-from ..protocol.cooperative import Pace, Slices, finish
 
 MAX_LENGTH: Final = 64
 TAIL: Final = 8  # hex digits of the hash an over-long name ends in
@@ -166,11 +165,6 @@ def settle(proposals: Iterable[Proposal]) -> Settled:
     The claims must differ in (server, kind, original). It ends, since proposals only go up and two claims on the
     top level differ by 128 bits of hash.
     """
-    return finish(settling(proposals, Pace()))
-
-
-def settling(proposals: Iterable[Proposal], pace: Pace) -> Slices[Settled]:
-    """`settle`, in slices: thousands may want one name."""
     proposals = list(proposals)
     if len({proposal.name for proposal in proposals}) == len(proposals):
         return Settled(proposals, {})  # nearly always
@@ -185,8 +179,6 @@ def settling(proposals: Iterable[Proposal], pace: Pace) -> Slices[Settled]:
         leaving: dict[str, set[Proposal]] = {}
         for name in touched:
             leaving[name] = _losers([proposals[i] for i in holders[name]], name in contested)
-            if pace.due(1 + len(holders[name]) // 20):
-                yield
         arrivals = []
         for name, losers in leaving.items():
             present = holders.pop(name)
@@ -197,11 +189,7 @@ def settling(proposals: Iterable[Proposal], pace: Pace) -> Slices[Settled]:
                 contested.setdefault(name, set()).update(lost)
             for i in lost:
                 proposals[i] = proposals[i].higher
-                if pace.due():
-                    yield
             arrivals += lost
-            if pace.due(1 + len(present) // 20):
-                yield
     return Settled(proposals, {name: tuple(sorted(rivals)) for name, rivals in contested.items()})
 
 

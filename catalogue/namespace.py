@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from ..config.model import normal
-from ..protocol.cooperative import Pace, Slices, finish
+from ..protocol.cooperative import Pace, Slices
 from ..protocol.errors import CallError, TaskNeeded
 from ..protocol.header_params import Path, mirrored_in
 from ..protocol.result import sdk_types
@@ -30,7 +30,7 @@ from ..protocol.safe_text import unhidden
 from .entries import Raw, ServerEntry
 from .fingerprints import tool_changed
 from .hidden_characters import unhidden_record
-from .names import Proposal, settling
+from .names import Proposal, settle
 from .overrides import ToolOverride
 from .ranking import Document
 from .schema_repair import fit
@@ -213,18 +213,11 @@ class ServerNames:
     @classmethod
     def of(cls, members: Iterable[tuple[Proposal, Target]]) -> ServerNames:
         """Settle the claims of one server, starting from their first proposals. An item listed twice counts once."""
-        return finish(cls.making(members, Pace()))
-
-    @classmethod
-    def making(cls, members: Iterable[tuple[Proposal, Target]], pace: Pace) -> Slices[ServerNames]:
-        """`of`, in slices; `members` may be made on the way."""
         unique: dict[Identity, tuple[Proposal, Target]] = {}
         for proposal, target in members:
             unique.setdefault((target.kind, target.original), (proposal, target))
-            if pace.due():
-                yield
         first = tuple(proposal for proposal, _ in unique.values())
-        return cls(first, *(yield from _settling(first, [target for _, target in unique.values()], pace)))
+        return cls(first, *_settled(first, [target for _, target in unique.values()]))
 
     @cached_property
     def local(self) -> Mapping[str, Iterable[Identity]]:
@@ -245,21 +238,14 @@ class ServerNames:
         return found
 
 
-def _settling(
-    first: Iterable[Proposal], targets: list[Target], pace: Pace
-) -> Slices[tuple[tuple[Target, ...], dict[str, Target], dict[str, tuple[Target, ...]]]]:
-    size = len(targets) // 20
-    if pace.due(size):
-        yield
-    settled = yield from settling(first, pace)
-    if pace.due(size):
-        yield
+def _settled(
+    first: Iterable[Proposal], targets: list[Target]
+) -> tuple[tuple[Target, ...], dict[str, Target], dict[str, tuple[Target, ...]]]:
+    settled = settle(first)
     named = tuple(
         target if target.name == proposal.name else attrs.evolve(target, name=proposal.name)
         for proposal, target in zip(settled.proposals, targets, strict=True)
     )
-    if pace.due(size):
-        yield
     contested = {name: tuple(named[i] for i in rivals) for name, rivals in settled.contested.items()}
     return named, {target.name: target for target in named}, contested
 
@@ -274,41 +260,32 @@ class Namespace:
     contested: Mapping[str, tuple[Target, ...]]
 
     @classmethod
-    def merging(
-        cls, by_server: Mapping[str, ServerNames], prefixes: Mapping[str, tuple[str, ...]], pace: Pace
-    ) -> Slices[Namespace]:
-        """The namespace of these servers, made in slices."""
+    def merged(
+        cls, by_server: Mapping[str, ServerNames], prefixes: Mapping[str, tuple[str, ...]]
+    ) -> Namespace:
+        """The namespace of these servers."""
         exact: dict[str, Target] = {}
         contested: dict[str, tuple[Target, ...]] = {}
         touched = 0
-        for number, own in enumerate(by_server.values()):
+        for own in by_server.values():
             exact.update(own.exact)
             touched += len(own.exact)
             if own.contested:
                 contested.update(own.contested)
                 touched += len(own.contested)
-            if pace.due(len(own.exact) // 100 + (number % 100 == 0)):
-                yield
         if touched != len(exact) + len(contested) or not exact.keys().isdisjoint(contested):
             everyone = by_server.values()
             first = (proposal for own in everyone for proposal in own.first)
-            _, exact, contested = yield from _settling(
-                first, [target for own in everyone for target in own.targets], pace
-            )
+            _, exact, contested = _settled(first, [target for own in everyone for target in own.targets])
         return cls(by_server, prefixes, exact, contested)
 
-    def preparing(self, pace: Pace) -> Slices[None]:
+    def preparing(self) -> Slices[None]:
         """Make, in slices, the tables for look-ups of names that are not exposed in exactly that spelling."""
-        size = len(self.exact) // 30
-        _ = self.everything
-        if pace.due(size):
-            yield
-        _ = self._loose
-        if pace.due(size):
-            yield
-        _ = self._owned
-        if pace.due(size):
-            yield
+        pace, size = Pace(), len(self.exact) // 30
+        for table in ("everything", "_loose", "_owned"):
+            getattr(self, table)
+            if pace.due(size):
+                yield
         for number, own in enumerate(self.by_server.values()):
             if own.targets:
                 _ = own.loose
@@ -475,13 +452,6 @@ class UriSpace:
     def of(cls, entries: Mapping[str, ServerEntry | None], field: str, key: str) -> UriSpace:
         """The items in `field` of every entry, each known by its `key`. An item that a server lists twice counts
         once."""
-        return finish(cls.making(entries, field, key, Pace()))
-
-    @classmethod
-    def making(
-        cls, entries: Mapping[str, ServerEntry | None], field: str, key: str, pace: Pace
-    ) -> Slices[UriSpace]:
-        """`of`, in slices."""
         found: dict[str, dict[str, Place]] = {}
         for server, entry in entries.items():
             records: tuple[Raw, ...] | None = getattr(entry, field, None)
@@ -490,10 +460,6 @@ class UriSpace:
                 if isinstance(uri, str) and uri:
                     shown, record = unhidden(uri), unhidden_record(record)[0]
                     found.setdefault(shown, {}).setdefault(server, Place(shown, server, uri, record))
-                if pace.due():
-                    yield
-        if pace.due(len(found) // 100):
-            yield
         return cls(*_apart(found))
 
     @cached_property

@@ -34,7 +34,6 @@ from ..config.identity import definition_hash, pin_key
 from ..config.model import Config, Settings
 from ..config.private_files import LOCK_TIMEOUT, Broken, LockedFile, make_folder
 from ..protocol import bounds
-from ..protocol.cooperative import finish
 from ..protocol.jsonrpc import encoding
 from ..protocol.jsonrpc.terms import WireFault
 from ..protocol.safe_text import whole, whole_value
@@ -297,8 +296,8 @@ def _each(decoder: msgspec.json.Decoder[_T], parts: Mapping[str, msgspec.Raw]) -
 
 def _without_deep_entries(data: bytes) -> bytes:
     """A file without the parts that are nested deeper than a decoder goes. Raises `WireFault`."""
-    parts = {key: value for key, value, _ in finish(split_object(data))}
-    entries = finish(split_object(parts.get(b'"entries"', b"")))
+    parts = {key: value for key, value, _ in split_object(data)}
+    entries = split_object(parts.get(b'"entries"', b""))
     shallow = b",".join(b"%b:%b" % (key, value) for key, value, depth in entries if depth <= _DEEPEST)
     return b'{"version":%b,"entries":{%b}}' % (parts.get(b'"version"', b"null"), shallow)
 

@@ -12,11 +12,11 @@ escape is split, and a number with a secret in it becomes a string. Three things
 The forms are those of MetaMCP (its table of patterns), and more of each kind. Unlike there, `sk-` must begin a word, so
 that "risk-assessment-of-everything" stays. What stands in base64 (an image, a file) is not looked at.
 
-A result is untrusted and can be large. So each byte is looked at a bounded number of times, and `scrubbing` works in
-slices. Tokens are looked for only in long words: passing over the short ones is one expression for all forms, and ten
-times as fast as a search for each. Most results are small and hide nothing. Of such a result, one search tells that
-it has none of the marks with which a token begins, and no member with the form of a credential's, in a small part of
-the time that the slices take.
+A result is untrusted and can be large. So each byte is looked at a bounded number of times, and no step keeps the
+interpreter's lock for long: a thread looks through a long result, and the loop goes on meanwhile. Tokens are looked for
+only in long words: passing over the short ones is one expression for all forms, and ten times as fast as a search for
+each. Most results are small and hide nothing. Of such a result, one search tells that it has none of the marks with
+which a token begins, and no member with the form of a credential's, in a small part of the time that the whole takes.
 """
 
 from __future__ import annotations
@@ -25,16 +25,13 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from heapq import merge
-from itertools import count
 from typing import Final, NamedTuple
 
-from ..protocol.cooperative import Pace, Slices, finish, letting_go
 from .credentials import is_common
 
 STARS: Final = b"***"
 _KEY, _JWT, _VALUE = b"[REDACTED:KEY]", b"[REDACTED:JWT]", b"[REDACTED:VALUE]"
 _STEP: Final = 1 << 15  # bytes passed over at once
-_A_STEP: Final = 4  # what that costs, in tenths of a millisecond
 _BEGINS: Final = 6  # bytes of a known secret by which it is looked for first
 _NEVER: Final = b"\xff"  # in no text
 _SMALL: Final = 1 << 12  # bytes in which the marks are looked for first
@@ -101,11 +98,13 @@ def scrubbed(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     """The text without credentials; the same object if there are none. `known`: further byte strings to remove."""
     if len(raw) <= _SMALL and _SUSPECT.search(raw) is None and not (known and _may_stand_in(raw, known)):
         return raw  # as nearly every result of a call
-    return finish(scrubbing(raw, known))
+    found = [_secrets(raw, secret) for secret in _standing_in(raw, known)]
+    spans = [each for each in (*found, _tokens(raw), _values(raw)) if each]
+    return _without(raw, spans) if spans else raw
 
 
 def _may_stand_in(raw: bytes, known: Iterable[bytes]) -> bool:
-    """Whether one of the known secrets is in the text: `_standing_in`, without the cost of slices."""
+    """Whether one of the known secrets is in the text: `_standing_in`, without the cost of a list."""
     begins, is_there = _NEVER, False
     for secret in known:
         if not secret.startswith(begins):
@@ -123,18 +122,7 @@ def scrubbed_text(text: str) -> str:
     return text if found is raw else found.decode(errors="surrogatepass")
 
 
-def scrubbing(raw: bytes, known: Iterable[bytes] = ()) -> Slices[bytes]:
-    """`scrubbed`, in slices."""
-    pace, found = Pace(), list[list[Span]]()
-    for secret in (yield from _standing_in(raw, known, pace)):
-        found.append((yield from _secrets(raw, secret, pace)))
-    found.append((yield from _tokens(raw, pace)))
-    found.append((yield from _values(raw, pace)))
-    spans = [each for each in found if each]
-    return (yield from _without(raw, spans, pace)) if spans else raw
-
-
-def _standing_in(raw: bytes, known: Iterable[bytes], pace: Pace) -> Slices[list[bytes]]:
+def _standing_in(raw: bytes, known: Iterable[bytes]) -> list[bytes]:
     """Those of the known secrets that may stand in the text. A secret can have hundreds of spellings; most begin with
     the same few bytes, which are looked for once if the spellings are sorted."""
     found: list[bytes] = []
@@ -142,39 +130,25 @@ def _standing_in(raw: bytes, known: Iterable[bytes], pace: Pace) -> Slices[list[
     for secret in known:
         if not secret.startswith(begins):
             begins = secret[:_BEGINS]
-            is_there = yield from _stands_in(raw, begins, pace)
+            is_there = begins in raw
         if is_there:
             found.append(secret)
     return found
 
 
-def _stands_in(raw: bytes, part: bytes, pace: Pace) -> Slices[bool]:
-    if len(raw) <= _STEP:
-        return part in raw
-    for at in range(0, len(raw), _STEP):
-        if raw.find(part, at, at + _STEP + len(part) - 1) >= 0:
-            return True
-        if pace.due():
-            yield
-    return False
-
-
-def _secrets(raw: bytes, secret: bytes, pace: Pace) -> Slices[list[Span]]:
+def _secrets(raw: bytes, secret: bytes) -> list[Span]:
     """Where `secret` is, and where a number contains it. What is left of a result must be JSON again."""
     spans: list[Span] = []
     at = done = 0
     bare = _BARE.fullmatch(secret) is not None
     common = _is_common(secret)
     passed = Passed(0, inside=False)
-    while at < len(raw):
-        found = raw.find(secret, at, at + _STEP + len(secret) - 1)
-        if found < 0:
-            at += _STEP
-        elif _splits_an_escape(raw, done, found):
+    while (found := raw.find(secret, at)) >= 0:
+        if _splits_an_escape(raw, done, found):
             at = done = found + 1
         elif common and not stands_alone(raw, found, found + len(secret)):
             at = found + len(secret)
-        elif bare and not (passed := (yield from _passing(raw, passed, found, pace))).inside:
+        elif bare and not (passed := _passing(raw, passed, found)).inside:
             begins, at = _number_around(raw, done, found, found + len(secret))
             if begins < at:
                 spans.append((begins, at, b'"%b"' % STARS))
@@ -182,8 +156,6 @@ def _secrets(raw: bytes, secret: bytes, pace: Pace) -> Slices[list[Span]]:
         else:
             at = done = found + len(secret)
             spans.append((found, at, STARS))
-        if pace.due():
-            yield
     return spans
 
 
@@ -195,25 +167,16 @@ def _splits_an_escape(raw: bytes, begins: int, at: int) -> bool:
     return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 
 
-def _passing(raw: bytes, passed: Passed, to: int, pace: Pace) -> Slices[Passed]:
+def _passing(raw: bytes, passed: Passed, to: int) -> Passed:
     """Pass over whole strings, from `passed` on, to the place `to`."""
     at = passed.at
     if to < at:
         return passed
-    for number in count(1):
-        end = min(at + _STEP, to)
-        quote = raw.find(b'"', at, end)
-        if quote >= 0:
-            at = (yield from _value_end(raw, quote + 1, 0, pace)) + 1
-            if at > to:
-                return Passed(at, inside=True)
-        elif end == to:
-            break
-        else:
-            at = end
-        if not number % 50 and pace.due():
-            yield
-    return Passed(at, inside=False)
+    while (quote := raw.find(b'"', at, to)) >= 0:
+        at = _value_end(raw, quote + 1, 0) + 1
+        if at > to:
+            return Passed(at, inside=True)
+    return Passed(to, inside=False)
 
 
 def _number_around(raw: bytes, least: int, begins: int, end: int) -> tuple[int, int]:
@@ -229,7 +192,7 @@ def _number_around(raw: bytes, least: int, begins: int, end: int) -> tuple[int, 
     return (end, end) if cut else (begins, end)
 
 
-def _tokens(raw: bytes, pace: Pace) -> Slices[list[Span]]:
+def _tokens(raw: bytes) -> list[Span]:
     spans: list[Span] = []
     at = 0
     while at < len(raw):
@@ -239,13 +202,9 @@ def _tokens(raw: bytes, pace: Pace) -> Slices[list[Span]]:
         word = _WORD.match(raw, at)
         if word is None:  # a short word at the end of this step, or at the end of all
             at = max(at, end) if at + _LEAST_WORD >= len(raw) else at
-            if pace.due(_A_STEP):
-                yield
             continue
         at = word.end()
         spans += _in_word(raw, *word.span())
-        if pace.due(1 + len(word[0]) // 512):
-            yield
     return spans
 
 
@@ -279,7 +238,7 @@ def _may_be_a_letter(raw: bytes, at: int) -> bool:
     return backslashes > 0 and backslashes % 2 == 0
 
 
-def _values(raw: bytes, pace: Pace) -> Slices[list[Span]]:
+def _values(raw: bytes) -> list[Span]:
     """The values of members with the name of a credential."""
     spans: list[Span] = []
     at = 0
@@ -287,56 +246,40 @@ def _values(raw: bytes, pace: Pace) -> Slices[list[Span]]:
         found = _FIELD.search(raw, at, at + _STEP + _LONGEST_FIELD)
         if found is None:
             at += _STEP
-            if pace.due(2 * _A_STEP):
-                yield
             continue
         own = len(
             found[2]
         )  # backslashes of the quotes around name and value: 0, and 1, 3, 7 in texts of texts
         at = found.end()
         if own & (own + 1) == 0 and found[1].lower().translate(None, b"_-") in _NAMES:
-            at = yield from _value_end(raw, at, own, pace)
+            at = _value_end(raw, at, own)
             if at > found.end():
                 spans.append((found.end(), at, _VALUE))
-        if pace.due():
-            yield
     return spans
 
 
-def _value_end(raw: bytes, begins: int, own: int, pace: Pace) -> Slices[int]:
+def _value_end(raw: bytes, begins: int, own: int) -> int:
     """Where the string ends that begins here and whose quotes have `own` backslashes; `begins` if it has no end. In
     its own text a quote ends a string if an even number of backslashes is before it. Each of these, and the quote, got
     its backslashes with every text around."""
-    at, size = begins, len(raw)
-    backslashes = 0  # just before `at`
-    while at < size:
-        end = min(at + _STEP, size)
-        quote = raw.find(b'"', at, end)
-        piece = raw[at : end if quote < 0 else quote]
-        run = len(piece) - len(piece.rstrip(b"\\"))
-        backslashes = backslashes + run if run == len(piece) else run
-        if quote < 0:
-            at = end
-            if pace.due():
-                yield
-            continue
+    at = begins
+    while (quote := raw.find(b'"', at)) >= 0:
+        piece = raw[at:quote]
+        backslashes = len(piece) - len(piece.rstrip(b"\\"))
         if backslashes < own or (backslashes - own) // (own + 1) % 2 == 0:
             return quote - min(backslashes, own)
-        at, backslashes = quote + 1, 0
+        at = quote + 1
     return begins
 
 
-def _without(raw: bytes, found: list[list[Span]], pace: Pace) -> Slices[bytes]:
-    """The text with the spans replaced; those that overlap become one. Each list is in order, and used up."""
+def _without(raw: bytes, found: list[list[Span]]) -> bytes:
+    """The text with the spans replaced; those that overlap become one. Each list is in order."""
     out = bytearray()
     done = 0
-    for number, (begin, end, instead) in enumerate(merge(*found), 1):
+    for begin, end, instead in merge(*found):
         if begin >= done:
             out += raw[done:begin]
             out += instead
         done = max(done, end)
-        if not number % 50 and pace.due():
-            yield
     out += raw[done:]
-    yield from letting_go(found)
     return bytes(out)

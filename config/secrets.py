@@ -26,9 +26,8 @@ from urllib.parse import quote, unquote
 import attrs
 
 from ..protocol.address import Address
-from ..protocol.cooperative import Slices
 from .credentials import LEAST, SCHEME, credentials_in, is_common, names_credential
-from .scrubbing import scrubbed, scrubbed_text, scrubbing, stands_alone
+from .scrubbing import scrubbed, scrubbed_text, stands_alone
 
 REDACTED: Final = "***"
 _ANCHOR: Final = 12  # a longer secret is found by its first characters, even if it is cut off later
@@ -154,12 +153,8 @@ class Secrets:
         return self._in_json if self._others is None else self._in_json + self._others.in_json()
 
     def scrub(self, raw: bytes) -> bytes:
-        """The JSON text of a small result without them, and without what looks like a credential."""
+        """The JSON text of a result without them, and without what looks like a credential."""
         return scrubbed(raw, self.in_json())
-
-    def scrubbing(self, raw: bytes) -> Slices[bytes]:
-        """The same of a result of any size, in slices."""
-        return scrubbing(raw, self.in_json())
 
     def stand_in(self, text: str) -> bool:
         """Whether `text` may have to be changed: a quick test, even for long texts."""

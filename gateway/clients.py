@@ -9,7 +9,7 @@ lists of the direct door, and one watcher that announces their changes. To whom 
 decided by the room (`supervisor.server_messages`), because an embedder's sessions need the same.
 
 The first search in a large catalogue would wait for the ranked index. A model searches a few seconds after its client
-has come, so the index is made before that, in slices, when nobody waits for it.
+has come, so the index is made before that, when nobody waits for it.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Conversations:
                     await self._port.settled()
                     for view, shown in (*self._common.values(), *besides):
                         if view is not None:
-                            await in_turns(view.preparing())
+                            await view.prepare()
                         await shown.announce()
 
     async def _announce_own(self) -> None:
@@ -179,7 +179,7 @@ class Conversations:
         try:
             await anyio.sleep(_GREETED_BY_THEN)
             if view is not None:
-                await in_turns(view.preparing())
+                await view.prepare()
             seen = self._port if view is None else view
             await in_turns(_preparing(seen.index, seen.config.servers))
         except Exception:  # also a profile that a reload has removed: a search meets the same, and says so
@@ -220,7 +220,8 @@ def _preparing(index: Index, servers: Iterable[str]) -> Slices[None]:
     if len(index.tools()) >= _MANY:
         yield from index.preparing()
         for server in servers:
-            yield from index.fitting(server)
+            index.faults(server)
+            yield
 
 
 def _checked(expose: str) -> str:

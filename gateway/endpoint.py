@@ -21,20 +21,20 @@ from functools import partial, reduce
 from typing import Any, Final, Protocol, cast
 
 import anyio
+import anyio.lowlevel
 import attrs
 import msgspec
 
 from ..actors.exchanges import RequestTable, mark_sent
 from ..actors.host import in_common
+from ..actors.message_buffer import has_more_values
 from ..actors.peer import Exchange
-from ..actors.workers import in_turns
+from ..actors.workers import aside
 from ..config.model import Settings
 from ..protocol import jsonrpc as rpc
-from ..protocol.cooperative import Slices
+from ..protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
 from ..protocol.errors import RpcRefusal
-from ..protocol.jsonrpc.terms import RpcError, RpcFault, WireFault
-from ..protocol.large_json import decoding_result
-from ..protocol.large_message import LARGE_MESSAGE, plain_call, reading_client_line, reading_params
+from ..protocol.jsonrpc.terms import RpcError, RpcFault
 from ..safety.audit import AUDITED
 from .arrivals import Arrivals
 from .exposures.exposure import Exposure
@@ -174,14 +174,16 @@ class ClientSession:
         except Exception as error:
             self._refuse(key, line, error)
 
-    def receiving(self, line: bytes | bytearray) -> Slices[None]:
-        """The same for a line of megabytes, in slices. Never raises."""
+    async def receive_large(self, line: bytes | bytearray) -> None:
+        """The same for a line of megabytes; others have their turns in between. Raises nothing."""
         key, parts = b"", None
         try:
-            envelope = yield from reading_client_line(line)
+            envelope = rpc.read_client_line(line)
             key = rpc.read_id(envelope)
             if key and envelope.method in JOBS:
-                parts = yield from reading_params(envelope)
+                await anyio.lowlevel.checkpoint()
+                parts = rpc.read_large_parts(envelope.params)
+            await anyio.lowlevel.checkpoint()
         except Exception as error:
             self._refuse(key, line, error)
         else:
@@ -190,14 +192,14 @@ class ClientSession:
     def take_large(
         self, envelope: rpc.ClientMessage, key: bytes, parts: Mapping[str, msgspec.Raw] | None
     ) -> None:
-        """Handle a message of megabytes that was read in slices; `parts` are those of its params. Every door ends here
-        with such a message. Never raises."""
+        """Handle a message of megabytes; `parts` are those of its params, each still JSON. Every door ends here with
+        such a message. Never raises."""
         try:
             method = envelope.method
             if key and method in JOBS:
                 job = self._begin(method, envelope, key, parts)
                 if job.waits:
-                    self._hold(job, memoryview(envelope.params).nbytes)
+                    self._hold(job, rpc.nbytes(envelope.params))
             elif key and method is not None and method not in METHODS:
                 raise no_method(method)
             elif method is not None:
@@ -250,7 +252,7 @@ class ClientSession:
             raise no_method(method)
 
     def _take_answer(self, envelope: rpc.ClientMessage, key: bytes) -> None:
-        if not bytes(envelope.result) and not bytes(envelope.error):
+        if not rpc.nbytes(envelope.result) and not rpc.nbytes(envelope.error):
             fault = RpcFault(rpc.INVALID_REQUEST, "Invalid request: it has no method.")
             if not self._client_requests.broken(key, fault):
                 raise fault
@@ -329,7 +331,7 @@ class ClientSession:
         if parts is not None:
             job.is_large = True
         if method == "tools/call":
-            job.plain = rpc.read_plain_call(envelope.params) if parts is None else plain_call(parts)
+            job.plain = rpc.read_plain_call(envelope.params) if parts is None else rpc.plain_call(parts)
         if job.plain is None:
             self._look_into(job, parts)
         jobs = self._open
@@ -438,7 +440,7 @@ class _Question:
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress
         self.answered = anyio.Event()
-        self.large: bytes | None = None  # a result that is too large to be read in one go
+        self.large: bytes | None = None  # a result that is read in a thread
         self.result: Mapping[str, Any] = {}
         self.error: RpcRefusal | None = None
 
@@ -451,7 +453,7 @@ class _Question:
         elif error is None:
             self.result, error = _result_in(result or b"")
         if error is not None:
-            self.error = RpcRefusal(error.code, error.message, error.data)
+            self.error = _refusal(error)
         self.answered.set()
 
     def exchange_progressed(self, exchange: Exchange, params: Mapping[str, Any], /) -> None:
@@ -494,7 +496,8 @@ class ClientRequests:
                 told = {"requestId": name, "reason": "the server no longer waits for it"}
                 self._send(rpc.encode_notification(rpc.CANCELLED, told, rpc.encode))
         if question.large is not None:
-            return await _reading_result(question.large)
+            result, question.error = await aside(partial(_large_result_in, question.large))
+            question.result = result
         if question.error is not None:
             raise question.error
         return question.result
@@ -542,13 +545,16 @@ def _number(name: str) -> int:
     return rpc.as_id(name.removeprefix(_OURS)) if name.startswith(_OURS) else 0
 
 
-async def _reading_result(raw: bytes) -> Mapping[str, Any]:
-    """A large result, read in slices. Raises `RpcRefusal`."""
-    try:
-        return await in_turns(decoding_result(raw))
-    except WireFault as fault:
-        text = f"The client's answer cannot be read: {fault}"
-        raise RpcRefusal(rpc.INTERNAL_ERROR, text, None) from None
+def _large_result_in(raw: bytes) -> tuple[Mapping[str, Any], RpcRefusal | None]:
+    if has_more_values(raw, DECODED_VALUES):
+        error = RpcError(rpc.INTERNAL_ERROR, f"The client's answer has more than {DECODED_VALUES:,} values.")
+        return {}, _refusal(error)
+    result, fault = _result_in(raw)
+    return result, None if fault is None else _refusal(fault)
+
+
+def _refusal(error: RpcError) -> RpcRefusal:
+    return RpcRefusal(error.code, error.message, error.data)
 
 
 def _result_in(raw: bytes) -> tuple[Mapping[str, Any], RpcError | None]:

@@ -19,6 +19,7 @@ import anyio
 import msgspec
 
 from ..actors.exchanges import IncomingTable, Refusals
+from ..actors.workers import aside
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import Busy, RoomClosed, UsageError
 from ..protocol.jsonrpc.incoming import ABSENT, PlainCall
@@ -41,10 +42,12 @@ class Sink(Protocol):
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None: ...
 
-    def job_raw(
-        self, job: Job, result: bytes, *, modern: bool, filled: Callable[[bytes], bytes] | None = None
-    ) -> None:
+    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
         """End with a result as a server sent it. `modern`: that server speaks 2026-07-28."""
+        ...
+
+    async def job_large(self, job: Job, result: bytes, *, modern: bool) -> None:
+        """The same with a result of megabytes."""
         ...
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None: ...
@@ -71,7 +74,7 @@ class Job:
     modern: bool = False
     waits: bool = True  # at the door: it has not ended, and no call has taken it over
     on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
-    is_large: bool = False  # `raw` is megabytes, and nobody may decode it in one go
+    is_large: bool = False  # `raw` is megabytes, so it is not decoded
     _ended: bool = False
     _call: Call | None = None
     _tasks: int = 0  # how many it was given to run
@@ -102,18 +105,20 @@ class Job:
         if self._end():
             self._sink.job_done(self, result, None)
 
-    def answer_raw(
-        self, result: bytes, *, modern: bool = False, filled: Callable[[bytes], bytes] | None = None
-    ) -> None:
-        """End with a result as a server sent it. `modern`: that server speaks 2026-07-28. `filled` is given the
-        finished line of a result that is only an outline, and returns the whole."""
+    def answer_raw(self, result: bytes, *, modern: bool = False) -> None:
+        """End with a result as a server sent it. `modern`: that server speaks 2026-07-28."""
         if not self._ended:
             self._ended = True  # as in `_end`; nearly every call of a tool ends here, so a step is saved
             self._call = None
             self.waits = False
             if self.on_handed_over is not None:
                 self._hand_over()
-            self._sink.job_raw(self, result, modern=modern, filled=filled)
+            self._sink.job_raw(self, result, modern=modern)
+
+    async def answer_large(self, result: bytes, *, modern: bool = False) -> None:
+        """The same with a result of megabytes: others have their turns meanwhile."""
+        await self._sink.job_large(self, result, modern=modern)
+        self._end()
 
     @property
     def ended(self) -> bool:
@@ -276,9 +281,17 @@ class Answers:
             line = self._unsayable(job, problem)
         self._answer(job, line)
 
-    def job_raw(
-        self, job: Job, result: bytes, *, modern: bool, filled: Callable[[bytes], bytes] | None = None
-    ) -> None:
+    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
+        try:
+            line = self._line_of(job, result, modern=modern)
+        except Exception as error:
+            line = self.bug_line(job.key, error)
+        self._answer(job, line)
+
+    async def job_large(self, job: Job, result: bytes, *, modern: bool) -> None:
+        self._answer(job, await aside(partial(self._line_of, job, result, modern=modern)))
+
+    def _line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         try:
             if result.find(NAMED) >= 0 or result.find(ESCAPE) >= 0:
                 result = result_without_ours(result)
@@ -287,12 +300,9 @@ class Answers:
                 result = rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._server_info}, cached)
             elif modern:
                 result = rpc.for_handshake(result)
-            line = rpc.raw_line(job.key, result)
-            if filled is not None:
-                line = filled(line)
-        except Exception as problem:
-            line = self._unsayable(job, problem)
-        self._answer(job, line)
+            return rpc.raw_line(job.key, result)
+        except rpc.UNWRITABLE as problem:
+            return self._unsayable(job, problem)
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         self._tell(rpc.PROGRESS, {**without_ours(params), "progressToken": job.token})

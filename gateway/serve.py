@@ -227,7 +227,7 @@ async def attend(
 
 
 async def _read_client(door: StdioDoor, client: ClientSession, leaving: Exit) -> None:
-    await door.read(client.receive, client.refuse_line, client.receiving)
+    await door.read(client.receive, client.refuse_line, client.receive_large)
     client.close()
     leaving.at_once()
 

@@ -9,14 +9,11 @@ Other rooms may import:
 * `errors`: every error a user can meet; a problem of a configuration and its place
 * `events`: every event, and the stages of a start
 * `header_params`: what the stateless era repeats in HTTP headers
-* `json_text`: JSON of megabytes, written in slices
 * `jsonrpc`: JSON-RPC in both eras: all names of the four modules below it
 * `jsonrpc.encoding`: values as JSON bytes and back; lone surrogates repaired
 * `jsonrpc.incoming`: the envelope of a message, and its payload when somebody asks
 * `jsonrpc.outgoing`: requests, notifications and replies as lines, with what each era carries in `_meta`
 * `jsonrpc.terms`: versions, error codes, names in `_meta`; what can be wrong with a message
-* `large_json`: JSON of megabytes, decoded in slices
-* `large_message`: messages of megabytes, read in slices
 * `lifecycle`: the lifecycle table
 * `model_calls`: tool calls as a model's API gives them, and their answers as it takes them
 * `near_names`: which known name somebody may have meant

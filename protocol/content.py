@@ -20,9 +20,7 @@ from typing import Any, Final, Protocol, cast
 
 import attrs
 
-from .cooperative import Pace, Slices
 from .errors import BadArguments, CallError, RemoteError, ToolFailed
-from .json_text import SaidLater, writing
 from .jsonrpc.terms import METHOD_NOT_FOUND
 from .safe_text import counted, unhidden
 
@@ -35,8 +33,6 @@ _COMPARED: Final = (
 )  # characters of text that are compared with `structuredContent`: a few milliseconds
 _DECODER: Final = json.JSONDecoder()
 _TOO_DEEP: Final = "(content nested too deeply to show)"
-_BLOCKS: Final = 500  # blocks that are made at once: a millisecond
-_PIECE: Final = 1 << 18  # characters that are measured at once
 
 
 # ---- the content of a result -----------------------------------------------------------------------------
@@ -52,35 +48,6 @@ def to_blocks(result: Mapping[str, Any]) -> list[Block]:
     return blocks if _is_said(structured, texts) else [*blocks, _text(_laid_out(structured))]
 
 
-def making_blocks(result: Mapping[str, Any], *, is_read: bool = False) -> Slices[list[Block]]:
-    """`to_blocks`, or `to_resource_blocks`, of a large result, in slices."""
-    pace, blocks = Pace(_BLOCKS), list[Block]()
-    for each in _list(result.get("contents" if is_read else "content")):
-        block = _text(_contents(each, SaidLater)) if is_read else _block(each, SaidLater)
-        said = block.get("text")
-        if isinstance(said, SaidLater):
-            block = _text((yield from _writing(said.value)))
-        blocks.append(block)
-        if pace.due():
-            yield
-    structured = None if is_read else result.get("structuredContent")
-    if structured is None or (blocks and structured in ({}, [])):
-        return blocks or [_text("(empty resource)" if is_read else "(empty result)")]
-    yield
-    texts = yield from _texts(blocks)
-    if not _is_said(structured, texts):
-        text = yield from _writing(structured)
-        blocks.append(_text(text if len(text) > MAX_BYTES else _laid_out(structured)))
-    return blocks
-
-
-def _writing(value: object) -> Slices[str]:
-    try:
-        return (yield from writing(value))
-    except RecursionError:
-        return _TOO_DEEP
-
-
 def to_resource_blocks(result: Mapping[str, Any]) -> list[Block]:
     """The blocks of a resources/read result: text unchanged, binary data as a line about it."""
     contents = _list(result.get("contents"))
@@ -92,10 +59,9 @@ def text_of(blocks: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(block["text"] for block in blocks if _is_text(block))
 
 
-def _block(block: object, say: Callable[[object], Any] | None = None) -> Block:
-    say = say or _json
+def _block(block: object) -> Block:
     if not isinstance(block, dict):
-        return _text(say(block))
+        return _text(_json(block))
     said = cast("Block", block)
     match said:
         case {"type": "text", "text": str()}:
@@ -105,15 +71,15 @@ def _block(block: object, say: Callable[[object], Any] | None = None) -> Block:
         case {"type": "audio"}:
             return _text(f"[Audio content: {_string(said, 'mimeType') or 'audio/*'}]")
         case {"type": "resource", "resource": dict()}:
-            return _text(_resource(said["resource"], say))
+            return _text(_resource(said["resource"]))
         case {"type": "resource_link"}:
             uri = _string(said, "uri")
             return _text(f"[Resource Link: {_string(said, 'name') or uri}]\nURI: {uri}")
         case _:
-            return _text(say(said))
+            return _text(_json(said))
 
 
-def _resource(resource: Block, say: Callable[[object], Any]) -> str:
+def _resource(resource: Block) -> str:
     uri = _string(resource, "uri")
     match resource:
         case {"text": str(text)}:
@@ -121,10 +87,10 @@ def _resource(resource: Block, say: Callable[[object], Any]) -> str:
         case {"blob": str()}:
             return f"[Resource: {uri}]\n{_binary(resource)}"
         case _:
-            return say(resource)
+            return _json(resource)
 
 
-def _contents(contents: object, say: Callable[[object], Any] | None = None) -> str:
+def _contents(contents: object) -> str:
     """One of a read resource's contents. The caller knows its URI."""
     match contents:
         case {"text": str(text)}:
@@ -132,7 +98,7 @@ def _contents(contents: object, say: Callable[[object], Any] | None = None) -> s
         case {"blob": str()}:
             return _binary(cast("Block", contents))
         case _:
-            return (say or _json)(contents)
+            return _json(contents)
 
 
 def _binary(resource: Block) -> str:
@@ -256,53 +222,6 @@ def guard(blocks: Sequence[Block], *, max_bytes: int = MAX_BYTES, max_lines: int
     return Guarded(
         list(blocks), stats, _encode(joined).decode(), max_bytes or _NO_BOUND, max_lines or _NO_BOUND
     )
-
-
-def guarding(
-    blocks: Sequence[Block], *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES
-) -> Slices[Guarded]:
-    """`guard` of much text, in slices."""
-    texts = yield from _texts(blocks)
-    images: list[Block] = []
-    for start in range(0, len(blocks) if len(blocks) > len(texts) else 0, 4 * _BLOCKS):
-        images += [block for block in blocks[start : start + 4 * _BLOCKS] if not _is_text(block)]
-        yield
-    joined = "\n".join(texts)
-    yield
-    size, pieces, is_mended = 0, list[str](), False
-    for start in range(0, len(joined), _PIECE):
-        piece = joined[start : start + _PIECE]
-        data = _encode(piece)
-        if not (piece.isascii() or _is_whole(piece)):
-            piece, is_mended = data.decode(), True
-        size += len(data)
-        pieces.append(piece)
-        yield
-    lines = joined.count("\n") + 1 if joined else 0
-    over = (0 < max_bytes < size) or (0 < max_lines < lines)
-    stats = Stats(over, size, lines, size, lines, len(images))
-    yield
-    if not over:
-        return Guarded(list(blocks), stats)
-    spill = "".join(pieces) if is_mended else joined
-    return Guarded(images, stats, spill, max_bytes or _NO_BOUND, max_lines or _NO_BOUND)
-
-
-def _texts(blocks: Sequence[Block]) -> Slices[list[str]]:
-    texts: list[str] = []
-    for start in range(0, len(blocks), 4 * _BLOCKS):
-        texts += [block["text"] for block in blocks[start : start + 4 * _BLOCKS] if _is_text(block)]
-        yield
-    return texts
-
-
-def _is_whole(text: str) -> bool:
-    """Whether the text contains no half character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _next_page(more: Callable[[int], str] | None, offset: int) -> str:
@@ -541,17 +460,6 @@ def shown(
     if result.get("isError") is True:
         blocks = _as_error(blocks, target)
     return guard(blocks, max_bytes=max_bytes, max_lines=max_lines)
-
-
-def showing(
-    result: Mapping[str, Any], target: Called | None, *, max_bytes: int, max_lines: int
-) -> Slices[Guarded]:
-    """`shown` of a large result, in slices."""
-    blocks = yield from making_blocks(result, is_read=_is_read(target, result))
-    if result.get("isError") is True:
-        yield
-        blocks = _as_error(blocks, target)
-    return (yield from guarding(blocks, max_bytes=max_bytes, max_lines=max_lines))
 
 
 def expected_parameters(target: Called | None, message: str = "") -> str:

@@ -1,4 +1,6 @@
-"""Long work in slices: a generator that yields wherever others may run first, and returns its result.
+"""Long work in slices: a generator that yields wherever others may run first, and returns its result. It is for what
+only a loop may do: status, search, a reload. Whatever needs nothing but its arguments is a plain function, and work for
+a thread where it is long (`actors/workers.py`, `aside`).
 
 Nothing here waits. In an event loop, `actors/workers.py` lets others run at each yield. Without a loop, or when time
 does not matter, `finish` does the work in one go. So the same code makes an index for a program that embeds a room and
@@ -8,7 +10,7 @@ for a gateway in which nobody may wait for five thousand tools.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 T = TypeVar("T")
 Slices = Generator[None, None, T]
@@ -21,29 +23,6 @@ def finish(work: Slices[T]) -> T:
             next(work)
         except StopIteration as end:
             return end.value
-
-
-def letting_go(value: object) -> Slices[None]:
-    """Free a large value that nobody else holds, part by part. Freed at once, half a million values take ten
-    milliseconds."""
-    rest, pace = [value], Pace(5_000)
-    while rest:
-        top = rest.pop()
-        if isinstance(top, dict):
-            found = cast("dict[str, Any]", top)
-            while found:
-                rest.append(found.popitem()[1])
-                if pace.due():
-                    yield
-        elif isinstance(top, list):
-            items = cast("list[Any]", top)
-            while items:
-                rest += items[-1_000:]
-                del items[-1_000:]
-                if pace.due(200):
-                    yield
-        if pace.due():
-            yield
 
 
 class Pace:

@@ -6,11 +6,13 @@ that read it leniently: a missing or senseless value reads as empty.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from .errors import ToolFailed
+from .errors import ProtocolFault, Reach, ToolFailed
+from .jsonrpc.incoming import decode_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,15 +22,32 @@ if TYPE_CHECKING:
     from .content import Called
 
 
+def decoded(result: bytes, target: Called | None) -> dict[str, Any]:
+    """The result object of a call of this tool. Raises `ProtocolFault` when it is none."""
+    try:
+        return decode_result(result)
+    except ValueError as problem:
+        name, server = (None, "") if target is None else (target.name, target.server)
+        text = f'Server "{server}" answered with something that is no result: {problem}.'
+        raise ProtocolFault(text, server=server, reach=Reach.ANSWERED, tool=name) from None
+
+
 @attrs.frozen(eq=False)
 class ToolResult:
     """The result of a tools/call (or of a resource read as a tool), field by field what the server said.
 
-    `raw` is the decoded result object; nothing is dropped, renamed or validated.
+    A large result is decoded when it is first asked for: no other call has to wait for what nobody reads.
     """
 
-    raw: dict[str, Any]
+    _given: dict[str, Any] | bytes = attrs.field(alias="raw", repr=False)
     target: Called | None = None  # what was called
+
+    @cached_property
+    def raw(self) -> dict[str, Any]:
+        """The decoded result object; nothing is dropped, renamed or validated. Raises `ProtocolFault` when it cannot be
+        decoded."""
+        given = self._given
+        return decoded(given, self.target) if isinstance(given, bytes) else given
 
     @property
     def content(self) -> list[dict[str, Any]]:

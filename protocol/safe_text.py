@@ -9,6 +9,7 @@ keeps them; in JSON, invisible ones are written as escapes.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import shlex
@@ -127,6 +128,58 @@ def mend_escapes(data: bytes | bytearray) -> bytes | None:
         return None
     plain, count = _HALF.subn(rb"\\ufffd", bytes(data).replace(_BACKSLASH, _OUT_OF_THE_WAY))
     return plain.replace(_OUT_OF_THE_WAY, _BACKSLASH) if count else None
+
+
+class JsonRepair:
+    """Repairs JSON that comes in pieces: bytes that are not UTF-8, and escaped halves. Unlike in a short message, both
+    are replaced even where data is only passed on: to look at all of a long one again would take too long.
+
+    `has_replaced`: some bytes were not UTF-8.
+    """
+
+    def __init__(self) -> None:
+        self.has_replaced = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._begun = b""  # a character that has begun
+        self._left = b""  # an escape that has begun, or the first half of a pair
+
+    def take(self, piece: bytes | bytearray, *, is_last: bool = False) -> bytes:
+        """The next piece, repaired. What its end has begun comes with the next one."""
+        text = self._left + (piece if not self._begun and piece.isascii() else self._decoded(piece, is_last))
+        end = len(text) if is_last else _end_of_escapes(text)
+        text, self._left = text[:end], text[end:]
+        mended = mend_escapes(text)
+        return text if mended is None else mended
+
+    def _decoded(self, piece: bytes | bytearray, is_last: bool) -> bytes:
+        came = self._begun + piece
+        text = self._decoder.decode(piece, is_last).encode()
+        self._begun = self._decoder.getstate()[0]
+        self.has_replaced = self.has_replaced or text != came[: len(came) - len(self._begun)]
+        return text
+
+
+_ESCAPE: Final = 6  # bytes of an escaped half
+_ESCAPES: Final = re.compile(rb"[^\\]*+(?:\\(?:[^u]|u.{4})[^\\]*+)*+", re.DOTALL)  # only complete ones
+_FIRST_HALF: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
+
+
+def _end_of_escapes(text: bytes) -> int:
+    """A place at or just before the end that splits neither an escape nor a pair of them. `text` begins at such a
+    place."""
+    if text.find(b"\\", max(0, len(text) - 2 * _ESCAPE)) < 0:
+        return len(text)
+    end = _complete(text, len(text))
+    half = end - _ESCAPE
+    is_half = half >= 0 and _FIRST_HALF.match(text, half) is not None and _complete(text, half) == half
+    return half if is_half else end
+
+
+def _complete(text: bytes, end: int) -> int:
+    """The end of the last complete escape or plain character before `end`."""
+    found = _ESCAPES.match(text, 0, end)
+    assert found is not None
+    return found.end()
 
 
 def whole(text: str) -> str:

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -19,13 +20,13 @@ import anyio.lowlevel
 from ..actors.call import Call
 from ..actors.router import Sync
 from ..actors.server import ServerActor
-from ..actors.workers import in_turns
+from ..actors.workers import LONG_WORK, aside, in_turns
 from ..catalogue.index import Index
 from ..catalogue.namespace import Ambiguous, Missing, Place, Target
 from ..config.arguments import name_of, named_values, text
 from ..config.model import Scrub
 from ..config.secrets import Secrets
-from ..protocol.cooperative import Slices
+from ..protocol.bounds import LARGE_MESSAGE
 from ..protocol.errors import (
     AmbiguousTool,
     Busy,
@@ -45,8 +46,8 @@ from ..protocol.errors import (
 from ..protocol.jsonrpc.encoding import weigh
 from ..protocol.jsonrpc.incoming import decode_result
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS, WireFault
-from ..protocol.large_json import LARGE, decoding_result
 from ..protocol.lifecycle import Cause, Ending
+from ..protocol.result import ToolResult, decoded
 from ..safety.audit import Asked
 from .profiles import ProfileView
 from .runtime import Runtime
@@ -70,6 +71,16 @@ class Caller:
         self.session = session
         self.view = view
         self.is_over = False  # a session's end
+
+    async def scrubbed(self, server: str, door: Scrub, answer: bytes) -> bytes:
+        """An answer of a server as this door may show it. It has arrived already, so a cancellation during this does
+        not lose it."""
+        scrubber = self.scrubber(server, door)
+        if scrubber is None or len(answer) < LONG_WORK:
+            return answer if scrubber is None else scrubber.scrub(answer)
+        with anyio.CancelScope(shield=True):
+            return await aside(partial(scrubber.scrub, answer))
+        raise AssertionError("a shielded scope that nobody cancels")  # for the type checker only
 
     def scrubber(self, server: str, door: Scrub) -> Secrets | None:
         """What scrubs the results of a server at this door; None: nothing does. `door`: `MCP`, where a tool of ours
@@ -150,10 +161,7 @@ class Caller:
             raise
         answer = await call.wait()
         try:
-            scrubber = self.scrubber(server, _ALL)
-            if scrubber is not None:
-                answer = await scrubbed_in_turns(scrubber.scrubbing(answer))
-            return decode_result(answer) if len(answer) < LARGE else await decoded_in_turns(answer)
+            return decode_result(await self.scrubbed(server, _ALL, answer))
         except WireFault as error:
             text = f'Server "{server}" answered {call.method} with what cannot be read: {error}.'
             raise ProtocolFault(text, server=server, reach=Reach.ANSWERED) from None
@@ -449,42 +457,12 @@ def _placed(uri: str, server: str | None, found: Place | Ambiguous | Missing) ->
 # --------------------------------------------------------------------------------------------------------------
 #
 #
-# Decodes what servers answered. Large results are decoded in slices.
+# Reads what servers answered.
 
 
-async def decoded_in_turns(answer: bytes) -> dict[str, Any]:
-    """Decode a large result while others get their turns. The result has arrived already, so a cancellation
-    during this does not lose it."""
-    with anyio.CancelScope(shield=True):
-        return await in_turns(decoding_result(answer))
-    raise AssertionError("a shielded scope that nobody cancels")  # for the type checker only
-
-
-async def scrubbed_in_turns(work: Slices[bytes]) -> bytes:
-    """Scrub an answer, which has arrived already, like the above."""
-    with anyio.CancelScope(shield=True):
-        return await in_turns(work)
-    raise AssertionError("a shielded scope that nobody cancels")  # for the type checker only
-
-
-def tool_result(result: bytes, target: Target) -> dict[str, Any]:
-    try:
-        return decode_result(result)
-    except ValueError as problem:
-        raise _no_result(target, problem) from None
-
-
-async def tool_result_in_turns(result: bytes, target: Target) -> dict[str, Any]:
-    """The same for a large result: others get their turns."""
-    try:
-        return await decoded_in_turns(result)
-    except ValueError as problem:
-        raise _no_result(target, problem) from None
-
-
-def _no_result(target: Target, problem: ValueError) -> ProtocolFault:
-    text = f'Server "{target.server}" answered with something that is no result: {problem}.'
-    return ProtocolFault(text, server=target.server, reach=Reach.ANSWERED, tool=target.name)
+def tool_result(answer: bytes, target: Target) -> ToolResult:
+    """Raises `ProtocolFault` for an answer that is no result. A large one is decoded when it is asked for."""
+    return ToolResult(answer if len(answer) >= LARGE_MESSAGE else decoded(answer, target), target)
 
 
 # ---- Subscriptions to resources: asking a server to report changes, and reading what it reports ---------------------

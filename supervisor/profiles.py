@@ -10,14 +10,15 @@ A profile that a reload has removed shows nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
 
+from ..actors.workers import MANY_ITEMS, aside
 from ..catalogue.entries import ServerEntry
 from ..catalogue.index import Index
 from ..config.model import Config, Profile, selector
-from ..protocol.cooperative import Slices, finish
 from ..protocol.errors import UNKNOWN_PROFILE, UnknownServer, UsageError
 from ..protocol.events import Event
 from ..protocol.status import ServerStatus
@@ -82,20 +83,27 @@ class ProfileView:
         whole = self._room_index()
         self._follow()
         if self._index is None or self._whole is not whole:
-            finish(self.preparing())
+            self._narrow()
         assert self._index is not None
         return self._index
 
-    def preparing(self) -> Slices[None]:
-        """Make the index, in slices, if the room's has changed."""
+    async def prepare(self) -> None:
+        """Make the index, if the room's has changed."""
         self._follow()
         whole = self._room_index()
         if self._index is None or self._whole is not whole:
-            names = [name for name in whole.servers if self.shows(name)]
-            made = yield from whole.narrowing(
-                names, self.profile.tools, self.profile.overrides, previous=self._index
-            )
-            self._index, self._whole = made, whole
+            if whole.size < MANY_ITEMS:
+                self._narrow()
+            else:
+                self._index, self._whole = await aside(partial(self._narrowed, whole)), whole
+
+    def _narrow(self) -> None:
+        whole = self._room_index()
+        self._index, self._whole = self._narrowed(whole), whole
+
+    def _narrowed(self, whole: Index) -> Index:
+        names = [name for name in whole.servers if self.shows(name)]
+        return whole.narrowed(names, self.profile.tools, self.profile.overrides, previous=self._index)
 
     def entry(self, entry: ServerEntry | None) -> ServerEntry | None:
         """What is known of a server that is shown, without the tools that are not."""

@@ -36,7 +36,6 @@ from ..config.files import open_config, with_objects
 from ..config.model import Config, Scrub
 from ..protocol.errors import CallError, UsageError
 from ..protocol.events import Kind
-from ..protocol.large_json import LARGE
 from ..protocol.lifecycle import Cause, Ending, State
 from ..protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
 from ..protocol.status import ServerStatus
@@ -135,9 +134,9 @@ class Calls:
             if leases is not None:
                 leases.close()
         answer = await call.wait()
-        if len(answer) >= LARGE or port.scrubber(target.server, Scrub.ALL) is not None:
+        if port.scrubber(target.server, Scrub.ALL) is not None:
             return await port.read_result(target, answer, Scrub.ALL)
-        return ToolResult(tool_result(answer, target), target)
+        return tool_result(answer, target)
 
     @asynccontextmanager
     async def stream_call(

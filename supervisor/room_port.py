@@ -29,7 +29,6 @@ from ..protocol.cooperative import Pace, Slices, finish
 from ..protocol.errors import CallError, UsageError
 from ..protocol.jsonrpc.incoming import read_parts, read_value
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcFault
-from ..protocol.large_json import LARGE
 from ..protocol.result import ToolResult
 from ..protocol.safe_text import one_line
 from ..protocol.status import ServerStatus
@@ -37,10 +36,8 @@ from ..safety.audit import Asked
 from .caller import (
     Caller,
     is_modern,
-    scrubbed_in_turns,
     subscribe,
     tool_result,
-    tool_result_in_turns,
     unsubscribe,
 )
 from .discovery import DISCOVERY_IDLE
@@ -207,12 +204,7 @@ class RoomPort(Caller):
 
     async def read_result(self, target: Target, answer: bytes, door: Scrub) -> ToolResult:
         """The result of a call of this tool, as it is shown at a door."""
-        scrubber = self.scrubber(target.server, door)
-        if scrubber is not None:
-            answer = await scrubbed_in_turns(scrubber.scrubbing(answer))
-        large = len(answer) >= LARGE
-        raw = await tool_result_in_turns(answer, target) if large else tool_result(answer, target)
-        return ToolResult(raw, target)
+        return tool_result(await self.scrubbed(target.server, door, answer), target)
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 

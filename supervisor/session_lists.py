@@ -21,7 +21,6 @@ import attrs
 from ..actors.router import same_content
 from ..catalogue.entries import ServerEntry
 from ..catalogue.index import Index
-from ..protocol.cooperative import finish
 
 Known = Mapping[str, ServerEntry]
 
@@ -107,7 +106,7 @@ class OwnLists:
             if not others:
                 own.seen = base
             elif own.base is not base or own.seen is None or not _shows(own.seen, others):
-                own.seen = finish(base.replacing(others, previous=own.seen))
+                own.seen = base.replaced(others, previous=own.seen)
             own.base, own.made_at = base, self._changes
         return own.seen or base
 

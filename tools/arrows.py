@@ -102,7 +102,6 @@ TESTS_INSIDE: Mapping[str, str] = {
     **dict.fromkeys(
         [
             "tests/catalogue/test_unhiding.py",
-            "tests/protocol/test_large.py",
         ],
         "what an upper room makes of the same bytes is compared with what is made of them here",
     ),

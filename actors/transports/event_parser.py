@@ -15,7 +15,7 @@ from collections.abc import Callable
 import attrs
 
 from ...protocol.bounds import EVENT_ID_BYTES, EVENT_LINE_BYTES
-from ..values import LONG, Values
+from ..message_buffer import MessageBuffer
 
 HEAD = 256  # bytes of over-long data that are kept
 SHORTEST_RETRY = 0.02  # seconds; a server that asks for less would be asked without a pause
@@ -33,20 +33,19 @@ class EventParser:
     over `limit` bytes, or more values than a message may have."""
 
     __slots__ = (
-        "_after_cr", "_counted", "_data", "_dropping", "_in_data", "_limit", "_line", "_lines", "_name", "_on_overlong",
-        "_values", "last_id", "retry",
+        "_after_cr", "_data", "_dropping", "_in_data", "_limit", "_line", "_lines", "_name", "_new", "_on_overlong",
+        "last_id", "retry",
     )  # fmt: skip
 
     def __init__(self, limit: int, on_overlong: Callable[[bytes, str], None]) -> None:
-        self._values: Values | None = None  # the values counted in the data, once it is long
-        self._counted = 0  # bytes of the data that were counted
         self.last_id = ""
         self.retry: float | None = None  # seconds
         self._limit = limit
         self._on_overlong = on_overlong
         self._line = bytearray()  # the line that has not ended; empty when it is a data line
         self._in_data = False  # the line that has not ended is a data line; what came of it is in `_data`
-        self._data = bytearray()  # of the event that has not ended
+        self._data = MessageBuffer()  # of the event that has not ended
+        self._new = bytearray()  # what the piece at hand has brought of it
         self._lines = 0  # data lines of that event
         self._name = b""
         self._dropping = False
@@ -73,8 +72,7 @@ class EventParser:
                     events.append(event)
         if rest:
             self._hold(rest)
-        if len(self._data) > LONG:
-            self._count()
+        self._gather()
         return events
 
     def _normalised(self, piece: bytes) -> bytes:
@@ -106,7 +104,7 @@ class EventParser:
         match field:
             case b"data":
                 if self._lines:
-                    self._data += b"\n"
+                    self._new += b"\n"
                 self._lines += 1
                 self._add(value)
             case b"event":
@@ -119,28 +117,29 @@ class EventParser:
                 pass  # a comment, or a field from the future
 
     def _add(self, value: bytes) -> None:
-        self._data += value
-        if len(self._data) > self._limit:
+        self._new += value
+        if len(self._data.data) + len(self._new) > self._limit:
             self._drop()
 
-    def _count(self) -> None:
-        """Count the new values. Once for each piece, however many lines it has, because counting takes time."""
-        new, self._counted = self._data[self._counted :], len(self._data)
-        self._values, over = Values.counted(self._values, new, self._data)
+    def _gather(self) -> None:
+        """Add to the data what is new. Once for each piece, however many lines it has, because each time has its
+        cost."""
+        new, self._new = self._new, bytearray()
+        over = self._data.add(new) if new else ""
         if over:
             self._drop(over)
 
     def _dispatch(self) -> ServerEvent | None:
-        data, name, dropped = self._data, self._name.decode(errors="replace") or "message", self._dropping
-        self._data, self._lines, self._name, self._dropping = bytearray(), 0, b"", False
-        self._values, self._counted = None, 0
-        return ServerEvent(name, data) if data and not dropped else None
+        self._gather()
+        held, name, dropped = self._data, self._name.decode(errors="replace") or "message", self._dropping
+        self._data, self._lines, self._name, self._dropping = MessageBuffer(), 0, b"", False
+        data = b"" if dropped else held.end()
+        return ServerEvent(name, data) if data else None
 
     def _drop(self, bound: str = "") -> None:
-        head = bytes(self._data[:HEAD]) or bytes(self._line[:HEAD])
+        head = bytes((self._data.data[:HEAD] + self._new[:HEAD])[:HEAD] or self._line[:HEAD])
         self._line[:] = b":" if self._line or self._in_data else b""
-        self._data, self._in_data, self._dropping = bytearray(), False, True
-        self._values, self._counted = None, 0
+        self._data, self._new, self._in_data, self._dropping = MessageBuffer(), bytearray(), False, True
         self._on_overlong(head, bound or f"{self._limit:,} bytes an event")
 
 

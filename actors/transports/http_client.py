@@ -60,9 +60,8 @@ from ...protocol.bounds import (
 )
 from ...protocol.errors import ConnectFailed
 from ...protocol.jsonrpc.incoming import excerpt
-from ...protocol.large_message import LARGE_MESSAGE
 from ...protocol.version import VERSION
-from ..values import Values
+from ..message_buffer import MessageBuffer
 
 _KEPT_OPEN = 32  # idle connections of one server, for the next burst of calls
 _REFUSAL_WITHIN = 5.0  # seconds
@@ -180,16 +179,15 @@ def request_to(
 async def read_bounded(response: httpx2.Response, limit: int) -> bytes | bytearray:
     """The whole body. Raises `BadAnswer` when it is over `limit` bytes, or has more values than a message may
     have."""
-    body, values = bytearray(), None
+    body = MessageBuffer()
     async with contextlib.aclosing(response.aiter_bytes()) as pieces:
         async for piece in pieces:
-            body += piece
-            if len(body) > limit:
-                raise BadAnswer(f"the answer is over the bound of {limit:,} bytes")
-            values, over = Values.counted(values, piece, body)
+            over = body.add(piece)
+            if len(body.data) > limit:
+                over = f"{limit:,} bytes"
             if over:
                 raise BadAnswer(f"the answer is over the bound of {over}")
-    return body if len(body) >= LARGE_MESSAGE else bytes(body)
+    return body.end()
 
 
 async def read_refusal(response: httpx2.Response) -> bytes:

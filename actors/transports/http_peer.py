@@ -25,10 +25,11 @@ from typing import Any, Protocol
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import attrs
 from msgspec import Raw
 
-from ...protocol.cooperative import Slices
+from ...protocol.bounds import LARGE_MESSAGE
 from ...protocol.errors import Reach
 from ...protocol.jsonrpc.incoming import ServerMessage, as_id, decode_line, excerpt
 from ...protocol.jsonrpc.outgoing import encode_notification, encode_reply
@@ -41,19 +42,16 @@ from ...protocol.jsonrpc.terms import (
     WireFault,
     fault,
 )
-from ...protocol.large_message import LARGE_MESSAGE, reading_line, repairing_utf8
 from ...protocol.lifecycle import Reason
 from ...protocol.safe_text import repair_utf8
 from ..backend import Backend
 from ..exchanges import ExchangeTable, Notes, answer_in, mark_sent
 from ..peer import Exchange, LostReason, PeerHooks
 from ..room_context import Spawner
-from ..workers import in_turns
 from .http_client import BadAnswer, Broken, ExchangeFault, LoginNeeded, SessionExpired, WrongTransport
 
 LAST_ANSWERS = 1.0  # seconds that other exchanges have to end, once the connection is known to be over
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")  # in JSON they are white space
-_PIECE = 1 << 16  # bytes
 
 
 class HttpPeer(ExchangeTable):
@@ -131,15 +129,19 @@ class HttpPeer(ExchangeTable):
             mark_sent(attempt.exchange)
 
     async def hear(self, data: bytes | bytearray) -> None:
-        """Take what came on a stream that is not an exchange's own; a large message in slices."""
+        """Take what came on a stream that is not an exchange's own. Others have their turns beside a large message."""
         if len(data) < LARGE_MESSAGE:
             self.take_line(data)
-        else:
-            await in_turns(self.taking_line(data))
+            return
+        data = _on_one_line(data)
+        await anyio.lowlevel.checkpoint()
+        take_decoded = self.decode_large(data)
+        await anyio.lowlevel.checkpoint()
+        take_decoded()
 
     async def take_for(self, attempt: Attempt, data: bytes | bytearray) -> None:
-        """Take what came on the exchange's own stream: its answer, or another message of the server; a large
-        message in slices.
+        """Take what came on the exchange's own stream: its answer, or another message of the server. Others have their
+        turns beside a large one.
 
         Raises `BadAnswer` for what is neither.
         """
@@ -147,7 +149,10 @@ class HttpPeer(ExchangeTable):
             if len(data) < LARGE_MESSAGE:
                 messages = decode_line(repair_utf8(data), self.protocol_version)
             else:
-                messages = await in_turns(self._reading(data))
+                data = _on_one_line(data)
+                await anyio.lowlevel.checkpoint()
+                messages = decode_line(data, self.protocol_version)
+                await anyio.lowlevel.checkpoint()
         except WireFault as problem:
             raise BadAnswer(f"the answer is not JSON-RPC: {problem} ({excerpt(data)})") from None
         for message in messages:
@@ -158,15 +163,6 @@ class HttpPeer(ExchangeTable):
             else:
                 said, asked = message.id, attempt.rpc_id
                 raise BadAnswer(f"the answer is to another request (id {said!r}, not {asked})")
-
-    def _reading(self, data: bytes | bytearray) -> Slices[list[ServerMessage]]:
-        text = yield from repairing_utf8((yield from _joining_lines(data)))
-        messages = yield from reading_line(text, self.protocol_version)
-        yield
-        return messages
-
-    def taking_line(self, line: bytes | bytearray) -> Slices[None]:
-        yield from super().taking_line((yield from _joining_lines(line)))
 
     def take(self, message: ServerMessage, during: Exchange | None = None) -> None:
         _lay_on_one_line(message)
@@ -412,19 +408,12 @@ class Carrier(Protocol):
         ...
 
 
-def _joining_lines(data: bytes | bytearray) -> Slices[bytes | bytearray]:
-    """A large message on one line, in slices; the same object if it is."""
-    if b"\n" not in data and b"\r" not in data:
-        return data
-    joined = bytearray()
-    for at in range(0, len(data), _PIECE):
-        joined += data[at : at + _PIECE].translate(_ONE_LINE)
-        yield
-    return joined
+def _on_one_line(data: bytes | bytearray) -> bytes | bytearray:
+    """A message on one line; the same object if it is."""
+    return data.translate(_ONE_LINE) if b"\n" in data or b"\r" in data else data
 
 
 def _lay_on_one_line(message: ServerMessage) -> None:
-    """Put a result on one line. Large ones are laid on one when they are read (`taking_line`)."""
-    result = bytes(message.result)
-    if len(result) < LARGE_MESSAGE and (b"\n" in result or b"\r" in result):
-        message.result = Raw(result.translate(_ONE_LINE))
+    """Put a result on one line. A large message is laid on one before it is decoded."""
+    if memoryview(message.result).nbytes < LARGE_MESSAGE:
+        message.result = Raw(_on_one_line(bytes(message.result)))

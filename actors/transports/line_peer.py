@@ -9,8 +9,8 @@ Callers that come together share a write (`LineWriter`): a single caller never w
 system calls, not sixty-four.
 
 Floods from the other side must not delay others. However many lines a read brings, a hundred are taken in a turn and
-the rest in the next turns, before anything more is read. A line of a megabyte or more is read in slices, one in each
-turn. While one comes, more is read at once, because each read lets everybody else have a turn first. Lines that nobody
+the rest in the next turns, before anything more is read. A line of a megabyte or more has turns of its own. While one
+comes, more is read at once, because each read lets everybody else have a turn first. Lines that nobody
 asked for also have a budget. A peer that sends only junk for too long is treated as if it had
 closed its stdout (`FloodGuard`). What is queued for a peer that does not read is bounded in number and bytes.
 """
@@ -95,7 +95,7 @@ class LinePeer(ExchangeTable):
         self._on_over = on_over
         self._refused: list[Exchange] = []
         self._rest = LinesLeft()
-        self._lines = LineSplitter(max_line, self._take_overlong, self._rest.put)
+        self._lines = LineSplitter(max_line, self._take_overlong, self._rest.put, self.note_repaired)
         self._flood = FloodGuard(max_line, self.last_heard)
         self._began = self.last_heard
         self._at_once = _CHUNK
@@ -163,9 +163,9 @@ class LinePeer(ExchangeTable):
                 fcntl.fcntl(self._read_fd, _SET_PIPE_SIZE, 2 * _WIDE)
 
     def _take_rest(self) -> More:
-        """Take the lines of one turn, or one slice of a large line."""
+        """Take the lines of one turn."""
         junk, unasked = self.junk, self.unasked
-        taken = self._rest.take(self.take_line, self.taking_line)
+        taken = self._rest.take(self.take_line, self.decode_large)
         more = self._judge(taken, self.junk - junk, self.unasked - unasked)
         return AGAIN if more is True and self._rest else more
 

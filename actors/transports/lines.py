@@ -1,10 +1,10 @@
 """Splits chunks into lines, in linear time and bounded memory.
 
-Only new bytes are searched for the newline, and the held part of a line grows in place. A large line is handed
-over without a copy, as a `bytearray` that then belongs to its receiver: a copy would stall the loop by a millisecond
-per megabyte. Of a line over the bound only the head is kept, so that the exchange it answers can be named; the rest is
-thrown away up to its newline. (The SDK's loop searches and copies all it has at each chunk: 40 MB took it seven
-seconds.)
+Only new bytes are searched for the newline, and the held part of a line grows in place (`message_buffer`). A large
+line is handed over without a copy, as a `bytearray` that then belongs to its receiver: a copy would stall the loop by a
+millisecond per megabyte. Of a line over the bound only the head is kept, so that the exchange it answers can be named;
+the rest is thrown away up to its newline. (The SDK's loop searches and copies all it has at each chunk: 40 MB took it
+seven seconds.)
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from typing import Any, Final
 import anyio
 import attrs
 
-from ...protocol.cooperative import Slices
-from ...protocol.large_message import LARGE_MESSAGE
 from ..backend import Backend, Waiter
 from ..exchanges import mark_sent
+from ..message_buffer import MessageBuffer
 from ..peer import Exchange
-from ..values import Values
 
 HEAD = 256  # bytes of an over-long line that are kept
 LINES_A_TURN: Final = 100
@@ -34,34 +32,36 @@ class LineSplitter:
 
     A chunk that ends a large line goes to `on_large` instead, if there is one: that line and the lines behind it.
     `on_overlong(head, bound)` is called as soon as a bound is crossed, not when the line ends: it may never end.
-    `bound` says in words which one: a number of bytes, or of values (`_values`).
+    `bound` says in words which one: a number of bytes, or of values. `on_repaired(line)` is given a line that was
+    repaired while it came.
     """
 
-    __slots__ = ("_dropping", "_held", "_limit", "_on_large", "_on_overlong", "_values")
+    __slots__ = ("_dropping", "_held", "_limit", "_on_large", "_on_overlong", "_on_repaired")
 
     def __init__(
         self,
         limit: int,
         on_overlong: Callable[[bytes, str], None],
         on_large: Callable[[list[bytes | bytearray]], None] | None = None,
+        on_repaired: Callable[[bytes | bytearray], None] | None = None,
     ) -> None:
         self._on_large = on_large
-        self._values: Values | None = None  # the values counted in a line that comes in many pieces
+        self._on_repaired = on_repaired
         self._limit = limit
         self._on_overlong = on_overlong
-        self._held = bytearray()
+        self._held = MessageBuffer()
         self._dropping = False
 
     @property
     def held(self) -> bytearray | None:
         """What has come of the line whose end has not; None: that line is dropped. Not to be changed."""
-        return None if self._dropping else self._held
+        return None if self._dropping else self._held.data
 
     def feed(self, chunk: bytes) -> list[bytes | bytearray]:
         """The lines that end in `chunk`; a large one as a `bytearray`."""
         lines: list[Any] = chunk.split(b"\n")
         rest = lines.pop()
-        if lines and (self._held or self._dropping):
+        if lines and (self._held.data or self._dropping):
             lines[0:1] = self._finish(lines[0])
             if self._on_large is not None and lines and type(lines[0]) is bytearray:
                 self._on_large(lines)
@@ -75,13 +75,11 @@ class LineSplitter:
     def _hold(self, part: bytes | bytearray) -> None:
         if self._dropping:
             return
-        self._held += part
-        if len(self._held) > self._limit:
-            self._drop(self._bytes())
-        else:
-            self._values, over = Values.counted(self._values, part, self._held)
-            if over:
-                self._drop(over)
+        over = self._held.add(part)
+        if len(self._held.data) > self._limit:
+            over = self._bytes()
+        if over:
+            self._drop(over)
 
     def _bytes(self) -> str:
         return f"{self._limit:,} bytes a line"
@@ -92,11 +90,14 @@ class LineSplitter:
         if self._dropping:
             self._dropping = False
             return []
-        line, self._held, self._values = self._held, bytearray(), None
-        return [line if len(line) >= LARGE_MESSAGE else bytes(line)]
+        held, self._held = self._held, MessageBuffer()
+        line = held.end()
+        if held.repaired and self._on_repaired is not None:
+            self._on_repaired(line)
+        return [line]
 
     def _drop(self, bound: str) -> None:
-        head, self._held, self._values = bytes(self._held[:HEAD]), bytearray(), None
+        head, self._held = bytes(self._held.data[:HEAD]), MessageBuffer()
         self._dropping = True
         self._on_overlong(head, bound)
 
@@ -108,15 +109,20 @@ class LineSplitter:
 
 
 class LinesLeft(list["bytes | bytearray"]):
-    """Lines that were read and not yet taken, the last one first. However many lines a read brings, a hundred are taken
-    in a turn, or one slice of a large line, and others get their turn in between. Nothing more is read before all are
-    taken."""
+    """Lines that came and were not yet taken, the last one first. However many lines a read brings, a hundred are taken
+    in a turn, and others get their turn in between. A large line is decoded in one turn and taken in the next. Nothing
+    more is read before all are taken."""
 
-    _large: Slices[None] | None = None  # the next line, while it is read in slices
+    _decoded: Callable[[], object] | None = None  # takes the next line, which is large and decoded
 
     def put(self, lines: list[bytes | bytearray]) -> None:
         """Fill it with `lines`; it must be empty."""
         self[:] = lines[::-1]
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the next one is large."""
+        return bool(self) and type(self[-1]) is bytearray
 
     def turn(self) -> list[bytes | bytearray]:
         """Remove and return the lines of one turn, in their order."""
@@ -127,27 +133,27 @@ class LinesLeft(list["bytes | bytearray"]):
     def take(
         self,
         take: Callable[[bytes | bytearray], object],
-        taking: Callable[[bytearray], Slices[None]],
+        decode_large: Callable[[bytearray], Callable[[], object]],
     ) -> int:
-        """Take one turn's share of them. Returns how many lines were taken whole."""
+        """Take one turn's share of them. `decode_large` returns what takes the line. Returns how many lines were
+        taken."""
         first = self[-1]
-        if type(first) is not bytearray:
+        if not isinstance(first, bytearray):
             lines = self.turn()
             for line in lines:
                 take(line)
             return len(lines)
-        self._large = self._large or taking(first)
-        try:
-            next(self._large)
-        except StopIteration:
-            self._large = None
-            del self[-1:]  # if taking it did not clear all lines
-            return 1
-        return 0
+        if self._decoded is None:
+            self._decoded = decode_large(first)
+            return 0
+        take_decoded, self._decoded = self._decoded, None
+        take_decoded()
+        del self[-1:]  # if taking it did not clear all lines
+        return 1
 
     def clear(self) -> None:
         super().clear()
-        self._large = None
+        self._decoded = None
 
 
 # ---- Writes lines over a non-blocking descriptor, to another side that may be slow, silent, or gone -----------------

@@ -22,21 +22,27 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
+from functools import partial
 from http import HTTPMethod
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ...protocol.bounds import SESSION_ID_CHARACTERS
-from ...protocol.cooperative import Pace, Slices
+from ...catalogue.entries import Raw
+from ...catalogue.list_pages import Items
+from ...protocol.bounds import LARGE_MESSAGE, SESSION_ID_CHARACTERS
 from ...protocol.header_params import Path, as_text, encode_value, mirrored_in
-from ...protocol.json_text import writing
-from ...protocol.jsonrpc.encoding import encode_json
-from ...protocol.jsonrpc.incoming import ServerMessage, decode_error, decode_line, excerpt, read_at
+from ...protocol.jsonrpc.encoding import decode_parts, encode_json
+from ...protocol.jsonrpc.incoming import (
+    NO_MESSAGE,
+    ServerMessage,
+    decode_error,
+    decode_line,
+    excerpt,
+    read_at,
+)
 from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND, SERVER_ERROR, UNSUPPORTED_VERSION, WireFault
-from ...protocol.large_json import decoding_result
-from ...protocol.large_message import LARGE_MESSAGE, reading_line
-from ..workers import in_turns
+from ..workers import aside
 from .event_parser import EventParser
 from .http_client import (
     BadAnswer,
@@ -70,6 +76,7 @@ _UNMET = (
 )  # the words with which an older server refuses a request without a session
 _LAST_RETRY = 30.0  # seconds
 _SESSION_ID = re.compile(rf"[\x21-\x7e]{{1,{SESSION_ID_CHARACTERS}}}")  # the specification's characters
+_LEARNED = 100_000  # tools of one page
 _FRUITLESS = 3  # GET streams in a row that may bring nothing, before we wait longer
 _FAREWELL = 2.0  # seconds
 
@@ -133,33 +140,29 @@ class StreamableHttp:
     async def _take(self, attempt: Attempt, data: bytes | bytearray) -> None:
         """Look at what came for the exchange, and pass it on. A list of tools says which headers they want."""
         if attempt.method == "tools/list" and (attempt.is_modern or self._peer.beside is not None):
-            data = await in_turns(self._learning(data, leaves_out=attempt.is_modern))
+            data = await self._learn(data, leaves_out=attempt.is_modern)
         elif self._session is not None and not attempt.is_modern and b"erver not initialized" in data[:256]:
             error = _error_in(data) if len(data) < LARGE_MESSAGE else None
             if error is not None and _is_forgotten(error):
                 raise SessionExpired("it says that it is not initialized")
         await self._peer.take_for(attempt, data)
 
-    def _learning(self, data: bytes | bytearray, *, leaves_out: bool) -> Slices[bytes | bytearray]:
+    async def _learn(self, data: bytes | bytearray, *, leaves_out: bool) -> bytes | bytearray:
         """Learn the listed tools; a tool that must be left out is removed from the answer, if it is of 2026-07-28."""
+        read = partial(_tools_in, data)
         try:
-            (message,) = yield from reading_line(data, None)
-            result = yield from decoding_result(bytes(message.result))
-            refused, pace = dict[int, str](), Pace()
-            for index, tool in enumerate(result["tools"]):
-                if why := self._tools.learn(tool):
-                    refused[index] = why
-                if pace.due():
-                    yield
-        except (WireFault, ValueError, LookupError, TypeError, AttributeError):
+            message, tools = read() if len(data) < LARGE_MESSAGE else await aside(read)
+        except (WireFault, *NO_MESSAGE):
             return data  # not a list of tools: the code that asked for it reports what is wrong
+        refused = {id(tool): why for tool in tools if (why := self._tools.learn(tool))}
         if not refused or not leaves_out:
             return data
-        for index, why in refused.items():
-            self._peer.notes.add("a tool was left out", f"{result['tools'][index].get('name')!r}: {why}")
-        result["tools"] = [tool for index, tool in enumerate(result["tools"]) if index not in refused]
-        text = yield from writing(result)
-        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(message.id), text.encode())
+        for tool in tools:
+            if id(tool) in refused:
+                self._peer.notes.add("a tool was left out", f"{tool.get('name')!r}: {refused[id(tool)]}")
+        kept = [tool for tool in tools if id(tool) not in refused]
+        result = encode_json({**decode_parts(message.result), "tools": kept})
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(message.id), result)
 
     # -- refusals --
 
@@ -331,6 +334,14 @@ def _session_in(response: httpx2.Response) -> str | None:
             f"its session id is not visible ASCII of at most 4,096 characters ({text}). Correct the server"
         )
     return session
+
+
+def _tools_in(data: bytes | bytearray) -> tuple[ServerMessage, list[Raw]]:
+    """An answer, and the tools that are listed in it. Raises `WireFault` when it is no list of tools."""
+    messages = decode_line(data)
+    items = Items("tools", "name", _LEARNED)
+    items.read(bytes(messages[0].result))
+    return messages[0], items.found
 
 
 def _error_in(body: bytes | bytearray) -> ServerMessage | None:

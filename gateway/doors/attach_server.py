@@ -227,7 +227,7 @@ class Doorway:
         hello, over = client.hello, anyio.Event()
 
         async def read(talk: ClientSession) -> None:
-            await door.read(talk.receive, talk.refuse_line, talk.receiving)
+            await door.read(talk.receive, talk.refuse_line, talk.receive_large)
             over.set()
 
         async def watch() -> None:

@@ -171,7 +171,7 @@ class Operations:
     def _mapping(self) -> Slices[dict[str, Any]]:
         index, pace = self._room.index, Pace()
         yield from index.preparing_names()
-        yield from index.preparing_lists()
+        index.prepare_lists()
         shown: dict[str, list[Mapping[str, Any]]] = {
             "tools": [],
             "prompts": [],

@@ -1,7 +1,7 @@
 """Which JSON-RPC message a body or an outgoing line is.
 
 An incoming body is read once, and its envelope, whose payloads stay bytes, goes to the conversation. Only a body of
-megabytes makes somebody wait: it is read in slices.
+megabytes makes somebody wait: others have their turns while it is read.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import anyio.lowlevel
 import attrs
 import msgspec
 
-from ...actors.workers import in_turns
 from ...catalogue.namespace import Target
 from ...protocol import jsonrpc as rpc
-from ...protocol.cooperative import Slices
+from ...protocol.bounds import LARGE_MESSAGE
 from ...protocol.header_params import decode_value, mismatch
-from ...protocol.jsonrpc.terms import RpcFault, WireFault
-from ...protocol.large_json import outlining
-from ...protocol.large_message import reading_client_line, reading_params
+from ...protocol.jsonrpc.terms import RpcFault
 from .http_request import HEADER_MISMATCH, Refusal, Request
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ Parts = Mapping[str, msgspec.Raw]
 @attrs.frozen
 class Read:
     """A message that was read: its envelope, its id (empty: it has none), and its size. `parts` are those of the params
-    of a large request, which nobody may read in one go; None for any other message."""
+    of a large request; None for any other message."""
 
     envelope: rpc.ClientMessage
     key: bytes
@@ -84,19 +82,17 @@ class Read:
 
 async def read_message(body: bytes | bytearray) -> Read:
     """The envelope of a body. Raises `Refusal` when it is not one JSON-RPC message."""
-    key, parts, is_large = b"", None, isinstance(body, bytearray)
+    key, parts, is_large = b"", None, len(body) >= LARGE_MESSAGE
     try:
-        if isinstance(body, bytearray):
-            message = await in_turns(reading_client_line(body))
-            key = rpc.read_id(message)
-            if key and message.method is not None:
-                parts = await in_turns(reading_params(message))
-        else:
-            message = rpc.read_client_line(body)
-            key = rpc.read_id(message)
+        message = rpc.read_client_line(body)
+        key = rpc.read_id(message)
+        if is_large and key and message.method is not None:
+            await anyio.lowlevel.checkpoint()
+            parts = rpc.read_large_parts(message.params)
+            await anyio.lowlevel.checkpoint()
     except RpcFault as fault:
         raise Refusal(400, fault.message, code=fault.code, key=key) from None
-    if message.method is None and not bytes(message.result) and not bytes(message.error):
+    if message.method is None and not rpc.nbytes(message.result) and not rpc.nbytes(message.error):
         raise Refusal(400, "Invalid request: it has no method.")
     return Read(message, key, parts, is_large, len(body))
 
@@ -185,17 +181,18 @@ async def check_mirrored(said: Stateless, target: Target | None, request: Reques
         return
     arguments: Any = said.params.get("arguments")
     if said.message.is_large and arguments is not None:
-        arguments = await in_turns(_reading_members(bytes(arguments)))
+        await anyio.lowlevel.checkpoint()
+        arguments = _members(arguments)
     header = mismatch(target.mirrored, arguments, request.headers)
     if header is not None:
         text = f"The header {header} does not match the argument of {target.name} in the body."
         raise Refusal(400, text, code=HEADER_MISMATCH, key=said.key)
 
 
-def _reading_members(value: bytes) -> Slices[Parts | None]:
+def _members(value: msgspec.Raw) -> Parts | None:
     try:
-        return rpc.raw_parts((yield from outlining(value)))
-    except WireFault:
+        return rpc.read_parts(value)
+    except RpcFault:
         return None
 
 

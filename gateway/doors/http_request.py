@@ -12,12 +12,11 @@ import anyio
 import anyio.lowlevel
 import attrs
 
-from ...actors.values import Values
+from ...actors.message_buffer import LONG, MessageBuffer
 from ...config.model import Settings
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import HTTP_HEAD_BYTES
 from ...protocol.jsonrpc.terms import RpcFault
-from ...protocol.large_message import LARGE_MESSAGE
 from ..arrivals import Arriving
 
 # ---- How a request is refused: the status codes of the door ---------------------------------------------------------
@@ -195,7 +194,7 @@ class Request:
         self, most: int, time: Deadlines[asyncio.Timeout], arriving: Arriving | None = None
     ) -> bytes | bytearray:
         """The whole body, on one line: without newlines, which in JSON are white space, and which must not reach a
-        server that reads lines. A large one is a `bytearray`. What comes in pieces is counted as `arriving`. Raises
+        server that reads lines. What comes in pieces is counted as `arriving`. Raises
         `Refusal` when it is larger than `most`, has more values than a message may have, or takes more than its
         `time`; `RpcFault` when too much waits at the doors."""
         length = self.headers.get(b"content-length", b"0")
@@ -208,7 +207,10 @@ class Request:
                     event = await self._next()
                     piece: bytes = event.get("body", b"")
                     is_all = not event.get("more_body")
-                    body = _on_one_line(piece) if is_all else await self._whole(piece, most, arriving)
+                    is_small = is_all and len(piece) <= LONG
+                    body = (
+                        _on_one_line(piece) if is_small else await self._whole(piece, is_all, most, arriving)
+                    )
                 finally:
                     time.end(limit)
         except TimeoutError:
@@ -218,19 +220,20 @@ class Request:
         self.is_read: bool = True
         return body
 
-    async def _whole(self, first: bytes, most: int, arriving: Arriving | None) -> bytes | bytearray:
-        """A body that comes in pieces. Each is looked at as it comes, so that a large one is never gone through at
-        once."""
-        held, piece, is_last, values = bytearray(), first, False, None
+    async def _whole(
+        self, piece: bytes, is_last: bool, most: int, arriving: Arriving | None
+    ) -> bytes | bytearray:
+        """A body that is long, or comes in pieces. Each is looked at as it comes, so that a large one is never gone
+        through at once."""
+        held = MessageBuffer()
         while True:
-            held += (piece := _on_one_line(piece))
+            over = held.add(_on_one_line(piece))
             if arriving is not None:
                 arriving.add(len(piece))
-            values, over = Values.counted(values, piece, held)
             if over:
                 raise Refusal(413, f"Content Too Large: the request has more than {over}.")
-            if is_last or len(held) > most:
-                return held if len(held) >= LARGE_MESSAGE else bytes(held)
+            if is_last or len(held.data) > most:
+                return held.end()
             event = await self._next()
             piece, is_last = event.get("body", b""), not event.get("more_body")
 

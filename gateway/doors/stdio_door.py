@@ -19,7 +19,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Final
 
 import anyio
@@ -27,7 +27,6 @@ import anyio.lowlevel
 
 from ...actors.backend import AGAIN, Backend, More
 from ...actors.transports.lines import LINES_A_TURN, LinesLeft, LineSplitter, LineWriter, WriteRules
-from ...protocol.cooperative import Slices
 from ...protocol.errors import GreenroomError
 from ...protocol.jsonrpc.incoming import read_head_id
 from ...protocol.jsonrpc.outgoing import error_line
@@ -36,7 +35,7 @@ from ...protocol.jsonrpc.terms import INVALID_REQUEST, RpcFault
 CHUNK: Final = 65_536  # what a pipe holds; a larger buffer would be mapped and unmapped for each read
 _LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is gone; EIO: its terminal was closed
 _MARK: Final = b"\xef\xbb\xbf"  # the byte order mark, with which some programs begin UTF-8
-Receiving = Callable[[bytearray], Slices[None]]
+ReceiveLarge = Callable[[bytearray], Awaitable[None]]
 TO_A_CLIENT: Final = WriteRules(128 << 20, short=4096, gathers_all=True)
 
 
@@ -73,12 +72,11 @@ class StdioDoor:
         self._stdout = stdout
         self._max_line = max_line
         self._rest = LinesLeft()
-        self._splitter = LineSplitter(max_line, self._refuse_line, self._put_large)
+        self._splitter = LineSplitter(max_line, self._refuse_line, self._rest.put)
         self._writer = LineWriter(backend, stdout, TO_A_CLIENT, on_broken=self._client_gone)
         self._reading: anyio.CancelScope | None = None
         self._eof = False
         self._receive: Callable[[bytes], None] = lambda _line: None
-        self._receiving: Receiving | None = None
         self._refuse = self._say_refused
         self._unreadable: OSError | None = None
 
@@ -123,13 +121,12 @@ class StdioDoor:
         self,
         receive: Callable[[bytes], None],
         refuse: Callable[[bytes, str], None] | None = None,
-        receiving: Receiving | None = None,
+        receive_large: ReceiveLarge | None = None,
     ) -> None:
-        """Give each line of the client to `receive`, or one of megabytes to `receiving`, which takes it in slices. If a
-        line is too long, give its head and the reason to `refuse`. Returns when no more lines will come: the client has
-        closed its end, or no longer reads."""
+        """Give each line of the client to `receive`, or one of megabytes to `receive_large`, during which no other is
+        read. If a line is too long, give its head and the reason to `refuse`. Returns when no more lines will come: the
+        client has closed its end, or no longer reads."""
         self._refuse = refuse or self._refuse
-        self._receiving = receiving
 
         def receive_first(line: bytes) -> None:
             self._receive = receive
@@ -140,7 +137,13 @@ class StdioDoor:
         waits = _is_pipe(self._stdin) or os.isatty(self._stdin)
         with anyio.CancelScope() as self._reading:
             while (self._rest or not self._eof) and not self._writer.is_over:
-                if waits and not self._rest:
+                if self._rest.is_large:
+                    line = self._rest.pop()
+                    if receive_large is not None and isinstance(line, bytearray):
+                        await receive_large(line)
+                    else:
+                        self._take(line)
+                elif waits and not self._rest:
                     await self._backend.read_forever(self._stdin, self._on_readable)
                 else:
                     await anyio.lowlevel.checkpoint()
@@ -179,8 +182,11 @@ class StdioDoor:
         return not (writer.is_over or (writer.waiting and writer.congested))
 
     def _take_rest(self) -> More:
-        """Take the remaining lines of one turn, or one slice of a large line."""
-        self._rest.take(self._take, self._taking)
+        """Take the remaining lines of one turn. `read` takes a large line."""
+        if self._rest.is_large:
+            return False
+        for line in self._rest.turn():
+            self._take(line)
         if self._writer.is_over or self._writer.congested:
             return False
         return AGAIN if self._rest else True
@@ -188,18 +194,6 @@ class StdioDoor:
     def _take(self, line: bytes | bytearray) -> None:
         if line and not line.isspace():
             self._receive(bytes(line))
-
-    def _put_large(self, lines: list[bytes | bytearray]) -> None:
-        """Take a large line and those behind it: now, if nobody takes it in slices."""
-        if self._receiving is not None:
-            self._rest.put(lines)
-            return
-        for line in lines:
-            self._take(line)
-
-    def _taking(self, line: bytearray) -> Slices[None]:
-        assert self._receiving is not None
-        yield from self._receiving(line)
 
     def _refuse_line(self, head: bytes, bound: str) -> None:
         self._refuse(head, f"A message over {bound} was dropped unread.")

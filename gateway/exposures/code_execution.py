@@ -27,7 +27,7 @@ import anyio.abc
 import msgspec
 
 from ...actors.peer import Exchange
-from ...actors.workers import in_turns
+from ...actors.workers import aside, in_turns
 from ...config.model import Scrub
 from ...protocol.bounds import (
     EXECUTE_IN_FLIGHT,
@@ -41,8 +41,8 @@ from ...protocol.bounds import (
     EXECUTE_WAITING,
 )
 from ...protocol.errors import ConnectFailed, GreenroomError
+from ...protocol.jsonrpc.incoming import decode_result
 from ...protocol.jsonrpc.terms import INTERNAL_ERROR, RpcError, WireFault
-from ...protocol.large_json import decoding_result
 from ...safety.audit import Asked
 from ..input_required import SuspendableCall, SuspendedCalls
 from ..next_steps import Commands
@@ -149,7 +149,7 @@ class Execution:
             self.text = child.why
             return
         try:
-            self.result = await in_turns(decoding_result(raw))
+            self.result = await aside(partial(decode_result, raw))
         except WireFault as fault:
             self.text: str = f"its answer cannot be read ({fault})."
 
@@ -193,8 +193,7 @@ class Execution:
             raw = await call.wait()
         finally:
             self.calls.discard(call)
-        scrubber = self._room.scrubber(target.server, Scrub.MCP)
-        return raw if scrubber is None else await in_turns(scrubber.scrubbing(raw))
+        return await self._room.scrubbed(target.server, Scrub.MCP, raw)
 
 
 class _Child:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from ...actors.host import lacking
-from ...actors.workers import in_turns
+from ...actors.message_buffer import has_more_values
+from ...actors.workers import LONG_WORK, aside
 from ...catalogue.namespace import Ambiguous, Missing, Target
 from ...config.model import Scrub
 from ...protocol import jsonrpc as rpc
+from ...protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
 from ...protocol.errors import AmbiguousTool, GreenroomError, InputRefused, Reach, UnknownTool
 from ...protocol.jsonrpc.terms import RpcFault
-from ...protocol.large_message import LARGE_MESSAGE
 from ...protocol.safe_text import unhidden
 from ...safety.audit import AUDITED
 from ...safety.scrubber import scrubbed_progress, scrubbed_question
@@ -30,9 +31,9 @@ from ..attribution import question_of, without_ours
 from ..client_host import ClientHost, extensions_of_all
 from ..input_required import StateSigner, SuspendableCall, SuspendedCalls
 from ..next_steps import PLAIN, Commands
-from ..requests import Job, Work, asked_in
+from ..requests import Job, asked_in
 from . import direct_results as answers
-from .direct_client import LINK, DirectClient, DirectClients, outline_of
+from .direct_client import LINK, DirectClient, DirectClients, uris_in
 from .direct_lists import Shown
 from .direct_results import CONTENT, LIST, readable, readable_tool
 from .exposure import Client, left_out
@@ -67,7 +68,7 @@ class Common:
 
     async def announce(self) -> None:
         """Tell all clients which lists have changed since the last time."""
-        for change in await in_turns(self.shown.changing()):
+        for change in await self.shown.look():
             self.clients.tell_change(change)
 
 
@@ -107,7 +108,7 @@ class Direct:
         """Tell the client which lists of its own have changed since the last time. Others' are told by `Common`."""
         shown = self._shown
         if shown is self._own:
-            for change in await in_turns(shown.changing()):
+            for change in await shown.look():
                 self._direct_client_of(client).tell_change(change)
 
     def capabilities(self) -> Mapping[str, Any]:
@@ -278,7 +279,6 @@ _NEWER: Final = b'"resultType"'
 _STATE: Final = "requestState"
 _REQUESTS: Final = "inputRequests"
 _POINTING: Final = ("resources/read", "prompts/get")
-_PASSED: Final = ("tools/call", "prompts/get")  # of which nobody looks into a long member
 
 
 class DirectCalls:
@@ -361,14 +361,11 @@ class DirectCalls:
                 answers.end(job, call)
                 return
             scrubber = self._room.scrubber(server, _ALL)
-            if scrubber is not None and not isinstance(call, answers.Scrubbed):
-                job.run(scrubbing(scrubber, call, self._tool_ended, job, server))
-                return
-            if len(result) >= LARGE_MESSAGE:
-                self._begin_large_end(job, server, call, result)
+            if scrubber is not None or len(result) >= LARGE_MESSAGE:
+                self._ended(job, server, None, call)
                 return
             if result.find(LINK) >= 0:
-                self._clients.learn_links(job.client, server, result)
+                self._clients.learn_links(job.client, server, uris_in(result))
             at = result.find(CONTENT)
             if at < 0 or result[at + 10 : at + 12] not in LIST:
                 result = readable_tool(result)
@@ -382,31 +379,27 @@ class DirectCalls:
         """The end of any other call. A prompt's messages and the contents of a resource point to resources,
         too."""
         result = call.result
-        scrubber = None if isinstance(call, answers.Scrubbed) else self._room.scrubber(server, _ALL)
-        if result is not None and scrubber is not None:
-            job.run(scrubbing(scrubber, call, self._ended, job, server, target))
-            return
-        if result is not None and len(result) >= LARGE_MESSAGE and job.method in _PASSED:
-            self._begin_large_end(job, server, call, result)
-            return
-        if result is not None and (job.method in _POINTING or result.find(LINK) >= 0):
-            self._clients.learn_links(job.client, server, result)
+        if result is not None:
+            scrubber = self._room.scrubber(server, _ALL)
+            if len(result) >= (LARGE_MESSAGE if scrubber is None else LONG_WORK):
+                # The version is read now: meanwhile the server may go, or come back with another.
+                modern = call.protocol_version in rpc.MODERN_VERSIONS
+                job.run(partial(self._end_aside, job, server, scrubber, result, modern))
+                return
+            if scrubber is not None:
+                result = scrubber.scrub(result)
+                call = answers.Scrubbed(result, call.protocol_version)
+            if job.method in _POINTING or result.find(LINK) >= 0:
+                self._clients.learn_links(job.client, server, uris_in(result))
         answers.end(job, call, target)
 
-    def _begin_large_end(self, job: Job, server: str, call: Call | answers.Scrubbed, result: bytes) -> None:
-        """The end of either with a large result, in slices. The version is read now: during the slices the server
-        may go, or come back with another."""
-        modern = call.protocol_version in rpc.MODERN_VERSIONS
-        job.run(partial(self._end_large, job, server, result, modern))
-
-    async def _end_large(self, job: Job, server: str, result: bytes, modern: bool) -> None:
-        await in_turns(self._clients.learning_links(job.client, server, result))
-        outline = await in_turns(outline_of(result))
-        if outline is None:
-            job.answer_raw(readable(job.method, job.params, result), modern=modern)
-            return
-        small = readable_tool(outline.small) if job.method == "tools/call" else outline.small
-        job.answer_raw(small, modern=modern, filled=outline.filled)
+    async def _end_aside(
+        self, job: Job, server: str, scrubber: Secrets | None, result: bytes, modern: bool
+    ) -> None:
+        """The end of any call with a large result, which is made in a thread."""
+        uris, result = await aside(partial(_passed_on, job.method, job.params, scrubber, result))
+        self._clients.learn_links(job.client, server, uris)
+        await job.answer_large(result, modern=modern)
 
     def _own_meta(self, job: Job, server: str) -> Mapping[str, Any]:
         """The client's `_meta` without what it says about itself. An older server is told the log level by a
@@ -512,19 +505,16 @@ def _asked_by(room: RoomPort, server: str, requests: Mapping[str, Any]) -> dict[
     return named
 
 
-# ---- Results that lose credentials at this door, because the configuration says so ----------------------------------
-#
-# The end of such a call is told twice: as it came, and then, by a task, with the scrubbed result (`Scrubbed`).
-
-
-def scrubbing(
-    scrubber: Secrets, call: Call | answers.Scrubbed, then: Callable[..., None], *what: Any
-) -> Work:
-    """Work that scrubs the result of `call` in slices, and then calls `then(*what, …)` with its end."""
-    return partial(_scrub, scrubber, call.result or b"", call.protocol_version, partial(then, *what))
-
-
-async def _scrub(
-    scrubber: Secrets, raw: bytes, version: str | None, then: Callable[[answers.Scrubbed], None]
-) -> None:
-    then(answers.Scrubbed(await in_turns(scrubber.scrubbing(raw)), version))
+def _passed_on(
+    method: str, params: Mapping[str, msgspec.Raw], scrubber: Secrets | None, result: bytes
+) -> tuple[list[Any], bytes]:
+    """The resources that a large result points to, and the result as it is passed on. Nobody looks into one of very
+    many values."""
+    if scrubber is not None:
+        result = scrubber.scrub(result)
+    points = method in _POINTING or result.find(LINK) >= 0
+    if method == "tools/call" and not points:
+        return [], readable_tool(result)
+    if has_more_values(result, DECODED_VALUES):
+        return [], readable_tool(result) if method == "tools/call" else result
+    return uris_in(result), readable(method, params, result)

@@ -10,10 +10,10 @@ client (`Links`).
 
 from __future__ import annotations
 
-import secrets
 from collections import OrderedDict
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
@@ -23,10 +23,7 @@ import msgspec
 from ...catalogue.namespace import Place, unqualified
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import LINKS, LINKS_AT_ONCE
-from ...protocol.cooperative import Slices, letting_go
 from ...protocol.errors import GreenroomError
-from ...protocol.jsonrpc.terms import WireFault
-from ...protocol.large_json import decoding, outlining
 from ..attribution import without_ours
 from ..requests import Job
 from . import direct_results as answers
@@ -34,65 +31,6 @@ from . import direct_results as answers
 if TYPE_CHECKING:
     from ...supervisor.room_port import RoomPort
     from .exposure import Client
-
-
-# ---- Large results at the direct door, in slices --------------------------------------------------------------------
-#
-# A result is passed on as it is, but for a few members: what it says in our name is left out, and each era wants other
-# members beside. So whatever looks at a large result is given its outline, in which a short string stands for each long
-# member. The members themselves are put back into the finished answer, in one copy.
-
-_LONG: Final = 4096  # bytes of a member that is put back at the end
-_POINTING: Final = ("content", "messages", "contents")
-_MARK: Final = secrets.token_hex(16)  # no server knows it, so none can say what stands for a member
-
-
-@attrs.frozen(eq=False)
-class Outline:
-    """`small`: the result with short strings for its long members."""
-
-    small: bytes
-    _members: dict[bytes, bytes]  # what stands for each
-
-    def filled(self, line: bytes) -> bytes:
-        """A line made of `small`, with the members in their places."""
-        places = sorted((line.find(short), short) for short in self._members)
-        pieces, at = list[bytes](), 0
-        for place, short in places:
-            if place >= 0:
-                pieces += line[at:place], self._members[short]
-                at = place + len(short)
-        return b"".join((*pieces, line[at:]))
-
-
-def outline_of(result: bytes) -> Slices[Outline | None]:
-    """None: it cannot be told from its outline what clients need beside."""
-    try:
-        members = yield from outlining(result)
-    except WireFault:
-        return None
-    if "structuredContent" in members and members.get("content", b"null") == b"null":
-        return None  # its content is made of that
-    parts, long = dict[str, msgspec.Raw](), dict[bytes, bytes]()
-    for number, (name, member) in enumerate(members.items()):
-        if len(member) >= _LONG and name != "_meta":
-            short = b'"%b-%d"' % (_MARK.encode(), number)
-            long[short] = member
-            member = short
-        parts[name] = msgspec.Raw(member)
-    return Outline(msgspec.json.encode(parts), long)
-
-
-def learning_links(links: Links, server: str, result: bytes) -> Slices[None]:
-    """`Links.learn`, in slices."""
-    if result.find(LINK) < 0:
-        return
-    yield
-    members = yield from outlining(result, frozenset(_POINTING))
-    for name, member in members.items():
-        value = yield from decoding(member)
-        links.learn_value(server, {name: value})
-        yield from letting_go(value)
 
 
 _FLAGS: Final = {
@@ -281,16 +219,10 @@ class DirectClients(dict["Client", DirectClient]):
         for direct_client in tuple(self.values()):
             direct_client.tell_change(method)
 
-    def learn_links(self, client: Client, server: str, result: bytes) -> None:
+    def learn_links(self, client: Client, server: str, uris: Iterable[str]) -> None:
         direct_client = self.get(client)
         if direct_client is not None:  # otherwise it has disconnected
-            direct_client.links.learn(server, result)
-
-    def learning_links(self, client: Client, server: str, result: bytes) -> Slices[None]:
-        """The same of a large result, in slices."""
-        direct_client = self.get(client)
-        if direct_client is not None:
-            yield from learning_links(direct_client.links, server, result)
+            direct_client.links.learn(server, uris)
 
 
 def _covers(place: Place, server: str, uri: str) -> bool:
@@ -354,24 +286,9 @@ class Links:
     def __init__(self) -> None:
         self._givers: OrderedDict[str, str] = OrderedDict()
 
-    def learn(self, server: str, result: bytes) -> None:
-        """Remember the URIs in a result of `server`. A result of another shape has none."""
-        with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-            self._learn(server, _result.decode(result))
-
-    def learn_value(self, server: str, result: dict[str, Any]) -> None:
-        """The same of a result that is decoded; of each of its lists only as much is read as can be remembered."""
-        first = {
-            name: cast("list[Any]", value)[:_MOST_AT_ONCE] if isinstance(value, list) else value
-            for name, value in result.items()
-        }
-        with suppress(msgspec.MsgspecError, ValueError, RecursionError):
-            self._learn(server, msgspec.convert(first, _Result))
-
-    def _learn(self, server: str, found: _Result) -> None:
-        for count, uri in enumerate(_uris(found)):
-            if count >= _MOST_AT_ONCE:
-                return
+    def learn(self, server: str, uris: Iterable[str]) -> None:
+        """Remember the URIs in a result of `server`."""
+        for uri in uris:
             self.add(server, uri)
 
     def add(self, server: str, uri: object) -> None:
@@ -383,6 +300,13 @@ class Links:
 
     def giver(self, uri: str) -> str | None:
         return self._givers.get(uri)
+
+
+def uris_in(result: bytes) -> list[Any]:
+    """The URIs that a result points to, as many as are remembered. A result of another shape has none."""
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        return list(islice(_uris(_result.decode(result)), _MOST_AT_ONCE))
+    return []
 
 
 def _uris(result: _Result) -> Iterator[Any]:

@@ -9,7 +9,7 @@ listed in a form they can read, or left out, because they would refuse the whole
 that knows its name.
 
 The lists of an index are kept until there is a new index. Only a changed text of a list counts as a change:
-`changing` compares digests. With thousands of tools both are work in slices, so that nobody waits.
+digests are compared. With thousands of tools both are work for a thread, so that nobody waits.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
+from ...actors.workers import MANY_ITEMS, aside
 from ...catalogue.index import Index
 from ...catalogue.namespace import Place, Target, qualified
 from ...protocol import jsonrpc as rpc
-from ...protocol.cooperative import Pace, Slices, finish
 from ..attribution import without_ours
 from ..next_steps import PLAIN, Commands
 
@@ -38,7 +39,7 @@ LISTS: Final = {
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
-_DIGESTED: Final = 500  # items at a time
+_DIGESTED: Final = 500  # items at a time: the encoder keeps the interpreter's lock
 _NOTHING: Final = hashlib.sha256().digest()  # of an empty list
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 # What is announced -> the lists it is about.
@@ -82,7 +83,7 @@ class Shown:
         if listed is not None:
             self._digests = listed._digests
         elif not listed_none:
-            finish(self.changing())
+            self.changes()
 
     def listing(self, method: str, *, modern: bool) -> Mapping[str, Any] | None:
         made = self._now()
@@ -106,12 +107,21 @@ class Shown:
             self._found[name] = target  # whether it is chosen is looked up once, not at each call
         return target
 
-    def changing(self) -> Slices[list[str]]:
-        """The notifications that became due since the last look, found in slices."""
-        before, self._digests = self._digests, (yield from self._digesting())
-        changed = {
-            method for method, digest in self._digests.items() if before.get(method, _NOTHING) != digest
-        }
+    def changes(self) -> list[str]:
+        """The notifications that became due since the last look."""
+        return self._compare(_digests_of(self._now()))
+
+    async def look(self) -> list[str]:
+        """The same. Others have their turns meanwhile."""
+        index = self._room.index
+        if index.size < MANY_ITEMS:
+            return self.changes()
+        self._made = await aside(partial(self._make, index))
+        return self._compare(await aside(partial(_digests_of, self._made)))
+
+    def _compare(self, digests: dict[str, bytes]) -> list[str]:
+        before, self._digests = self._digests, digests
+        changed = {method for method, digest in digests.items() if before.get(method, _NOTHING) != digest}
         return [change for change, lists in CHANGES.items() if not changed.isdisjoint(lists)]
 
     def as_listed(self, index: Index, target: Target) -> Mapping[str, Any] | None:
@@ -123,18 +133,15 @@ class Shown:
         return {key: value for key, value in record.items() if key != "outputSchema"}
 
     def _now(self) -> _Made:
-        return finish(self._making())
+        made = self._made = self._make(self._room.index)
+        return made
 
-    def _making(self) -> Slices[_Made]:
-        index = self._room.index
+    def _make(self, index: Index) -> _Made:
+        """What this index looks like; what was made of it before, if there is that."""
         if self._made is not None and self._made.index is index:
             return self._made
-        pace, named = Pace(), list[Mapping[str, Any] | None]()
-        for target in index.tools():
-            if index.is_direct(target, beside=self._beside):
-                named.append(self.as_listed(index, target))
-            if pace.due():
-                yield
+        shown = (target for target in index.tools() if index.is_direct(target, beside=self._beside))
+        named = [self.as_listed(index, target) for target in shown]
         found = (
             {"tools/list": named}
             if self._beside
@@ -152,19 +159,17 @@ class Shown:
             for method, items in found.items()
         }
         older = {"tools": [_before_2026(tool) for tool in lists["tools/list"]["tools"]]}
-        self._made = _Made(index, lists, older)
-        return self._made
+        return _Made(index, lists, older)
 
-    def _digesting(self) -> Slices[dict[str, bytes]]:
-        made, digests = (yield from self._making()), dict[str, bytes]()
-        for method, found in made.lists.items():
-            digest, items = hashlib.sha256(), found[LISTS[method]]
-            for start in range(0, len(items), _DIGESTED):
-                digest.update(rpc.encode(items[start : start + _DIGESTED]))
-                if start:
-                    yield
-            digests[method] = digest.digest()
-        return digests
+
+def _digests_of(made: _Made) -> dict[str, bytes]:
+    digests: dict[str, bytes] = {}
+    for method, found in made.lists.items():
+        digest, items = hashlib.sha256(), found[LISTS[method]]
+        for start in range(0, len(items), _DIGESTED):
+            digest.update(rpc.encode(items[start : start + _DIGESTED]))
+        digests[method] = digest.digest()
+    return digests
 
 
 def _named(index: Index, target: Target, commands: Commands) -> Mapping[str, Any] | None:

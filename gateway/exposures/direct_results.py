@@ -56,8 +56,8 @@ def end(job: Job, call: Call | Scrubbed, target: Target | None = None) -> None:
 def _end_overridden(job: Job, call: Call | Scrubbed, target: Target, override: ToolOverride) -> None:
     if call.result is not None:
         raw = readable(job.method, job.params, call.result)
-        result = rpc.decode_result(raw)
-        if result.get("isError") is True:
+        if rpc.read_value(rpc.read_parts(msgspec.Raw(raw)).get("isError")) is True:
+            result = rpc.decode_result(raw)
             blocks = [_told(block, target, override) for block in result.get("content", ())]
             raw = rpc.encode({**result, "content": blocks})
         job.answer_raw(raw, modern=call.protocol_version in rpc.MODERN_VERSIONS)
@@ -131,6 +131,7 @@ def text_of(job: Job, key: str) -> str:
 # one look at the bytes.
 
 _MOST_VALUES: Final = COMPLETIONS
+_NULL: Final = msgspec.Raw(b"null")
 CONTENT: Final = b'"content":'  # ten bytes
 # What follows `CONTENT` in nearly every result of a tool. Such a result passes.
 LIST: Final = (b"[{", b"[]", b" [")
@@ -141,7 +142,8 @@ def readable_tool(result: bytes) -> bytes:
         return result
     parts: dict[str, Any] = dict(rpc.read_parts(msgspec.Raw(result)))
     kind = rpc.read_value(parts.get("resultType"))
-    if kind not in (None, "complete") or "task" in parts or rpc.read_value(parts.get("content")) is not None:
+    has_content = bytes(memoryview(parts.get("content", _NULL))[:4]) != b"null"
+    if kind not in (None, "complete") or "task" in parts or has_content:
         return result
     structured = parts.get("structuredContent")
     said = None if structured is None else bytes(structured)

@@ -1,67 +1,64 @@
-"""Reads a call of the `mcp` tool whose params are megabytes, in slices.
+"""Reads a call of a tool of ours, or of one beside it, whose params are megabytes.
 
-The arguments of the server's tool stay JSON, member by member: encoding them again could not be done in slices. They
-may come as JSON text in a string, which is looked into here too: nobody has counted yet how many values are in there.
+The arguments of the server's tool stay JSON, member by member: nobody decodes and encodes them again. They may come as
+JSON text in a string, which is looked into here too: nobody has counted yet how many values are in there. Any other
+member that is long stays JSON as well.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
-from ...actors.values import Values
+from ...actors.message_buffer import LONG, has_more_values
 from ...protocol import jsonrpc as rpc
-from ...protocol.cooperative import Slices
-from ...protocol.jsonrpc.incoming import CallParams
-from ...protocol.jsonrpc.terms import RpcFault, WireFault
-from ...protocol.large_json import LARGE, decoding, first_mark, outlining
-from ...protocol.large_message import mending_escapes
+from ...protocol.bounds import MESSAGE_VALUES
+from ...protocol.jsonrpc.encoding import UNREADABLE
+from ...protocol.jsonrpc.incoming import CallParams, why
+from ...protocol.jsonrpc.terms import RpcFault
+from ...protocol.safe_text import JsonRepair
 
-_PIECE: Final = 1 << 16  # bytes
-_OBJECT, _TEXT = b'{"'
+_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")  # in JSON they are white space
 
 
-def reading_call(params: bytes) -> Slices[CallParams]:
-    """`rpc.read_call`, in slices. Raises `RpcFault`."""
+class _Call(msgspec.Struct):
+    name: str
+    arguments: dict[str, msgspec.Raw] | None = None
+
+
+_call = msgspec.json.Decoder(_Call)
+
+
+def read_large_call(params: msgspec.Raw) -> CallParams:
+    """`rpc.read_call`, in which the arguments of the server's tool stay JSON. Raises `RpcFault`."""
     try:
-        said: dict[str, Any] = {}
-        for name, part in (yield from outlining(params, {"name", "arguments"})).items():
-            said[name] = yield from (_reading_arguments(part) if name == "arguments" else decoding(part))
-        return msgspec.convert(said, CallParams)
-    except (WireFault, msgspec.ValidationError) as problem:
-        raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: {problem}") from None
+        call = _call.decode(params)
+    except UNREADABLE as error:
+        _refuse(why(error))
+    if call.arguments is None:
+        return CallParams(call.name)
+    return CallParams(call.name, {key: _member(key, part) for key, part in call.arguments.items()})
 
 
-def _reading_arguments(part: bytes) -> Slices[Any]:
-    if first_mark(part) != _OBJECT:
-        return (yield from decoding(part))
-    arguments: dict[str, Any] = {}
-    for name, member in (yield from outlining(part)).items():
-        arguments[name] = yield from (_reading_args(member) if name == "args" else decoding(member))
-    return arguments
+def _member(key: str, part: msgspec.Raw) -> Any:
+    if rpc.nbytes(part) < LONG:
+        return rpc.read_value(part)
+    if key != "args":
+        return part
+    is_text = bytes(memoryview(part)[:1]) == b'"'
+    return rpc.read_parts(_in_text(rpc.read_value(part)) if is_text else part)
 
 
-def _reading_args(member: bytes) -> Slices[Any]:
-    if first_mark(member) == _TEXT:
-        (text,) = yield from decoding(b"[%b]" % member)
-        if len(text) < LARGE:
-            return text
-        member = yield from _reading_text(text.encode())
-    if first_mark(member) != _OBJECT:
-        return (yield from decoding(member))
-    members = yield from outlining(member)
-    return {name: msgspec.Raw(each) for name, each in members.items()}
+def _in_text(text: str) -> msgspec.Raw:
+    """The JSON in a text, on one line."""
+    raw = text.encode(errors="replace").translate(_ONE_LINE)
+    if has_more_values(raw, MESSAGE_VALUES):
+        _refuse(f"args has more than {MESSAGE_VALUES:,} values.")
+    repair = JsonRepair()
+    pieces = [repair.take(raw[at : at + LONG]) for at in range(0, len(raw), LONG)]
+    return msgspec.Raw(b"".join((*pieces, repair.take(b"", is_last=True))))
 
 
-def _reading_text(text: bytes) -> Slices[bytes]:
-    """JSON text on one line, with no more values than a message may have."""
-    seen, values = bytearray(), None
-    for start in range(0, len(text), _PIECE):
-        piece = text[start : start + _PIECE].replace(b"\n", b" ").replace(b"\r", b" ")
-        seen += piece
-        values, over = Values.counted(values, piece, seen)
-        if over:
-            raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: args has more than {over}.")
-        yield
-    return (yield from mending_escapes(bytes(seen)))
+def _refuse(text: str) -> NoReturn:
+    raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: {text}")

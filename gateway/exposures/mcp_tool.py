@@ -12,7 +12,7 @@ What becomes of a result, and how a job is answered, is in `_answers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -310,14 +310,12 @@ class McpTool:
             target, call = await self._room.start_by_name(
                 request.subject, request.arguments, None, server=request.server, on_progress=on_progress
             )
-            result = await self._room.read_result(target, await call.wait(), Scrub.ALL)
+            raw = await call.wait()
         except GreenroomError as error:
             self._answers.reply(await in_turns(self.refused(error, request)), job)
             return
         found = await in_turns(self._resolving_again(request))
-        target = found if isinstance(found, Target) else None
-        server = target.server if target is not None else request.server or ""
-        await self._answers.concluding(server, target, result.raw, job)
+        self._answers.conclude_long(target.server, found if isinstance(found, Target) else None, raw, job)
 
     def refused(self, error: GreenroomError, request: Request) -> Slices[Answer]:
         """The answer to a call that ended with this error, in slices."""
@@ -372,10 +370,11 @@ class _Once:
             self.error = CallError(error.message, server="", reach=Reach.NOT_SENT)
         self.done.set()
 
-    def job_raw(
-        self, job: Job, result: bytes, *, modern: bool, filled: Callable[[bytes], bytes] | None = None
-    ) -> None:
-        self.job_done(job, decode_result(result if filled is None else filled(result)), None)
+    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
+        self.job_done(job, decode_result(result), None)
+
+    async def job_large(self, job: Job, result: bytes, *, modern: bool) -> None:
+        self.job_raw(job, result, modern=modern)
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         pass

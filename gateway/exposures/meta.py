@@ -26,7 +26,6 @@ from ...catalogue.search import asked_words, search
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import EXECUTE_CODE_BYTES, REGISTRY_BYTES
 from ...protocol.errors import UsageError
-from ...protocol.large_json import LARGE, decoding
 from ...protocol.safe_text import one_line
 from ..next_steps import PLAIN, Commands
 from ..requests import Job
@@ -322,7 +321,7 @@ async def _ask(registry: str, word: str, offers: dict[str, Offer], faults: list[
     query = urlencode({"search": word, "version": "latest", "limit": _PAGE})
     try:
         answer = await fetched(f"{registry.rstrip('/')}/v0.1/servers?{query}", REGISTRY_BYTES)
-        said = await in_turns(decoding(answer)) if len(answer) >= LARGE else msgspec.json.decode(answer)
+        said = msgspec.json.decode(answer)
     except ExchangeFault as fault:
         faults.append(str(fault))
     except (ValueError, RecursionError):  # msgspec's errors and ours are of the first kind

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import msgspec
 
-from ...actors.workers import in_turns
+from ...actors.workers import aside
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import PROMOTED
-from ...protocol.cooperative import finish
 from ...protocol.errors import UsageError
 from ...protocol.jsonrpc.terms import RpcFault
 from ..client_host import ClientHost
@@ -95,10 +94,10 @@ class Proxy:
         return True
 
     async def _call_large(self, job: Job) -> None:
-        """Begin a call whose params take long to decode."""
-        from .large_call import reading_call
+        """Begin a call whose params take long to read."""
+        from .large_call import read_large_call
 
-        self._call(await in_turns(reading_call(bytes(job.raw))), job)
+        self._call(await aside(partial(read_large_call, job.raw)), job)
 
     def _call(self, params: rpc.CallParams, job: Job) -> None:
         arguments = params.arguments or {}
@@ -224,7 +223,7 @@ class Beside:
 
     async def announce(self) -> None:
         """Tell the clients that see a list which is not what it was. The index has just changed."""
-        is_changed = bool(await in_turns(self.shown().changing()))
+        is_changed = bool(await self.shown().look())
         for client in tuple(self.clients):
             client.look(is_changed=is_changed)
 
@@ -328,7 +327,7 @@ class BesideClient:
     def look_at_own(self) -> None:
         """This client's own servers have listed something."""
         before, chosen = self._own, self._chosen
-        is_changed = chosen is self._own and (before is None or bool(finish(chosen.shown().changing())))
+        is_changed = chosen is self._own and (before is None or bool(chosen.shown().changes()))
         self.look(is_changed=is_changed and chosen.has_chosen)
 
     def _tell(self) -> None:

@@ -30,17 +30,17 @@ import anyio.to_thread
 import attrs
 import msgspec
 
-from ...actors.workers import in_turns
+from ...actors.message_buffer import has_more_values
+from ...actors.workers import LONG_WORK, aside, in_turns
 from ...catalogue.namespace import Target
 from ...config.model import Scrub
-from ...protocol.content import MAX_BYTES, MAX_LINES, Block, Guarded, Stats, guard, showing, shown
-from ...protocol.cooperative import Slices, letting_go
+from ...protocol.bounds import DECODED_VALUES
+from ...protocol.content import MAX_BYTES, MAX_LINES, Block, Guarded, Stats, guard, shown
+from ...protocol.cooperative import Slices
 from ...protocol.errors import ProtocolFault, Reach
-from ...protocol.jsonrpc.encoding import encode_json
 from ...protocol.jsonrpc.incoming import NO_MESSAGE
 from ...protocol.jsonrpc.incoming import decode_result as decoded
 from ...protocol.jsonrpc.terms import WireFault
-from ...protocol.large_json import LARGE, decoding_result
 from ..requests import Job
 from ..result_meta import DETAILS
 from . import tool_texts as refusals
@@ -50,7 +50,6 @@ from .tool_definition import FOR_MODELS, Answer, Hints, Request, size_of
 from .tool_texts import subject_of
 
 if TYPE_CHECKING:
-    from ...config.secrets import Secrets
     from ...supervisor.room_port import RoomPort
 
 # ---- Ends jobs: turns results and answers of ours into what the model gets, within the bounds -----------------------
@@ -58,7 +57,8 @@ if TYPE_CHECKING:
 # A result is scrubbed first, as the configuration says, so what is cut, kept in a file or shown has no credentials in
 # it. The output guard applies to every answer. Text that it cuts is kept in a file, and so are binary content and what
 # does not fit the details; `output` gives the text page by page. Most answers need no file and are given in the step
-# that made them. What takes long to decode is decoded in slices, and files are written and read in a thread.
+# that made them. A long one is made in a thread, where files are written and read, too. One of very many values is not
+# decoded at all: what it says is kept, and shown page by page, as the JSON that came.
 
 _MCP: Final = Scrub.MCP  # naming an enum member costs ten times as much as a constant on 3.11
 _FOR_A_NOTICE: Final = 300  # bytes that the notice below a page takes at most
@@ -76,10 +76,10 @@ class Answers:
 
     def conclude(self, target: Target, raw: bytes, job: Job) -> None:
         """End `job` with the bytes of a result."""
-        scrubber = self._room.scrubber(target.server, _MCP)
-        if len(raw) >= LARGE:
-            job.run(partial(self._conclude_large, target, raw, scrubber, job))
+        if len(raw) >= LONG_WORK:
+            self.conclude_long(target.server, target, raw, job)
             return
+        scrubber = self._room.scrubber(target.server, _MCP)
         if scrubber is not None:
             raw = scrubber.scrub(raw)
         settings = self._room.config.settings
@@ -89,62 +89,55 @@ class Answers:
             return
         result = decode_result(raw)
         if result is None:
-            self._no_result(target, job)
+            self._no_result(target.server, target, job)
         elif may_have_binaries(raw) and has_binaries(result, settings.output_max_image):
-            job.run(partial(self._concluding, target.server, target, result, job))
+            self.conclude_long(target.server, target, raw, job)
         else:
             self._end(outcome_of(target.server, target, result, **self._bounds), job)
 
-    async def _conclude_large(self, target: Target, raw: bytes, scrubber: Secrets | None, job: Job) -> None:
-        """End `job` with a result that takes long to decode."""
-        if scrubber is not None:
-            raw = await in_turns(scrubber.scrubbing(raw))
-        result = await in_turns(decoding_large(raw))
-        if result is None:
-            self._no_result(target, job)
-            return
-        if await in_turns(self._looking_for_binaries(result)):
-            result = await self._without_binaries(result)
-        self._end(await in_turns(outcome_of_large(target.server, target, result, **self._bounds)), job)
+    def conclude_long(self, server: str, target: Target | None, raw: bytes, job: Job) -> None:
+        """The same for a result of any size, in a thread. `target`: the tool that was called, if known."""
+        job.run(partial(self._conclude_aside, server, target, raw, job))
 
-    async def concluding(
-        self, server: str, target: Target | None, result: Mapping[str, Any], job: Job
-    ) -> None:
-        """End `job` with a result of any size. `target`: the tool that was called, if known."""
+    async def _conclude_aside(self, server: str, target: Target | None, raw: bytes, job: Job) -> None:
+        """End `job` with a result that takes long, or that needs files."""
+        answer = await aside(partial(self._answer_to, server, target, raw))
+        if answer is None:
+            self._no_result(server, target, job)
+        else:
+            job.answer(answer.as_result())
+
+    def _answer_to(self, server: str, target: Target | None, raw: bytes) -> Answer | None:
+        """The finished answer to a result of any size; None: it is no result object. Call it in a thread."""
         scrubber = self._room.scrubber(server, _MCP)
         if scrubber is not None:
-            raw = encode_json(result)
-            scrubbed = await in_turns(scrubber.scrubbing(raw))
-            if scrubbed is not raw:
-                result = await in_turns(decoding_result(scrubbed))
-        await self._concluding(server, target, result, job)
-
-    async def _concluding(
-        self, server: str, target: Target | None, result: Mapping[str, Any], job: Job
-    ) -> None:
-        if await in_turns(self._looking_for_binaries(result)):
-            result = await self._without_binaries(result)
-        self._end(await in_turns(making_outcome(server, target, result, **self._bounds)), job)
+            raw = scrubber.scrub(raw)
+        if has_more_values(raw, DECODED_VALUES):
+            return filed(server, target, raw, **self._bounds).saved(self._kept, self._hints)
+        result = decode_result(raw)
+        if result is None:
+            return None
+        most = self._room.config.settings.output_max_image
+        if has_binaries(result, most):
+            result = without_binaries(result, self._kept, most)
+        return outcome_of(server, target, result, **self._bounds).saved(self._kept, self._hints)
 
     async def telling(self, result: Mapping[str, Any], details: Mapping[str, Any], job: Job) -> None:
-        """End `job` with a result of any size that is none of a server: it has these details."""
-        outcome = await in_turns(making_outcome("", None, result, **self._bounds))
-        self._end(attrs.evolve(outcome, details=details), job)
+        """End `job` with a result that is none of a server: it has these details."""
 
-    def _looking_for_binaries(self, result: Mapping[str, Any]) -> Slices[bool]:
-        return looking_for_binaries(result, self._room.config.settings.output_max_image)
+        def answer() -> Answer:
+            outcome = attrs.evolve(outcome_of("", None, result, **self._bounds), details=details)
+            return outcome.saved(self._kept, self._hints)
 
-    async def _without_binaries(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        most = self._room.config.settings.output_max_image
-        return await anyio.to_thread.run_sync(without_binaries, result, self._kept, most)
+        job.answer((await aside(answer)).as_result())
 
     @property
     def _bounds(self) -> dict[str, int]:
         settings = self._room.config.settings
         return {"max_bytes": settings.output_max_bytes, "max_lines": settings.output_max_lines}
 
-    def _no_result(self, target: Target, job: Job) -> None:
-        error = ProtocolFault("the answer is not a result object", server=target.server, reach=Reach.ANSWERED)
+    def _no_result(self, server: str, target: Target | None, job: Job) -> None:
+        error = ProtocolFault("the answer is not a result object", server=server, reach=Reach.ANSWERED)
         self.reply(refusals.failed_call(error, target, self._hints), job)
 
     # ---- kept output -----------------------------------------------------------------------------------------------
@@ -311,39 +304,16 @@ def plain_answer(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> 
     return {"content": result.content, "_meta": {DETAILS: details}}
 
 
-def decoding_large(raw: bytes) -> Slices[dict[str, Any] | None]:
-    """The result in the bytes of a large one, in slices. None: the server's answer is no result object."""
-    try:
-        return (yield from decoding_result(raw))
-    except WireFault:
-        return None
-
-
-def outcome_of_large(
-    server: str, target: Target | None, result: dict[str, Any], *, max_bytes: int, max_lines: int
-) -> Slices[Outcome]:
-    """The outcome for a large result, in slices. `result` is used up."""
-    yield
-    outcome = yield from making_outcome(server, target, result, max_bytes=max_bytes, max_lines=max_lines)
-    if outcome.spill_text is not None:
-        for key in ("content", "contents"):  # freed in slices: the outcome has its own text and images
-            blocks = result.pop(key, None)
-            while isinstance(blocks, list) and blocks:
-                del blocks[-1_000:]
-                yield
-        if outcome.rest is None and "omitted" in outcome.details.get("mcpResult", ()):
-            yield from letting_go(result)
-    return outcome
-
-
-def making_outcome(
-    server: str, target: Target | None, result: Mapping[str, Any], *, max_bytes: int, max_lines: int
-) -> Slices[Outcome]:
-    """`outcome_of` in slices."""
-    details, rest = _details_of(server, target, result)
-    yield
-    guarded = yield from showing(result, target, max_bytes=max_bytes, max_lines=max_lines)
-    return Outcome(guarded, details, rest)
+def filed(server: str, target: Target | None, raw: bytes, *, max_bytes: int, max_lines: int) -> Outcome:
+    """The outcome for a result that has too many values to be decoded: it is shown as the JSON that it is."""
+    details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
+    details["mcpResult"] = {
+        "omitted": True,
+        "reason": f"more than {DECODED_VALUES:,} values",
+        "rawResultBytes": len(raw),
+    }
+    block = {"type": "text", "text": raw.decode(errors="replace")}
+    return Outcome(guard([block], max_bytes=max_bytes, max_lines=max_lines), details)
 
 
 def _details_of(
@@ -409,7 +379,6 @@ _SIDES: Final = (
     1024,
     512,
 )  # pixels of the longer side; more than the first is scaled by models themselves
-_LOOKED_AT: Final = 1_000  # blocks at once
 _MOST_PIXELS: Final = 50_000_000  # a larger image is not decoded
 
 
@@ -425,18 +394,6 @@ def has_binaries(result: Mapping[str, Any], max_image: int) -> bool:
         for block in _blocks(result.get(key)):
             if _is_binary(block, max_image):
                 return True
-    return False
-
-
-def looking_for_binaries(result: Mapping[str, Any], max_image: int) -> Slices[bool]:
-    """The same of a large result, in slices."""
-    for key in _KEYS:
-        blocks = _blocks(result.get(key))
-        for start in range(0, len(blocks), _LOOKED_AT):
-            if any(_is_binary(block, max_image) for block in blocks[start : start + _LOOKED_AT]):
-                return True
-            if start:
-                yield
     return False
 
 

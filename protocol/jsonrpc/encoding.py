@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from ..bounds import LARGE_MESSAGE
 from ..errors import UsageError
 from ..safe_text import mend_escapes, whole_value
 
@@ -77,10 +78,15 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | bytearray | msgspec.R
     try:
         return decoder.decode(data)
     except msgspec.DecodeError:
-        mended = mend_escapes(bytes(data))
+        mended = _mended(bytes(data))
         if mended is None:
             raise
     return decoder.decode(mended)
+
+
+def _mended(data: bytes) -> bytes | None:
+    """A large text was mended as it came."""
+    return mend_escapes(data) if len(data) < LARGE_MESSAGE else None
 
 
 def decode_parts(data: bytes | bytearray | msgspec.Raw) -> dict[str, msgspec.Raw]:
@@ -89,7 +95,7 @@ def decode_parts(data: bytes | bytearray | msgspec.Raw) -> dict[str, msgspec.Raw
         return _as_parts.decode(data)
     except msgspec.DecodeError:
         came = bytes(data)
-        mended = mend_escapes(came)
+        mended = _mended(came)
         if mended is None:
             raise
     parts = _as_parts.decode(mended)

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from ..bounds import BATCH_MESSAGES, DEPTH, is_too_deep
+from ..bounds import BATCH_MESSAGES, DEPTH, LARGE_MESSAGE, LONG_ID_BYTES, LONG_META_BYTES, is_too_deep
 from ..safe_text import mend_escapes, repair_utf8
 from . import encoding
 from .encoding import UNREADABLE
@@ -88,6 +88,8 @@ def decode_line(line: bytes | bytearray, version: str | None = None) -> list[Ser
 def _decode_server_message(line: bytes | bytearray) -> ServerMessage:
     """One message; half characters stay in the parts that only pass."""
     message, mended = _decode(_from_server, line)
+    if len(line) >= LARGE_MESSAGE:
+        _check_head(message.method, message.id if isinstance(message.id, str) else None)
     if mended:
         parts = encoding.decode_parts(line)
         message.params = parts.get("params", ABSENT)
@@ -118,10 +120,12 @@ def _batch_decoder() -> msgspec.json.Decoder[Any]:
 
 
 # ---- from a client -------------------------------------------------------------------------------------------------
-def read_client_line(line: bytes) -> ClientMessage:
+def read_client_line(line: bytes | bytearray) -> ClientMessage:
     """The message on a client's line. Raises `RpcFault`: a parse error, or an invalid request for JSON that is not a
     message."""
     try:
+        if len(line) >= LARGE_MESSAGE:
+            return _decode_large_client_message(line)
         # Mend all bytes: msgspec checks only what it decodes, and the other parts are sent back or passed on.
         text = line if line.isascii() else repair_utf8(line)
         try:
@@ -137,6 +141,17 @@ def read_client_line(line: bytes) -> ClientMessage:
         raise RpcFault(INVALID_REQUEST, f"{what} one JSON-RPC object per line.") from None
     except UNREADABLE as error:
         raise RpcFault(PARSE_ERROR, f"Parse error: {why(error)}") from None
+
+
+def _decode_large_client_message(line: bytes | bytearray) -> ClientMessage:
+    """A large message, which was mended as it came. Raises as a decoder does, and `RpcFault` for a head that is too
+    long."""
+    message = _from_client.decode(line)
+    try:
+        _check_head(message.method, bytes(message.id))
+    except WireFault as problem:
+        raise RpcFault(INVALID_REQUEST, f"Invalid request: {problem}.") from None
+    return message
 
 
 def _decode_client_message(line: bytes | bytearray) -> ClientMessage:
@@ -165,10 +180,19 @@ def _decode(decoder: msgspec.json.Decoder[M], line: bytes | bytearray) -> tuple[
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        mended = mend_escapes(line)
+        mended = (
+            mend_escapes(line) if len(line) < LARGE_MESSAGE else None
+        )  # a large one was mended as it came
         if mended is None:
             raise
     return decoder.decode(mended), True
+
+
+def _check_head(method: str | None, key: str | bytes | None) -> None:
+    """Raises `WireFault` when the method or the id of a large message is a book itself."""
+    for name, value in (("id", key), ("method", method)):
+        if value is not None and len(value) > LONG_ID_BYTES:
+            raise WireFault(f"its {name} is longer than {LONG_ID_BYTES:,} bytes")
 
 
 def read_head_id(head: bytes | bytearray) -> bytes:
@@ -346,12 +370,26 @@ def read_parts(params: msgspec.Raw) -> dict[str, msgspec.Raw]:
         return {} if bytes(params) in (b"", b"null") else _read(_as_parts, params)
 
 
-RawParts = dict[str, msgspec.Raw]  # the members of an object, each still JSON
+def read_large_parts(params: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """`read_parts` of a large request. Raises `RpcFault`."""
+    parts = read_parts(params)
+    if nbytes(parts.get("_meta", ABSENT)) > LONG_META_BYTES:
+        text = f"Invalid params: _meta of a large message may have {LONG_META_BYTES:,} bytes."
+        raise RpcFault(INVALID_PARAMS, text)
+    return parts
 
 
-def raw_parts(parts: Mapping[str, bytes]) -> RawParts:
-    """Parts that were cut out of a larger text, as `read_parts` returns them."""
-    return {name: msgspec.Raw(part) for name, part in parts.items()}
+def plain_call(parts: Mapping[str, msgspec.Raw]) -> PlainCall | None:
+    """`read_plain_call`, of params that were read by their parts."""
+    if not parts.keys() <= {"name", "arguments"} or nbytes(parts.get("name", ABSENT)) > LONG_ID_BYTES:
+        return None
+    name = read_value(parts.get("name"))
+    return PlainCall(name, parts.get("arguments", ABSENT)) if isinstance(name, str) else None
+
+
+def nbytes(raw: msgspec.Raw) -> int:
+    """Its length. Its bytes are not copied for that."""
+    return memoryview(raw).nbytes
 
 
 def read_meta(params: Mapping[str, msgspec.Raw]) -> dict[str, Any] | None:

@@ -1,5 +1,5 @@
 """What all peers have in common, without a wire: which request an answer ends, what is counted, noted or told, and
-that nothing comes after silence; and how the values of a long message are counted."""
+that nothing comes after silence."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import pytest
 from tests.support import in_real_time
 from tests.support.stdio import Call, Recorder
 
-from greenroom.actors import values as _values
 from greenroom.actors.backend import current_backend
 from greenroom.actors.exchanges import ExchangeTable, Notes, RequestTable, mark_sent
-from greenroom.actors.values import Values
-from greenroom.protocol.cooperative import finish
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.incoming import decode_message
 from greenroom.protocol.jsonrpc.terms import RpcError
+from greenroom.protocol.safe_text import repair_utf8
 
 
 class Sent:
@@ -88,16 +86,16 @@ async def test_the_late_answer_to_a_probe_that_we_gave_up_on_is_no_news() -> Non
         assert table.counts == (0, 0)
 
 
-@pytest.mark.parametrize("in_slices", [False, True])
+@pytest.mark.parametrize("is_large", [False, True])
 @in_real_time
-async def test_each_line_counts_as_what_it_is(in_slices: bool) -> None:
+async def test_each_line_counts_as_what_it_is(is_large: bool) -> None:
     for line, counts, note in SAID:
         table = Table()
         table.ask()
         second = table.ask()
         table.exchanges.abandon(second, "enough")
-        if in_slices:
-            finish(table.exchanges.taking_line(line))
+        if is_large:
+            table.exchanges.decode_large(repair_utf8(line))()
         else:
             table.exchanges.take_line(line)
         assert table.counts == counts, line
@@ -105,15 +103,11 @@ async def test_each_line_counts_as_what_it_is(in_slices: bool) -> None:
         assert all(each.startswith(note or "") for each in table.hooks.notes), line
 
 
-@pytest.mark.parametrize("in_slices", [False, True])
 @in_real_time
-async def test_text_that_is_no_utf8_is_repaired_and_noted(in_slices: bool) -> None:
+async def test_text_that_is_no_utf8_is_repaired_and_noted() -> None:
     table = Table()
     call, line = table.ask(), b'{"jsonrpc":"2.0","id":1,"result":{"text":"\xff"}}'
-    if in_slices:
-        finish(table.exchanges.taking_line(line))
-    else:
-        table.exchanges.take_line(line)
+    table.exchanges.take_line(line)
     ((result, error),) = call.ends
     assert error is None
     assert "\ufffd".encode() in (result or b"")
@@ -161,7 +155,7 @@ async def test_after_silence_nothing_is_sent_ended_noted_or_counted() -> None:
     exchanges.notify("notifications/x", {})
     for line, _, _ in SAID:
         exchanges.take_line(line)
-        finish(exchanges.taking_line(line))
+        exchanges.decode_large(line)()
     exchanges.take_line(BROKEN)
     exchanges.take_overlong(BROKEN, "10 bytes")
     exchanges.take_overlong(b"junk", "10 bytes")
@@ -234,53 +228,3 @@ def test_what_was_not_sent_is_not_answered_and_what_was_is_answered_once() -> No
     table.open(Call("a"))
     table.open(Call("b"))
     assert [each.method for each in table.values()] == ["a", "b"]
-
-
-# ---- the values of a long message ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("message", "over"),
-    [
-        (b"[[{", ""),
-        (b"[[{{", "3 objects and arrays"),
-        (b"[{,,,", ""),
-        (b"[{,,,,", "5 values"),
-        (b",,,,,", ""),
-        (b",,,,,,", "5 values"),
-        (b'"[[{{,,,,,"[', ""),
-        (b'"a\\"[[{{,,,,,"[', ""),
-        (b'"a\\\\"[[{{', "3 objects and arrays"),
-        (b'"]}","]}","]}"', ""),
-        (b'"[["[[{', ""),
-        (b'"[["[[{[', "3 objects and arrays"),
-        (b'",,,"[,,,,', ""),
-        (b'",,,"[,,,,,', "5 values"),
-    ],
-)
-@pytest.mark.parametrize("size", [1, 2, 3, 99])
-def test_so_many_values_there_may_be_and_no_more(
-    monkeypatch: pytest.MonkeyPatch, message: bytes, over: str, size: int
-) -> None:
-    for name, value in (("MESSAGE_PARTS", 3), ("MESSAGE_VALUES", 5)):
-        monkeypatch.setattr(_values, name, value)
-    values, held = Values(), bytearray()
-    said = ""
-    for piece in [message[at : at + size] for at in range(0, len(message), size)]:
-        held += piece
-        said = said or values.add(piece, held)
-    assert said == over
-
-
-def test_only_a_long_message_is_counted_and_then_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("LONG", 4), ("MESSAGE_VALUES", 5), ("MESSAGE_PARTS", 3)):
-        monkeypatch.setattr(_values, name, value)
-    held = bytearray(b"[,,,")
-    assert Values.counted(None, b"[,,,", held) == (None, "")
-    held += b",,"
-    values, said = Values.counted(None, b",,", held)
-    assert values is not None
-    assert said == "5 values", "of all that came"
-    again, said = Values.counted(values, b"", held)
-    assert (again, said) == (values, "5 values")
-    assert Values.counted(values, b"", bytearray(b"next")) == (None, ""), "another message"

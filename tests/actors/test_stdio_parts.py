@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import signal
 import socket
 import time
@@ -26,7 +25,6 @@ from tests.support.profiles import examples
 from tests.support.stdio import Call, Recorder
 
 from greenroom.actors import call as _call
-from greenroom.actors import values as _values
 from greenroom.actors.backend import AGAIN, PAUSE, current_backend
 from greenroom.actors.exchanges import Exchange, Notes
 from greenroom.actors.transports import child_process, line_peer
@@ -40,11 +38,17 @@ from greenroom.actors.transports.stdio import (
 )
 from greenroom.config.model import ServerDefinition
 from greenroom.config.secrets import Hidden, Secrets
-from greenroom.protocol.bounds import ERROR_BYTES, JUNK_LINES, NOTICE_BYTES, QUESTION_BYTES, UNASKED_LINES
+from greenroom.protocol.bounds import (
+    ERROR_BYTES,
+    JUNK_LINES,
+    LARGE_MESSAGE,
+    NOTICE_BYTES,
+    QUESTION_BYTES,
+    UNASKED_LINES,
+)
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.incoming import decode_line, decode_result
 from greenroom.protocol.jsonrpc.terms import INVALID_PARAMS, RpcError
-from greenroom.protocol.large_message import LARGE_MESSAGE
 from greenroom.protocol.safe_text import repair_utf8
 
 
@@ -84,40 +88,12 @@ def test_a_fat_line_is_its_receivers_own_and_not_copied() -> None:
     assert (type(rest), rest, len(fat)) == (bytes, b"rest", LARGE_MESSAGE + 1)
 
 
-_JSON = st.recursive(
-    st.none() | st.integers(0, 9) | st.text('ab,"[{\\', max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=5) | st.dictionaries(st.text('a,"\\[', max_size=3), inner, max_size=4)
-    ),
-    max_leaves=20,
-)
-
-
-@given(_JSON, st.integers(2, 9), st.lists(st.integers(0), max_size=9))
-def test_only_marks_outside_strings_are_values_however_they_are_cut_and_scanned(
-    value: object, block: int, cuts: list[int]
-) -> None:
-    """`_AT_ONCE`, the block of a scan, is as small as an escape here."""
-    data = json.dumps(value).encode()
-    plain = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)
-    parts = plain.count(b"[") + plain.count(b"{")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_values, "_AT_ONCE", block)
-        patch.setattr(_values, "MESSAGE_VALUES", -1)
-        values, held = _values.Values(), bytearray()
-        for piece in _chunks(data, cuts) + [b" "] * len(data):  # so that the scan catches up
-            held += piece
-            values.add(piece, held)
-    assert values._at >= len(data)
-    assert (values._parts, values._exact) == (parts, parts + plain.count(b","))
-
-
 @pytest.mark.parametrize("size", [10, 2 * LARGE_MESSAGE])
 def test_bad_utf8_in_an_answer_is_repaired_however_fat_it_is(size: int) -> None:
     splitter = LineSplitter(4 * LARGE_MESSAGE, _never)
     splitter.feed(b'{"id":1,"result":{"text":"\xff%b' % (b"x" * size))
     (line,) = splitter.feed(b'"}}\n')
-    (message,) = decode_line(repair_utf8(line))
+    (message,) = decode_line(line if len(line) >= LARGE_MESSAGE else repair_utf8(line))
     assert decode_result(bytes(message.result)) == {"text": "\ufffd" + "x" * size}
 
 
@@ -593,24 +569,20 @@ LARGE_RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{"text":"%b"}}'
 
 
 @in_real_time
-async def test_a_large_line_is_read_in_slices_before_the_lines_behind_it() -> None:
+async def test_a_large_line_has_turns_of_its_own_before_the_lines_behind_it() -> None:
     with Line(max_line=4 * LARGE_MESSAGE) as line:
         large, small = Call("tools/call"), Call("tools/call")
         line.peer.request(large)
         line.peer.request(small)
         line.peer._writer.flush()
-        answer, turns = LARGE_RESULT % (1, b"\xff" + b"x" * 2 * LARGE_MESSAGE), 0
+        answer = LARGE_RESULT % (1, b"\xff" + b"x" * 2 * LARGE_MESSAGE)
         for start in range(0, len(answer), 50_000):
             os.write(line._tell, answer[start : start + 50_000])
             assert line.peer.read() is True
         os.write(line._tell, b"\n%b\n" % (RESULT % 2))
-        while line.peer.read() is AGAIN:
-            turns += 1
-            assert not small.ends
-        assert turns > 10
-        ((result, error),) = large.ends
-        assert (error, len(small.ends)) == (None, 1)
-        assert result == b'{"text":"\xef\xbf\xbd%b"}' % (b"x" * 2 * LARGE_MESSAGE)
+        turns = [(line.peer.read(), len(large.ends), len(small.ends)) for _ in range(4)]
+        assert turns == [(AGAIN, 0, 0), (AGAIN, 0, 0), (AGAIN, 1, 0), (True, 1, 1)]
+        assert large.ends == [(b'{"text":"\xef\xbf\xbd%b"}' % (b"x" * 2 * LARGE_MESSAGE), None)]
         assert len(line.hooks.notes) == 1
 
 
@@ -633,7 +605,7 @@ async def test_a_large_line_that_is_no_message_or_comes_too_late_is_nobodys(cut:
             ((result, error),) = call.ends
             assert result is None
             assert error is not None
-            assert "ends too early" in error.message
+            assert "truncated" in error.message
         else:
             line.peer.silence()
             assert line.peer.read() is True
@@ -820,23 +792,22 @@ def test_what_has_come_of_a_line_is_known_until_it_is_dropped() -> None:
     assert splitter.held == bytearray()
 
 
-def test_a_large_line_is_one_and_what_was_cleared_in_the_middle_of_it_is_not_gone_on_with() -> None:
-    left, began = LinesLeft(), list[bytes]()
+def test_a_large_line_is_one_and_what_was_cleared_once_it_was_decoded_is_not_taken() -> None:
+    left, began, taken = LinesLeft(), list[bytes](), list[bytes]()
 
-    def taking(line: bytearray) -> Any:
+    def decode(line: bytearray) -> Any:
         began.append(bytes(line))
-        yield
-        yield
+        return lambda: taken.append(bytes(line))
 
     for name in (b"one", b"two"):
         left.put([bytearray(name), b"after"])
-        assert left.take(_never_taken, taking) == 0
+        assert left.take(_never_taken, decode) == 0
         left.clear()
         assert not left
     left.put([bytearray(b"three"), bytearray(b"four"), b"after"])
-    counts = [left.take(_never_taken, taking) for _ in range(6)]
-    assert counts == [0, 0, 1, 0, 0, 1]
-    assert began == [b"one", b"two", b"three", b"four"]
+    counts = [left.take(_never_taken, decode) for _ in range(4)]
+    assert counts == [0, 1, 0, 1]
+    assert (began, taken) == ([b"one", b"two", b"three", b"four"], [b"three", b"four"])
     assert left == [b"after"]
 
 

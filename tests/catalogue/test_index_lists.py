@@ -39,7 +39,7 @@ B = entry("b", ["q", "r"], ["u:2", "u:both"], ["t:both{x}"])
 def test_each_list_is_of_all_servers_or_of_one(prepared: bool) -> None:
     index = index_of(B, A)
     if prepared:
-        finish(index.preparing_lists())
+        index.prepare_lists()
         finish(index.preparing())
         finish(index.preparing_names())
     assert [one.name for one in index.prompts()] == ["a_p", "a_q", "b_q", "b_r"]
@@ -108,7 +108,6 @@ def test_an_item_that_clients_refuse_is_mended_or_left_out_and_any_other_is_itse
     )
     servers = {"s": ServerDefinition("s", command="x")}
     index = Index.build(servers, {"s": ServerEntry("s", "h", tools=(good, odd, bad))}, Settings())
-    finish(index.fitting("s"))
     assert index.as_listed("tool", "s", "good", good) is good
     assert index.as_listed("tool", "s", "odd", odd) == {"name": "odd", "inputSchema": {"type": "object"}}
     assert index.as_listed("tool", "s", "bad", bad) is None

@@ -28,7 +28,6 @@ from greenroom.catalogue.store import CatalogueFile, catalogue_keys
 from greenroom.config.model import PrefixMode, ServerDefinition, Settings
 from greenroom.config.parse import parse_config
 from greenroom.gateway.offline import open_catalogue
-from greenroom.protocol.cooperative import finish
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
 
 NOW = 1_000_000_000.0
@@ -327,7 +326,7 @@ def test_a_profile_keeps_what_it_made_and_a_session_with_lists_of_its_own_does_n
     file, news = file_in(tmp_path), dict[str, Sequence[Target]]()
     index = index_of(SERVERS, SearchForms(on_news=news.update))
     own = {"s": ServerEntry("s", "h", tools=(tool("theirs", "What one caller may see"),))}
-    found(finish(index.replacing(own)))
+    found(index.replaced(own))
     assert news == {}
     found(index)
     assert len(news["h github"]) == len(news["h s"]) == 2, "also what the session made first"
@@ -335,11 +334,11 @@ def test_a_profile_keeps_what_it_made_and_a_session_with_lists_of_its_own_does_n
     assert b"caller" not in file.path.read_bytes()
     news.clear()
     again = index_of(SERVERS, loaded(file, SERVERS, news.update))
-    for seen in (again, finish(again.narrowing(["github"], ("create_*",)))):
+    for seen in (again, again.narrowed(["github"], ("create_*",))):
         found(seen)
     assert news == {}
     other = index_of(SERVERS, SearchForms(on_news=news.update))
-    found(finish(other.narrowing(["github"], ("create_*",))))
+    found(other.narrowed(["github"], ("create_*",)))
     assert [target.name for target in news["h github"]] == ["github_create_issue"]
 
 

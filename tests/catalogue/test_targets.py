@@ -12,7 +12,6 @@ from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Ambiguous, Kind, Missing, Target
 from greenroom.catalogue.search import search
 from greenroom.config.model import Pinning, PrefixMode, ServerDefinition, Settings
-from greenroom.protocol.cooperative import finish
 from greenroom.protocol.errors import TaskNeeded, ToolChanged
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -377,7 +376,7 @@ def test_an_index_made_from_another_sees_every_change_and_keeps_the_rest() -> No
 
 
 def narrowed(index: Index, *servers: str, tools: tuple[str, ...] | None = None, **overrides: Any) -> Index:
-    return finish(index.narrowing(servers, tools, overrides))
+    return index.narrowed(servers, tools, overrides)
 
 
 def test_a_narrower_index_has_only_what_is_named_and_says_nothing_of_the_rest() -> None:
@@ -401,7 +400,7 @@ def test_a_narrower_index_has_only_what_is_named_and_says_nothing_of_the_rest() 
     ]
     renamed = narrowed(index, "s", s={"look": {"rename": "see"}})
     assert [one.name for one in renamed.tools()] == ["s_odd", "s_see"]
-    again = finish(index.narrowing(["s"], ("look",), previous=some))
+    again = index.narrowed(["s"], ("look",), previous=some)
     assert again.tools()[0] is some.tools()[0], "what is the same is not made again"
 
 

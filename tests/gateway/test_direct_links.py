@@ -12,10 +12,9 @@ from mcp import types
 from tests.support.said import asked, said
 from tests.support.whole import RawClient, direct_door
 
-from greenroom.gateway.exposures.direct_client import LINK, Links, learning_links
+from greenroom.gateway.exposures.direct_client import LINK, Links, uris_in
 from greenroom.gateway.exposures.direct_results import readable, readable_tool
-from greenroom.protocol.cooperative import finish
-from greenroom.protocol.large_message import LARGE_MESSAGE
+from greenroom.protocol.bounds import LARGE_MESSAGE
 
 SCHEMA = {"type": "object"}
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["2025-11-25", "2026-07-28"])
@@ -130,9 +129,10 @@ def test_what_is_remembered_is_bounded() -> None:
     assert (links.giver("u:0"), links.giver("u:4999")) == (None, "s")
     links.add("s", "u:" + "x" * 5000)
     assert links.giver("u:" + "x" * 5000) is None
-    links.learn("t", b'{"content":[{"type":"resource","resource":3}]}')
+    links.learn("t", uris_in(b'{"content":[{"type":"resource","resource":3}]}'))
     links.learn(
-        "t", b'{"content":[{"type":"resource_link","uri":7},{"type":"resource_link","uri":"u:4999"}]}'
+        "t",
+        uris_in(b'{"content":[{"type":"resource_link","uri":7},{"type":"resource_link","uri":"u:4999"}]}'),
     )
     assert links.giver("u:4999") == "t"
 
@@ -141,17 +141,19 @@ def test_whatever_a_result_points_to_is_remembered_and_the_later_giver_is_meant(
     links = Links()
     link = {"type": "resource_link", "uri": "u:link"}
     embedded = {"type": "resource", "resource": {"uri": "u:embedded"}}
-    links.learn("a", encoded({"content": [{"type": "text", "text": ""}, link, embedded]}))
-    links.learn("a", encoded({"contents": [{"uri": "u:part"}, {"text": "of no uri"}, {"uri": "u:other"}]}))
+    links.learn("a", uris_in(encoded({"content": [{"type": "text", "text": ""}, link, embedded]})))
+    links.learn(
+        "a", uris_in(encoded({"contents": [{"uri": "u:part"}, {"text": "of no uri"}, {"uri": "u:other"}]}))
+    )
     alone = {**link, "uri": "u:alone"}
     said = [{"content": {**link, "uri": "u:said"}}, {"content": [{**link, "uri": "u:one"}, alone]}, {}]
-    links.learn("a", encoded({"messages": said}))
+    links.learn("a", uris_in(encoded({"messages": said})))
     names = ["u:link", "u:embedded", "u:part", "u:other", "u:said", "u:one", "u:alone"]
     assert [links.giver(uri) for uri in names] == ["a"] * len(names)
-    links.learn("b", encoded({"content": [link]}))
+    links.learn("b", uris_in(encoded({"content": [link]})))
     assert (links.giver("u:link"), links.giver("u:embedded"), links.giver("u:none")) == ("b", "a", None)
     for shape in (b"", b"[]", b"null", b'{"content":{}}', b'{"content":[{"resource":{"uri":[]}}]}', b"\xff"):
-        links.learn("c", shape)
+        links.learn("c", uris_in(shape))
     for uri in ("", "x" * 4097, "greenroom://a/b", 7, None):
         links.add("c", uri)
     assert "c" not in links._givers.values()
@@ -167,7 +169,7 @@ def test_whatever_a_result_points_to_is_remembered_and_the_later_giver_is_meant(
 def test_of_one_result_so_many_links_are_remembered_and_what_is_used_stays_longest() -> None:
     links = Links()
     many = [{"uri": f"u:{number}"} for number in range(1025)]
-    links.learn("a", encoded({"contents": many}))
+    links.learn("a", uris_in(encoded({"contents": many})))
     assert (links.giver("u:1023"), links.giver("u:1024")) == ("a", None)
     links.add("b", "u:0")  # given anew, it is the youngest
     for number in range(4096 - 1024):
@@ -317,34 +319,3 @@ def test_a_tool_that_runs_only_as_a_task_is_refused_and_says_so(tmp_path: Path, 
         assert door.result("tools/call", params)["content"] == []
         (call,) = [each for each in asked(tmp_path, "s") if each["method"] == "tools/call"]
         assert "task" not in call["params"]
-
-
-LINKED = {"type": "resource_link", "uri": "u:one"}
-
-
-@pytest.mark.parametrize(
-    ("result", "found"),
-    [
-        ({"content": [LINKED, {"type": "resource", "resource": {"uri": "u:two"}}]}, ["u:one", "u:two"]),
-        ({"contents": [{"uri": "u:one", "text": '"resource'}]}, ["u:one"]),
-        ({"messages": [{"role": "user", "content": {**LINKED, "uri": "u:two"}}]}, ["u:two"]),
-        ({"content": 7, "contents": [{"uri": "u:one", "x": '"resource'}]}, ["u:one"]),
-        ({"content": [7], "messages": [{"content": LINKED}]}, ["u:one"]),
-        ({"structuredContent": {"content": [LINKED]}}, []),
-        ({"content": [{"type": "text", "text": "u:one"}]}, []),
-    ],
-)
-def test_a_large_result_teaches_the_same_links_as_a_small_one(
-    result: dict[str, Any], found: list[str]
-) -> None:
-    links = Links()
-    finish(learning_links(links, "a", encoded(result)))
-    assert [uri for uri in ("u:one", "u:two") if links.giver(uri)] == found
-    assert set(links._givers.values()) <= {"a"}
-
-
-def test_of_a_large_result_as_many_links_are_remembered_as_of_a_small_one() -> None:
-    links = Links()
-    many = [{"type": "resource_link", "uri": f"u:{number}"} for number in range(1025)]
-    finish(learning_links(links, "a", encoded({"content": many})))
-    assert (links.giver("u:1023"), links.giver("u:1024")) == ("a", None)

@@ -21,15 +21,14 @@ from greenroom.catalogue.namespace import Place, Target
 from greenroom.config.model import Scrub
 from greenroom.gateway.endpoint import Endpoint
 from greenroom.gateway.exposures.direct import Common, Direct
-from greenroom.gateway.exposures.direct_client import _covers, outline_of
+from greenroom.gateway.exposures.direct_client import _covers
 from greenroom.gateway.exposures.direct_lists import Shown
 from greenroom.gateway.exposures.proxy import Proxy
 from greenroom.gateway.exposures.tool_definition import FOR_PEOPLE
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.address import Address
-from greenroom.protocol.cooperative import Slices, finish
+from greenroom.protocol.bounds import LARGE_MESSAGE
 from greenroom.protocol.errors import Drained, Reach, ServerLost, UnknownPrompt, UnknownTool, UsageError
-from greenroom.protocol.large_message import LARGE_MESSAGE
 
 META = "io.modelcontextprotocol/"
 ENVELOPE = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {"elicitation": {}}}
@@ -539,9 +538,9 @@ def test_what_is_listed_has_the_names_of_the_index_and_what_changed_is_announced
     assert shown.listing("tools/list", modern=False) is made, "kept until there is another index"
     assert shown.listing("other/list", modern=True) is None
 
-    assert finish(shown.changing()) == []
+    assert shown.changes() == []
     room.reindex()
-    assert finish(shown.changing()) == [], "another index with the same text is no change"
+    assert shown.changes() == [], "another index with the same text is no change"
     before = room.entries["clock"]
     assert before is not None
     for part, value, told in (
@@ -553,8 +552,8 @@ def test_what_is_listed_has_the_names_of_the_index_and_what_changed_is_announced
         before = attrs.evolve(before, **{part: value})
         room.entries["clock"] = before
         room.reindex()
-        assert finish(shown.changing()) == [f"notifications/{told}/list_changed"]
-        assert finish(shown.changing()) == []
+        assert shown.changes() == [f"notifications/{told}/list_changed"]
+        assert shown.changes() == []
 
 
 def test_a_tool_is_shown_only_if_it_is_chosen_and_only_while_it_is_there() -> None:
@@ -577,7 +576,7 @@ def test_a_list_of_many_is_digested_to_its_last_item() -> None:
     for at in (0, 499, 500, 999, 1200):
         tools[at] = {**tools[at], "description": "other"}
         room.learn("clock", *tools)
-        assert finish(shown.changing()) == ["notifications/tools/list_changed"]
+        assert shown.changes() == ["notifications/tools/list_changed"]
 
 
 @pytest.mark.parametrize("watched", ["x:/a", "x:/a/"])
@@ -622,10 +621,6 @@ class Hiding:
 
     def scrub(self, raw: bytes) -> bytes:
         return raw.replace(b"secret", b"***")
-
-    def scrubbing(self, raw: bytes) -> Slices[bytes]:
-        yield
-        return self.scrub(raw)
 
 
 class Secretive(Room):
@@ -827,42 +822,6 @@ def test_only_while_servers_are_met_the_first_list_waits(is_learning: bool) -> N
     room = Room(first_list_timeout=7.0)
     room.is_learning = is_learning
     assert Direct(room).settling_time == (7.0 if is_learning else 0.0)
-
-
-@pytest.mark.parametrize(
-    ("result", "members"),
-    [
-        ({"content": [1], "_meta": {"a": "x" * 9000}, "b": "y" * 9000}, {"b"}),
-        ({"content": ["x" * 9000], "structuredContent": {"a": "y" * 9000}}, {"content", "structuredContent"}),
-        ({"content": None, "other": "x" * 9000}, {"other"}),
-        ({"structuredContent": {"a": 1}}, None),  # its content is made of that
-        ({"structuredContent": {"a": 1}, "content": None}, None),
-        ({"isError": True}, set()),
-    ],
-)
-def test_an_outline_has_short_strings_for_long_members(
-    result: dict[str, Any], members: set[str] | None
-) -> None:
-    outline = finish(outline_of(json.dumps(result).encode()))
-    if members is None:
-        assert outline is None
-        return
-    assert outline is not None
-    small = json.loads(outline.small)
-    assert small.keys() == result.keys()
-    assert {key for key in result if small[key] != result[key]} == members
-    assert json.loads(outline.filled(b"[%b]" % outline.small)) == [result]
-    back = {key: small[key] for key in reversed(small)}
-    assert json.loads(outline.filled(json.dumps(back).encode())) == result, "in whatever order"
-    for left_out in members:
-        less = {key: value for key, value in small.items() if key != left_out}
-        kept = {key: value for key, value in result.items() if key != left_out}
-        assert json.loads(outline.filled(json.dumps(less).encode())) == kept
-
-
-def test_what_is_no_object_has_no_outline() -> None:
-    for result in (b"[1]", b"7", b'{"a":', b""):
-        assert finish(outline_of(result)) is None
 
 
 @pytest.mark.parametrize(

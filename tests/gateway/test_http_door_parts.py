@@ -607,7 +607,7 @@ async def test_a_reply_that_is_a_stream_already_is_not_waited_for() -> None:
 
 
 @body_of(virtually)
-async def test_only_a_body_of_a_megabyte_is_read_in_slices() -> None:
+async def test_only_a_body_of_a_megabyte_is_handed_on_without_a_copy() -> None:
     for size, kind in (((1 << 20) - 1, bytes), (1 << 20, bytearray)):
         body = await Wire([b" " * 1000, b" " * (size - 1000)]).request().body(2 << 20, within(10.0))
         assert (len(body), type(body)) == (size, kind)

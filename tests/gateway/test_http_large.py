@@ -13,8 +13,7 @@ from tests.support.http_door import Opened, events_in, messages, request
 
 from greenroom.gateway.doors.http_request import Rules
 from greenroom.gateway.doors.http_streams import Stream
-from greenroom.protocol.bounds import LONG_META_BYTES, MESSAGE_PARTS
-from greenroom.protocol.large_message import LARGE_MESSAGE
+from greenroom.protocol.bounds import LARGE_MESSAGE, LONG_META_BYTES, MESSAGE_VALUES
 
 LONG = "é, a line\n" * (LARGE_MESSAGE // 8)
 RULES = Rules(max_body=16 << 20)
@@ -70,9 +69,9 @@ def test_what_is_large_and_no_request_is_refused_as_on_stdio() -> None:
 
     async def body(opened: Opened, _server: AskingServer) -> None:
         person = await opened.session()
-        refused = await person.post((many % ("{}," * MESSAGE_PARTS)).encode().ljust(LARGE_MESSAGE))
+        refused = await person.post((many % ("{}," * MESSAGE_VALUES)).encode())
         assert refused.status_code == 413
-        assert "objects and arrays" in refused.json()["error"]["message"]
+        assert "4,000,000 values" in refused.json()["error"]["message"]
         refused = await person.post(request("tools/call", 3, meta))
         assert (refused.status_code, refused.json()["id"]) == (400, 3)
         assert "_meta" in refused.json()["error"]["message"]

@@ -31,7 +31,7 @@ from greenroom.gateway.exposures.tool_definition import (
 from greenroom.gateway.exposures.tool_texts import Bounds, cut
 from greenroom.gateway.input_required import SuspendedCalls
 from greenroom.gateway.requests import Job
-from greenroom.protocol.cooperative import Slices, finish
+from greenroom.protocol.cooperative import finish
 from greenroom.protocol.errors import (
     UNTRUSTED,
     ApprovalDenied,
@@ -72,7 +72,10 @@ class Sink:
     def job_done(self, job: Job, result: Any, error: Any) -> None:
         self.results.append(result if error is None else error)
 
-    def job_raw(self, job: Job, result: bytes, *, modern: bool, filled: Any = None) -> None:
+    async def job_large(self, job: Job, result: bytes, *, modern: bool) -> None:
+        self.job_raw(job, result, modern=modern)
+
+    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
         raise AssertionError("the mcp tool answers in words of its own")
 
     def job_progress(self, job: Job, params: Any) -> None:
@@ -860,10 +863,6 @@ class Secretive(FakeRoom):
     def scrub(self, raw: bytes) -> bytes:
         return raw.replace(b"secret", b"***")
 
-    def scrubbing(self, raw: bytes) -> Slices[bytes]:
-        yield
-        return self.scrub(raw) if b"secret" in raw else raw
-
     async def call(self, tool: str, arguments: Any = None, *, on_progress: Any = None, **how: Any) -> Any:
         self.learn("fresh", {**NOW, "name": "hello"})
         if on_progress is not None:
@@ -1279,13 +1278,3 @@ async def test_a_result_that_is_none_of_a_server_has_the_details_it_is_given() -
     (told,) = sink.results
     assert told["_meta"] == {"greenroom/details": {"mode": "run", "runs": 2}}
     assert told["content"][0]["text"].endswith("made")
-
-
-@in_real_time
-async def test_a_program_that_asks_gets_the_whole_of_an_outline() -> None:
-    class Outlined:
-        def begin(self, _arguments: Any, job: Job) -> None:
-            job.answer_raw(b'{"content":"short"}', filled=lambda line: line.replace(b'"short"', b"[]"))
-
-    tool: Any = Outlined()
-    assert await ask(tool, {}) == {"content": []}

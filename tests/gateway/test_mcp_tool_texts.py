@@ -20,7 +20,7 @@ from greenroom.catalogue.overrides import ToolOverride
 from greenroom.config.model import PrefixMode
 from greenroom.gateway.exposures import tool_texts as refusals
 from greenroom.gateway.exposures import tool_texts as texts
-from greenroom.gateway.exposures.large_call import reading_call
+from greenroom.gateway.exposures.large_call import read_large_call
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.gateway.exposures.output_files import Spill
 from greenroom.gateway.exposures.query_modes import CatalogueReader, matcher
@@ -553,7 +553,7 @@ LONG_ARGS = {"x": "y" * (1 << 18), "n": 10**30, "z": [1, {"a": None}], "é": "\u
     ],
     ids=lambda args: repr(args)[:20],
 )
-def test_a_call_read_in_slices_asks_for_the_same(args: Any) -> None:
+def test_a_large_call_asks_for_the_same(args: Any) -> None:
     for arguments in ({"tool": "t", "args": args}, {"args": args, "server": "s", "limit": [1]}):
         for params in (
             {"name": "mcp", "arguments": arguments},
@@ -561,7 +561,7 @@ def test_a_call_read_in_slices_asks_for_the_same(args: Any) -> None:
         ):
             for indent in (None, 1):
                 raw = json.dumps(params, indent=indent).encode()
-                found = finish(reading_call(raw))
+                found = read_large_call(msgspec.Raw(raw))
                 read = plain(found.arguments)
                 said = read["args"]
                 if isinstance(args, str) and len(args) > 1 << 18:
@@ -575,23 +575,37 @@ def test_a_call_read_in_slices_asks_for_the_same(args: Any) -> None:
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        (b"{", "ends too early"),
+        (b"{", "truncated"),
         (b'{"name":7}', "Expected `str`"),
         (b'{"arguments":{}}', "missing required field `name`"),
         (b'{"name":"mcp","arguments":[1]}', "Expected `object"),
         (b'{"name":"mcp","arguments":7}', "Expected `object"),
         (b'{"name":"mcp","arguments":{"args":{"a":}}}', ""),
+        (b'{"name":"mcp","arguments":{"args":"[%b]"}}' % (b"1," * 100_000), ""),
+        (b'{"name":"mcp","arguments":{"args":"{%b}"}}' % (b"1," * 100_000), ""),
+        (b'{"name":"mcp","arguments":{"args":[%b1]}}' % (b"1," * 100_000), ""),
+        (b'{"name":"mcp","arguments":{"args":"[%b"}}' % (b"[]," * 4_000_001), "more than 4,000,000 values"),
     ],
+    ids=lambda said: repr(said)[:60],
 )
-def test_a_call_that_cannot_be_read_in_slices_is_refused_as_invalid(raw: bytes, text: str) -> None:
+def test_a_large_call_that_cannot_be_read_is_refused_as_invalid(raw: bytes, text: str) -> None:
     with pytest.raises(RpcFault, match=r"^Invalid params: ") as refused:
-        finish(reading_call(raw))
+        read_large_call(msgspec.Raw(raw))
     assert (refused.value.code, text in refused.value.message) == (-32602, True)
 
 
-def test_arguments_that_are_none_are_none_in_slices_too() -> None:
-    assert finish(reading_call(b'{"name":"mcp"}')).arguments is None
-    assert finish(reading_call(b'{"name":"mcp","arguments":null}')).arguments is None
+def test_what_is_long_beside_the_arguments_of_a_tool_stays_json() -> None:
+    long = b'"%b"' % (b"x" * (1 << 18))
+    for name in (b"mcp", b"another"):
+        found = read_large_call(msgspec.Raw(b'{"name":"%b","arguments":{"a":%b,"b":[1]}}' % (name, long)))
+        assert found.arguments == {"a": msgspec.Raw(long), "b": [1]}
+    with pytest.raises(UsageError, match="expected a string, got something that is too long"):
+        parse_request({"tool": msgspec.Raw(long)})
+
+
+def test_arguments_that_are_none_are_none_in_a_large_call_too() -> None:
+    assert read_large_call(msgspec.Raw(b'{"name":"mcp"}')).arguments is None
+    assert read_large_call(msgspec.Raw(b'{"name":"mcp","arguments":null}')).arguments is None
 
 
 # ---- a refusal, word by word -----------------------------------------------------------------------------------------

@@ -26,20 +26,16 @@ from greenroom.gateway.exposures.output_files import Spill, id_of
 from greenroom.gateway.exposures.result_texts import (
     REST_LIMIT,
     has_binaries,
-    looking_for_binaries,
     may_have_binaries,
     outcome_of,
-    outcome_of_large,
     without_binaries,
 )
-from greenroom.protocol.cooperative import finish
 
 MOST = 4 * 1024 * 1024
 
 
 def goes_to_files(result: Mapping[str, Any], max_image: int) -> bool:
-    found = finish(looking_for_binaries(result, max_image))
-    assert has_binaries(result, max_image) is found
+    found = has_binaries(result, max_image)
     raw = json.dumps(result).encode()
     spelled = raw.replace(b'"data"', rb'"\u0064ata"').replace(b'"blob"', rb'"bl\u006fb"')
     assert json.loads(spelled) == result
@@ -401,24 +397,3 @@ def test_why_an_output_was_not_written_is_told_even_if_the_rest_of_it_cannot_be_
     pieces = (_fails() for _ in range(1))
     with pytest.raises(OSError, match="no room"):
         Spill(tmp_path)._write(pieces, ".txt")
-
-
-@pytest.mark.parametrize("structured", [{"a": [1, {"b": 2}]}, {"a": ["x" * 100] * 1_000}])
-@pytest.mark.parametrize("lines", [5, 5_000])
-def test_a_large_result_is_told_as_a_small_one_whatever_of_it_is_let_go(
-    structured: dict[str, Any], lines: int
-) -> None:
-    def result() -> dict[str, Any]:
-        text = "\n".join(map(str, range(lines)))
-        return {"content": [{"type": "text", "text": text}], "structuredContent": structured_again()}
-
-    def structured_again() -> Any:
-        return json.loads(json.dumps(structured))
-
-    bounds = {"max_bytes": 1_000, "max_lines": 100}
-    small = outcome_of("a", None, result(), **bounds)
-    large = finish(outcome_of_large("a", None, result(), **bounds))
-    assert large.details == small.details
-    assert large.rest == small.rest
-    assert large.spill_text == small.spill_text
-    assert large.is_whole == small.is_whole

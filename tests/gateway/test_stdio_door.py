@@ -22,8 +22,7 @@ from tests.support.stdio import until
 from greenroom.actors.backend import current_backend
 from greenroom.actors.transports.lines import LINES_A_TURN
 from greenroom.gateway.doors.stdio_door import StdioDoor, taken_over_stdio
-from greenroom.protocol.cooperative import Slices
-from greenroom.protocol.large_message import LARGE_MESSAGE
+from greenroom.protocol.bounds import LARGE_MESSAGE
 
 
 @contextmanager
@@ -358,26 +357,26 @@ async def test_a_client_that_left_is_no_fault_of_a_descriptor(
     assert bool(words) is is_fault
 
 
-@pytest.mark.parametrize("sliced", [True, False])
+@pytest.mark.parametrize("apart", [True, False])
 @in_real_time
-async def test_a_long_line_is_taken_in_its_place(sliced: bool) -> None:
+async def test_a_long_line_is_taken_in_its_place(apart: bool) -> None:
     long, got = b"x" * LARGE_MESSAGE, list[bytes]()
 
-    def receiving(line: bytearray) -> Slices[None]:
+    async def receive_large(line: bytearray) -> None:
         got.append(b"%d bytes" % len(line))
-        yield
+        await anyio.lowlevel.checkpoint()
         got.append(b"all of them")
 
     with pipe() as (stdin, to_it), pipe() as (_from_it, stdout):
         door = StdioDoor(current_backend(), stdin, stdout, max_line=4 << 20)
         with door.opened():
             async with anyio.create_task_group() as group:
-                group.start_soon(door.read, got.append, None, receiving if sliced else None)
+                group.start_soon(door.read, got.append, None, receive_large if apart else None)
                 data = b"before\n%b\nafter\nlast\n" % long
                 await anyio.to_thread.run_sync(os.write, to_it, data)
                 assert await until(lambda: got[-1:] == [b"last"])
                 group.cancel_scope.cancel()
-    taken = [b"%d bytes" % len(long), b"all of them"] if sliced else [long]
+    taken = [b"%d bytes" % len(long), b"all of them"] if apart else [long]
     assert got == [b"before", *taken, b"after", b"last"]
 
 

@@ -1,11 +1,11 @@
 """Tries one row at one door, and checks what must hold for every row.
 
 * The worst stall of others: the longest stretch in which the loop of the attacked process did not look at its
-  descriptors (`watched`). The bound is 20 ms. If a calm run of the same process just before is slower, the bound is
+  descriptors (`watched`). The bound is 50 ms. If a calm run of the same process just before is slower, the bound is
   three times its worst stall; the calm run comes just after, if the attack is there from the start. A message of
   megabytes is copied whole now and then, and a busy machine takes long for that: so the bound has room for two copies
   of 8 MiB, each as slow as nine in ten that are made here beside the attack. (On a calm machine they take less than
-  20 ms.) Nobody may wait for ever behind short stretches either. So nine in ten calls of a calm neighbour, each a few
+  that.) Nobody may wait for ever behind short stretches either. So nine in ten calls of a calm neighbour, each a few
   turns of the loop, take no longer than three bounds, or the attacked process uses no more processor time meanwhile: on
   a machine that is busy with other things calls wait, but the process uses no processor time.
 * Memory: the peak of the process, above what it had before.
@@ -30,7 +30,7 @@ from ._doors import PATIENCE, Door, opened
 from ._words import MIB, Row
 from .server import blocks
 
-STALL = 0.020  # seconds
+STALL = 0.050  # seconds
 TRIES = 3  # a stall counts when it is seen each time
 TURNS = 3
 CALM_CALLS, MORE_CALLS = 30, 15

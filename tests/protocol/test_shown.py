@@ -8,8 +8,7 @@ import pytest
 
 from greenroom.catalogue.namespace import Kind, Target
 from greenroom.catalogue.overrides import ToolOverride
-from greenroom.protocol.content import Stats, expected_parameters, showing, shown
-from greenroom.protocol.cooperative import finish
+from greenroom.protocol.content import Stats, expected_parameters, shown
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 EXPECTED = "\n\nExpected parameters:\nn (integer) *required*"
@@ -24,15 +23,9 @@ def text(said: str) -> dict[str, Any]:
     return {"type": "text", "text": said}
 
 
-def both(result: dict[str, Any], of: Target | None, max_bytes: int = 51_200, max_lines: int = 2_000) -> Any:
-    """What is shown, in one go and in slices."""
-    at_once = shown(result, of, max_bytes=max_bytes, max_lines=max_lines)
-    sliced = finish(showing(result, of, max_bytes=max_bytes, max_lines=max_lines))
-    assert (sliced.stats, sliced.spill) == (at_once.stats, at_once.spill)
-    if at_once.spill is not None:
-        at_once, sliced = at_once.cut(path="/f"), sliced.cut(path="/f")
-    assert sliced.blocks == at_once.blocks
-    return sliced.blocks
+def seen(result: dict[str, Any], of: Target | None, max_bytes: int = 51_200, max_lines: int = 2_000) -> Any:
+    found = shown(result, of, max_bytes=max_bytes, max_lines=max_lines)
+    return found.blocks if found.spill is None else found.cut(path="/f").blocks
 
 
 @pytest.mark.parametrize(
@@ -48,19 +41,19 @@ def both(result: dict[str, Any], of: Target | None, max_bytes: int = 51_200, max
 )
 def test_a_failure_is_told_once_with_what_the_tool_expects(content: list[Any], shown_first: str) -> None:
     result = {"content": [*content, IMAGE], "isError": True}
-    assert both(result, target()) == [text(shown_first), IMAGE]
-    assert both({**result, "isError": False}, target())[-1] == IMAGE
-    assert both({**result, "isError": 1}, target()) == [*content, IMAGE]
-    without = both(result, None)[0]["text"]
+    assert seen(result, target()) == [text(shown_first), IMAGE]
+    assert seen({**result, "isError": False}, target())[-1] == IMAGE
+    assert seen({**result, "isError": 1}, target()) == [*content, IMAGE]
+    without = seen(result, None)[0]["text"]
     assert without == shown_first.removesuffix(EXPECTED)
-    assert both({"content": content, "isError": True}, target()) == [text(shown_first)]
+    assert seen({"content": content, "isError": True}, target()) == [text(shown_first)]
 
 
 def test_a_failure_is_told_in_the_names_that_the_caller_knows() -> None:
     override = ToolOverride.of({"rename": "act", "params": {"n": {"rename": "count"}}})
     result = {"content": [text("do: n is missing")], "isError": True}
-    assert both(result, target(override=override))[0]["text"].startswith("Error: act: count is missing\n")
-    assert both({**result, "isError": False}, target(override=override)) == [text("do: n is missing")]
+    assert seen(result, target(override=override))[0]["text"].startswith("Error: act: count is missing\n")
+    assert seen({**result, "isError": False}, target(override=override)) == [text("do: n is missing")]
 
 
 def test_what_a_resource_expects_is_nothing_and_a_schema_shows_no_hidden_characters() -> None:
@@ -98,7 +91,7 @@ def test_what_a_resource_expects_is_nothing_and_a_schema_shows_no_hidden_charact
 def test_a_resource_is_told_by_its_target_or_else_by_its_shape(
     result: dict[str, Any], of: Target | None, expected: list[str]
 ) -> None:
-    assert [block["text"] for block in both(result, of)] == expected
+    assert [block["text"] for block in seen(result, of)] == expected
 
 
 @pytest.mark.parametrize(
@@ -121,7 +114,7 @@ def test_a_resource_is_told_by_its_target_or_else_by_its_shape(
 def test_what_is_over_a_bound_is_cut_with_its_images_kept_and_its_size_told(
     said: str, max_bytes: int, max_lines: int, is_cut: bool
 ) -> None:
-    blocks = both({"content": [IMAGE, text(said)]}, None, max_bytes, max_lines)
+    blocks = seen({"content": [IMAGE, text(said)]}, None, max_bytes, max_lines)
     if not is_cut:
         assert blocks == [IMAGE, text(said)]
         return

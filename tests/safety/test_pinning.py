@@ -25,7 +25,7 @@ from tests.support.rooms import Outcomes, record_events
 from tests.support.rooms import learn as learn_of
 
 from greenroom import CallError, Greenroom, UnknownTool
-from greenroom.actors.lists import printing
+from greenroom.actors.lists import prints_of
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.fingerprints import PinKey, changes, fingerprint
 from greenroom.catalogue.store import (
@@ -44,7 +44,6 @@ from greenroom.config.parse import parse_config
 from greenroom.errors import AmbiguousTool
 from greenroom.events import Note, NoteCode
 from greenroom.protocol import bounds
-from greenroom.protocol.cooperative import finish
 from greenroom.safety.pinning import Pins
 from greenroom.safety.pins_file import MemoryPins, PinsFile, ServerPins, pins_file
 from greenroom.supervisor.circuit_breaker import BreakerPolicy
@@ -100,8 +99,8 @@ def test_what_was_seen_while_nothing_was_pinned_is_neither_changed_nor_first() -
 
 
 def test_of_a_tool_that_is_listed_twice_the_first_counts() -> None:
-    assert finish(printing([OLD, NEW], Pinning.QUARANTINE)) == {"pay": fingerprint(OLD)}
-    assert finish(printing([OLD, NEW], Pinning.OFF)) == {"pay": ""}
+    assert prints_of([OLD, NEW], Pinning.QUARANTINE) == {"pay": fingerprint(OLD)}
+    assert prints_of([OLD, NEW], Pinning.OFF) == {"pay": ""}
 
 
 PRINTS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2", "3"]), max_size=3)

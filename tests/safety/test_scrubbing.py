@@ -29,13 +29,11 @@ from greenroom.config.scrubbing import (
     STARS,
     scrubbed,
     scrubbed_text,
-    scrubbing,
     stands_alone,
 )
 from greenroom.config.secrets import Hidden, Secrets
 from greenroom.gateway.exposures.direct import DirectCalls
 from greenroom.gateway.input_required import StateSigner
-from greenroom.protocol.cooperative import finish
 from greenroom.safety.scrubber import scrubbed_params, scrubbed_progress, scrubbed_question
 from greenroom.testing.fake_servers import FakeServer
 
@@ -151,7 +149,8 @@ def test_a_known_secret_is_found_as_dotnet_writes_it(secret: str, inner: Any, ou
 def test_whatever_looks_like_a_token_has_a_mark(token: bytes, write: Any) -> None:
     assert re.search(_MARK, token)
     raw = write({"said": token.decode("latin-1")}).encode()
-    assert scrubbed(raw) == finish(scrubbing(raw))
+    long = raw.rjust(_STEP)
+    assert scrubbed(long).lstrip() == scrubbed(raw)
 
 
 plain = st.recursive(
@@ -225,7 +224,7 @@ def _says(text: str, secret: str) -> bool:
     return any(not is_common(secret) or stands_alone(raw, at, at + len(sought)) for at in places)
 
 
-def test_a_large_result_of_numbers_is_searched_in_slices_and_once() -> None:
+def test_a_large_result_of_numbers_is_searched_once() -> None:
     many = (
         b"["
         + b",".join([b'"a",123456'] * 20_000)
@@ -235,9 +234,7 @@ def test_a_large_result_of_numbers_is_searched_in_slices_and_once() -> None:
         + rb"\nabc12" * 50_000
         + b'"]'
     )
-    turns = sum(1 for _ in scrubbing(many, (b"123456", b"nabc12")))
-    assert 100 < turns < 50_000
-    assert scrubbed(many, (b"123456",)).count(b'"***"') == 20_000
+    assert scrubbed(many, (b"123456", b"nabc12")).count(b'"***"') == 20_000
 
 
 @pytest.mark.parametrize("credential", TOKENS)

@@ -7,13 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.support.gateway import faulty, serve
 from tests.support.stalls import assert_not_held_up, hostile, memory_of, waits
-
-from greenroom.actors.values import Values
-from greenroom.protocol.bounds import MESSAGE_PARTS, MESSAGE_VALUES
 
 HEAD = '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":['
 LARGE: dict[str, Any] = {
@@ -59,37 +54,3 @@ def test_t35_a_long_text_full_of_brackets_and_commas_is_one_value(tmp_path: Path
         answer = gateway.answer(gateway.send("tools/call", {"name": "bad_say", "arguments": said}))
         assert answer["result"]["content"][0]["text"] == '[{"a",1}],\\' * 300_000
         assert gateway.end() == 0
-
-
-@given(
-    st.lists(st.sampled_from([b"[", b"{", b",", b'"', b"\\\\", b'\\"', b"ab", b"\\"]), max_size=60), st.data()
-)
-def test_values_outside_strings_are_counted_however_the_line_is_cut(
-    said: list[bytes], data: st.DataObject
-) -> None:
-    line, held, values = b"".join(said), bytearray(), Values()
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(line)), max_size=5)))
-    for begin, end in zip([0, *cuts], [*cuts, len(line)], strict=True):
-        held += line[begin:end]
-        assert values.add(line[begin:end], held) == ""
-        values._tell_apart(held)
-    expected, inside, escaped = 0, False, False
-    for byte in line:
-        if byte == 0x22 and not escaped:
-            inside = not inside
-        elif not inside:
-            expected += byte in b"[{,"
-        escaped = byte == 0x5C and not escaped
-    assert values._exact == expected
-
-
-def test_the_bounds_are_of_values_and_of_objects_and_arrays() -> None:
-    for middle, bound in (
-        (b"1,", f"{MESSAGE_VALUES:,} values"),
-        (b"[],", f"{MESSAGE_PARTS:,} objects and arrays"),
-    ):
-        held, values, over = bytearray(), Values(), ""
-        while not over:
-            held += middle * 10_000
-            over = values.add(middle * 10_000, held)
-        assert over == bound

@@ -12,7 +12,7 @@ import json
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,9 +56,8 @@ from greenroom.gateway.exposures.output_files import Spill
 from greenroom.gateway.exposures.tool_definition import parse_request as parse_mcp
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol import jsonrpc as wire
-from greenroom.protocol import large_json, large_message, safe_text
+from greenroom.protocol import safe_text
 from greenroom.protocol.content import guard, parameters_text, text_of, to_blocks, to_resource_blocks
-from greenroom.protocol.cooperative import Slices, finish
 from greenroom.protocol.errors import ConfigError, ConnectFailed, UsageError
 from greenroom.protocol.jsonrpc import encoding
 from greenroom.protocol.jsonrpc.terms import RpcFault
@@ -106,52 +105,13 @@ def envelope(data: bytes) -> None:
 
 @_target
 def large(data: bytes) -> None:
-    """A message read in slices, as a large one is, is what it is when it is read at once."""
-    whole = safe_text.repair_utf8(data)
-    with _small_steps():
-        text = finish(large_message.repairing_utf8(data))
-        in_slices = _fields_of(lambda: finish(large_message.reading_line(text, None)))
-    assert text == whole
-    if b"\\" not in whole and whole.count(b"[") + whole.count(b"{") < 500:
-        assert in_slices == _fields_of(lambda: wire.decode_line(whole))
-
-
-@contextmanager
-def _small_steps() -> Generator[None]:
-    """What is searched is small, and so are the steps."""
-    steps = {
-        (large_json, "_STEP"): 24,
-        (large_json, "_TOKENS"): 5,
-        (large_json, "_PIECE"): 12,
-        (large_message, "_PIECE"): 7,
-    }
-    before = {place: getattr(*place) for place in steps}
-    for place, size in steps.items():
-        setattr(*place, size)
-    try:
-        yield
-    finally:
-        for place, size in before.items():
-            setattr(*place, size)
-
-
-def _fields_of(read: Callable[[], list[wire.ServerMessage]]) -> object:
-    try:
-        messages = read()
-    except wire.WireFault:
-        return None
-    spaces = b" \t\r\n"  # long stretches of them may be left out
-    return [
-        (
-            repr(message.id),
-            message.method,
-            *(
-                bytes(part).translate(None, spaces)
-                for part in (message.params, message.result, message.error)
-            ),
-        )
-        for message in messages
-    ]
+    """A long text that is repaired as it comes in is what it is when it is repaired at once."""
+    cut, text = _cut(data)
+    repair = safe_text.JsonRepair()
+    repaired = b"".join([*map(repair.take, cut), repair.take(b"", is_last=True)])
+    whole = bytes(safe_text.repair_utf8(text))
+    assert repaired == (safe_text.mend_escapes(whole) or whole)
+    assert repair.has_replaced is (whole != text)
 
 
 @_target
@@ -309,19 +269,19 @@ def _object(data: bytes) -> Mapping[str, Any]:
 
 @_target
 def items(data: bytes) -> None:
-    """A page of a list, read in slices as a large one is, has what it has when it is read at once."""
+    """A page of a list, taken apart as a large one is, has what it has when the decoder splits it."""
     page = bytes(safe_text.repair_utf8(data))
     with suppress(wire.WireFault):
         wire.decode_result(page)
-        at_once, in_slices = (_came_of(page, how) for how in (Items.read, Items._read_large))
+        at_once, apart = (_came_of(page, how) for how in (Items.read, Items._read_large))
         if b"\\" not in page and all(page.count(key) < 2 for key in (b'"tools"', b'"nextCursor"')):
-            assert at_once == in_slices
+            assert at_once == apart
 
 
-def _came_of(page: bytes, read: Callable[[Items, bytes], Slices[object]]) -> object:
+def _came_of(page: bytes, read: Callable[[Items, bytes], object]) -> object:
     found = Items("tools", "name", 20)
     try:
-        cursor = finish(read(found, page))
+        cursor = read(found, page)
     except wire.WireFault as fault:
         return str(fault)
     return found.found, cursor, found.is_full, dict(found.left_out)

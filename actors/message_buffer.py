@@ -1,0 +1,104 @@
+"""One message as it comes in, piece by piece. A long one is counted and repaired on the way, so that nobody has to go
+through all of it at once when it is whole.
+
+It is not the number of bytes that makes a message slow to read but the number of its values. So the values of a long
+message are counted while it comes, and one with too many is never read. Three steps keep the counting cheap:
+
+* A message of a few chunks is not counted.
+* In a longer message all marks that can begin a value are counted, inside strings too.
+* Only when those are too many are the marks inside strings told from the others. Part of the held bytes is scanned
+  with each further piece, until the scan has caught up.
+
+What is no JSON in the text of a long message is replaced here too (`JsonRepair`).
+"""
+
+from __future__ import annotations
+
+from ..protocol.bounds import LARGE_MESSAGE, MESSAGE_VALUES
+from ..protocol.safe_text import JsonRepair
+
+LONG = 1 << 17  # bytes; a message this long is counted and repaired
+_AT_ONCE = 1 << 17  # bytes scanned for each new piece: twice as fast as they come in
+_MARKS = b'",[{'
+_REST = bytes(set(range(256)) - set(_MARKS))
+
+
+class MessageBuffer:
+    """The message, as far as it has come: `data`. `repaired`: some of it was not UTF-8."""
+
+    __slots__ = ("_repair", "_values", "data")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._values: ValueCount | None = None
+        self._repair: JsonRepair | None = None
+
+    @property
+    def repaired(self) -> bool:
+        return self._repair is not None and self._repair.has_replaced
+
+    def add(self, piece: bytes | bytearray) -> str:
+        """Take one more piece. Returns the exceeded bound, in words, or an empty string."""
+        if self._repair is not None:
+            piece = self._repair.take(piece)
+        self.data += piece
+        if len(self.data) <= LONG:
+            return ""
+        if self._values is None:
+            self._values, self._repair = ValueCount(MESSAGE_VALUES), JsonRepair()
+            self.data = bytearray(piece := self._repair.take(self.data))
+        return f"{MESSAGE_VALUES:,} values" if self._values.add(piece, self.data) else ""
+
+    def end(self) -> bytes | bytearray:
+        """The whole message; a large one as it is held here, without a copy. Nothing may be added afterwards."""
+        if self._repair is not None:
+            self.data += self._repair.take(b"", is_last=True)
+        return self.data if len(self.data) >= LARGE_MESSAGE else bytes(self.data)
+
+
+class ValueCount:
+    """Counts the values of one text, as far as it has come. `add` each piece."""
+
+    __slots__ = ("_at", "_exact", "_in_string", "_marks", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._marks = 0  # commas, brackets and braces, also those in strings
+        self._exact = 0  # marks outside strings, as far as the scan has come
+        self._at = 0  # where the scan is
+        self._in_string = False
+
+    def add(self, piece: bytes | bytearray, held: bytes | bytearray) -> bool:
+        """Count one more piece, with which `held` already ends. Returns whether there are too many."""
+        self._marks += sum(_count(piece, mark) for mark in (b"[", b"{", b","))
+        if self._marks > self._most:
+            self._tell_apart(held)
+        return self._exact > self._most
+
+    def _tell_apart(self, held: bytes | bytearray) -> None:
+        """Scan one block. A quote without a backslash before it begins or ends a string, so between such quotes every
+        other part is a string. Whole blocks are scanned at once: otherwise millions of short strings would take
+        longer to scan than to decode."""
+        block = bytes(held[self._at : self._at + _AT_ONCE])
+        if (len(block) - len(block.rstrip(b"\\"))) % 2:
+            block = block[:-1]  # what follows the last backslash is still to come
+        self._at += len(block)
+        plain = block.replace(rb"\\", b"").replace(rb"\"", b"")
+        parts = plain.translate(None, _REST).split(b'"')
+        outside = b"".join(parts[self._in_string :: 2])
+        self._in_string ^= len(parts) % 2 == 0
+        self._exact += outside.count(b"[") + outside.count(b"{") + outside.count(b",")
+
+
+def has_more_values(text: bytes, most: int) -> bool:
+    """Whether a whole JSON text has more values than `most`. Of a large text, ask in a thread."""
+    values, blocks = ValueCount(most), range(0, len(text), _AT_ONCE)
+    for at in blocks:
+        if values.add(text[at : at + _AT_ONCE], text):
+            return True
+    return any(values.add(b"", text) for _ in blocks)  # what the scan was behind
+
+
+def _count(piece: bytes | bytearray, mark: bytes) -> int:
+    """`piece.count(mark)`, but faster when there is none, as in an image: `count` goes byte by byte."""
+    return piece.count(mark) if piece.find(mark) >= 0 else 0

@@ -1,0 +1,89 @@
+"""One message as it comes in: its values are counted and its text is repaired, however it is cut into pieces."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenroom.actors import message_buffer
+from greenroom.actors.message_buffer import LONG, MessageBuffer, ValueCount, has_more_values
+from greenroom.protocol.bounds import LARGE_MESSAGE, MESSAGE_VALUES
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
+    return [data[a:b] for a, b in pairwise(places)]
+
+
+JSON = st.recursive(
+    st.none() | st.integers(0, 9) | st.text('ab,"[{\\', max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text('a,"\\[', max_size=3), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(JSON, st.integers(2, 9), st.lists(st.integers(0), max_size=9), st.integers(0, 12))
+def test_only_marks_outside_strings_are_values_however_they_are_cut_and_scanned(
+    value: object, block: int, cuts: list[int], most: int
+) -> None:
+    """The block of a scan is as small as an escape here."""
+    data = json.dumps(value).encode()
+    plain = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(message_buffer, "_AT_ONCE", block)
+        values, held, over = ValueCount(most), bytearray(), False
+        for piece in pieces(data, cuts) + [b" "] * len(data):  # so that the scan catches up
+            held += piece
+            over = values.add(piece, held) or over
+        found = has_more_values(data, most)
+    assert over is found is (plain.count(b"[") + plain.count(b"{") + plain.count(b",") > most)
+
+
+def test_a_short_message_is_kept_as_it_comes() -> None:
+    buffer = MessageBuffer()
+    for piece in (b"[,,,", b"\xff", rb"\ud83d"):
+        assert not buffer.add(piece)
+    assert buffer.end() == b"[,,,\xff" + rb"\ud83d"
+    assert not buffer.repaired
+
+
+@pytest.mark.parametrize("what", [b"1,", b"[],", b"{},"])
+def test_a_long_message_with_too_many_values_is_told_at_once(what: bytes) -> None:
+    buffer, over = MessageBuffer(), ""
+    while not over:
+        over = buffer.add(what * 20_000)
+    assert over == f"{MESSAGE_VALUES:,} values"
+    assert len(buffer.data) < 3 * MESSAGE_VALUES
+    assert not MessageBuffer().add(b'"%b"' % (what * MESSAGE_VALUES)), "in a string they are none"
+
+
+@pytest.mark.parametrize("size", [LONG, LARGE_MESSAGE])
+@pytest.mark.parametrize("step", [7, 1 << 16])
+def test_a_long_message_is_repaired_however_it_is_cut(size: int, step: int) -> None:
+    buffer, began = MessageBuffer(), b"x" * (size - 20)
+    text = "\u00e9\U0001f600".encode() + rb"\ud83d\ude00\\ud83d\ud83d." + b"\xc3\xff"
+    buffer.add(began)
+    for at in range(0, len(text), step):
+        buffer.add(text[at : at + step])
+    buffer.add(b"y" * 20)
+    whole = buffer.end()
+    assert type(whole) is (bytearray if size == LARGE_MESSAGE else bytes)
+    assert whole == began + "\u00e9\U0001f600".encode() + rb"\ud83d\ude00\\ud83d\ufffd." + (
+        b"\xef\xbf\xbd" * 2 + b"y" * 20
+    )
+    assert buffer.repaired
+
+
+def test_half_a_character_at_the_end_of_a_long_message_is_replaced_too() -> None:
+    for end, repaired in ((b"\xc3", b"\xef\xbf\xbd"), (rb"\ud83d", rb"\ufffd"), (rb"\ud8", rb"\ud8")):
+        buffer = MessageBuffer()
+        buffer.add(b"x" * LONG + end)
+        buffer.add(b"")
+        assert buffer.end() == b"x" * LONG + repaired
