@@ -37,7 +37,7 @@ def test_only_marks_outside_strings_are_values_however_they_are_cut_and_scanned(
     data = json.dumps(value).encode()
     plain = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message_buffer, "_AT_ONCE", block)
+        patch.setattr(message_buffer, "_BLOCK", block)
         values, held, over = ValueCount(most), bytearray(), False
         for piece in pieces(data, cuts) + [b" "] * len(data):  # so that the scan catches up
             held += piece

@@ -437,7 +437,7 @@ class _Talks:
         self.opened: list[dict[str, Any]] = []
         self.did: list[Any] = []
         self.in_flight = 3
-        self.receiving = None
+        self.receive_large = None
 
     @asynccontextmanager
     async def open(self, outlet: StdioDoor, spawn: Any, **more: Any) -> AsyncGenerator[_Talks]:
