@@ -81,9 +81,9 @@ class ValueCount:
         return self._exact > self._most
 
     def _tell_apart(self, held: bytes | bytearray) -> int:
-        """Scan one block, and return its length. A quote without a backslash before it begins or ends a string, so between such quotes every
-        other part is a string. Whole blocks are scanned at once: otherwise millions of short strings would take
-        longer to scan than to decode."""
+        """Scan one block, and return its length. A quote without a backslash before it begins or ends a string, so
+        between such quotes every other part is a string. Whole blocks are scanned at once: otherwise millions of short
+        strings would take longer to scan than to decode."""
         block = bytes(held[self._at : self._at + _BLOCK])
         if (len(block) - len(block.rstrip(b"\\"))) % 2:
             block = block[:-1]  # what follows the last backslash is still to come
