@@ -7,12 +7,15 @@ that read it leniently: a missing or senseless value reads as empty.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
+import msgspec
 
 from .errors import ProtocolFault, Reach, ToolFailed
-from .jsonrpc.incoming import decode_result
+from .jsonrpc.encoding import UNREADABLE
+from .jsonrpc.incoming import decode_result, nbytes, read_value
+from .jsonrpc.terms import RpcFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,11 +35,24 @@ def decoded(result: bytes, target: Called | None) -> dict[str, Any]:
         raise ProtocolFault(text, server=server, reach=Reach.ANSWERED, tool=name) from None
 
 
+class _Parts(msgspec.Struct):
+    """What is read of a large result, each still as bytes."""
+
+    content: msgspec.Raw = msgspec.Raw()
+    contents: msgspec.Raw = msgspec.Raw()
+    structuredContent: msgspec.Raw = msgspec.Raw()  # noqa: N815 (as on the wire)
+    isError: msgspec.Raw = msgspec.Raw()  # noqa: N815
+
+
+_as_parts: Final = msgspec.json.Decoder(_Parts)
+
+
 @attrs.frozen(eq=False)
 class ToolResult:
     """The result of a tools/call (or of a resource read as a tool), field by field what the server said.
 
-    A large result is decoded when it is first asked for: no other call has to wait for what nobody reads.
+    A large result is decoded when it is first asked for, and only the member that is: no other call has to wait for
+    what nobody reads.
     """
 
     _given: dict[str, Any] | bytes = attrs.field(alias="raw", repr=False)
@@ -49,22 +65,42 @@ class ToolResult:
         given = self._given
         return decoded(given, self.target) if isinstance(given, bytes) else given
 
-    @property
+    @cached_property
+    def _parts(self) -> _Parts | None:
+        """The members of a large result; None when it cannot be read like that."""
+        try:
+            return _as_parts.decode(cast("bytes", self._given))
+        except UNREADABLE:
+            return None
+
+    def _member(self, name: str) -> Any:
+        """This member of the result object, or None."""
+        if isinstance(self._given, dict) or self._parts is None:
+            return self.raw.get(name)
+        part: msgspec.Raw = getattr(self._parts, name)
+        try:
+            return read_value(part) if nbytes(part) else None
+        except RpcFault:
+            return self.raw.get(name)  # mends what can be mended, or says what is wrong
+
+    @cached_property
     def content(self) -> list[dict[str, Any]]:
         """The content blocks, as the server sent them. A resource read has `contents`; both are read here."""
-        blocks = self.raw.get("content", self.raw.get("contents"))
+        blocks = self._member("content")
+        if blocks is None:
+            blocks = self._member("contents")
         return cast("list[dict[str, Any]]", blocks) if isinstance(blocks, list) else []
 
-    @property
+    @cached_property
     def structured(self) -> Any:
         """`structuredContent`, or None. A tool that failed gives none, or one that says why: look at `is_error` first,
         or write `(await room.call(…)).or_raise().structured`."""
-        return self.raw.get("structuredContent")
+        return self._member("structuredContent")
 
     @property
     def is_error(self) -> bool:
         """True when the *tool* reports failure; the call itself went well."""
-        return self.raw.get("isError") is True
+        return self._member("isError") is True
 
     def or_raise(self) -> ToolResult:
         """This result, or `ToolFailed` when the tool reports failure: for code that has one way for all that fails."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from greenroom.protocol.errors import ProtocolFault
 from greenroom.protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
 
 TEXT = {"type": "text", "text": "one"}
@@ -120,3 +121,18 @@ def test_the_sdks_result_has_what_the_server_said() -> None:
     result = ToolResult({"content": [TEXT], "isError": True, "structuredContent": {"a": 1}}).to_mcp()
     assert result.model_dump(by_alias=True, exclude_none=True)["structuredContent"] == {"a": 1}
     assert result.model_dump(by_alias=True)["isError"] is True
+
+
+def test_of_a_large_result_only_what_is_asked_for_is_decoded() -> None:
+    """It is given as bytes, and half a character in one member is no reason to read another otherwise."""
+    raw = rb'{"content":[{"type":"text","text":"one"}],"structuredContent":{"x":"\ud83d"},"isError":true}'
+    result = ToolResult(raw)
+    assert (result.text, result.is_error) == ("one", True)
+    assert result.structured == result.raw["structuredContent"]
+    assert set(result.raw) == {"content", "structuredContent", "isError"}
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"{", b"\xff", b""])
+def test_a_large_result_that_is_none_is_told_when_it_is_read(raw: bytes) -> None:
+    with pytest.raises(ProtocolFault):
+        _ = ToolResult(raw).text
