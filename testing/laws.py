@@ -415,8 +415,10 @@ def _check_idling(world: World, actor: ServerActor, life: Life) -> None:
     if not actor.has_nothing_to_do or not actor.address.is_shared or is_held:
         return
     if definition.lifecycle is Lifecycle.LAZY:
-        # Looking for one of its tools counts as using it.
-        idle = world.now - max(life.rested_at, world.truth.last_asked("find", life.address.server))
+        # Looking for one of its tools counts as using it, and so does asking for its lists anew.
+        server = life.address.server
+        asked = max(world.truth.last_asked("find", server), world.truth.last_asked("connect", server))
+        idle = world.now - max(life.rested_at, asked)
         assert idle <= limit + EPS, f"{actor} is idle for {idle:g}s, its limit is {limit:g}s"
 
 
