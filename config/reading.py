@@ -377,7 +377,10 @@ _Header: TypeAlias = Annotated[
     str, name(HEADER_NAME.pattern, "is not a name that a header may have: write letters, digits and hyphens")
 ]
 _ValueName: TypeAlias = Annotated[
-    str, matching(VALUE_NAME.pattern, 'the NAME of ${session.NAME}, such as "GITHUB_TOKEN"')
+    str,
+    matching(
+        VALUE_NAME.pattern, 'the NAME of ${session.NAME}, in letters, digits and underscores, such as "TOKEN"'
+    ),
 ]
 SESSION_HEADERS: Final = Kind(
     Annotated[Mapping[_Header, _ValueName], wanted("an object of strings")], "name → text", _session_headers

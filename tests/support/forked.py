@@ -82,6 +82,7 @@ _of_ours = _ForkServer(
     *("greenroom.gateway.event_loop", "uvloop", "anyio._backends._asyncio", "anyio._backends._trio"),
     # What is imported only when a room opens; a forked gateway would import it each time, in 90 ms.
     *("greenroom.supervisor.room", "greenroom.config.files", "platformdirs.unix", "filelock"),
+    "greenroom.actors.transports.stdio",  # what is imported only when a server is started
     "inotify_simple",
     *("anyio._core._signals", "encodings.utf_8_sig", "encodings.utf_16_le"),
 )

@@ -139,7 +139,7 @@ def test_a_demo_that_goes_otherwise_says_so_and_fails() -> None:
     done = subprocess.run([sys.executable, "-c", sabotage], capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 1
-    assert done.stderr == "The demo stopped: waited 1 s for the background visits to the servers\n"
+    assert done.stderr == "The demo stopped: waited 1 s for the discovery in the background\n"
 
 
 def _read_all(leader: int) -> str:
