@@ -31,7 +31,7 @@ class MessageBuffer:
     __slots__ = ("_repair", "_values", "data")
 
     def __init__(self) -> None:
-        self.data = bytearray()
+        self.data: bytearray = bytearray()
         self._values: ValueCount | None = None
         self._repair: JsonRepair | None = None
 

@@ -138,7 +138,7 @@ class JsonRepair:
     """
 
     def __init__(self) -> None:
-        self.has_replaced = False
+        self.has_replaced: bool = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._begun = b""  # a character that has begun
         self._left = b""  # an escape that has begun, or the first half of a pair

@@ -1,37 +1,47 @@
-"""Google ADK: a toolset, its tools run as its agents run them."""
+"""Google ADK: an agent whose model says what the scene wants, one call a turn, and is shown what came of it."""
 
 import asyncio
 
+from google.adk.agents import LlmAgent
+from google.adk.models import BaseLlm, LlmResponse
+from google.adk.runners import InMemoryRunner
 from google.adk.tools.mcp_tool import McpToolset, StdioConnectionParams
+from google.genai import types
 from mcp import StdioServerParameters
 from scene import play, text_of
+
+
+class Scripted(BaseLlm):
+    """Makes these calls, whatever it is told."""
+
+    calls: list
+
+    async def generate_content_async(self, llm_request, stream=False):
+        if self.calls:
+            name, arguments = self.calls.pop(0)
+            part = types.Part.from_function_call(name=name, args=arguments)
+        else:
+            part = types.Part.from_text(text="done")
+        yield LlmResponse(content=types.Content(role="model", parts=[part]))
 
 
 async def scene(command, arguments, tools):
     parameters = StdioServerParameters(command=command, args=arguments)
     toolset = McpToolset(connection_params=StdioConnectionParams(server_params=parameters, timeout=30))
     try:
-        made = {tool.name: tool for tool in await toolset.get_tools()}
+        listed = [tool.name for tool in await toolset.get_tools()]
+        agent = LlmAgent(name="player", model=Scripted(model="scripted", calls=[*tools]), tools=[toolset])
+        runner = InMemoryRunner(agent=agent, app_name="world")
+        session = await runner.session_service.create_session(app_name="world", user_id="user")
+        wish = types.Content(role="user", parts=[types.Part.from_text(text="play the scene")])
         shown = []
-        for name, args in tools:
-            result = await made[name].run_async(args=args, tool_context=Context())
-            refused = isinstance(result, dict) and bool(result.get("isError") or result.get("error"))
-            shown.append((refused, text_of(result)))
-        return list(made), shown
+        async for event in runner.run_async(user_id="user", session_id=session.id, new_message=wish):
+            for answer in event.get_function_responses():
+                result = answer.response
+                shown.append((bool(result.get("isError") or result.get("error")), text_of(result)))
+        return listed, shown
     finally:
         await toolset.close()
-
-
-class Context:
-    """As much of a tool context as a tool without credentials asks for."""
-
-    function_call_id = "call"
-
-    def __init__(self):
-        self.state = {}
-
-    def __getattr__(self, name):
-        return None
 
 
 play(lambda *given: asyncio.run(scene(*given)))
