@@ -2,10 +2,15 @@
 
 Names are resolved in threads that nobody waits for. Both loops wait at their end for their own resolver threads, and
 a resolver may hang for half a minute.
+
+anyio gives a loop the future of a waiting task as what to call when its socket can be read. If the task is cancelled in
+the turn in which the socket has something, the future is called although it has ended. That is no error, so no log
+has a line of it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from functools import partial
@@ -31,3 +36,8 @@ class GatewayLoop(_Loop):
         flags: int = 0,
     ) -> Any:
         return await apart(partial(socket.getaddrinfo, host, port, family, type, proto, flags))
+
+    def call_exception_handler(self, context: Any) -> None:
+        is_late = isinstance(context.get("exception"), asyncio.InvalidStateError)
+        if not (is_late and "method set_result of _asyncio.Future" in context.get("message", "")):
+            super().call_exception_handler(context)
