@@ -42,12 +42,13 @@ class Sink(Protocol):
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None: ...
 
-    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
-        """End with a result as a server sent it. `modern`: that server speaks 2026-07-28."""
+    def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+        """The answer with a result as a server sent it. `modern`: that server speaks 2026-07-28. Raises nothing, and
+        for a result of megabytes it is called in a thread."""
         ...
 
-    async def job_large(self, job: Job, result: bytes, *, modern: bool) -> None:
-        """The same with a result of megabytes."""
+    def job_line(self, job: Job, line: bytes) -> None:
+        """End with an answer that `line_of` made."""
         ...
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None: ...
@@ -113,12 +114,13 @@ class Job:
             self.waits = False
             if self.on_handed_over is not None:
                 self._hand_over()
-            self._sink.job_raw(self, result, modern=modern)
+            self._sink.job_line(self, self._sink.line_of(self, result, modern=modern))
 
     async def answer_large(self, result: bytes, *, modern: bool = False) -> None:
         """The same with a result of megabytes: others have their turns meanwhile."""
-        await self._sink.job_large(self, result, modern=modern)
-        self._end()
+        line = await aside(partial(self._sink.line_of, self, result, modern=modern))
+        if self._end():
+            self._sink.job_line(self, line)
 
     @property
     def ended(self) -> bool:
@@ -279,19 +281,9 @@ class Answers:
                 line = rpc.result_line(job.key, stamped)
         except Exception as problem:
             line = self._unsayable(job, problem)
-        self._answer(job, line)
+        self.job_line(job, line)
 
-    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
-        try:
-            line = self._line_of(job, result, modern=modern)
-        except Exception as error:
-            line = self.bug_line(job.key, error)
-        self._answer(job, line)
-
-    async def job_large(self, job: Job, result: bytes, *, modern: bool) -> None:
-        self._answer(job, await aside(partial(self._line_of, job, result, modern=modern)))
-
-    def _line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+    def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         try:
             if result.find(NAMED) >= 0 or result.find(ESCAPE) >= 0:
                 result = result_without_ours(result)
@@ -301,16 +293,16 @@ class Answers:
             elif modern:
                 result = rpc.for_handshake(result)
             return rpc.raw_line(job.key, result)
-        except rpc.UNWRITABLE as problem:
+        except Exception as problem:
             return self._unsayable(job, problem)
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         self._tell(rpc.PROGRESS, {**without_ours(params), "progressToken": job.token})
 
     def job_broke(self, job: Job, error: Exception) -> None:
-        self._answer(job, self.bug_line(job.key, error))
+        self.job_line(job, self.bug_line(job.key, error))
 
-    def _answer(self, job: Job, line: bytes) -> None:
+    def job_line(self, job: Job, line: bytes) -> None:
         """Remove a request from the table and send its answer. No other place does both. The line is finished
         already, so nothing can fail between the two."""
         if self.jobs.pop(job.key, None) is None or self._send(line):

@@ -370,11 +370,11 @@ class _Once:
             self.error = CallError(error.message, server="", reach=Reach.NOT_SENT)
         self.done.set()
 
-    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
-        self.job_done(job, decode_result(result), None)
+    def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+        return result
 
-    async def job_large(self, job: Job, result: bytes, *, modern: bool) -> None:
-        self.job_raw(job, result, modern=modern)
+    def job_line(self, job: Job, line: bytes) -> None:
+        self.job_done(job, decode_result(line), None)
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import threading
 import weakref
 from collections.abc import Mapping
 from functools import partial
@@ -1139,17 +1140,36 @@ class Ends:
     def job_done(self, job: Job, result: Any, error: Any) -> None:
         self.told.append(result if error is None else (error.code, error.message, error.data))
 
-    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
-        self.told.append((result, {"modern": modern}))
+    def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+        return b"modern " + result if modern else result
 
-    async def job_large(self, job: Job, result: bytes, *, modern: bool) -> None:
-        self.job_raw(job, result, modern=modern)
+    def job_line(self, job: Job, line: bytes) -> None:
+        self.told.append(line)
 
     def job_progress(self, job: Job, params: Any) -> None:
         self.told.append(params)
 
     def job_broke(self, job: Job, error: Exception) -> None:
         self.told.append(str(error))
+
+
+@in_real_time
+async def test_a_job_that_ends_while_its_large_answer_is_made_is_answered_once() -> None:
+    made = threading.Event()
+
+    class Slow(Ends):
+        def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+            made.wait(60)
+            return result
+
+    ends = Slow()
+    job = Job(ends, lambda _work: None, b"1")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(job.answer_large, b"{}")
+        await anyio.wait_all_tasks_blocked()
+        job.fail(-1, "no")
+        made.set()
+    assert ends.told == [(-1, "no", None)]
 
 
 class Followed:
@@ -1173,12 +1193,8 @@ def followed() -> tuple[Job, Any, Ends]:
     ("end", "told", "cancels"),
     [
         (lambda job: job.answer({"x": 1}), {"x": 1}, 0),
-        (lambda job: job.answer_raw(b"{}"), (b"{}", {"modern": False}), 0),
-        (
-            lambda job: job.answer_raw(b"{}", modern=True),
-            (b"{}", {"modern": True}),
-            0,
-        ),
+        (lambda job: job.answer_raw(b"{}"), b"{}", 0),
+        (lambda job: job.answer_raw(b"{}", modern=True), b"modern {}", 0),
         (lambda job: job.fail(-1, "no", {"d": 1}), (-1, "no", {"d": 1}), 0),
         (lambda job: job.broke(RpcFault(-2, "odd", [1])), (-2, "odd", [1]), 1),
         (lambda job: job.broke(ValueError("ours")), "ours", 1),

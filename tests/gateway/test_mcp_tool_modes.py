@@ -72,10 +72,10 @@ class Sink:
     def job_done(self, job: Job, result: Any, error: Any) -> None:
         self.results.append(result if error is None else error)
 
-    async def job_large(self, job: Job, result: bytes, *, modern: bool) -> None:
-        self.job_raw(job, result, modern=modern)
+    def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+        raise AssertionError("the mcp tool answers in words of its own")
 
-    def job_raw(self, job: Job, result: bytes, *, modern: bool) -> None:
+    def job_line(self, job: Job, line: bytes) -> None:
         raise AssertionError("the mcp tool answers in words of its own")
 
     def job_progress(self, job: Job, params: Any) -> None:
