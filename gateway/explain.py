@@ -31,7 +31,7 @@ from ..config.model import (
     idle_time,
     restart_policy,
 )
-from ..protocol.address import VISIT
+from ..protocol.address import DISCOVERY
 from ..protocol.events import Place
 from ..protocol.lifecycle import State
 from ..protocol.status import ServerStatus, about, status_from
@@ -119,13 +119,13 @@ def reasons(
         where = f" in {source}" if (source := definition.sources.get("disabled")) else ""
         return [Reason(f"It is disabled{where}.", commands.about("enable", name))]
     others = list(others)
-    of = _Of(row, definition, settings, commands, is_discovery=any(one.scope == VISIT for one in others))
+    of = _Of(row, definition, settings, commands, is_discovery=any(one.scope == DISCOVERY for one in others))
     if not runs:
         step = commands.about("serve", options=("--background",))
         said = [Reason("It does not run: there is no gateway of this configuration.", step)]
         login = [_of_login(of)] if row.needs_auth else []
         return [*said, *login, *_of_trouble(of), *_of_tools(of)]
-    sessions = [one for other in others if other.scope != VISIT for one in _of_session(of, other)]
+    sessions = [one for other in others if other.scope != DISCOVERY for one in _of_session(of, other)]
     return [*_of_state(of), *_of_wait(row, settings), *_of_trouble(of), *sessions, *_of_tools(of)]
 
 

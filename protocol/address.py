@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import attrs
 
 SHARED = "shared"
-VISIT = "call:catalogue"  # the scope of a child that is only asked for its lists
+DISCOVERY = "call:catalogue"  # the scope of a child that is only asked for its lists
 DEPTH_KEY = "GREENROOM_DEPTH"  # in a child's environment: how many rooms are above it in the process tree
 
 
@@ -42,7 +42,7 @@ class Address:
 
     @classmethod
     def of_call(cls, server: str, call: str, session: str | None = None) -> Address:
-        """The address of a child that serves one call (or one catalogue visit) and then ends. `session`: the session
+        """The address of a child that serves one call (or one discovery) and then ends. `session`: the session
         of that call."""
         return cls(server, f"call:{call}", session)
 

@@ -331,8 +331,8 @@ class Place(enum.Enum):
 
     OUT = "out"  # it waits for nothing and holds nothing
     GATE = "gate"  # waits for its server's gate to open
-    INSTALL_TURN = "its turn to install"  # only visited, and may have to be installed first
-    TURN = "its turn to be visited"  # only visited
+    INSTALL_TURN = "its turn to install"  # only for discovery, and may have to be installed first
+    TURN = "its turn for discovery"  # only for discovery
     SLOT = "slot"  # waits for a slot of the pool
     PERMIT = "permit"  # has its slot, waits for a start permit
     STARTING = "starting"  # has both: it connects, or a failed attempt is being cleaned up

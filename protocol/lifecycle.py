@@ -62,7 +62,7 @@ class Means(enum.Flag):
     NO_START = enum.auto()  # an attempt to connect failed, and everybody who waits for it is told
     REQUEUES = enum.auto()  # a call that never reached the server may wait for the next incarnation
     KEEPS_NAMES = enum.auto()  # a caller that asked for the connection by name gets the next one
-    KEEPS_VISITS = enum.auto()  # a visit that has not learned the server's tools is repeated
+    KEEPS_DISCOVERIES = enum.auto()  # a discovery that has not learned the server's tools is repeated
     FINAL = enum.auto()  # calls are refused from now on, instead of waiting for a next incarnation
     TAKEN_DOWN = enum.auto()  # somebody took the server down on purpose
 
@@ -79,14 +79,14 @@ class Cause(enum.Enum):
         cause.means = means
         return cause
 
-    IDLE_TIMEOUT = "idle timeout", Means.KEEPS_NAMES | Means.KEEPS_VISITS
-    EVICTED = "evicted", Means.KEEPS_NAMES | Means.KEEPS_VISITS
-    CONNECT_FAILED = "failed to connect", Means.FAILED | Means.NO_START | Means.KEEPS_VISITS
-    LOST = "lost", Means.FAILED | Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_VISITS
+    IDLE_TIMEOUT = "idle timeout", Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
+    EVICTED = "evicted", Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
+    CONNECT_FAILED = "failed to connect", Means.FAILED | Means.NO_START | Means.KEEPS_DISCOVERIES
+    LOST = "lost", Means.FAILED | Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
     BUG = "failed: bug", Means.FAILED | Means.KEEPS_NAMES
     NEEDS_AUTH = "needs auth", Means.NO_START
-    RESTART = "restart", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_VISITS
-    RELOAD = "reload", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_VISITS
+    RESTART = "restart", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
+    RELOAD = "reload", Means.REQUEUES | Means.KEEPS_NAMES | Means.KEEPS_DISCOVERIES
     DRAINED = "drained", Means.FINAL | Means.TAKEN_DOWN | Means.KEEPS_NAMES
     DISABLED = "disabled", Means.FINAL | Means.TAKEN_DOWN
     REMOVED = "removed", Means.FINAL | Means.TAKEN_DOWN
@@ -116,7 +116,7 @@ class Reason(enum.Enum):
     NEW_DEFINITION = "new definition"
     BAD_DEFINITION = "bad definition"
     SESSION_OVER = "session over"
-    VISIT_OVER = "visit over"
+    DISCOVERY_OVER = "discovery over"
     CALL_OVER = "call over"
     KNOWN = "known"
 
@@ -129,7 +129,7 @@ _REASON_WORDS: Final[Mapping[Reason, str]] = {
     Reason.NEW_DEFINITION: "its definition changed",
     Reason.BAD_DEFINITION: "its definition cannot be used any more",
     Reason.SESSION_OVER: "the session is over",
-    Reason.VISIT_OVER: "the visit is over",
+    Reason.DISCOVERY_OVER: "the discovery is over",
     Reason.CALL_OVER: "its call is over",
     Reason.KNOWN: "already known",
 }

@@ -301,7 +301,7 @@ class Caller:
             box.append(ending.error if ending is not None else None)
             over.set()
 
-        actor = self.live.root.supervision.look_in(server, self.session, discovered)
+        actor = self.live.root.supervision.discover_apart(server, self.session, discovered)
         try:
             with anyio.fail_after(limit):
                 await over.wait()

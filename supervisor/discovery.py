@@ -18,7 +18,7 @@ import anyio
 from ..actors.server import ServerActor
 from ..config.model import Lifecycle
 from ..config.references import session_variables
-from ..protocol.address import SHARED, VISIT, Address
+from ..protocol.address import DISCOVERY, SHARED, Address
 from ..protocol.errors import CallError, ConnectFailed
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from .admission import Starter
@@ -87,7 +87,7 @@ class Discovery:
         refusal = self._directory.closing or record.refusal or record.breaker.refuses_start()
         if refusal is not None:
             raise refusal.copy()
-        return self._directory.actor_at(Address(server, VISIT, session))
+        return self._directory.actor_at(Address(server, DISCOVERY, session))
 
     def is_first_start(self, actor: ServerActor) -> bool:
         """Whether the server is being installed, or connects for discovery. Its lists are not known yet, so nothing
@@ -100,8 +100,8 @@ class Discovery:
         server = record_of(actor).server
         if server.discovery is not None:
             self._end(server, actor)
-        if actor.address.scope == VISIT:
-            actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.VISIT_OVER), 0)
+        if actor.address.scope == DISCOVERY:
+            actor.stop(Ending(Cause.SCOPE_ENDED, reason=Reason.DISCOVERY_OVER), 0)
 
     def tried(self, actor: ServerActor, *, is_over: bool) -> None:
         """A try to discover has ended without the lists. `is_over`: it was the last one. Does nothing for an
@@ -114,7 +114,7 @@ class Discovery:
 
     def _actor(self, server: str) -> ServerActor:
         has_shared = self._directory.has_standing_address(server, None)
-        return self._directory.actor(server, SHARED if has_shared else VISIT)
+        return self._directory.actor(server, SHARED if has_shared else DISCOVERY)
 
     def _end(self, record: ServerRecord, actor: ServerActor) -> None:
         """What the server has is known now: a discovery that has not begun need not begin."""

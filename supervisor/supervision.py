@@ -173,7 +173,9 @@ class Supervision:
 
     # ---- what the room asks -----------------------------------------------------------------------------------------
 
-    def look_in(self, server: str, session: str | None, over: Callable[[ServerActor], None]) -> ServerActor:
+    def discover_apart(
+        self, server: str, session: str | None, over: Callable[[ServerActor], None]
+    ) -> ServerActor:
         """Start a server without a shared address once, for a caller who wants to know what it has, out of this
         session or out of none; then call `over(actor)`. Raises the error that a call would be refused with."""
         actor = self.discovery.apart(server, session)
@@ -366,7 +368,7 @@ def what_follows(
     record, server = record_of(actor), actor.address.server
     if is_closing or ending.cause is Cause.SHUTDOWN:
         return Decision(Next.GONE, RoomClosed("The room has closed; the call was not sent.", server=server))
-    if record.discovery is actor and record.available.is_usable and ending.cause.has(Means.KEEPS_VISITS):
+    if record.discovery is actor and record.available.is_usable and ending.cause.has(Means.KEEPS_DISCOVERIES):
         failed = ending.cause is Cause.CONNECT_FAILED
         return Decision(Next.CONNECT, _down(actor, ending).refusal if failed else None)
     if actor.address.is_call:

@@ -101,7 +101,7 @@ MUTANTS = (
     _default("restart_intensity", "5", "6", "intensity: 5"),
     _default("restart_period", "60.0", "61.0", "intensity: in 60 s"),
     _default("health_interval", "30.0", "31.0", "health: every 30 s"),
-    _default("bootstrap", "True", "False", "start: visits by default"),
+    _default("bootstrap", "True", "False", "start: discovery by default"),
     Mutant("gate: doubles", _GATE, "2.0 ** min", "3.0 ** min", _T_GATE),
     Mutant("gate: the first death costs nothing", _GATE, "if self.failures else 0.0", "if self.failures else 1.0", _T_GATE),
     Mutant("gate: at the threshold", _GATE, "failures >= policy.threshold", "failures > policy.threshold", _T_GATE),

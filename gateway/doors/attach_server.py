@@ -135,7 +135,7 @@ class Doorway:
 
     # ---- coming in -------------------------------------------------------------------------------------------
 
-    async def take(self, listener: Listener, visitors: anyio.abc.TaskGroup) -> None:
+    async def take(self, listener: Listener, connections: anyio.abc.TaskGroup) -> None:
         """Take connections until the listener is shut."""
         while listener.is_open:
             try:
@@ -153,9 +153,9 @@ class Doorway:
                     await anyio.sleep(_PAUSE)
                 continue
             self._coming += 1
-            visitors.start_soon(self._visit, line)
+            connections.start_soon(self._serve_line, line)
 
-    async def _visit(self, line: socket.socket) -> None:
+    async def _serve_line(self, line: socket.socket) -> None:
         descriptors: list[int] = []
         with line:
             try:

@@ -119,7 +119,7 @@ async def test_a_403_at_connect_is_a_failure_to_connect() -> None:
 
 
 @in_real_time
-async def test_the_first_run_s_visit_parks_it_too() -> None:
+async def test_the_first_run_s_discovery_parks_it_too() -> None:
     from greenroom.supervisor.room import Greenroom
 
     with raw_http() as server:

@@ -97,7 +97,7 @@ async def test_t47_two_are_installed_at_a_time_and_what_is_called_at_once(tmp_pa
 
 
 @in_real_time
-async def test_t47_a_call_joins_the_visit_and_its_timeout_ends_no_install(tmp_path: Path) -> None:
+async def test_t47_a_call_joins_the_discovery_and_its_timeout_ends_no_install(tmp_path: Path) -> None:
     async with room_of({"slow": npx(tmp_path, "slow", held(tmp_path))}, queueTimeoutMs=600) as room:
         await until(lambda: bool(room.status()[0].last_line))
         with pytest.raises(CallTimeout, match=r"\(installing for \d+ s, which goes on: fetched \d+\)"):
@@ -166,8 +166,8 @@ def test_t47_when_the_client_leaves_an_install_is_undone_in_time(tmp_path: Path)
 
 
 @in_virtual_time
-async def test_t47_a_visit_that_fails_is_tried_again_until_it_is_known() -> None:
-    """For a server with a child per call, too, whose visit has an address of its own."""
+async def test_t47_a_discovery_that_fails_is_tried_again_until_it_is_known() -> None:
+    """For a server with a child per call, too, whose discovery has an address of its own."""
     servers = {"shared": FakeServer(refuse_start="not yet"), "apart": FakeServer(refuse_start="not yet")}
     entries = {"apart": {"isolation": "per_call"}}
     async with open_room(servers, entries=entries, bootstrap=True) as room:
@@ -185,7 +185,7 @@ async def test_t47_a_visit_that_fails_is_tried_again_until_it_is_known() -> None
 
 
 @in_virtual_time
-async def test_t47_a_visited_server_stays_for_the_call_that_follows() -> None:
+async def test_t47_a_discovered_server_stays_for_the_call_that_follows() -> None:
     server = FakeServer()
     async with open_room({"a": server}, bootstrap=True, idleTimeout=2) as room:
         await room.catalogued()

@@ -356,9 +356,9 @@ def test_each_hello_is_welcomed_sent_away_or_refused(
             said_hello: Any = {"version": "9.0", **hello}
             send_hello(ours, Hello(**said_hello), [] if said == "without its two pipes" else [2, 2])
             before, line = descriptors(), theirs.fileno()
-            await doorway._visit(theirs)
+            await doorway._serve_line(theirs)
             told = Words(ours).next()
-            assert descriptors() == before - {line}, "nothing of its visit stays open"
+            assert descriptors() == before - {line}, "nothing of it stays open"
         if isinstance(said, str):
             assert told is not None
             assert said in told["error"]["message"]
@@ -402,7 +402,7 @@ def test_a_client_whose_connection_fails_is_noted_without_its_words() -> None:
 def test_a_room_goes_on_taking_clients_after_one_could_not_be_taken_until_its_listener_is_shut(
     error: Exception, stays_open: bool, is_noted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notes, visited, coming = list[str](), list[Any](), [error, "line"]
+    notes, served, coming = list[str](), list[Any](), [error, "line"]
     listener: Any = SimpleNamespace(is_open=True)
 
     def accept() -> Any:
@@ -415,15 +415,15 @@ def test_a_room_goes_on_taking_clients_after_one_could_not_be_taken_until_its_li
     async def readable(_line: Any) -> None:
         await anyio.lowlevel.checkpoint()
 
-    def visit(_visit: Any, line: Any) -> None:
-        visited.append(line)
+    def serve(_serve: Any, line: Any) -> None:
+        served.append(line)
 
     monkeypatch.setattr(anyio, "wait_readable", readable)
     listener.line = SimpleNamespace(accept=accept)
-    visitors: Any = SimpleNamespace(start_soon=visit)
+    connections: Any = SimpleNamespace(start_soon=serve)
     doorway = a_doorway([], notes)
-    anyio.run(doorway.take, listener, visitors)
-    assert (visited, doorway._coming) == (["line"] * stays_open, stays_open)
+    anyio.run(doorway.take, listener, connections)
+    assert (served, doorway._coming) == (["line"] * stays_open, stays_open)
     assert [("too many files" in note, "tried again" in note) for note in notes] == [(True, True)] * is_noted
 
 
@@ -491,7 +491,7 @@ def test_a_client_brings_what_it_is_and_each_of_its_ends_is_told(
         doorway._coming = 1
         words = Words(ours)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(doorway._visit, theirs)
+            tasks.start_soon(doorway._serve_line, theirs)
             assert await _word(ours, words) == {"pid": os.getpid(), "version": "9.0"}
             assert os.get_blocking(stdin) is False
             (shown,) = doorway.view()["clients"]
@@ -608,7 +608,7 @@ def test_who_says_nothing_is_not_waited_for_and_its_end_is_seen_by_who_asked_the
         with ours:
             doorway = a_doorway(left, notes)
             doorway._coming = 1
-            await doorway._visit(theirs)
+            await doorway._serve_line(theirs)
             assert ours.recv(10) == b""
         assert (left, notes, doorway._coming) == ([], [], 0)
         ours, theirs = socket.socketpair()
@@ -616,7 +616,7 @@ def test_who_says_nothing_is_not_waited_for_and_its_end_is_seen_by_who_asked_the
             doorway._coming = 1
             send_hello(ours, Hello("9.0", stop=True), [])
             before = descriptors()
-            await doorway._visit(theirs)
+            await doorway._serve_line(theirs)
             assert Words(ours).next() == {"pid": os.getpid(), "version": "9.0"}
             ours.setblocking(False)
             with pytest.raises(BlockingIOError):  # it is open until our process ends

@@ -517,7 +517,7 @@ async def test_what_servers_say_of_themselves_is_said_under_their_names_or_nothi
 
 
 @in_virtual_time
-async def test_a_first_list_waits_only_while_servers_are_visited() -> None:
+async def test_a_first_list_waits_only_while_servers_are_discovered() -> None:
     server = FakeServer(greet_latency=3.0)
     async with open_room({"a": server}, bootstrap=True, firstListTimeoutMs=7_000) as room:
         direct = Direct(port_of(room))

@@ -316,11 +316,11 @@ def test_what_it_does_for_each_session_is_said_with_its_process_and_its_trouble(
     ]
 
 
-def test_a_visit_is_no_address_of_its_own_and_ends_by_itself() -> None:
-    visit = ServerStatus(NAME, scope="call:catalogue", state=State.CONNECTED, pid=4711)
+def test_a_discovery_is_no_address_of_its_own_and_ends_by_itself() -> None:
+    discovery = ServerStatus(NAME, scope="call:catalogue", state=State.CONNECTED, pid=4711)
     what = "It is asked for its lists now, process 4711, and is stopped after that."
-    assert said({**UP, "tool_count": None}, {}, others=[visit])[0] == (what, None)
-    assert all("call:" not in what for what, _ in said(UP, {}, others=[visit]))
+    assert said({**UP, "tool_count": None}, {}, others=[discovery])[0] == (what, None)
+    assert all("call:" not in what for what, _ in said(UP, {}, others=[discovery]))
 
 
 @given(

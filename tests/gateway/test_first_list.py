@@ -18,7 +18,7 @@ def names(gateway: Gateway) -> set[str]:
     return {tool["name"].partition("_")[0] for tool in tools}
 
 
-def test_t48_the_first_list_waits_for_what_is_visited(tmp_path: Path) -> None:
+def test_t48_the_first_list_waits_for_the_discoveries(tmp_path: Path) -> None:
     servers = {"slow": faulty(tmp_path, "slow", "--late", "0.3")}
     patience: dict[str, Any] = {"firstListTimeoutMs": 60_000}
     with serve(tmp_path, servers, "--expose", "direct", bootstrap=True, **patience) as gateway:

@@ -187,7 +187,7 @@ CONFIGURED: Final = (
         memory=512 * MIB,
     ),
     Row(
-        "many_visits",
+        "many_discoveries",
         {"attack": content()},
         servers=20_000,
         settings={"bootstrap": True},

@@ -167,7 +167,7 @@ def test_how_many_rooms_are_above_is_in_the_environment(told: dict[str, str], ro
 
 def test_what_a_start_waits_for_is_shown_in_these_words() -> None:
     assert {place.value for place in WAITING} == {
-        "gate", "its turn to install", "its turn to be visited", "slot", "permit",
+        "gate", "its turn to install", "its turn for discovery", "slot", "permit",
     }  # fmt: skip
-    assert {place.value for place in TURNS} == {"its turn to install", "its turn to be visited"}
+    assert {place.value for place in TURNS} == {"its turn to install", "its turn for discovery"}
     assert {place.value for place in HOLDS_SLOT} == {"permit", "starting", "live", "leaving"}

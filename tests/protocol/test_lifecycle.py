@@ -80,8 +80,8 @@ def ids(value: object) -> str:
     return value.value if isinstance(value, State | Trigger | Cause) else str(value)
 
 
-# What each cause means, a second time on purpose: failed, no start, requeues, keeps names, keeps visits, final, taken
-# down.
+# What each cause means, a second time on purpose: failed, no start, requeues, keeps names, keeps discoveries, final,
+# taken down.
 MEANS = {
     Cause.IDLE_TIMEOUT: "...nv..",
     Cause.EVICTED: "...nv..",

@@ -273,7 +273,7 @@ async def test_a_server_whose_entry_breaks_finishes_its_calls_and_stops() -> Non
 
 
 @in_virtual_time
-async def test_what_a_reload_brings_is_visited_as_on_a_first_run() -> None:
+async def test_what_a_reload_brings_is_discovered_as_on_a_first_run() -> None:
     servers = {"a": FakeServer(), "b": FakeServer()}
     connectors = fake_connectors(servers)
     async with Greenroom.open(

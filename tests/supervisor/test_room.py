@@ -112,7 +112,7 @@ async def test_a_caller_that_leaves_while_its_server_waits_for_a_permit_leaves_n
 
 
 @in_virtual_time
-async def test_the_unknown_are_visited_once_in_the_background() -> None:
+async def test_the_unknown_are_discovered_once_in_the_background() -> None:
     servers = {"a": FakeServer(), "bad": FakeServer(refuse_start="no"), "off": FakeServer()}
     async with open_room(servers, entries={"off": {"bootstrap": False}}, bootstrap=True) as room:
         await room.catalogued()
@@ -120,12 +120,12 @@ async def test_the_unknown_are_visited_once_in_the_background() -> None:
         assert [server.starts for server in servers.values()] == [1, 1, 0]
         await anyio.sleep(DISCOVERY_IDLE + 0.5)
         assert servers["a"].live == 0
-        assert {status.scope for status in room.status()} == {"shared"}, "a visit left something behind"
+        assert {status.scope for status in room.status()} == {"shared"}, "a discovery left something behind"
         assert servers["bad"].starts == 4  # by the gate's rules: after 1 s, 2 s, 4 s
 
 
 @in_virtual_time
-async def test_a_visited_server_is_let_go_on_a_clock_that_moves_within_a_step_and_one_that_was_called_is_not() -> (
+async def test_a_discovered_server_is_let_go_on_a_clock_that_moves_within_a_step_and_one_that_was_called_is_not() -> (
     None
 ):
     servers = {"a": FakeServer(), "called": FakeServer()}
@@ -342,7 +342,7 @@ def test_a_server_given_in_code_goes_before_an_entry_of_its_name() -> None:
 
 
 @in_virtual_time
-async def test_a_visit_does_not_keep_a_server_longer_than_its_own_idle_time() -> None:
+async def test_a_discovery_does_not_keep_a_server_longer_than_its_own_idle_time() -> None:
     server = FakeServer()
     async with open_room({"a": server}, entries={"a": {"idleTimeout": 0.05}}, bootstrap=True) as room:
         await room.catalogued()

@@ -1022,7 +1022,7 @@ async def test_a_watcher_that_does_not_keep_up_loses_the_oldest() -> None:
 
 
 @in_virtual_time
-async def test_who_waits_for_the_first_visits_when_the_room_closes_is_told() -> None:
+async def test_who_waits_for_the_first_discoveries_when_the_room_closes_is_told() -> None:
     room = open_room({"a": FakeServer(start_latency=HANG)}, bootstrap=True)
     told: list[str] = []
 

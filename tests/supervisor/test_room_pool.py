@@ -378,7 +378,7 @@ async def test_each_place_a_start_comes_to_is_told() -> None:
 
 
 @in_virtual_time
-async def test_a_visit_that_is_called_while_it_waits_for_a_slot_passes_the_other_visits() -> None:
+async def test_a_discovery_that_is_called_while_it_waits_for_a_slot_passes_the_other_discoveries() -> None:
     servers = _servers(4, call_latency=5.0)
     async with open_room(servers, maxConnections=1) as room, Outcomes() as calls:
         calls.start(room, "s0_echo")

@@ -103,14 +103,16 @@ def test_a_connect_by_name_that_waited_for_a_slot_meets_the_gate_as_it_is_then(m
     assert world.servers["apart"].starts == starts + 1
 
 
-def test_a_gate_that_shuts_while_a_visit_waits_for_its_start_keeps_it_from_starting(make: MakeWorld) -> None:
+def test_a_gate_that_shuts_while_a_discovery_waits_for_its_start_keeps_it_from_starting(
+    make: MakeWorld,
+) -> None:
     """Of those whose gate is the server's own nobody was asked again."""
     world = make({"apart": {"isolation": "per_session"}}, startPermits=1)
     world.open_session("ann")
     world.faults.slow_down("apart", "start", 1.0)
     world.faults.refuse("apart", "refuse_greeting")
     world.call("apart", session="ann")
-    world.ask("find", "apart")  # looks what it has, in a visit
+    world.ask("find", "apart")  # by a discovery
     world.advance(1.5)
     assert world.servers["apart"].starts == 1
     world.advance(2.0)
@@ -205,7 +207,7 @@ def test_a_session_at_its_servers_half_open_gate_hears_of_the_probes_end(make: M
     world.open_session("ann")
     world.call("apart", session="ann")
     world.faults.refuse("apart")
-    world.ask("find", "apart")  # its visit trips the server's own gate
+    world.ask("find", "apart")  # its discovery trips the server's own gate
     world.faults.heal("apart")
     world.advance(5.0)
     world.faults.slow_down("apart", "call", 60.0)

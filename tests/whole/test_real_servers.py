@@ -66,8 +66,8 @@ async def test_a_real_server_answers_as_it_answers_the_sdk(name: str, tmp_path: 
     config = {"mcpServers": {name: server.entry}, "settings": PATIENT}
     async with Greenroom.open(config, cache_path=cache) as room:
         await room.catalogued()
-        (visited,) = room.status()
-        assert visited.connected
+        (discovered,) = room.status()
+        assert discovered.connected
         assert len(room.tools(server=name)) >= server.tool_count
         described = room.describe(f"{name}_{tool}")
         assert room.search(tool.replace("_", " ").replace("-", " ")).matches[0].target.server == name
@@ -79,8 +79,8 @@ async def test_a_real_server_answers_as_it_answers_the_sdk(name: str, tmp_path: 
         entry = room.entry(name)
         assert entry is not None
         assert entry.protocol_version == server.era
-        assert [status.pid for status in room.status()] == [visited.pid], (
-            "the visit and the call share a child"
+        assert [status.pid for status in room.status()] == [discovered.pid], (
+            "the discovery and the call share a child"
         )
     assert room.drain_report is not None
     assert room.drain_report.adds_up

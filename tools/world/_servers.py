@@ -22,7 +22,7 @@ from ._install import ROOT, InstallFailed, install, program
 from ._raw import Failed, RawClient
 from ._table import Server
 
-FIRST_LIST = 300.0  # seconds for all servers to have been visited
+FIRST_LIST = 300.0  # seconds for all servers to have been discovered
 MARK = "GREENROOM_WORLD_RUN"
 _ALWAYS = ("PATH", "HOME", "LANG", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 

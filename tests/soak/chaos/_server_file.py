@@ -99,7 +99,7 @@ class ServerFile:
             "twice": faulty("--twice", "--bad-utf8"),
             "broken": faulty("--not-json"),
             "each": {**faulty(), "isolation": "per_call"},
-            # Their tools are never known, so visits would be repeated for ever. Only calls start these two.
+            # Their tools are never known, so discoveries would be repeated for ever. Only calls start these two.
             "hangs": {**faulty("--hang-at", "initialize"), "connectTimeoutMs": 700, "bootstrap": False},
             "dies": {**faulty("--crash-at", "notifications/initialized"), "bootstrap": False},
         }

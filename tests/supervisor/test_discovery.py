@@ -1,4 +1,4 @@
-"""First visits: so many at once, the rest as names, and whoever is called passes ahead of them."""
+"""First queue: so many at once, the rest as names, and whoever is called passes ahead of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from greenroom.testing.fake_servers import HANG, FakeServer, fake_connectors, to
 
 
 @in_virtual_time
-async def test_t36_a_first_call_passes_ahead_of_all_first_visits() -> None:
+async def test_t36_a_first_call_passes_ahead_of_all_discoveries() -> None:
     slow = {f"s{number}": FakeServer(greet_latency=20.0) for number in range(50)}
     servers = {**slow, "called": FakeServer(greet_latency=0.1), "later": FakeServer(greet_latency=0.1)}
     async with open_room(servers, bootstrap=True, maxConnections=5, startPermits=5) as room:
@@ -39,21 +39,21 @@ async def test_t36_a_first_call_passes_ahead_of_all_first_visits() -> None:
 
 @on_one_loop
 @in_virtual_time
-async def test_t36_a_call_for_a_server_that_waits_to_be_visited_takes_it_out_of_the_queue() -> None:
+async def test_t36_a_call_for_a_server_that_waits_for_discovery_takes_it_out_of_the_queue() -> None:
     servers = {f"s{number}": FakeServer(greet_latency=3.0) for number in range(100)}
     async with open_room(servers, bootstrap=True, startPermits=2, maxConnections=4) as room:
         for name in ("s40", "s99"):  # one has an actor that waits for its turn, one is only a name yet
             start = anyio.current_time()
             await room.call(f"{name}_echo", {})
             assert anyio.current_time() - start == pytest.approx(3.0, abs=0.2)
-        assert len(room._runtime.root.all_actors()) <= AT_ONCE + 5  # those that were visited by now
+        assert len(room._runtime.root.all_actors()) <= AT_ONCE + 5  # those that were discovered by now
         await room.catalogued()
         assert [server.starts for server in servers.values()] == [1] * 100
 
 
 @in_virtual_time
-async def test_t36_who_was_called_meanwhile_is_not_visited_when_its_turn_comes() -> None:
-    """Not even when it has gone to rest again by then."""
+async def test_t36_who_was_called_meanwhile_is_not_discovered_when_its_turn_comes() -> None:
+    """Not even when it is idle again by then."""
     slow = {f"s{number:02}": FakeServer(greet_latency=20.0) for number in range(AT_ONCE)}
     servers = {**slow, "z": FakeServer()}
     async with open_room(servers, entries={"z": {"idleTimeout": 0.05}}, bootstrap=True) as room:
@@ -158,42 +158,42 @@ def test_each_is_begun_once_in_order_and_never_too_many(steps: list[tuple[str, i
 
     def tried(server: str) -> None:
         under_way.discard(server)
-        visits.tried(server)
+        queue.tried(server)
 
-    visits, asked = DiscoveryQueue(begin), list[str]()
+    queue, asked = DiscoveryQueue(begin), list[str]()
     for what, number in steps:
         server = str(number)
         if what == "ask":
             if server not in under_way and not server.endswith("7"):
                 asked.append(server)
-            visits.ask([server])
+            queue.ask([server])
         else:
             tried(server)
         assert len(under_way) <= AT_ONCE
         assert set(begun) <= set(asked)
     while under_way:
         tried(next(iter(under_way)))
-    assert not visits
+    assert not queue
 
 
 def test_thousands_that_end_as_they_begin_are_no_recursion() -> None:
-    visits: DiscoveryQueue = DiscoveryQueue(lambda server: bool(visits.tried(server)) or True)
-    visits.ask(str(number) for number in range(20_000))
-    assert not visits
+    queue: DiscoveryQueue = DiscoveryQueue(lambda server: bool(queue.tried(server)) or True)
+    queue.ask(str(number) for number in range(20_000))
+    assert not queue
 
 
 @in_virtual_time
-async def test_who_waits_for_visits_is_let_go_when_they_are_closed() -> None:
-    visits = DiscoveryQueue(lambda _: True)
-    visits.ask(["a", "b"])
+async def test_who_waits_for_discoveries_is_let_go_when_they_are_closed() -> None:
+    queue = DiscoveryQueue(lambda _: True)
+    queue.ask(["a", "b"])
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(visits.wait))
+        tasks.start_soon(partial(queue.wait))
         await anyio.sleep(1.0)
-        visits.tried("a")
+        queue.tried("a")
         await anyio.sleep(1.0)
-        assert visits
-        visits.close()
-    await visits.wait()
+        assert queue
+        queue.close()
+    await queue.wait()
 
 
 def test_as_many_as_may_be_are_begun_and_one_that_cannot_be_takes_nobodys_place() -> None:
@@ -203,19 +203,19 @@ def test_as_many_as_may_be_are_begun_and_one_that_cannot_be_takes_nobodys_place(
         begun.append(server)
         return server != "s3"
 
-    visits = DiscoveryQueue(begin)
-    visits.ask(f"s{number}" for number in range(AT_ONCE + 10))
+    queue = DiscoveryQueue(begin)
+    queue.ask(f"s{number}" for number in range(AT_ONCE + 10))
     assert begun == [f"s{number}" for number in range(AT_ONCE + 1)], "one of them is not under way"
     for server in begun[:AT_ONCE]:
-        visits.tried(server)
+        queue.tried(server)
     assert begun == [f"s{number}" for number in range(AT_ONCE + 10)]
     for server in begun:
-        visits.tried(server)
-    assert not visits
+        queue.tried(server)
+    assert not queue
 
 
 @in_virtual_time
-async def test_who_waits_for_visits_sleeps_until_the_last_one_was_tried() -> None:
+async def test_who_waits_for_discoveries_sleeps_until_the_last_one_was_tried() -> None:
     looks: list[int] = []
 
     class Watched(DiscoveryQueue):
@@ -223,28 +223,28 @@ async def test_who_waits_for_visits_sleeps_until_the_last_one_was_tried() -> Non
             looks.append(1)
             return super().__bool__()
 
-    visits, over = Watched(lambda _: True), list[float]()
+    queue, over = Watched(lambda _: True), list[float]()
 
     async def wait() -> None:
-        await visits.wait()
+        await queue.wait()
         over.append(anyio.current_time())
 
-    visits.ask(["a"])
-    visits.tried("a")
-    await visits.wait()
-    visits.ask(["b"])  # more to do, after all was done
+    queue.ask(["a"])
+    queue.tried("a")
+    await queue.wait()
+    queue.ask(["b"])  # more to do, after all was done
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(wait)
         looks.clear()
         await settle(100)
         assert len(looks) < 5
-        visits.ask(["c"])
-        visits.tried("b")
+        queue.ask(["c"])
+        queue.tried("b")
         await anyio.sleep(1.0)
         assert over == []
-        visits.tried("c")
-        visits.ask(["d"])  # before the waiter had its turn
+        queue.tried("c")
+        queue.ask(["d"])  # before the waiter had its turn
         await anyio.sleep(1.0)
         assert over == []
-        visits.tried("d")
+        queue.tried("d")
     assert over == [2.0]
