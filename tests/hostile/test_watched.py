@@ -18,6 +18,8 @@ import time
 
 import anyio
 
+from greenroom.gateway.event_loop import GatewayLoop
+
 
 def burn(seconds):
     until = time.thread_time() + seconds
@@ -32,11 +34,14 @@ async def main(steps, each):
         await anyio.sleep(0)
 
 
-anyio.run(main, int(sys.argv[2]), float(sys.argv[3]), backend=sys.argv[1])
+kind, options = sys.argv[1], {}
+if kind == "uvloop":
+    kind, options = "asyncio", {"loop_factory": GatewayLoop}
+anyio.run(main, int(sys.argv[2]), float(sys.argv[3]), backend=kind, backend_options=options)
 """
 
 
-@pytest.mark.parametrize("kind", ["trio", "asyncio"])
+@pytest.mark.parametrize("kind", ["trio", "asyncio", "uvloop"])
 @pytest.mark.parametrize(("steps", "each", "is_stall"), [(1, 0.06, True), (100, 0.001, False)])
 def test_a_stall_is_one_stretch_and_no_sum_of_them(
     tmp_path: Path, kind: str, steps: int, each: float, is_stall: bool

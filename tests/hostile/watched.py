@@ -6,7 +6,8 @@ time that passes, or the processor time that all threads of the process use mean
 holds the interpreter's lock stalls a loop just as a step of the loop does.) FILE holds the longest stretch, in eight
 bytes, until somebody resets it.
 
-All three loops look at their descriptors with `select.epoll`; Linux only.
+Trio and asyncio look at their descriptors with `select.epoll`; Linux only. uvloop does that in C, where nobody can
+watch it: there a timer that is due again after a millisecond shows how long others wait for the loop.
 """
 
 from __future__ import annotations
@@ -21,13 +22,29 @@ import time
 from typing import Any
 
 _SIZE = 8
+_BEAT = 0.001  # seconds
 
 
-def _watch(path: str) -> None:
-    with open(path, "r+b") as file:
-        told = mmap.mmap(file.fileno(), _SIZE)
+class _Stretch:
+    """The stretch that goes on now. FILE is told it when it ends, if it is the longest."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "r+b") as file:
+            self._told = mmap.mmap(file.fileno(), _SIZE)
+        self._began = float("inf"), 0.0  # before the first look the loop is still being made
+
+    def begin(self) -> None:
+        self._began = time.monotonic(), time.process_time()
+
+    def end(self) -> None:
+        passed, used = time.monotonic() - self._began[0], time.process_time() - self._began[1]
+        stretch = min(passed, used)
+        if stretch > struct.unpack_from("d", self._told)[0]:
+            struct.pack_into("d", self._told, 0, stretch)
+
+
+def _watch_selectors(stretch: _Stretch) -> None:
     real, loop_thread = select.epoll, threading.main_thread()
-    began = [float("inf"), 0.0]  # before its first look the loop is still being made
 
     class Epoll:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -36,17 +53,36 @@ def _watch(path: str) -> None:
         def poll(self, *args: Any, **kwargs: Any) -> list[tuple[int, int]]:
             if threading.current_thread() is not loop_thread:
                 return self._real.poll(*args, **kwargs)
-            stretch = min(time.monotonic() - began[0], time.process_time() - began[1])
-            if stretch > struct.unpack_from("d", told)[0]:
-                struct.pack_into("d", told, 0, stretch)
+            stretch.end()
             found = self._real.poll(*args, **kwargs)
-            began[:] = time.monotonic(), time.process_time()
+            stretch.begin()
             return found
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._real, name)
 
     setattr(select, "epoll", Epoll)  # noqa: B010  a type checker sees through the other way to say it
+
+
+def _watch_uvloop(stretch: _Stretch) -> None:
+    from greenroom.gateway.event_loop import (
+        GatewayLoop,
+    )  # it imports `selectors`, which must find the other epoll
+
+    run_forever = GatewayLoop.run_forever
+
+    def beat(loop: GatewayLoop) -> None:
+        stretch.end()
+        stretch.begin()
+        loop.call_later(_BEAT, beat, loop)
+
+    def run_watched(loop: GatewayLoop) -> None:
+        loop.call_soon(beat, loop)
+        stretch.begin()
+        run_forever(loop)
+        stretch.end()
+
+    setattr(GatewayLoop, "run_forever", run_watched)  # noqa: B010
 
 
 class Longest:
@@ -68,7 +104,9 @@ class Longest:
 
 if __name__ == "__main__":
     _, path, module, *rest = sys.argv
-    _watch(path)
+    stretch = _Stretch(path)
+    _watch_selectors(stretch)
+    _watch_uvloop(stretch)
     sys.argv[:] = [module, *rest]
     if module == "greenroom":
         from greenroom.gateway import serve
