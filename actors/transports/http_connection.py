@@ -65,7 +65,7 @@ class HttpConnector:
         try:
             async with pump_group() as tasks:
                 peer = HttpPeer(self._backend, hooks, tasks, self._settings.max_line)
-                connection = HttpConnection(definition, client, peer, tasks)
+                connection = HttpConnection(definition, client, peer, tasks, self._settings)
                 try:
                     yield connection
                 finally:
@@ -85,6 +85,7 @@ class HttpConnection(NoProcess):
         client: httpx2.AsyncClient,
         peer: HttpPeer,
         tasks: anyio.abc.TaskGroup,
+        settings: Settings,
     ) -> None:
         assert definition.url is not None
         self.peer = peer
@@ -96,7 +97,7 @@ class HttpConnection(NoProcess):
         if wish is HttpTransport.SSE:
             peer.carrier = LegacySse(self._url, client, peer, tasks)
         else:
-            peer.carrier = StreamableHttp(self._url, client, peer, may_be_older=wish is None)
+            peer.carrier = StreamableHttp(self._url, client, peer, settings, may_be_older=wish is None)
             peer.fall_back = self._as_older
 
     def _as_older(self, refusal: WrongTransport) -> LegacySse:

@@ -27,22 +27,25 @@ from http import HTTPMethod
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import attrs
 
 from ...catalogue.entries import Raw
 from ...catalogue.list_pages import Items
+from ...config.model import Settings
 from ...protocol.bounds import LARGE_MESSAGE, SESSION_ID_CHARACTERS
 from ...protocol.header_params import Path, as_text, encode_value, mirrored_in
-from ...protocol.jsonrpc.encoding import decode_parts, encode_json
+from ...protocol.jsonrpc.encoding import encode_json
 from ...protocol.jsonrpc.incoming import (
     NO_MESSAGE,
     ServerMessage,
     decode_error,
     decode_line,
     excerpt,
+    nbytes,
     read_at,
 )
 from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND, SERVER_ERROR, UNSUPPORTED_VERSION, WireFault
-from ..workers import aside
+from ..workers import LONG_WORK, aside
 from .event_parser import EventParser
 from .http_client import (
     BadAnswer,
@@ -76,7 +79,6 @@ _UNMET = (
 )  # the words with which an older server refuses a request without a session
 _LAST_RETRY = 30.0  # seconds
 _SESSION_ID = re.compile(rf"[\x21-\x7e]{{1,{SESSION_ID_CHARACTERS}}}")  # the specification's characters
-_LEARNED = 100_000  # tools of one page
 _FRUITLESS = 3  # GET streams in a row that may bring nothing, before we wait longer
 _FAREWELL = 2.0  # seconds
 
@@ -86,10 +88,19 @@ class StreamableHttp:
 
     may_speak_both = True
 
-    def __init__(self, url: str, client: httpx2.AsyncClient, peer: HttpPeer, *, may_be_older: bool) -> None:
+    def __init__(
+        self,
+        url: str,
+        client: httpx2.AsyncClient,
+        peer: HttpPeer,
+        settings: Settings,
+        *,
+        may_be_older: bool,
+    ) -> None:
         self._url = url
         self._client = client
         self._peer = peer
+        self._settings = settings
         self._may_be_older = may_be_older
         self._session: str | None = None
         self._tools = ToolHeaders()
@@ -149,20 +160,15 @@ class StreamableHttp:
 
     async def _learn(self, data: bytes | bytearray, *, leaves_out: bool) -> bytes | bytearray:
         """Learn the listed tools; a tool that must be left out is removed from the answer, if it is of 2026-07-28."""
-        read = partial(_tools_in, data)
+        read = partial(_listed_in, data, self._settings, leaves_out=leaves_out)
         try:
-            message, tools = read() if len(data) < LARGE_MESSAGE else await aside(read)
+            listed = read() if len(data) < LONG_WORK else await aside(read)
         except (WireFault, *NO_MESSAGE):
             return data  # not a list of tools: the code that asked for it reports what is wrong
-        refused = {id(tool): why for tool in tools if (why := self._tools.learn(tool))}
-        if not refused or not leaves_out:
-            return data
-        for tool in tools:
-            if id(tool) in refused:
-                self._peer.notes.add("a tool was left out", f"{tool.get('name')!r}: {refused[id(tool)]}")
-        kept = [tool for tool in tools if id(tool) not in refused]
-        result = encode_json({**decode_parts(message.result), "tools": kept})
-        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(message.id), result)
+        self._tools.update(listed.headers)
+        for note in listed.notes:
+            self._peer.notes.add("a tool was left out", note)
+        return listed.data
 
     # -- refusals --
 
@@ -336,12 +342,37 @@ def _session_in(response: httpx2.Response) -> str | None:
     return session
 
 
-def _tools_in(data: bytes | bytearray) -> tuple[ServerMessage, list[Raw]]:
-    """An answer, and the tools that are listed in it. Raises `WireFault` when it is no list of tools."""
-    messages = decode_line(data)
-    items = Items("tools", "name", _LEARNED)
-    items.read(bytes(messages[0].result))
-    return messages[0], items.found
+@attrs.frozen(eq=False)
+class _Listed:
+    """A list of tools as it is passed on (`data`), which headers its tools want, and which were left out of it."""
+
+    data: bytes | bytearray
+    headers: ToolHeaders
+    notes: list[str] = attrs.field(factory=list[str])
+
+
+def _listed_in(data: bytes | bytearray, settings: Settings, *, leaves_out: bool) -> _Listed:
+    """What an answer with a list of tools says about headers. `leaves_out`: tools that break the rules are left out. A
+    list over the bound is not looked through, as the code that asked for it leaves it out. Raises `WireFault` when it
+    is no list of tools, and what a decoder raises."""
+    message, listed = decode_line(data)[0], _Listed(data, ToolHeaders())
+    if nbytes(message.result) > settings.max_list_bytes:
+        return listed
+    items, kept = Items("tools", "name", settings.max_list_items), list[Raw]()
+    cursor = items.read(bytes(message.result))
+    for tool in items.found:
+        if why := listed.headers.learn(tool):
+            listed.notes.append(f"{tool.get('name')!r}: {why}")
+        else:
+            kept.append(tool)
+    if not leaves_out or not listed.notes:
+        listed.notes.clear()
+        return listed
+    if items.is_full:
+        listed.notes.append(f"all behind the first {settings.max_list_items:,} (maxListItems)")
+    result = encode_json({"tools": kept, **({} if cursor is None else {"nextCursor": cursor})})
+    whole = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_json(message.id), result)
+    return attrs.evolve(listed, data=whole)
 
 
 def _error_in(body: bytes | bytearray) -> ServerMessage | None:
@@ -463,15 +494,20 @@ class ToolHeaders:
 
     def learn(self, tool: Mapping[str, Any]) -> str | None:
         """Take note of a listed tool. Returns why it has to be left out, or None."""
-        name = str(tool.get("name"))
-        self._mirrored.pop(name, None)
+        mirrored = self._mirrored[str(tool.get("name"))] = {}
         try:
-            mirrored = mirrored_in(tool.get("inputSchema"))
+            mirrored.update(mirrored_in(tool.get("inputSchema")))
         except ValueError as problem:
             return str(problem)
-        if mirrored:
-            self._mirrored[name] = mirrored
         return None
+
+    def update(self, listed: ToolHeaders) -> None:
+        """Take over what another has learned from one list."""
+        for name, mirrored in listed._mirrored.items():
+            if mirrored:
+                self._mirrored[name] = mirrored
+            else:
+                self._mirrored.pop(name, None)
 
     def headers(self, method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
         """The routing headers of one request."""

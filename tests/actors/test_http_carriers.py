@@ -30,6 +30,7 @@ from greenroom.actors.transports.http_client import (
 from greenroom.actors.transports.http_peer import Attempt, HttpPeer
 from greenroom.actors.transports.legacy_sse import LegacySse
 from greenroom.actors.transports.streamable_http import StreamableHttp
+from greenroom.config.model import Settings
 from greenroom.protocol.errors import Reach
 from greenroom.protocol.jsonrpc.terms import METHOD_NOT_FOUND, SERVER_ERROR, UNSUPPORTED_VERSION
 from greenroom.protocol.lifecycle import Reason
@@ -100,7 +101,13 @@ class Bench:
         carrier: Any = (
             LegacySse(URL, self.client, self.peer, tasks, **options)
             if legacy
-            else StreamableHttp(URL, self.client, self.peer, may_be_older=options.get("may_be_older", False))
+            else StreamableHttp(
+                URL,
+                self.client,
+                self.peer,
+                options.get("settings") or Settings(),
+                may_be_older=options.get("may_be_older", False),
+            )
         )
         self.carrier = self.peer.carrier = Watched(carrier)
 
@@ -373,6 +380,26 @@ async def test_only_where_arguments_are_mirrored_is_a_tool_left_out_for_its_anno
         said = json.loads(result or b"")
         assert ([tool["name"] for tool in said["tools"]], said["nextCursor"]) == (kept, "more")
         assert len(bench.hooks.notes) == 2 - len(kept)
+
+
+@in_virtual_time
+async def test_of_a_list_no_more_is_looked_through_than_is_kept() -> None:
+    odd = {"name": "odd", "inputSchema": {"properties": {"a": {"type": "number", "x-mcp-header": "A"}}}}
+    tools = [odd, {"name": "first"}, {"name": "second"}, odd]
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}})
+
+    for settings, kept, notes in (
+        (Settings(max_list_items=2), ["first"], 2),
+        (Settings(max_list_bytes=100), ["odd", "first", "second", "odd"], 0),
+    ):
+        async with bench_for(answer, settings=settings) as bench:
+            bench.peer.protocol_version = MODERN
+            call = await bench.ask("tools/list")
+            ((result, _),) = call.ends
+            assert [tool["name"] for tool in json.loads(result or b"")["tools"]] == kept
+            assert len(bench.hooks.notes) == notes
 
 
 HEARD: dict[str, Callable[[], httpx2.Response]] = {

@@ -115,7 +115,7 @@ def _served(
             if older:
                 peer.carrier = LegacySse(URL, client, peer, tasks)
             else:
-                peer.carrier = StreamableHttp(URL, client, peer, may_be_older=False)
+                peer.carrier = StreamableHttp(URL, client, peer, Settings(), may_be_older=False)
             with anyio.fail_after(3600):
                 await body(peer, hooks, server)
             peer.silence()

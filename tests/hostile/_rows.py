@@ -99,6 +99,9 @@ LEARNED: Final = (
 # ---- servers, over HTTP --------------------------------------------------------------------------------------------
 
 BOMB = packed(packed(packed(times(1 << 30, "\0"))))
+DISCOVERED = answer(
+    '{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}'
+)
 HTTP: Final = (
     Row("stacked", {"attack": http(BOMB, Content_Encoding="gzip, gzip, gzip")}, over="http", quick=True),
     Row("stacked_greeting", {"initialize": http(BOMB, Content_Encoding="gzip, gzip, gzip")}, over="http"),
@@ -127,6 +130,8 @@ HTTP: Final = (
     Row("long_body", {"attack": http(*answer('{"content":[{"type":"text","text":"', times(MIB // 2, "a line, \\u00e9\\n"), '"}]}'))}, over="http", memory=256 * MIB),
     Row("long_event", {"attack": stream("data: ", *answer('{"content":[{"type":"text","text":"', times(MIB // 2, "a line, \\u00e9\\n"), '"}]}'), "\n")}, over="http", memory=256 * MIB),
     Row("spaces_in_a_body", {"attack": http(*content(times(4 * MIB, " ")))}, over="http"),
+    Row("many_listed", {"server/discover": http(*DISCOVERED), "tools/list": http(*answer('{"resultType":"complete","tools":[', TOOL, "}", times(90_000, ',{"name":"a","description":"', times(400, "x"), '"}'), "]}"))}, over="http", entry={"era": "stateless"}, memory=256 * MIB),
+    Row("odd_headers", {"server/discover": http(*DISCOVERED), "tools/list": http(*answer('{"resultType":"complete","tools":[', TOOL, "}", times(9_000, ',{"name":"a","description":"', times(1000, "x"), '","inputSchema":{"properties":{"a":{"x-mcp-header":""}}}}'), "]}"))}, over="http", entry={"era": "stateless"}, memory=256 * MIB),
     Row("batch_body", {"attack": http("[{}", times(5 * MIB, ",{}"), "]")}, over="http", memory=256 * MIB),
 )  # fmt: skip
 

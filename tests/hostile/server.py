@@ -3,7 +3,8 @@
 It is honest (the handshake era, with two tools, `echo` and `attack`) unless its script says otherwise. `{"over":
 "stdio"}`, or `"http"`: then it prints the port on which it listens. `{"on": {WHEN: SAY}}`: at WHEN it writes SAY in
 place of an answer. WHEN is a method, `attack` (a call of that tool), `start`, `stderr` (written there at the start) or
-`GET`. A thread writes what belongs to `start`, `stderr` or a notification, beside the answers.
+`GET`. Over HTTP it refuses requests of 2026-07-28, unless the script says what it answers to `server/discover`. A
+thread writes what belongs to `start`, `stderr` or a notification, beside the answers.
 
 SAY is a list of pieces. Over HTTP it is the whole answer, from its status line on, and the connection is closed after
 it. A piece is text (a lone U+DC80 to U+DCFF is that byte), or one of `["id"]`, `["times", n, piece…]`, `["forever",
@@ -211,6 +212,8 @@ def request(lines: Any) -> tuple[str, dict[str, Any]]:
 
 def answer(script: Script, connection: socket.socket, verb: str, message: dict[str, Any]) -> bool:
     """Whether the connection may be used again."""
+    if verb == "MODERN" and "server/discover" in script.on:
+        verb = "POST"
     say = script.on.get("GET") if verb == "GET" else None if verb == "MODERN" else script.said_at(message)
     if say is not None:
         for block in blocks(say, message.get("id")):
