@@ -180,18 +180,18 @@ class Teller:
         was_tripped, trouble.tripped = trouble.tripped, True
         if event.move is GateMove.QUARANTINED:
             was_quarantined, trouble.quarantined = trouble.quarantined, True
-            return None if was_quarantined else f"{line_of(event)}; {_shut(event)}"
+            return None if was_quarantined else f"{line_of(event)}; {_refuses(event)}"
         return (
             None
             if was_tripped
-            else f"{event.address}: gate: {counted(event.failures, 'failure')} in a row; {_shut(event)}"
+            else f"{event.address}: circuit breaker: {counted(event.failures, 'failure')} in a row; {_refuses(event)}"
         )
 
     def _of(self, server: str) -> _Trouble:
         return self._trouble.setdefault(server, _Trouble())
 
 
-def _shut(event: GateDecision) -> str:
+def _refuses(event: GateDecision) -> str:
     return f"calls are refused for {event.shut_for:.0f} s, then one is let through"
 
 

@@ -272,7 +272,7 @@ class BadArguments(CallError):
 
 
 class Unavailable(CallError):
-    """The server failed recently and its gate is shut. Not sent; retry after `retry_in` seconds."""
+    """The server failed recently and its circuit breaker refuses calls. Not sent; retry after `retry_in` seconds."""
 
     code = "server_unavailable"
     _http_status = 503

@@ -27,7 +27,7 @@ class Kind(enum.Enum):
     TRANSITION = "transition"
     STEP = "step"  # a connecting server reached the next step
     START = "start"  # a start came to another place on its way to a connection
-    DECISION = "decision"  # a policy decided: gate, restart, pool
+    DECISION = "decision"  # a policy decided: circuit breaker, restart, pool
     CALL = "call"
     CATALOGUE = "catalogue"  # what is known of a server changed
     NOTE = "note"  # something worth a log line: junk on stdout, a late answer, a bug's traceback
@@ -114,7 +114,7 @@ class StartMoved(Event):
 
 # ---- decisions -------------------------------------------------------------------------------------------------------
 class GateMove(enum.Enum):
-    """What happened to a server's gate."""
+    """What happened to a server's circuit breaker, which events and metrics call `gate`."""
 
     FAILED = "failed"  # one more connect failure, or death
     SILENT = "silent"  # one more call was not answered, and nothing else was heard
@@ -122,47 +122,48 @@ class GateMove(enum.Enum):
     HALF_OPEN = "half-open"  # one probe passes
     BY_NAME = "connected by name"  # the next call is the probe
     PROBE_LEFT = "probe left"  # the next call is the probe
-    ANSWERED = "answered"  # open
-    SESSION_CONNECTED = "session connected"  # open
+    ANSWERED = "answered"  # reset
+    SESSION_CONNECTED = "session connected"  # reset
 
 
-_GATE_WORDS = {
+_BREAKER_WORDS = {
     GateMove.HALF_OPEN: "half-open: one probe passes",
     GateMove.BY_NAME: "connected by name: the next call is the probe",
     GateMove.PROBE_LEFT: "the probe has left: the next call is the probe",
-    GateMove.ANSWERED: "open: it answered",
-    GateMove.SESSION_CONNECTED: "open: a session connected",
+    GateMove.ANSWERED: "reset: it answered",
+    GateMove.SESSION_CONNECTED: "reset: a session connected",
 }
 
 
 @attrs.frozen(kw_only=True)
 class GateDecision(Event):
-    """The gate of a server or a session was shut, opened or half opened. `cause`: the cause of the ending behind it."""
+    """The circuit breaker of a server or a session refuses, is half-open or was reset. `cause`: the cause of the
+    ending behind it."""
 
     kind: ClassVar[Kind] = Kind.DECISION
 
     move: GateMove
     failures: int = 0  # in a row
-    shut_for: float = 0.0  # seconds from now on; 0: it is not shut
-    tripped: bool = False  # only an answer opens it
+    shut_for: float = 0.0  # seconds from now on; 0: it refuses nothing
+    tripped: bool = False  # only an answer resets it
     cause: Cause | None = None
     words: str = ""
 
     @property
-    def is_open(self) -> bool:
+    def is_reset(self) -> bool:
         return self.move in (GateMove.ANSWERED, GateMove.SESSION_CONNECTED)
 
     @property
     def detail(self) -> str:
         match self.move:
             case GateMove.FAILED:
-                return f"gate: failure {self.failures}: {self.words}"
+                return f"circuit breaker: failure {self.failures}: {self.words}"
             case GateMove.SILENT:
-                return f"gate: {self.failures} timeouts or failures in a row"
+                return f"circuit breaker: {self.failures} timeouts or failures in a row"
             case GateMove.QUARANTINED:
-                return f"gate: quarantined: {self.words}"
+                return f"circuit breaker: quarantined: {self.words}"
             case _:
-                return f"gate: {_GATE_WORDS[self.move]}"
+                return f"circuit breaker: {_BREAKER_WORDS[self.move]}"
 
 
 @attrs.frozen(kw_only=True)
@@ -330,7 +331,7 @@ class Place(enum.Enum):
     """The values of waiting places are shown to people after "waiting for"."""
 
     OUT = "out"  # it waits for nothing and holds nothing
-    GATE = "gate"  # waits for its server's gate to open
+    GATE = "gate"  # waits for its server's circuit breaker
     INSTALL_TURN = "its turn to install"  # only for discovery, and may have to be installed first
     TURN = "its turn for discovery"  # only for discovery
     SLOT = "slot"  # waits for a slot of the pool

@@ -58,7 +58,7 @@ class Means(enum.Flag):
     """What a cause means, for every part of the program."""
 
     NOTHING = 0
-    FAILED = enum.auto()  # it failed by itself: the gate and the restart intensity may count it
+    FAILED = enum.auto()  # it failed by itself: the circuit breaker and the restart intensity may count it
     NO_START = enum.auto()  # an attempt to connect failed, and everybody who waits for it is told
     REQUEUES = enum.auto()  # a call that never reached the server may wait for the next incarnation
     KEEPS_NAMES = enum.auto()  # a caller that asked for the connection by name gets the next one

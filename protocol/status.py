@@ -49,7 +49,7 @@ class ServerStatus:
     start_took: float | None = None  # its last start, from opening the connection to knowing its tools
     odd: str | None = None  # the first odd thing that its latest incarnation did, such as to print to stdout
     quarantined: str | None = None  # it was restarted too often: how often; until it answers again
-    retry_in: float | None = None  # until the gate lets a call pass; None when it is open
+    retry_in: float | None = None  # until its circuit breaker lets a call pass; None: it does
     needs_auth: bool = False
     disabled: bool = False
     broken: str | None = None  # its definition cannot be used: why

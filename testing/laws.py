@@ -1,7 +1,7 @@
 """What must hold in a `World` whenever it has settled, whatever was done to it.
 
 Each law is a function of the world that raises `AssertionError` with a sentence. The laws compare three things: the
-trace checker, the fake servers (what reached them), and the room's own records (permits, slots, gates, load).
+trace checker, the fake servers (what reached them), and the room's own records (permits, slots, breakers, load).
 `settled` are checked after every step, `ended` once the room has closed.
 
 "Nobody starves" is three laws. Every actor that waits is in a queue that will serve it. No later one is served before
@@ -90,8 +90,12 @@ def _lost(world: World, call: OneCall, ended: float) -> str | None:
 
 def _unavailable(world: World, call: OneCall, ended: float) -> str | None:
     addresses = [life.address for life in _lives(world, call)] or [Address(call.server)]
-    gates = [world.checker.lives.gate(address) for address in [*addresses, Address(call.server)]]
-    return None if any(gate.may_be_shut(call.began) for gate in gates) else "its gate is open"
+    breakers = [world.checker.lives.breaker(address) for address in [*addresses, Address(call.server)]]
+    return (
+        None
+        if any(breaker.may_refuse(call.began) for breaker in breakers)
+        else "its circuit breaker admits calls"
+    )
 
 
 def _not_connected(world: World, call: OneCall, ended: float) -> str | None:
@@ -164,7 +168,7 @@ def _something_held_it(world: World, call: OneCall) -> bool:
     definition = call.definition
     isolation = (definition and definition.isolation) or world.config.settings.isolation
     apart = isolation not in (None, Isolation.PERSISTENT)
-    # Earlier failures have shut its gate, or other starts hold the permits or slots.
+    # Earlier failures have made its circuit breaker refuse, or other starts hold the permits or slots.
     return (
         crowded
         or apart
@@ -296,9 +300,11 @@ def nobody_serves_on_the_wrong_process(world: World) -> None:
     for actor in _actors(world):
         if actor.life.state is not State.CONNECTED or actor.address.is_call:
             continue
-        gate, server = actor.record.breaker.state, actor.address.server
-        is_hung = gate.tripped and world.checker.lives.gate(actor.address).shut_by is GateMove.SILENT
-        was_hung = is_hung and actor.connected_at < gate.failed_at - EPS
+        breaker, server = actor.record.breaker.state, actor.address.server
+        is_hung = (
+            breaker.tripped and world.checker.lives.breaker(actor.address).refuses_for is GateMove.SILENT
+        )
+        was_hung = is_hung and actor.connected_at < breaker.failed_at - EPS
         assert not was_hung, f"{actor} was found hung, and is still connected"
         began = world.checker.lives.of(actor.address).connecting_at
         assert began >= world.truth.redefined_at.get(server, began) - EPS, (
@@ -318,8 +324,8 @@ def the_silent_are_found_dead(world: World) -> None:
             assert world.now - since <= limit + EPS, f"{actor} has said nothing for {world.now - since:g}s"
 
 
-def gates_have_a_prober(world: World) -> None:
-    """When a gate is half-open, exactly one probe is under way; while it is tripped, nothing else is sent."""
+def half_open_breakers_have_a_prober(world: World) -> None:
+    """When a breaker is half-open, exactly one probe is under way; while it is tripped, nothing else is sent."""
     records = {id(actor.record): actor.record for actor in _actors(world)}
     for record in records.values():
         probe = record.breaker.probe
@@ -337,13 +343,13 @@ def gates_have_a_prober(world: World) -> None:
                 if call.sent_at > record.breaker.state.failed_at + EPS
             ]
             assert len(since) <= 1, (
-                f"{record.definition.name}: {len(since)} calls went through a tripped gate"
+                f"{record.definition.name}: {len(since)} calls went through a tripped circuit breaker"
             )
 
 
 def whoever_waits_is_in_a_queue(world: World) -> None:
-    """An idle server with a reason to start waits for its gate, a slot or a permit, and something will end each
-    wait."""
+    """An idle server with a reason to start waits for its circuit breaker, a slot or a permit, and something will end
+    each wait."""
     for actor in _actors(world):
         if actor.life.state is not State.IDLE or world.is_closed:
             continue
@@ -357,7 +363,9 @@ def whoever_waits_is_in_a_queue(world: World) -> None:
                 is_probed = breaker.state.probing or (
                     breaker.parent is not None and breaker.parent.state.probing
                 )
-                assert breaker.timer is not None or is_probed, f"{actor}: nothing will open its gate"
+                assert breaker.timer is not None or is_probed, (
+                    f"{actor}: nothing will let it through its circuit breaker"
+                )
             case Place.SLOT:
                 assert actor.start.deadline is not None, f"{actor} may wait for a slot for ever"
             case _:
@@ -508,7 +516,7 @@ settled: tuple[Law, ...] = (
     permits_are_conserved,
     slots_are_conserved,
     load_is_counted,
-    gates_have_a_prober,
+    half_open_breakers_have_a_prober,
     nobody_serves_on_the_wrong_process,
     the_silent_are_found_dead,
     whoever_waits_is_in_a_queue,

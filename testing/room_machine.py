@@ -1,10 +1,10 @@
 """The search: a Hypothesis state machine over a `World`. Use it as it is, or with your own rules and invariants.
 
-Everything is drawn: the order of trio's tasks, how many servers may be live and start at once, when a gate trips, the
-calls, cancellations, faults, repairs and commands, and how much time passes. Delays are drawn from a few values, which
-are also the latencies of the servers. So two timers often fire at the same moment, and that is where races are. After
-every step the laws of `laws` must hold. At the end all faults are removed, and every server that may come back must
-come back. Then the room closes, and nothing of it may be left.
+Everything is drawn: the order of trio's tasks, how many servers may be live and start at once, when a circuit breaker
+trips, the calls, cancellations, faults, repairs and commands, and how much time passes. Delays are drawn from a few
+values, which are also the latencies of the servers. So two timers often fire at the same moment, and that is where
+races are. After every step the laws of `laws` must hold. At the end all faults are removed, and every server that may
+come back must come back. Then the room closes, and nothing of it may be left.
 """
 
 from __future__ import annotations
@@ -250,8 +250,8 @@ class RoomMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._is_crowded)
     @rule(server=INDEX, count=st.integers(2, 4))
     def lose_in_a_crowd(self, server: int, count: int) -> None:
-        """A server with calls that wait is lost, and busy servers take its slots while it waits at its gate. When it
-        gets to the slots, its calls have waited for one for all their time."""
+        """A server with calls that wait is lost, and busy servers take its slots while it waits for its circuit
+        breaker. When it gets to the slots, its calls have waited for one for all their time."""
         narrow = [name for name, entry in self.entries.items() if entry.get("maxInFlight") == 1]
         name = narrow[server % len(narrow)] if narrow else self._choice.server(server)
         can, who = self._choice.session_for(name, 0)
@@ -282,7 +282,8 @@ class RoomMachine(RuleBasedStateMachine):
     def lose_again_and_again(
         self, server: int, what: str, times: int, every: float, is_answered: bool
     ) -> None:
-        """Each time the server is wanted again: by a call, which waits at a shut gate, or by name, which does not."""
+        """Each time the server is wanted again: by a call, which waits while the circuit breaker refuses, or by name,
+        which does not."""
         name = self._choice.server(server)
         can, who = self._choice.session_for(name, 0)
         for _ in range(times if can else 0):

@@ -1,10 +1,10 @@
 """The trace checker: reads the event stream of a room and notes every violation of the rules.
 
 It reads each event as it is emitted. The laws about transitions and about who comes first are here. What is known of
-each address and gate is in `Lives`, the laws about calls are in `CallLaws`, and `Reasons` tells whether an ending
-had a reason. When the rules (`docs/decisions`) do not allow an event, it notes a violation, in words; the driver of the
-room reads the violations after each step. It never raises inside the step that emits, for that would change what it
-watches.
+each address and circuit breaker is in `Lives`, the laws about calls are in `CallLaws`, and `Reasons` tells whether an
+ending had a reason. When the rules (`docs/decisions`) do not allow an event, it notes a violation, in words; the driver
+of the room reads the violations after each step. It never raises inside the step that emits, for that would change what
+it watches.
 
 A `GroundTruth` tells whether an ending had a reason: it is the part that hurts the servers, so it knows what was done.
 """
@@ -77,7 +77,7 @@ class TraceChecker:
             case Note():
                 self._on_note(event)
             case GateDecision():
-                self._on_gate(event)
+                self._on_breaker(event)
             case _:
                 pass
 
@@ -104,8 +104,8 @@ class TraceChecker:
         self.violations.append(f"{what}: {event}")
 
     def forget(self, server: str) -> None:
-        """The server was removed and configured again, so its gate and its restarts begin anew."""
-        self.lives.gates.pop(server, None)
+        """The server was removed and configured again, so its circuit breaker and its restarts begin anew."""
+        self.lives.breakers.pop(server, None)
         self.last_start.pop(server, None)
         self.restarts = {
             key: starts for key, starts in self.restarts.items() if key.partition("[")[0] != server
@@ -140,7 +140,7 @@ class TraceChecker:
         if life.state is State.CLOSED and event.before is State.IDLE and _is_for_good(life):
             life.state, life.incarnation = State.IDLE, 1  # the address was gone, and is made anew
             if life.address.is_session:
-                self.lives.gates.pop(str(life.address), None)
+                self.lives.breakers.pop(str(life.address), None)
         return life
 
     def _check_order(self, life: Life, event: Transition) -> None:
@@ -156,12 +156,12 @@ class TraceChecker:
         by_name = self.truth.asked("connect", server, now)
         if self.truth.asked("down", server, -math.inf) and not by_name:
             self.report(event, "it was taken down, and nobody asked for it by name")
-        shared = self.lives.gate(Address(server))
-        if self.lives.gate(life.address).must_be_shut(now) or shared.must_be_shut(now):
+        shared = self.lives.breaker(Address(server))
+        if self.lives.breaker(life.address).must_refuse(now) or shared.must_refuse(now):
             if not by_name:
-                self.report(event, "its gate is shut")
+                self.report(event, "its circuit breaker refuses")
             elif now - self.last_start.get(server, -math.inf) < 1.0 - EPS:
-                self.report(event, "a second start within a second, around a shut gate")
+                self.report(event, "a second start within a second, around a circuit breaker that refuses")
         self.last_start[server] = now
         if life.failed_last and not life.address.is_call:
             self._count_restart(life, event, by_name=by_name)
@@ -174,7 +174,7 @@ class TraceChecker:
             self.report(event, f"restart {len(recent) + 1} within {settings.restart_period:g}s")
 
     def _is_probing(self, life: Life) -> bool:
-        return self.lives.gate(life.address).may_be_tripped
+        return self.lives.breaker(life.address).may_be_tripped
 
     def _on_connected(self, life: Life, event: Transition) -> None:
         life.connected_at = life.rested_at = event.at
@@ -183,15 +183,15 @@ class TraceChecker:
         life.unsent, life.open = dict.fromkeys(sorted((*life.open, *life.unsent))), {}
         life.failed_last = False
         if life.address.is_session:
-            self.lives.gate(Address(life.address.server)).reopened(event.at)
+            self.lives.breaker(Address(life.address.server)).reset(event.at)
         if self.truth.asked("connect", life.address.server, event.at):
-            self.lives.gate(life.address).connected_by_name()
+            self.lives.breaker(life.address).connected_by_name()
 
     def _on_leaving(self, life: Life, event: Transition) -> None:
         assert event.cause is not None
         life.end_leave(event.at)
         life.leaves.append(Leave(event.at, event.cause))
-        self._tell_gate(life, event)
+        self._tell_breaker(life, event)
         if not self.reasons.has_reason(life, event, event.cause):
             self.report(event, "there was no reason for it")
         if event.cause in (Cause.IDLE_TIMEOUT, Cause.EVICTED) and event.before is State.CONNECTED:
@@ -206,17 +206,17 @@ class TraceChecker:
         life.end_leave(event.at)
         life.failed_last = event.cause in (Cause.CONNECT_FAILED, Cause.LOST)
 
-    def _tell_gate(self, life: Life, event: Transition) -> None:
+    def _tell_breaker(self, life: Life, event: Transition) -> None:
         """A failure counts at once, while the rest of the process tree is still being stopped. A loss during draining
         is only told when the incarnation has closed."""
         since = life.leaves[-2].at if event.before is State.DRAINING else event.at
         if event.cause is Cause.CONNECT_FAILED:
-            self.lives.gate(life.address).connect_failed(event.at)
+            self.lives.breaker(life.address).connect_failed(event.at)
             if life.address.is_session:
-                self.lives.gate(Address(life.address.server)).connect_failed(event.at)
+                self.lives.breaker(Address(life.address.server)).connect_failed(event.at)
         elif event.cause is Cause.LOST and event.reason not in (Reason.UNRESPONSIVE, Reason.EXPIRED):
             # The one was counted before; the other is no death.
-            self.lives.gate(life.address).died(event.at, since)
+            self.lives.breaker(life.address).died(event.at, since)
 
     def _check_seats(self, life: Life, event: Transition) -> None:
         """An idle or evicted connection may only end if the minimum is still held, and an eviction must serve a
@@ -235,17 +235,17 @@ class TraceChecker:
         if event.code in (NoteCode.BUG, NoteCode.CALLBACK, NoteCode.READER):
             self.report(event, "an error of our own")
 
-    def _on_gate(self, event: GateDecision) -> None:
+    def _on_breaker(self, event: GateDecision) -> None:
         assert event.address is not None
-        gate = self.lives.gate(event.address)
-        if event.is_open or event.move in (GateMove.FAILED, GateMove.SILENT, GateMove.QUARANTINED):
-            gate.shut_by = None if event.is_open else event.move
-        if event.is_open:
-            gate.said_open_at = event.at
+        breaker = self.lives.breaker(event.address)
+        if event.is_reset or event.move in (GateMove.FAILED, GateMove.SILENT, GateMove.QUARANTINED):
+            breaker.refuses_for = None if event.is_reset else event.move
+        if event.is_reset:
+            breaker.said_reset_at = event.at
         elif event.move is GateMove.FAILED:
-            gate.said_failed_at = event.at
+            breaker.said_failed_at = event.at
         elif event.move is GateMove.QUARANTINED:
-            gate.quarantined(event.at)
+            breaker.quarantined(event.at)
 
 
 def _is_for_good(life: Life) -> bool:
@@ -254,8 +254,8 @@ def _is_for_good(life: Life) -> bool:
 
 # ---- The laws about calls: each is accepted, sent in order to a connected server, and ends once ---------------------
 #
-# A gate that has tripped lets one call through at a time. Answers also tell something about the gates; that is recorded
-# here too.
+# A circuit breaker that has tripped lets one call through at a time. Answers also tell something about the breakers;
+# that is recorded here too.
 
 
 class CallLaws:
@@ -297,19 +297,19 @@ class CallLaws:
         life.sends[number] = life.sends.get(number, 0) + 1
 
     def _check_probe(self, life: Life, event: CallSent) -> None:
-        """A tripped gate lets only one call through at a time, until an answer has opened it."""
-        gate = self.lives.gate(life.address)
-        if gate.is_tripped:
+        """A tripped breaker lets only one call through at a time, until an answer has reset it."""
+        breaker = self.lives.breaker(life.address)
+        if breaker.is_tripped:
             before = [
                 number
                 for other in self.lives.all.values()
-                if self.lives.gate(other.address) is gate
+                if self.lives.breaker(other.address) is breaker
                 for number, since in other.open.items()
-                if since > gate.tripped_at
+                if since > breaker.tripped_at
             ]
-            # The answer that opens a gate lets the next go before its own end is told. That it did is believed for this
-            # one moment; what is in flight decides who is there besides.
-            if before and event.in_flight > 1 and gate.said_open_at < event.at:
+            # The answer that resets a breaker lets the next go before its own end is told. That it did is believed for
+            # this one moment; what is in flight decides who is there besides.
+            if before and event.in_flight > 1 and breaker.said_reset_at < event.at:
                 self.report(event, f"call {before[0]} is the probe already")
 
     def _may_overtake(self, life: Life) -> bool:
@@ -327,21 +327,21 @@ class CallLaws:
         life.rested_at = event.at
         outcome = event.outcome
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
-        gate = self.lives.gate(life.address)
+        breaker = self.lives.breaker(life.address)
         if outcome in ("result", "remote_error"):
-            gate.answered(event.at, event.at - life.connected_at)
+            breaker.answered(event.at, event.at - life.connected_at)
         elif outcome == "timeout" and (was_sent or life.state is State.CONNECTED):
-            gate.timed_out(event.at)
+            breaker.timed_out(event.at)
 
 
 # --------------------------------------------------------------------------------------------------------------
 #
 #
-# What the trace checker knows of each address and each gate from the events. What events do not tell, it asks the
-# `GroundTruth`.
+# What the trace checker knows of each address and each circuit breaker from the events. What events do not tell, it
+# asks the `GroundTruth`.
 #
 # A `Life` is one address: its state and since when, its calls, and why it ended. `Lives` holds them all, and what can
-# be known of each gate from outside (`GateModel`).
+# be known of each breaker from outside (`BreakerModel`).
 
 
 @attrs.frozen
@@ -419,12 +419,12 @@ class Life:
 
 
 class Lives:
-    """All addresses and gates of a room."""
+    """All addresses and circuit breakers of a room."""
 
     def __init__(self, truth: GroundTruth) -> None:
         self.truth = truth
         self.all: dict[Address, Life] = {}
-        self.gates: dict[str, GateModel] = {}
+        self.breakers: dict[str, BreakerModel] = {}
 
     def of(self, address: Address) -> Life:
         found = self.all.get(address)
@@ -432,13 +432,13 @@ class Lives:
             found = self.all[address] = Life(address)
         return found
 
-    def gate(self, address: Address) -> GateModel:
-        """The gate of an address: a session has its own, all other addresses of a server share one."""
+    def breaker(self, address: Address) -> BreakerModel:
+        """The circuit breaker of an address: a session has its own, all other addresses of a server share one."""
         key = str(address) if address.is_session else address.server
-        found = self.gates.get(key)
+        found = self.breakers.get(key)
         if found is None:
             settings = self.truth.config.settings
-            found = self.gates[key] = GateModel(
+            found = self.breakers[key] = BreakerModel(
                 settings.failure_threshold,
                 settings.cooldown,
                 settings.backoff_min,
@@ -513,12 +513,12 @@ class Reasons:
 # --------------------------------------------------------------------------------------------------------------
 #
 #
-# A model of a gate, as seen from outside. It is written from `docs/decisions/circuit-breaker.md`, not from the
-# code.
+# A model of a circuit breaker, as seen from outside. It is written from `docs/decisions/circuit-breaker.md`, not from
+# the code.
 #
 # Two things cannot be seen from outside: the random jitter, and whether anything else was heard of the server while a
-# call timed out. So each figure is a pair of bounds. `must_be_shut` is true when the gate is certainly shut,
-# `may_be_shut` when it is possibly shut. All times are in seconds.
+# call timed out. So each figure is a pair of bounds. `must_refuse` is true when it certainly refuses,
+# `may_refuse` when it possibly refuses. All times are in seconds.
 
 JITTER = 0.2
 HUGE = 64  # doublings
@@ -534,7 +534,7 @@ class Span:
 
 
 @attrs.define
-class GateModel:
+class BreakerModel:
     threshold: int
     cooldown: float
     backoff_min: float = 1.0
@@ -542,15 +542,15 @@ class GateModel:
     stable_after: float = 30.0
     flat: float | None = None
     failures: Span = attrs.field(factory=Span)
-    shut_until: Span = attrs.field(factory=lambda: Span(-math.inf, -math.inf))
+    refuses_until: Span = attrs.field(factory=lambda: Span(-math.inf, -math.inf))
     is_tripped: bool = False  # for sure
     may_be_tripped: bool = False
     tripped_at: float = -math.inf  # or failed again since
-    was_shut_until: float = -math.inf  # before it was last opened
+    refused_until: float = -math.inf  # before it was last reset
     counted_at: float = -math.inf  # the last failure we know of
-    said_open_at: float = -math.inf  # by the room itself
+    said_reset_at: float = -math.inf  # by the room itself
     said_failed_at: float = -math.inf
-    shut_by: GateMove | None = None  # what it was last told, as the room says
+    refuses_for: GateMove | None = None  # the last move after which it refuses, as the room says
 
     def connect_failed(self, now: float) -> None:
         self._failed(now, now, costs_the_first=True)
@@ -564,37 +564,37 @@ class GateModel:
         self.failures.most += 1
         self.may_be_tripped = self.may_be_tripped or self.failures.most >= self.threshold
         if self.may_be_tripped:
-            self.shut_until.most = max(self.shut_until.most, now + self.cooldown)
+            self.refuses_until.most = max(self.refuses_until.most, now + self.cooldown)
 
     def quarantined(self, now: float) -> None:
         self.may_be_tripped = True
-        self.shut_until.most = max(self.shut_until.most, now + self.cooldown)
+        self.refuses_until.most = max(self.refuses_until.most, now + self.cooldown)
 
     def answered(self, now: float, connected_for: float) -> None:
         if connected_for >= self.stable_after or self.is_tripped:
-            self.reopened(now)
+            self.reset(now)
         elif self.may_be_tripped:  # it may have been the probe's answer
-            self.failures.least, self.shut_until.least = 0.0, -math.inf
+            self.failures.least, self.refuses_until.least = 0.0, -math.inf
 
-    def reopened(self, now: float) -> None:
-        """The gate has opened, and all failures are forgotten."""
-        if self.may_be_shut(now):
-            self.was_shut_until = now
-        self.failures, self.shut_until = Span(), Span(-math.inf, -math.inf)
+    def reset(self, now: float) -> None:
+        """It admits all calls again, and all failures are forgotten."""
+        if self.may_refuse(now):
+            self.refused_until = now
+        self.failures, self.refuses_until = Span(), Span(-math.inf, -math.inf)
         self.is_tripped = self.may_be_tripped = False
 
     def connected_by_name(self) -> None:
         """Half-open, without waiting."""
-        self.shut_until.least = -math.inf
+        self.refuses_until.least = -math.inf
 
-    def must_be_shut(self, now: float) -> bool:
-        return now < self.shut_until.least - EPS
+    def must_refuse(self, now: float) -> bool:
+        return now < self.refuses_until.least - EPS
 
-    def may_be_shut(self, at: float) -> bool:
+    def may_refuse(self, at: float) -> bool:
         # The room knows of a failure that we do not.
         is_behind = self.counted_at + EPS < self.said_failed_at <= at + EPS
-        was_shut = at <= max(self.shut_until.most, self.was_shut_until) + EPS
-        return self.may_be_tripped or was_shut or is_behind
+        has_refused = at <= max(self.refuses_until.most, self.refused_until) + EPS
+        return self.may_be_tripped or has_refused or is_behind
 
     def _failed(self, now: float, since: float, *, costs_the_first: bool) -> None:
         self.counted_at = now
@@ -609,8 +609,8 @@ class GateModel:
         most = self._delay(self.failures.most - free) * (1 + jitter)
         least = max(least, self.cooldown) if self.is_tripped else least
         most = max(most, self.cooldown) if self.may_be_tripped else most
-        self.shut_until.least = max(self.shut_until.least, since + least)
-        self.shut_until.most = max(self.shut_until.most, now + most)
+        self.refuses_until.least = max(self.refuses_until.least, since + least)
+        self.refuses_until.most = max(self.refuses_until.most, now + most)
 
     def _delay(self, failures: float) -> float:
         if failures < 1:

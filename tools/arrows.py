@@ -76,7 +76,7 @@ TYPE_CYCLES: Mapping[frozenset[str], str] = {
 _COMMAND = ("cli", "main")  # the door of the command line
 TESTS_INSIDE: Mapping[str, str] = {
     **dict.fromkeys(
-        ["tests/models/gate.py", "tests/models/pool.py"],
+        ["tests/models/circuit_breaker.py", "tests/models/pool.py"],
         "a model decides with the values of the policy that it is the model of",
     ),
     **dict.fromkeys(

@@ -33,7 +33,7 @@ CHILDREN = "2"
 # for that.
 TESTS = {
     "protocol/lifecycle.py": ("protocol/test_lifecycle.py",),
-    "supervisor/circuit_breaker.py": ("supervisor/test_gate.py",),
+    "supervisor/circuit_breaker.py": ("supervisor/test_circuit_breaker.py",),
     "supervisor/supervision.py": ("supervisor/test_restart.py",),
     "supervisor/pool.py": ("supervisor/test_pool.py",),
     "supervisor/reload.py": ("supervisor/test_reload_plan.py",),
@@ -208,7 +208,7 @@ def _report(fates: dict[str, str], lived: dict[str, Change]) -> str:
 
 
 def _file_of(mutant: str) -> str:
-    """`supervisor/circuit_breaker.py` of `greenroom.supervisor.circuit_breaker.xǁGateǁadmit__mutmut_1`."""
+    """`supervisor/circuit_breaker.py` of `greenroom.supervisor.circuit_breaker.xǁCircuitBreakerǁadmit__mutmut_1`."""
     return "/".join(mutant.split(".")[1:-1]) + ".py"
 
 

@@ -107,7 +107,7 @@ async def test_a_call_under_way_when_the_session_ends_is_not_sent_again() -> Non
 
 
 @in_real_time
-async def test_an_expired_session_is_no_death_for_the_gate() -> None:
+async def test_an_expired_session_is_no_death_for_the_circuit_breaker() -> None:
     with raw_http() as server:
         async with room_at(server.url, {"failureThreshold": 1}) as room:
             for _ in range(4):

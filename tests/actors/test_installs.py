@@ -175,7 +175,7 @@ async def test_t47_a_discovery_that_fails_is_tried_again_until_it_is_known() -> 
         assert not room.tools()
         await anyio.sleep(200.0)
         for server in servers.values():
-            assert 6 <= server.starts <= 12, "by the gate's rules"
+            assert 6 <= server.starts <= 12, "by the circuit breaker's rules"
             server.refuse_start = None
         await anyio.sleep(90.0)
         assert [target.name for target in room.tools()] == ["apart_echo", "shared_echo"]

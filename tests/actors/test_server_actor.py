@@ -565,7 +565,7 @@ async def test_on_asyncio_news_may_come_from_a_loop_callback_where_there_is_no_t
 
         loop.call_soon(server.crash)
         await anyio.sleep(0.0)
-        with pytest.raises(Unavailable) as refused:  # the second death of a streak shuts its gate at once
+        with pytest.raises(Unavailable) as refused:  # the second death of a streak counts at once
             await room.call("a_echo", {})
         await anyio.sleep(refused.value.retry_in)
         with anyio.fail_after(5):
@@ -1185,7 +1185,7 @@ async def test_who_calls_from_a_callback_stands_behind_those_who_waited() -> Non
 
 
 @in_virtual_time
-async def test_a_death_after_a_hang_shuts_the_gate_again() -> None:
+async def test_a_death_after_a_hang_makes_the_breaker_refuse_again() -> None:
     server = FakeServer()
     async with open_room({"a": server}, failureThreshold=1, cooldownMs=5_000) as room:
         await room.connect("a")

@@ -71,7 +71,7 @@ def test_a_call_is_a_span_with_a_flow_into_its_incarnation() -> None:
     flow = [(e["ph"], e["ts"]) for e in trace.events if e.get("cat") == "flow"]
     assert call == [("b", 0), ("n", 500_000), ("e", 750_000)]
     assert flow == [("s", 0), ("f", 500_000)]
-    assert [e["name"] for e in trace.events if e["ph"] == "i"] == ["gate: open: it answered"]
+    assert [e["name"] for e in trace.events if e["ph"] == "i"] == ["circuit breaker: reset: it answered"]
 
 
 def test_what_is_open_when_the_log_ends_is_closed_there() -> None:

@@ -79,7 +79,7 @@ def test_each_thing_is_told_once() -> None:
     assert _step(State.DRAINING, State.CLOSED, *failed) is None
     assert _step(State.CONNECTING, State.DRAINING, Cause.CONNECT_FAILED) == "clock: connecting"
     decided = GateDecision(9, 3.0, CLOCK, 1, move=GateMove.ANSWERED)
-    assert line_of(decided) == "clock: gate: open: it answered"
+    assert line_of(decided) == "clock: circuit breaker: reset: it answered"
     assert line_of(attrs.evolve(decided, cause=Cause.LOST)) is None
     assert line_of(Step(9, 3.0, CLOCK, 1, step=ConnectStep.STARTED)) is None
 
@@ -91,7 +91,7 @@ def _failed(server: str, why: str) -> Transition:
     )
 
 
-def _gate(move: GateMove, *, tripped: bool, **more: Any) -> GateDecision:
+def _decision(move: GateMove, *, tripped: bool, **more: Any) -> GateDecision:
     return GateDecision(*(9, 3.0, CLOCK, 1), move=move, tripped=tripped, **more)
 
 
@@ -116,19 +116,24 @@ def test_another_definition_that_fails_is_news() -> None:
     assert teller.line(_failed("clock", "no such file")) is not None
 
 
-def test_a_gate_is_told_when_it_trips_when_it_is_quarantined_and_when_it_opens() -> None:
+def test_a_breaker_is_told_when_it_trips_is_quarantined_and_is_reset() -> None:
     teller = Teller()
     failure: dict[str, Any] = {"cause": Cause.CONNECT_FAILED, "shut_for": 30.0}
-    told = [teller.line(_gate(GateMove.FAILED, tripped=n >= 5, failures=n, **failure)) for n in range(1, 16)]
+    told = [
+        teller.line(_decision(GateMove.FAILED, tripped=n >= 5, failures=n, **failure)) for n in range(1, 16)
+    ]
     shut = "calls are refused for 30 s, then one is let through"
-    assert told == [*[None] * 4, f"clock: gate: 5 failures in a row; {shut}", *[None] * 10]
-    assert teller.line(_gate(GateMove.HALF_OPEN, tripped=True)) is None
-    assert teller.line(_gate(GateMove.PROBE_LEFT, tripped=True)) is None
-    kept_out = _gate(GateMove.QUARANTINED, tripped=True, words="6 restarts", shut_for=30.0)
-    assert teller.line(kept_out) == f"clock: gate: quarantined: 6 restarts; {shut}"
+    assert told == [*[None] * 4, f"clock: circuit breaker: 5 failures in a row; {shut}", *[None] * 10]
+    assert teller.line(_decision(GateMove.HALF_OPEN, tripped=True)) is None
+    assert teller.line(_decision(GateMove.PROBE_LEFT, tripped=True)) is None
+    kept_out = _decision(GateMove.QUARANTINED, tripped=True, words="6 restarts", shut_for=30.0)
+    assert teller.line(kept_out) == f"clock: circuit breaker: quarantined: 6 restarts; {shut}"
     assert teller.line(kept_out) is None
-    assert teller.line(_gate(GateMove.ANSWERED, tripped=False)) == "clock: gate: open: it answered"
-    assert teller.line(_gate(GateMove.ANSWERED, tripped=False)) is None
+    assert (
+        teller.line(_decision(GateMove.ANSWERED, tripped=False))
+        == "clock: circuit breaker: reset: it answered"
+    )
+    assert teller.line(_decision(GateMove.ANSWERED, tripped=False)) is None
     assert teller.line(kept_out) is not None
 
 

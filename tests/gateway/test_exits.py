@@ -202,8 +202,8 @@ def test_each_failed_attempt_is_one_line_in_the_log(tmp_path: Path) -> None:
     for name in servers:
         said = [line for line in lines if line.startswith(f"greenroom: {name}") and "shutdown" not in line]
         why = [line for line in said if "exited with code 3" in line or "was not found" in line]
-        gate = [line for line in said if "gate:" in line]
-        assert (len(why), len(gate), len(said)) == (1, 1, 2), "the attempt, and what follows from it"
+        breaker = [line for line in said if "circuit breaker:" in line]
+        assert (len(why), len(breaker), len(said)) == (1, 1, 2), "the attempt, and what follows from it"
 
 
 SLOW_RESOLVER = """

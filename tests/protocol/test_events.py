@@ -50,34 +50,34 @@ SAID: list[tuple[Event, Kind, str]] = [
     (
         GateDecision(**HEAD, move=GateMove.FAILED, failures=3, words="it exited"),
         Kind.DECISION,
-        "gate: failure 3: it exited",
+        "circuit breaker: failure 3: it exited",
     ),
     (
         GateDecision(**HEAD, move=GateMove.SILENT, failures=4),
         Kind.DECISION,
-        "gate: 4 timeouts or failures in a row",
+        "circuit breaker: 4 timeouts or failures in a row",
     ),
     (
         GateDecision(**HEAD, move=GateMove.QUARANTINED, words="6 restarts"),
         Kind.DECISION,
-        "gate: quarantined: 6 restarts",
+        "circuit breaker: quarantined: 6 restarts",
     ),
-    (GateDecision(**HEAD, move=GateMove.HALF_OPEN), Kind.DECISION, "gate: half-open: one probe passes"),
+    (GateDecision(**HEAD, move=GateMove.HALF_OPEN), Kind.DECISION, "circuit breaker: half-open: one probe passes"),
     (
         GateDecision(**HEAD, move=GateMove.BY_NAME),
         Kind.DECISION,
-        "gate: connected by name: the next call is the probe",
+        "circuit breaker: connected by name: the next call is the probe",
     ),
     (
         GateDecision(**HEAD, move=GateMove.PROBE_LEFT),
         Kind.DECISION,
-        "gate: the probe has left: the next call is the probe",
+        "circuit breaker: the probe has left: the next call is the probe",
     ),
-    (GateDecision(**HEAD, move=GateMove.ANSWERED), Kind.DECISION, "gate: open: it answered"),
+    (GateDecision(**HEAD, move=GateMove.ANSWERED), Kind.DECISION, "circuit breaker: reset: it answered"),
     (
         GateDecision(**HEAD, move=GateMove.SESSION_CONNECTED),
         Kind.DECISION,
-        "gate: open: a session connected",
+        "circuit breaker: reset: a session connected",
     ),
     (EndDecision(**HEAD, cause=Cause.LOST, then="connect"), Kind.DECISION, "lost: then connect"),
     (Eviction(**HEAD, reason=Reason.OVER_LIMIT), Kind.DECISION, "pool: evicted more are live than there are slots"),
@@ -101,7 +101,7 @@ def test_an_event_has_its_kind_and_says_what_happened(event: Event, kind: Kind, 
     assert (event.kind, event.detail) == (kind, detail)
 
 
-def test_every_event_and_every_move_of_a_gate_is_in_the_table_above() -> None:
+def test_every_event_and_every_move_of_a_breaker_is_in_the_table_above() -> None:
     every = {each for each in vars(events).values() if isinstance(each, type) and issubclass(each, Event)}
     assert {type(event) for event, *_ in SAID} == every - {Event, events.CallEvent}
     assert {event.move for event, *_ in SAID if isinstance(event, GateDecision)} == set(GateMove)
@@ -114,9 +114,9 @@ def test_an_event_is_of_a_server_and_a_scope_or_of_the_room() -> None:
     assert (rooms.server, rooms.scope) == (None, None)
 
 
-def test_a_gate_is_open_after_an_answer_and_after_a_session_connected() -> None:
-    opens = {move for move in GateMove if GateDecision(seq=1, at=0.0, move=move).is_open}
-    assert opens == {GateMove.ANSWERED, GateMove.SESSION_CONNECTED}
+def test_a_breaker_is_reset_after_an_answer_and_after_a_session_connected() -> None:
+    resets = {move for move in GateMove if GateDecision(seq=1, at=0.0, move=move).is_reset}
+    assert resets == {GateMove.ANSWERED, GateMove.SESSION_CONNECTED}
 
 
 def test_a_call_that_was_never_sent_says_so_and_has_taken_no_time() -> None:

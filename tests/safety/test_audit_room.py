@@ -150,7 +150,7 @@ async def test_each_way_to_end_is_one_line_with_the_projects_own_words(audited: 
         ("a_nothing", "tool_not_found", "not_sent"),
         ("a_echo", "server_not_found", "not_sent"),
         ("a_echo", "call_failed", "sent"),
-        ("a_echo", "server_unavailable", "not_sent"),  # its gate is shut
+        ("a_echo", "server_unavailable", "not_sent"),  # its circuit breaker refuses
         ("broken_echo", "connect_failed", "not_sent"),
         ("broken_echo", "server_unavailable", "not_sent"),
         ("off_echo", "tool_not_found", "not_sent"),

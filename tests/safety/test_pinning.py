@@ -338,11 +338,11 @@ async def test_a_program_accepts_too_and_a_server_that_takes_it_back_is_trusted_
 
 
 @in_real_time
-async def test_a_gate_that_is_shut_stays_so_when_nothing_is_quarantined_any_more(tmp_path: Path) -> None:
+async def test_a_breaker_that_refuses_goes_on_when_nothing_is_quarantined_any_more(tmp_path: Path) -> None:
     async with open_bank(tmp_path, OLD) as room:
         record = room._runtime.root.record("bank")
-        policy, gate = BreakerPolicy.of(Settings()), record.breaker.state
-        record.breaker.state = gate.died(policy, anyio.current_time(), "it crashed", 0.5)
+        policy, breaker = BreakerPolicy.of(Settings()), record.breaker.state
+        record.breaker.state = breaker.died(policy, anyio.current_time(), "it crashed", 0.5)
         quarantine(record, {"pay": ("description",)})
         quarantine(record, {})
         assert record.guarded

@@ -280,7 +280,7 @@ async def test_t56_a_server_that_meets_a_bug_again_and_again_is_quarantined_and_
                 await anyio.sleep(1.0)
         finally:
             _calls.answer_error = whole
-        assert server.starts < 12, "the gate and the restart intensity count it"
+        assert server.starts < 12, "the circuit breaker and the restart intensity count it"
         server.call_error = None
         await anyio.sleep(120.0)
         await room.call("a_echo")

@@ -54,7 +54,7 @@ async def test_without_a_session_such_a_server_refuses_and_says_what_to_do() -> 
 
 @in_virtual_time
 async def test_a_sessions_row_shows_what_is_that_sessions() -> None:
-    """It showed the server's own gate and login: one that was to log in looked idle."""
+    """It showed the server's own circuit breaker and login: one that was to log in looked idle."""
     server = FakeServer()
     async with (
         open_room({"a": server}, entries=PER_SESSION, failureThreshold=1) as room,
@@ -248,7 +248,7 @@ async def test_a_call_waiting_when_its_session_ends_fails_not_sent() -> None:
 
 
 @in_virtual_time
-async def test_deaths_in_one_session_do_not_shut_the_others_gate() -> None:
+async def test_deaths_in_one_session_do_not_count_in_the_others_circuit_breaker() -> None:
     server = FakeServer()
     async with (
         open_room({"a": server}, entries=PER_SESSION, failureThreshold=2) as room,
@@ -264,7 +264,9 @@ async def test_deaths_in_one_session_do_not_shut_the_others_gate() -> None:
                 await anyio.sleep(1)
                 for connection in [c for c in server.connections if c is not bobs]:
                     connection.lose(LostReason("exited", 1))
-            await settle()  # or the next call is accepted before the gate has heard, and waits for it
+            await (
+                settle()
+            )  # or the next call is accepted before the circuit breaker has heard, and waits for it
         server.call_latency = 0.0
         with pytest.raises(Unavailable):
             await alice.call("a_echo")
@@ -274,7 +276,7 @@ async def test_deaths_in_one_session_do_not_shut_the_others_gate() -> None:
 
 
 @in_virtual_time
-async def test_a_call_that_was_held_back_at_a_shut_gate_is_sent_when_another_calls_answer_opens_it() -> None:
+async def test_a_call_that_was_held_back_by_a_breaker_is_sent_when_another_calls_answer_resets_it() -> None:
     server = FakeServer()
     async with open_room({"a": server}, entries=PER_CALL, failureThreshold=1, cooldownMs=5_000) as room:
         await room.call("a_echo")
@@ -287,7 +289,7 @@ async def test_a_call_that_was_held_back_at_a_shut_gate_is_sent_when_another_cal
                 await room.call("a_echo")
             server.refuse_start = None
             await anyio.sleep(9.0)
-            assert held.outcome is None, "it is connected, and the gate is shut"
+            assert held.outcome is None, "it is connected, and the circuit breaker refuses"
             await room.call("a_echo")
         assert held.outcome == "{}"
 
@@ -672,7 +674,7 @@ async def test_a_session_sets_levels_where_it_hears_them_and_changes_nothing_tha
 
 
 @in_virtual_time
-async def test_a_sessions_row_shows_the_gate_that_is_shut_longer() -> None:
+async def test_a_sessions_row_shows_the_breaker_that_refuses_longer() -> None:
     server = FakeServer()
     entries = {"a": {"isolation": "per_session"}, "b": {}}
     async with (

@@ -1,4 +1,4 @@
-"""A room's servers from outside: the table of endings, idling, the gate, start permits, connect and drain."""
+"""A room's servers from outside: the table of endings, idling, the circuit breaker, start permits, connecting."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_the_unknown_are_discovered_once_in_the_background() -> None:
         await anyio.sleep(DISCOVERY_IDLE + 0.5)
         assert servers["a"].live == 0
         assert {status.scope for status in room.status()} == {"shared"}, "a discovery left something behind"
-        assert servers["bad"].starts == 4  # by the gate's rules: after 1 s, 2 s, 4 s
+        assert servers["bad"].starts == 4  # by the circuit breaker's rules: after 1 s, 2 s, 4 s
 
 
 @in_virtual_time
@@ -636,7 +636,7 @@ async def test_an_unknown_tool_connects_the_server_its_prefix_names() -> None:
         assert server.starts == 1
 
 
-# ---- the gate in a room ------------------------------------------------------------------------------------
+# ---- the circuit breaker in a room ---------------------------------------------------------------------------
 
 
 async def fail_until_tripped(room: Greenroom, server: FakeServer) -> None:
@@ -783,7 +783,7 @@ async def test_one_that_is_slow_but_heard_is_not_hung() -> None:
 
 @pytest.mark.parametrize("how", ["call", "find", "connect"])
 @in_virtual_time
-async def test_the_gate_is_shut_while_the_crashed_tree_is_still_being_stopped(how: str) -> None:
+async def test_the_breaker_refuses_while_the_crashed_tree_is_still_being_stopped(how: str) -> None:
     """The crash that trips it takes five seconds to clear away: a new call was accepted, and waited for the whole
     cooldown. What was accepted before waits; a connect by name goes around."""
     server = FakeServer(call_latency=HANG, wreck_latency=5.0)
@@ -816,7 +816,7 @@ async def test_the_gate_is_shut_while_the_crashed_tree_is_still_being_stopped(ho
 
 
 @in_virtual_time
-async def test_a_failed_attempt_shuts_the_gate_before_it_is_cleared_away() -> None:
+async def test_a_failed_attempt_makes_the_breaker_refuse_before_it_is_cleared_away() -> None:
     server = FakeServer(refuse_greeting="not now", stop_latency=3.0)
     async with open_room({"a": server}) as room, Outcomes() as calls:
         await teach(room, "a")
@@ -833,7 +833,7 @@ async def test_a_failed_attempt_shuts_the_gate_before_it_is_cleared_away() -> No
 
 
 @in_virtual_time
-async def test_an_explicit_connect_goes_around_a_shut_gate_once_a_second() -> None:
+async def test_an_explicit_connect_goes_around_a_breaker_once_a_second() -> None:
     server = FakeServer(refuse_start="no")
     async with open_room({"a": server}) as room:
         await teach(room, "a")
@@ -869,7 +869,8 @@ async def test_t09_a_server_that_greets_and_dies_is_not_restarted_for_ever() -> 
 
 @in_virtual_time
 async def test_t09_intensity_counts_starts_that_followed_losses_though_each_answers() -> None:
-    """Answers open the gate, so backoff alone would never stop it: quarantine does, and ends by demand (T10)."""
+    """Answers reset the circuit breaker, so backoff alone would never stop it: quarantine does, and ends by demand
+    (T10)."""
     server = FakeServer()
     settings: dict[str, Any] = {
         "failureThreshold": 100,
@@ -1031,7 +1032,7 @@ async def test_an_alarm_that_rings_as_the_idle_time_runs_out_is_set_again(
 
 
 @in_virtual_time
-async def test_a_gate_that_opens_while_it_is_looked_at_is_looked_at_again(
+async def test_a_breaker_that_admits_a_start_while_it_is_looked_at_is_looked_at_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     servers = {"a": FakeServer(refuse_start="not yet")}

@@ -84,7 +84,7 @@ async def test_a_call_whose_stream_broke_is_sent_again_before_those_that_wait() 
 
 
 @in_virtual_time
-async def test_all_sessions_together_go_around_their_shut_gates_once_a_second() -> None:
+async def test_all_sessions_together_go_around_their_breakers_once_a_second() -> None:
     server = FakeServer()
     async with (
         open_room({"a": server}, entries=PER_SESSION, failureThreshold=1) as room,

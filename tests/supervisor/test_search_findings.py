@@ -53,7 +53,7 @@ def test_who_comes_late_to_the_queue_for_a_slot_has_his_whole_time(make: MakeWor
     assert second.outcomes == ['{"n": 2, "who": null}']
 
 
-def test_a_sessions_probe_does_not_go_through_its_servers_shut_gate(make: MakeWorld) -> None:
+def test_a_sessions_probe_does_not_pass_its_servers_breaker_that_refuses(make: MakeWorld) -> None:
     """What keeps any child from starting had come up after it was let through."""
     world = make({"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000)
     world.open_session("ann")
@@ -71,10 +71,10 @@ def test_a_sessions_probe_does_not_go_through_its_servers_shut_gate(make: MakeWo
     assert world.servers["apart"].starts == starts
 
 
-def test_a_gate_that_shuts_while_a_session_waits_for_its_start_keeps_it_from_starting(
+def test_a_breaker_that_refuses_while_a_session_waits_for_its_start_keeps_it_from_starting(
     make: MakeWorld,
 ) -> None:
-    """It had passed the gate, and was not asked again when its permit came."""
+    """It had passed the circuit breaker, and was not asked again when its permit came."""
     world = make(
         {"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000, startPermits=1
     )
@@ -88,7 +88,7 @@ def test_a_gate_that_shuts_while_a_session_waits_for_its_start_keeps_it_from_sta
     assert world.servers["apart"].starts == 1
 
 
-def test_a_connect_by_name_that_waited_for_a_slot_meets_the_gate_as_it_is_then(make: MakeWorld) -> None:
+def test_a_connect_by_name_that_waited_for_a_slot_meets_the_breaker_as_it_is_then(make: MakeWorld) -> None:
     """A session's failed start had shut it in the same instant."""
     world = make(
         {"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000, maxConnections=3
@@ -103,10 +103,10 @@ def test_a_connect_by_name_that_waited_for_a_slot_meets_the_gate_as_it_is_then(m
     assert world.servers["apart"].starts == starts + 1
 
 
-def test_a_gate_that_shuts_while_a_discovery_waits_for_its_start_keeps_it_from_starting(
+def test_a_breaker_that_refuses_while_a_discovery_waits_for_its_start_keeps_it_from_starting(
     make: MakeWorld,
 ) -> None:
-    """Of those whose gate is the server's own nobody was asked again."""
+    """Of those whose circuit breaker is the server's own nobody was asked again."""
     world = make({"apart": {"isolation": "per_session"}}, startPermits=1)
     world.open_session("ann")
     world.faults.slow_down("apart", "start", 1.0)
@@ -201,13 +201,13 @@ def test_the_same_seed_is_the_same_run_jitter_included() -> None:
     assert starts() == first
 
 
-def test_a_session_at_its_servers_half_open_gate_hears_of_the_probes_end(make: MakeWorld) -> None:
+def test_a_session_at_its_servers_half_open_breaker_hears_of_the_probes_end(make: MakeWorld) -> None:
     """Nobody rang: its calls waited until they were too late."""
     world = make({"apart": {"isolation": "per_session"}}, failureThreshold=1, cooldownMs=5_000)
     world.open_session("ann")
     world.call("apart", session="ann")
     world.faults.refuse("apart")
-    world.ask("find", "apart")  # its discovery trips the server's own gate
+    world.ask("find", "apart")  # its discovery trips the server's own circuit breaker
     world.faults.heal("apart")
     world.advance(5.0)
     world.faults.slow_down("apart", "call", 60.0)

@@ -153,7 +153,7 @@ async def test_t58_an_empty_value_of_a_session_is_none_and_nothing_is_started(is
 
 
 @in_virtual_time
-async def test_the_gate_does_not_count_a_missing_credential_and_who_has_them_is_served() -> None:
+async def test_the_breaker_does_not_count_a_missing_credential_and_who_has_them_is_served() -> None:
     server = FakeServer()
     entry = {"isolation": "per_session", "args": ["${session.TOKEN}"]}
     async with open_room({"a": server}, entries={"a": entry}, failureThreshold=1) as room:

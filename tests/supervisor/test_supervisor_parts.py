@@ -127,7 +127,7 @@ async def test_what_a_session_gave_is_forgotten_with_it(monkeypatch: pytest.Monk
     assert forgotten == ["x", "y"], "also after the room"
 
 
-# ---- slots and gates -----------------------------------------------------------------------------------------------
+# ---- slots and breakers --------------------------------------------------------------------------------------------
 
 
 # ---- how a server is reached ---------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from greenroom.testing.fault_plan import DEEDS, FaultPlan
 Far = FakeServer | ScriptedServer
 Drive = Callable[[Greenroom, Far], Awaitable[list[str]]]
 
-# No gate in the way, and no patience with a far end that is known to say nothing.
+# No circuit breaker in the way, and no patience with a far end that is known to say nothing.
 SETTINGS: Mapping[str, Any] = {
     "restartBackoff": {"minMs": 1, "maxMs": 1},
     "failureThreshold": 1000,
@@ -51,7 +51,7 @@ async def _outcome(room: Greenroom, tool: str = "echo") -> str:
 
 async def two_calls(room: Greenroom, far: Far) -> list[str]:
     first = await _outcome(room)
-    await anyio.sleep(0.05)  # longer than the gate is shut
+    await anyio.sleep(0.05)  # longer than the circuit breaker refuses
     return [first, await _outcome(room)]
 
 

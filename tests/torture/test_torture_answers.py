@@ -118,7 +118,9 @@ def test_t50_whatever_was_not_done_is_an_error_at_the_proxy(tmp_path: Path) -> N
         for what, asked in NOT_DONE.items():
             assert gateway.mcp(**asked).get("isError") is True, what
         refused = gateway.mcp(tool="gone_x")
-        assert refused["_meta"]["greenroom/details"]["error"] == "server_unavailable", "its gate is shut"
+        assert refused["_meta"]["greenroom/details"]["error"] == "server_unavailable", (
+            "its circuit breaker refuses"
+        )
         assert refused["isError"] is True
         other = gateway.answer(gateway.send("tools/call", {"name": "a_half", "arguments": {}}))
         assert other["result"]["isError"] is True

@@ -287,7 +287,8 @@ def _starts(folder: Path, name: str) -> int:
 
 
 def _until_failed(gateway: Gateway) -> None:
-    """Until its end has been counted: a call that comes before that waits for the gate instead of being refused."""
+    """Until its end has been counted: a call that comes before that waits for the circuit breaker instead of being
+    refused."""
     while gateway.mcp()["_meta"]["greenroom/details"]["servers"][0]["status"] != "failed":
         pass
 

@@ -185,7 +185,7 @@ async def a_call_while_the_room_closes() -> None:
         await together(caller, close)
 
 
-async def a_probe_at_a_gate() -> None:
+async def a_probe_of_a_breaker() -> None:
     """A server that failed before may be tried by one call. If that one leaves, another one may."""
     async with small({"a": FakeServer()}, failureThreshold=1, cooldownMs=1_000) as it:
         await retire(it.room, "a")
@@ -309,7 +309,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_drain_while_it_connects,
     a_drain_while_calls_wait,
     a_call_while_the_room_closes,
-    a_probe_at_a_gate,
+    a_probe_of_a_breaker,
     one_place_for_two_calls,
     one_permit_for_two_servers,
     a_restart_while_it_is_called,
@@ -426,7 +426,7 @@ def put_in(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
 
 FOUND: dict[str, tuple[Scenario, dict[str, Any]]] = {
     "a permit is kept when its holder leaves": (a_drain_while_it_connects, {"cancel": "connect"}),
-    "the half-open flag sticks when the probe leaves": (a_probe_at_a_gate, {"cancel": "caller"}),
+    "the half-open flag sticks when the probe leaves": (a_probe_of_a_breaker, {"cancel": "caller"}),
     "a caller that leaves is not told to the server": (one_place_for_two_calls, {"cancel": "caller"}),
     "a queued call whose caller left stays queued": (one_place_for_two_calls, {"cancel": "caller"}),
     "queued calls are forgotten when their server has closed": (a_call_that_comes_later, {}),

@@ -60,7 +60,7 @@ from greenroom.testing import World, laws
 from greenroom.testing.fake_servers import HANG
 from greenroom.testing.laws import outcomes_have_reasons
 from greenroom.testing.room_machine import RoomMachine
-from greenroom.testing.trace_checker import GateModel, Leave, Life, Seats, Span, TraceChecker
+from greenroom.testing.trace_checker import BreakerModel, Leave, Life, Seats, Span, TraceChecker
 from greenroom.testing.world import OneCall, Versions, teach, tools_of
 
 RoomMachine.TestCase.settings = settings(
@@ -153,7 +153,7 @@ def _later(told: Told, seconds: float) -> Told:
 
 
 def _tripped() -> Told:
-    """A gate that has tripped, and a server that is up again behind it."""
+    """A circuit breaker that has tripped, and a server that is up again behind it."""
     told = Told(failureThreshold=1, cooldownMs=5_000).fail()
     _later(told, 10.0).step(CLOSED, CONNECTING, incarnation=2)
     return told.step(CONNECTING, CONNECTED, incarnation=2)
@@ -205,7 +205,7 @@ def _forgotten(told: Told) -> Told:
 
 
 def _by_name_in_a_session() -> Told:
-    """The server's gate is shut; a session's child connects all the same, asked for by name."""
+    """The server's circuit breaker refuses; a session's child connects all the same, asked for by name."""
     told = Told(restartBackoff={"minMs": 5_000, "maxMs": 5_000}).fail()
     _asked(_later(told, 1.5), "connect").connect(address=ANN)
     told.asks.clear()
@@ -217,7 +217,7 @@ LAWFUL: dict[str, Callable[[], Told]] = {
     "a call": lambda: Told().connect().call(1, "accepted", "sent", "ended"),
     "two in order": lambda: Told().connect().call(1, "accepted").call(2, "accepted").call(1, "sent"),
     "a failed start": lambda: Told().fail(),
-    "another, when its gate opens": lambda: _later(Told().fail(), 1.3).fail(2),
+    "another, when its circuit breaker admits it": lambda: _later(Told().fail(), 1.3).fail(2),
     "another, by name": lambda: _asked(_later(Told().fail(), 1.0), "connect").fail(2),
     "a loss": lambda: _wrong(Told().connect(), "lost").leave(Cause.LOST),
     "a hang": lambda: _wrong(Told().connect(), "hung").leave(Cause.LOST, reason=Reason.UNRESPONSIVE),
@@ -259,7 +259,7 @@ LAWFUL: dict[str, Callable[[], Told]] = {
         Told({"lifecycle": "keep-alive"}).connect(), "reload"
     ).leave(Cause.EVICTED),
     "a probe alone": lambda: _tripped().call(1, "accepted").call(1, "sent", in_flight=1),
-    "two through an open gate": lambda: (
+    "two through a breaker that was reset": lambda: (
         Told().connect().call(1, "accepted", "sent").call(2, "accepted", "sent", in_flight=2)
     ),
     "what was sent before it tripped": lambda: _before_it_tripped().call(2, "accepted", "sent", in_flight=2),
@@ -278,7 +278,7 @@ LAWFUL: dict[str, Callable[[], Told]] = {
     "a session of the same name again": lambda: (
         _asked(Told(), "scope ended").connect(address=ANN).leave(Cause.SCOPE_ENDED, address=ANN)
     ).connect(address=ANN),
-    "a new session's own gate is open": lambda: _new_session_after_two_losses(),
+    "a new session's own breaker admits calls": lambda: _new_session_after_two_losses(),
     "a child each call": lambda: (
         Told().connect(address=ONE_CALL).leave(Cause.SCOPE_ENDED, address=ONE_CALL).connect(address=ONE_CALL)
     ),
@@ -366,9 +366,9 @@ def _lost_while_it_drained() -> Told:
 
 
 def _before_it_tripped() -> Told:
-    """Call 1 was sent through a gate that has tripped since."""
+    """Call 1 was sent through a circuit breaker that has tripped since."""
     told = Told(failureThreshold=1, cooldownMs=1_000).connect().call(1, "accepted", "sent")
-    told.checker.lives.gate(Address("a")).connect_failed(_later(told, 1.0).at)
+    told.checker.lives.breaker(Address("a")).connect_failed(_later(told, 1.0).at)
     return _later(told, 9.0)
 
 
@@ -425,7 +425,7 @@ def _restarted(told: Told) -> Told:
 
 
 def _by_name_and_again() -> Told:
-    """Its gate is shut for long; it was connected by name, drained, and made anew."""
+    """Its circuit breaker refuses for long; it was connected by name, drained, and made anew."""
     told = Told(restartBackoff={"minMs": 50_000, "maxMs": 50_000}).fail()
     _asked(_later(told, 1.5), "connect").step(CLOSED, CONNECTING, incarnation=2)
     _asked(told.step(CONNECTING, CONNECTED, incarnation=2), "removed").leave(Cause.REMOVED, incarnation=2)
@@ -474,10 +474,10 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
         lambda: (lambda told: (told.asks.update(down=1.0), told.start())[1])(_later(Told(), 9.0)),
         "it was taken down, and nobody asked for it by name",
     ),
-    "a second loss": (lambda: _again(_lost_twice(), 3), "its gate is shut"),
+    "a second loss": (lambda: _again(_lost_twice(), 3), "its circuit breaker refuses"),
     "a session's failure": (
         lambda: _later(Told().fail(address=ANN), 0.7).start(),
-        "its gate is shut",
+        "its circuit breaker refuses",
     ),
     "what a full pipe had not taken is overtaken by a replay": (
         lambda: _half_taken().call(2, "sent"),
@@ -494,18 +494,18 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
         lambda: _seated(Told().connect(), leaving=2, waiting=1).leave(Cause.EVICTED),
         "2 leave, and 1 wait for a slot",
     ),
-    "a shut gate": (lambda: _later(Told().fail(), 0.7).fail(2), "its gate is shut"),
+    "a breaker that refuses": (lambda: _later(Told().fail(), 0.7).fail(2), "its circuit breaker refuses"),
     "a session's server's": (
         lambda: _later(Told().fail(), 0.7).start(address=ANN),
-        "its gate is shut",
+        "its circuit breaker refuses",
     ),
     "a session's own": (
         lambda: _later(Told().fail(address=ANN), 0.7).start(address=ANN, incarnation=1),
-        "its gate is shut",
+        "its circuit breaker refuses",
     ),
-    "around a shut gate at once": (
+    "around a breaker that refuses at once": (
         lambda: _asked(_later(Told().fail(), 0.7), "connect").fail(2),
-        "a second start within a second, around a shut gate",
+        "a second start within a second, around a circuit breaker that refuses",
     ),
     "too many restarts": (
         lambda: _restarts({"restartIntensity": 2, "restartPeriodMs": 2_500}),
@@ -548,11 +548,11 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
     ),
     "a call's child's failure": (
         lambda: _later(Told().fail(address=ONE_CALL), 0.7).start(),
-        "its gate is shut",
+        "its circuit breaker refuses",
     ),
-    "around a shut gate, later": (
+    "around a breaker that refuses, later": (
         lambda: _asked(_later(_later(Told(), 9.0).fail(), 0.7), "connect").fail(2),
-        "a second start within a second, around a shut gate",
+        "a second start within a second, around a circuit breaker that refuses",
     ),
     "as many as there may be": (
         lambda: _seated(Told().connect(), capacity=2, shared=2, leaving=2, waiting=1).leave(Cause.EVICTED),
@@ -610,13 +610,13 @@ UNLAWFUL: dict[str, tuple[Callable[[], Told], str]] = {
             .leave(Cause.LOST, incarnation=2, address=ANN)
             .step(CLOSED, CONNECTING, incarnation=3, address=ANN)
         ),
-        "its gate is shut",
+        "its circuit breaker refuses",
     ),
-    "a shut gate that nobody went around": (
+    "a breaker that refuses and that nobody went around": (
         lambda: _later(Told(restartBackoff={"minMs": 50_000, "maxMs": 50_000}).fail(), 1.5).step(
             CLOSED, CONNECTING, incarnation=2
         ),
-        "its gate is shut",
+        "its circuit breaker refuses",
     ),
     "too many restarts at the bound": (
         lambda: _restarted(_often(restartIntensity=2)),
@@ -743,15 +743,15 @@ def test_a_stronger_cause_ends_a_weaker_one() -> None:
     assert [life.ended_as(Cause.REMOVED, 1.0), life.ended_as(Cause.DRAINED, 1.1)] == [True, False]
 
 
-def test_what_the_room_says_of_a_gate_is_kept_beside_what_was_seen() -> None:
+def test_what_the_room_says_of_a_breaker_is_kept_beside_what_was_seen() -> None:
     told = Told(failureThreshold=3)
-    gate = told.checker.lives.gate(Address("a"))
+    breaker = told.checker.lives.breaker(Address("a"))
     seen: list[tuple[float, float, GateMove | None]] = []
     for at, move in enumerate(GateMove, 1):
         told.at = float(at)
         told.tell(GateDecision, move=move)
-        assert gate.may_be_tripped is (at >= 3), "it was quarantined"
-        seen.append((gate.said_failed_at, gate.said_open_at, gate.shut_by))
+        assert breaker.may_be_tripped is (at >= 3), "it was quarantined"
+        seen.append((breaker.said_failed_at, breaker.said_reset_at, breaker.refuses_for))
     assert seen == [
         (1.0, -math.inf, GateMove.FAILED),
         (1.0, -math.inf, GateMove.SILENT),
@@ -762,7 +762,7 @@ def test_what_the_room_says_of_a_gate_is_kept_beside_what_was_seen() -> None:
         (1.0, 7.0, None),
         (1.0, 8.0, None),
     ]
-    assert not gate.is_tripped
+    assert not breaker.is_tripped
     assert told.violations == []
 
 
@@ -777,159 +777,159 @@ def test_what_the_room_says_of_a_gate_is_kept_beside_what_was_seen() -> None:
         (("accepted", "sent", "ended"), "call_failed", False, False),
     ],
 )
-def test_how_a_call_ended_is_what_is_known_of_its_gate(
+def test_how_a_call_ended_is_what_is_known_of_its_breaker(
     steps: tuple[str, ...], outcome: str, opens: bool, may_trip: bool
 ) -> None:
     told = Told(failureThreshold=2).connect()
-    gate = told.checker.lives.gate(Address("a"))
-    gate.connect_failed(0.0)
+    breaker = told.checker.lives.breaker(Address("a"))
+    breaker.connect_failed(0.0)
     _later(told, 31.0).call(1, *steps, outcome=outcome)
-    assert gate.failures == (Span() if opens else Span(1, 2) if may_trip else Span(1, 1))
-    assert gate.may_be_tripped is may_trip
+    assert breaker.failures == (Span() if opens else Span(1, 2) if may_trip else Span(1, 1))
+    assert breaker.may_be_tripped is may_trip
 
 
-def test_an_early_answer_opens_no_gate_and_a_timeout_of_what_never_was_sent_counts_for_nothing() -> None:
+def test_an_early_answer_resets_no_breaker_and_a_timeout_of_what_never_was_sent_counts_for_nothing() -> None:
     told = _later(Told(failureThreshold=2), 5.0).connect()
-    gate = told.checker.lives.gate(Address("a"))
-    gate.connect_failed(5.0)
+    breaker = told.checker.lives.breaker(Address("a"))
+    breaker.connect_failed(5.0)
     _later(told, 29.0).call(1, "accepted", "sent", "ended")
-    assert gate.failures == Span(1, 1)
+    assert breaker.failures == Span(1, 1)
     told = _later(Told(failureThreshold=2), 5.0).call(1, "accepted", "ended", outcome="timeout")
-    assert told.checker.lives.gate(Address("a")).failures == Span()
+    assert told.checker.lives.breaker(Address("a")).failures == Span()
 
 
-# ---- the gate, as a bystander knows it -----------------------------------------------------------------------------
+# ---- the circuit breaker, as a bystander knows it ------------------------------------------------------------------
 
 
-def _gate(**more: Any) -> GateModel:
+def _breaker(**more: Any) -> BreakerModel:
     given: dict[str, Any] = {"threshold": 3, "cooldown": 20.0, **more}
-    return GateModel(**given)
+    return BreakerModel(**given)
 
 
-def _shut(gate: GateModel, at: float) -> tuple[bool, bool]:
-    return gate.must_be_shut(at), gate.may_be_shut(at)
+def _refuses(breaker: BreakerModel, at: float) -> tuple[bool, bool]:
+    return breaker.must_refuse(at), breaker.may_refuse(at)
 
 
-def test_a_failed_start_shuts_its_gate_within_the_jitters_bounds() -> None:
-    gate = _gate()
-    gate.connect_failed(100.0)
-    assert [_shut(gate, at) for at in (100.7, 100.9, 101.2, 101.3)] == [
+def test_a_failed_start_makes_its_breaker_refuse_within_the_jitters_bounds() -> None:
+    breaker = _breaker()
+    breaker.connect_failed(100.0)
+    assert [_refuses(breaker, at) for at in (100.7, 100.9, 101.2, 101.3)] == [
         (True, True), (False, True), (False, True), (False, False),
     ]  # fmt: skip
-    gate.connect_failed(100.0)
-    assert [_shut(gate, at) for at in (101.5, 101.7, 102.4, 102.5)] == [
+    breaker.connect_failed(100.0)
+    assert [_refuses(breaker, at) for at in (101.5, 101.7, 102.4, 102.5)] == [
         (True, True), (False, True), (False, True), (False, False),
     ]  # fmt: skip
 
 
 def test_the_first_death_is_free_and_a_flat_delay_has_no_jitter() -> None:
-    gate = _gate(flat=2.0)
-    gate.died(100.0)
-    assert _shut(gate, 100.1) == (False, False)
-    gate.died(100.0)
-    assert [_shut(gate, at) for at in (101.9, 102.1)] == [(True, True), (False, False)]
+    breaker = _breaker(flat=2.0)
+    breaker.died(100.0)
+    assert _refuses(breaker, 100.1) == (False, False)
+    breaker.died(100.0)
+    assert [_refuses(breaker, at) for at in (101.9, 102.1)] == [(True, True), (False, False)]
 
 
-def test_a_death_of_an_unknown_moment_shuts_the_gate_from_between() -> None:
-    gate = _gate(flat=2.0)
-    gate.died(90.0)
-    gate.died(100.0, 95.0)
-    assert gate.shut_until == Span(97.0, 102.0)
+def test_a_death_of_an_unknown_moment_makes_the_breaker_refuse_from_between() -> None:
+    breaker = _breaker(flat=2.0)
+    breaker.died(90.0)
+    breaker.died(100.0, 95.0)
+    assert breaker.refuses_until == Span(97.0, 102.0)
 
 
 def test_the_delay_doubles_up_to_its_bound() -> None:
-    gate = _gate(threshold=99, backoff_max=3.0)
+    breaker = _breaker(threshold=99, backoff_max=3.0)
     for _ in range(9):
-        gate.connect_failed(0.0)
-    assert gate.shut_until == Span(3.0 * 0.8, 3.0 * 1.2)
+        breaker.connect_failed(0.0)
+    assert breaker.refuses_until == Span(3.0 * 0.8, 3.0 * 1.2)
 
 
-def test_a_gate_trips_at_its_threshold_for_its_cooldown() -> None:
-    gate = _gate()
+def test_a_breaker_trips_at_its_threshold_for_its_cooldown() -> None:
+    breaker = _breaker()
     for _ in range(2):
-        gate.connect_failed(0.0)
-    assert not gate.is_tripped
-    assert not gate.may_be_tripped
-    gate.connect_failed(10.0)
-    assert (gate.is_tripped, gate.tripped_at, gate.shut_until) == (True, 10.0, Span(30.0, 30.0))
-    assert gate.may_be_shut(1e9)  # until an answer opens it
-    gate.connected_by_name()
-    assert not gate.must_be_shut(10.0)
-    gate.answered(40.0, connected_for=0.0)
-    assert (gate.is_tripped, gate.may_be_tripped, gate.failures) == (False, False, Span())
-    assert [gate.may_be_shut(at) for at in (40.0, 40.1)] == [True, False]
+        breaker.connect_failed(0.0)
+    assert not breaker.is_tripped
+    assert not breaker.may_be_tripped
+    breaker.connect_failed(10.0)
+    assert (breaker.is_tripped, breaker.tripped_at, breaker.refuses_until) == (True, 10.0, Span(30.0, 30.0))
+    assert breaker.may_refuse(1e9)  # until an answer resets it
+    breaker.connected_by_name()
+    assert not breaker.must_refuse(10.0)
+    breaker.answered(40.0, connected_for=0.0)
+    assert (breaker.is_tripped, breaker.may_be_tripped, breaker.failures) == (False, False, Span())
+    assert [breaker.may_refuse(at) for at in (40.0, 40.1)] == [True, False]
 
 
-def test_what_may_have_tripped_a_gate_is_only_a_may() -> None:
-    for what in (GateModel.timed_out, GateModel.quarantined):
-        gate = _gate(threshold=1)
-        what(gate, 5.0)
-        assert (gate.is_tripped, gate.may_be_tripped, gate.shut_until.most) == (False, True, 25.0)
-        assert _shut(gate, 6.0) == (False, True)
-        gate.answered(6.0, connected_for=0.0)
-        assert gate.may_be_tripped
+def test_what_may_have_tripped_a_breaker_is_only_a_may() -> None:
+    for what in (BreakerModel.timed_out, BreakerModel.quarantined):
+        breaker = _breaker(threshold=1)
+        what(breaker, 5.0)
+        assert (breaker.is_tripped, breaker.may_be_tripped, breaker.refuses_until.most) == (False, True, 25.0)
+        assert _refuses(breaker, 6.0) == (False, True)
+        breaker.answered(6.0, connected_for=0.0)
+        assert breaker.may_be_tripped
 
 
-def test_a_failure_that_only_the_room_knows_of_may_have_shut_a_gate() -> None:
-    gate = _gate()
-    gate.connect_failed(10.0)
-    gate.reopened(10.0)
+def test_a_failure_that_only_the_room_knows_of_may_make_a_breaker_refuse() -> None:
+    breaker = _breaker()
+    breaker.connect_failed(10.0)
+    breaker.reset(10.0)
     for said, asked, may in (
         (10.0, 11.0, False),
         (12.0, 11.0, False),
         (12.0, 12.0, True),
         (12.0, 13.0, True),
     ):
-        gate.said_failed_at = said
-        assert gate.may_be_shut(asked) is may, (said, asked)
-    gate.connect_failed(12.0)
-    gate.reopened(12.0)
-    assert not gate.may_be_shut(13.0), "it was counted here, too"
+        breaker.said_failed_at = said
+        assert breaker.may_refuse(asked) is may, (said, asked)
+    breaker.connect_failed(12.0)
+    breaker.reset(12.0)
+    assert not breaker.may_refuse(13.0), "it was counted here, too"
 
 
 def test_what_may_have_been_the_probes_answer_leaves_only_a_may() -> None:
-    gate = _gate(threshold=3)
-    gate.connect_failed(0.0)
+    breaker = _breaker(threshold=3)
+    breaker.connect_failed(0.0)
     for _ in range(2):
-        gate.timed_out(0.0)
-    assert (gate.failures, gate.may_be_tripped, gate.must_be_shut(0.5)) == (Span(1, 3), True, True)
-    gate.answered(0.5, connected_for=0.1)
-    assert (gate.failures, gate.may_be_tripped) == (Span(0, 3), True)
-    assert _shut(gate, 0.5) == (False, True)
-    gate.connect_failed(1.0)
-    assert (gate.failures, gate.is_tripped, gate.may_be_tripped) == (Span(1, 4), False, True)
-    gate.answered(1.1, connected_for=30.0)
-    assert gate.failures == Span()
+        breaker.timed_out(0.0)
+    assert (breaker.failures, breaker.may_be_tripped, breaker.must_refuse(0.5)) == (Span(1, 3), True, True)
+    breaker.answered(0.5, connected_for=0.1)
+    assert (breaker.failures, breaker.may_be_tripped) == (Span(0, 3), True)
+    assert _refuses(breaker, 0.5) == (False, True)
+    breaker.connect_failed(1.0)
+    assert (breaker.failures, breaker.is_tripped, breaker.may_be_tripped) == (Span(1, 4), False, True)
+    breaker.answered(1.1, connected_for=30.0)
+    assert breaker.failures == Span()
 
 
-def test_a_gate_that_nobody_saw_shut_was_not_shut_before_it_opened() -> None:
-    gate = _gate()
-    gate.reopened(5.0)
-    assert not gate.may_be_shut(5.0)
-    gate.connect_failed(6.0)
-    gate.reopened(6.5)
-    assert [gate.may_be_shut(at) for at in (6.0, 6.5, 6.6)] == [True, True, False]
+def test_a_breaker_that_nobody_saw_refuse_did_not_refuse_before_it_was_reset() -> None:
+    breaker = _breaker()
+    breaker.reset(5.0)
+    assert not breaker.may_refuse(5.0)
+    breaker.connect_failed(6.0)
+    breaker.reset(6.5)
+    assert [breaker.may_refuse(at) for at in (6.0, 6.5, 6.6)] == [True, True, False]
 
 
 def test_a_timeout_below_the_threshold_trips_nothing_and_what_is_tripped_stays_so() -> None:
-    gate = _gate(threshold=2)
-    gate.timed_out(1.0)
-    assert (gate.failures, gate.may_be_tripped, gate.may_be_shut(1.0)) == (Span(0, 1), False, False)
-    gate.quarantined(1.0)
-    gate.failures.most = 0
-    gate.timed_out(5.0)
-    assert (gate.may_be_tripped, gate.shut_until.most) == (True, 25.0)
-    gate.died(6.0)
-    assert gate.may_be_tripped
+    breaker = _breaker(threshold=2)
+    breaker.timed_out(1.0)
+    assert (breaker.failures, breaker.may_be_tripped, breaker.may_refuse(1.0)) == (Span(0, 1), False, False)
+    breaker.quarantined(1.0)
+    breaker.failures.most = 0
+    breaker.timed_out(5.0)
+    assert (breaker.may_be_tripped, breaker.refuses_until.most) == (True, 25.0)
+    breaker.died(6.0)
+    assert breaker.may_be_tripped
 
 
 def test_an_answer_forgives_what_has_been_stable_for_long_enough() -> None:
-    gate = _gate()
-    gate.connect_failed(0.0)
-    gate.answered(0.1, connected_for=29.9)
-    assert gate.must_be_shut(0.5)
-    gate.answered(0.2, connected_for=30.0)
-    assert _shut(gate, 0.5) == (False, False)
+    breaker = _breaker()
+    breaker.connect_failed(0.0)
+    breaker.answered(0.1, connected_for=29.9)
+    assert breaker.must_refuse(0.5)
+    breaker.answered(0.2, connected_for=30.0)
+    assert _refuses(breaker, 0.5) == (False, False)
 
 
 # ---- outcomes ------------------------------------------------------------------------------------------------------
@@ -958,7 +958,7 @@ UNREASONED: dict[str, tuple[str | GreenroomError, float, str]] = {
     "almost its own": ('{"n": 03, "who": null}', 0.0, "somebody else's answer"),
     "another's": ('{"n": 7, "who": null}', 0.0, "somebody else's answer"),
     "connect": (ConnectFailed("", server="a"), 0.0, "its server was not failed to connect meanwhile"),
-    "unavailable": (Unavailable("a", failed_ago=1, retry_in=1), 0.0, "its gate is open"),
+    "unavailable": (Unavailable("a", failed_ago=1, retry_in=1), 0.0, "its circuit breaker admits calls"),
     "down": (ServerDown("", server="a"), 0.0, "it was not taken down"),
     "unknown": (UnknownTool("a_echo"), 0.0, "its server is configured, and known"),
     "no session": (UsageError("its session is over"), 0.0, "its session is open"),
@@ -1009,7 +1009,7 @@ def test_what_was_done_to_its_server_explains_an_outcome(world: World) -> None:
     _ended(world, _timeout(Reach.SENT), after=60.0)
     _ended(world, _timeout(Reach.NOT_SENT), after=30.0)
     _ended(world, ServerDown("", server="a")).was_down = True
-    world.checker.lives.gate(Address("a")).connect_failed(world.now)
+    world.checker.lives.breaker(Address("a")).connect_failed(world.now)
     _ended(world, Unavailable("a", failed_ago=1, retry_in=1))
     outcomes_have_reasons(world)
     assert all(call.is_judged for call in world.calls)
@@ -1239,7 +1239,7 @@ def _full(world: World) -> None:
     assert (actor.in_flight, actor.queued) == (1, 1)
 
 
-def _tripped_gate(actor: Any, failed_at: float, **more: Any) -> None:
+def _tripped_breaker(actor: Any, failed_at: float, **more: Any) -> None:
     actor.record.breaker.state = attrs.evolve(
         actor.record.breaker.state, tripped=True, failed_at=failed_at, **more
     )
@@ -1247,8 +1247,8 @@ def _tripped_gate(actor: Any, failed_at: float, **more: Any) -> None:
 
 def _hung(world: World) -> None:
     actor = _well(world)
-    _tripped_gate(actor, world.now + 1.0)
-    world.checker.lives.gate(actor.address).shut_by = GateMove.SILENT
+    _tripped_breaker(actor, world.now + 1.0)
+    world.checker.lives.breaker(actor.address).refuses_for = GateMove.SILENT
 
 
 def _half_open(actor: Any, *, ended: bool | None) -> None:
@@ -1435,19 +1435,19 @@ BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
         f"a connected #1> has said nothing for {HEALTH + 1:g}s",
     ),
     "half-open for nobody": (
-        laws.gates_have_a_prober,
+        laws.half_open_breakers_have_a_prober,
         lambda w: _half_open(_well(w), ended=None),
         "a: half-open for nobody",
     ),
     "its probe has ended": (
-        laws.gates_have_a_prober,
+        laws.half_open_breakers_have_a_prober,
         lambda w: _half_open(_well(w), ended=True),
         "a: its probe has ended",
     ),
-    "two through a tripped gate": (
-        laws.gates_have_a_prober,
-        lambda w: _tripped_gate(_at_work(w), -1.0),
-        "a: 2 calls went through a tripped gate",
+    "two through a tripped breaker": (
+        laws.half_open_breakers_have_a_prober,
+        lambda w: _tripped_breaker(_at_work(w), -1.0),
+        "a: 2 calls went through a tripped circuit breaker",
     ),
     "waits for nothing": (
         laws.whoever_waits_is_in_a_queue,
@@ -1469,10 +1469,10 @@ BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
         ),
         "b idle #1> is wanted and waits for nothing",
     ),
-    "a gate without an end": (
+    "a breaker without an end": (
         laws.whoever_waits_is_in_a_queue,
         lambda w: _put(w, _at_permit(w), Place.GATE),
-        "nothing will open its gate",
+        "nothing will let it through its circuit breaker",
     ),
     "a slot without an end": (
         laws.whoever_waits_is_in_a_queue,
@@ -1595,13 +1595,13 @@ KEPT: dict[str, tuple[laws.Law, Callable[[World], object]]] = {
         lambda w: (_drains(w, 4.0), _change(w.checker.lives.of(Address("a")), connecting_at=math.inf)),
     ),
     "idle for all its time": (laws.nothing_outstays_its_time, lambda w: _idle_for(w, IDLE_LIMIT)),
-    "one through a tripped gate": (
-        laws.gates_have_a_prober,
-        lambda w: _tripped_gate(_at_work(w, count=1), -1.0),
+    "one through a tripped breaker": (
+        laws.half_open_breakers_have_a_prober,
+        lambda w: _tripped_breaker(_at_work(w, count=1), -1.0),
     ),
     "those sent before it tripped": (
-        laws.gates_have_a_prober,
-        lambda w: _tripped_gate(_at_work(w), w.now),
+        laws.half_open_breakers_have_a_prober,
+        lambda w: _tripped_breaker(_at_work(w), w.now),
     ),
     "connected, and waits for a place": (laws.whoever_waits_is_in_a_queue, lambda w: _full(w)),
     "idle, and asked for a tool since": (
@@ -1615,11 +1615,11 @@ KEPT: dict[str, tuple[laws.Law, Callable[[World], object]]] = {
     ),
     "found hung, and connected since": (
         laws.nobody_serves_on_the_wrong_process,
-        lambda w: (_hung(w), _tripped_gate(w.root.actor("a"), w.now - 1.0)),
+        lambda w: (_hung(w), _tripped_breaker(w.root.actor("a"), w.now - 1.0)),
     ),
-    "its gate was shut by something else": (
+    "its breaker refuses for something else": (
         laws.nobody_serves_on_the_wrong_process,
-        lambda w: (_hung(w), _change(w.checker.lives.gate(Address("a")), shut_by=GateMove.FAILED)),
+        lambda w: (_hung(w), _change(w.checker.lives.breaker(Address("a")), refuses_for=GateMove.FAILED)),
     ),
     "silent, and nobody asks a lazy one": (
         laws.the_silent_are_found_dead,
@@ -1713,7 +1713,7 @@ def _crowd(world: World) -> Iterator[None]:
     yield
 
 
-def _shut_gates(world: World) -> Iterator[None]:
+def _refusing_breakers(world: World) -> Iterator[None]:
     world.open_session("ann")
     world.call("a")
     world.call("apart", session="ann")
@@ -1795,7 +1795,7 @@ LIVES: dict[str, tuple[dict[str, dict[str, Any]], dict[str, Any], Callable[[Worl
         )
         for how, more in {"some set aside": {}, "one to stay": {"minConnections": 1}}.items()
     },
-    "gates that are shut": (
+    "breakers that refuse": (
         {
             "a": {},
             "apart": {"isolation": "per_session"},
@@ -1803,7 +1803,7 @@ LIVES: dict[str, tuple[dict[str, dict[str, Any]], dict[str, Any], Callable[[Worl
             "never": {"lifecycle": "keep-alive", "restartPolicy": "never"},
         },
         {"failureThreshold": 1, "cooldownMs": 1_000},
-        _shut_gates,
+        _refusing_breakers,
     ),
     "more time than the others": (
         {"a": {"connectTimeoutMs": 60_000, "drainTimeoutMs": 40_000, "stopTimeoutMs": 25_000}},

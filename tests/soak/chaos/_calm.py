@@ -28,7 +28,9 @@ from ._server_file import STANDING
 from ._world import World
 
 ROOM_TO_GROW: Final = 16.0  # MiB
-_PATIENCE: Final = 90.0  # seconds: enough for two timeouts, a wait for a slot and a gate, one after the other
+_PATIENCE: Final = (
+    90.0  # seconds: enough for two timeouts, a wait for a slot and a circuit breaker, one after the other
+)
 _TWICE: Final = 2  # how many looks in a row must find calm: a reload may begin between two of them
 
 

@@ -1,7 +1,7 @@
-"""The gate, with pencil and paper.
+"""The circuit breaker, with pencil and paper.
 
-Every failure in a row is written down, and until when each of them shuts the gate. It is shut while any of those times
-is still ahead, or while a probe is out.
+Every failure in a row is written down, and until when each of them makes the breaker refuse. It refuses while any of
+those times is still ahead, or while a probe is out.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ class Failure(enum.Enum):
 
 
 @attrs.define
-class GateModel:
+class BreakerModel:
     policy: BreakerPolicy
     streak: list[Failure] = attrs.field(factory=list[Failure])
-    shut_until: list[float] = attrs.field(factory=list[float])
+    refuses_until: list[float] = attrs.field(factory=list[float])
     tripped: bool = False
     probe_out: bool = False
 
     def fails(self, kind: Failure, now: float, draw: float) -> None:
         self.streak.append(kind)
         self.probe_out = False
-        self.shut_until.append(now + self._delay(kind, draw))
+        self.refuses_until.append(now + self._delay(kind, draw))
         if len(self.streak) >= self.policy.threshold:
             self.tripped = True
         if self.tripped:
-            self.shut_until.append(now + self.policy.cooldown)
+            self.refuses_until.append(now + self.policy.cooldown)
 
     def is_quarantined(self, now: float) -> None:
         self.tripped, self.probe_out = True, False
-        self.shut_until.append(now + self.policy.cooldown)
+        self.refuses_until.append(now + self.policy.cooldown)
 
     def answers(self, connected_for: float) -> None:
         if self.tripped or connected_for >= self.policy.stable_after:
-            self.streak, self.shut_until, self.tripped, self.probe_out = [], [], False, False
+            self.streak, self.refuses_until, self.tripped, self.probe_out = [], [], False, False
 
     def probe_leaves(self) -> None:
         self.probe_out = False
 
     def is_connected_by_name(self) -> None:
-        self.shut_until, self.probe_out = [], False
+        self.refuses_until, self.probe_out = [], False
 
     def asks(self, now: float) -> str:
-        if self.probe_out or any(now < until for until in self.shut_until):
+        if self.probe_out or any(now < until for until in self.refuses_until):
             return "none"
         if not self.tripped:
             return "all"
@@ -62,7 +62,7 @@ class GateModel:
 
     @property
     def latest(self) -> float:
-        return max(self.shut_until, default=-math.inf)
+        return max(self.refuses_until, default=-math.inf)
 
     def _delay(self, kind: Failure, draw: float) -> float:
         """1 s, 2 s, 4 s … up to a minute; a death's place in the row is one less, so the first costs nothing."""
