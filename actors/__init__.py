@@ -23,6 +23,7 @@ Other rooms may import:
 * `router`: the actor that owns the index and publishes it
 * `server`: the server actor: its steps, start, waits and idling; what it asks its supervisor
 * `timers`: one heap of deadlines for the room, and one alarm for each actor
+* `tracing`: which trace the work belongs to that is done now
 * `transports.guard`: children end with us, even by SIGKILL
 * `transports.http_client`: one exchange over HTTP: client, bounded bodies and heads, signed requests, ways to
   fail

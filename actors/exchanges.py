@@ -162,6 +162,7 @@ class ExchangeTable:
             exchange.params,
             self._stamp if exchange.declares is None else self._stamp_for(exchange, exchange.declares),
             progress=exchange.wants_progress,
+            trace=b"" if exchange.trace is None else exchange.trace.members,
         )
         requests.open(exchange)
         return line

@@ -26,6 +26,7 @@ from ..protocol.errors import ConnectFailed, NeedsAuth, Reach
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcError
 from ..protocol.lifecycle import Reason
 from ..protocol.safe_text import typed
+from ..protocol.trace_context import TraceContext
 
 # Naming an enum member costs ten times as much as a constant on 3.11; every call names these.
 NOT_SENT: Final = Reach.NOT_SENT
@@ -69,6 +70,7 @@ class Exchange:
     version: str | None = None  # it is spoken in this version, beside the connection's own (`Peer.beside`)
     # What the client that it is for can answer, as a request of 2026-07-28 says. None: as the peer says.
     declares: Mapping[str, Any] | None = None
+    trace: TraceContext | None = None  # the trace that it belongs to
 
     def __init__(
         self,

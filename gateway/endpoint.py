@@ -29,12 +29,14 @@ from ..actors.exchanges import RequestTable, mark_sent
 from ..actors.host import in_common
 from ..actors.message_buffer import has_more_values
 from ..actors.peer import Exchange
+from ..actors.tracing import CURRENT, within
 from ..actors.workers import aside
 from ..config.model import Settings
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
 from ..protocol.errors import RpcRefusal
 from ..protocol.jsonrpc.terms import RpcError, RpcFault
+from ..protocol.trace_context import trace_in
 from ..safety.audit import AUDITED
 from .arrivals import Arrivals
 from .exposures.exposure import Exposure
@@ -328,6 +330,7 @@ class ClientSession:
         job = Job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
         job.commands = self._endpoint.commands
+        job.trace = CURRENT.get()  # what its door was told beside it
         if parts is not None:
             job.is_large = True
         if method == "tools/call":
@@ -340,7 +343,12 @@ class ClientSession:
             jobs.check(key)  # raises
         jobs[key] = job
         try:
-            if not self._exposure.begin(job):
+            if job.trace is None:
+                is_known = self._exposure.begin(job)
+            else:
+                with within(job.trace):
+                    is_known = self._exposure.begin(job)
+            if not is_known:
                 raise no_method(job.method)
         except Exception as error:
             job.broke(error)
@@ -364,6 +372,7 @@ class ClientSession:
         job.modern = self._is_modern(job.method, job.meta)
         if job.meta is not None:
             job.token = job.meta.get("progressToken")
+            job.trace = trace_in(job.meta) or job.trace
 
     def _cancelled(self, envelope: rpc.ClientMessage) -> None:
         try:

@@ -19,11 +19,13 @@ import anyio
 import msgspec
 
 from ..actors.exchanges import IncomingTable, Refusals
+from ..actors.tracing import CURRENT
 from ..actors.workers import aside
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import Busy, RoomClosed, UsageError
 from ..protocol.jsonrpc.incoming import ABSENT, PlainCall
 from ..protocol.jsonrpc.terms import INVALID_PARAMS, RpcFault
+from ..protocol.trace_context import TraceContext
 from ..safety.audit import AUDITED, Asked
 from .attribution import ESCAPE, NAMED, result_without_ours, without_ours
 from .next_steps import Commands
@@ -73,6 +75,7 @@ class Job:
     meta: Mapping[str, Any] | None = None
     token: Any = None
     modern: bool = False
+    trace: TraceContext | None = None  # the trace that it belongs to
     waits: bool = True  # at the door: it has not ended, and no call has taken it over
     on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
     is_large: bool = False  # `raw` is megabytes, so it is not decoded
@@ -219,6 +222,7 @@ class Job:
             return  # cancelled before it began
         with anyio.CancelScope() as scope:
             self._scope = scope
+            CURRENT.set(self.trace)
             try:
                 await work()
                 if not self._ended and self._call is None and self._tasks == number:

@@ -24,6 +24,10 @@ MESSAGE_VALUES: Final = 4_000_000  # in one message: passing over them takes thi
 DECODED_VALUES: Final = 200_000  # of a large text that is decoded: in one go, so it must not take longer
 LONG_ID_BYTES: Final = 64 * KIB  # of the id of a large message, and of its method
 LONG_META_BYTES: Final = 256 * KIB  # of the `_meta` of a large request
+TRACESTATE_CHARACTERS: Final = 512
+TRACESTATE_ENTRIES: Final = 32
+BAGGAGE_CHARACTERS: Final = 8_192
+BAGGAGE_ENTRIES: Final = 180
 ERROR_BYTES: Final = 128 * KIB  # of an error of a server: its texts are looked through for secrets in one go
 NOTICE_BYTES: Final = 128 * KIB  # of a notification of a server, for the same reason
 QUESTION_BYTES: Final = 4 * MIB  # of the params of a request of a server: its client is told them in one go
@@ -110,6 +114,10 @@ BOUNDS: Final = (
     ),
     Bound("the id or the method of one large message", "bytes", "it is no message", LONG_ID_BYTES),
     Bound("`_meta` of one large request of a client", "bytes", "it is refused", LONG_META_BYTES),
+    Bound("`tracestate` of one request", "characters", "it is left out", TRACESTATE_CHARACTERS),
+    Bound("`tracestate` of one request", "entries", "it is left out", TRACESTATE_ENTRIES),
+    Bound("`baggage` of one request", "characters", "it is left out", BAGGAGE_CHARACTERS),
+    Bound("`baggage` of one request", "entries", "it is left out", BAGGAGE_ENTRIES),
     Bound("an error of a server", "bytes", "its beginning is told in another error", ERROR_BYTES),
     Bound("the data of an error of a server", "levels of nesting", "they are left out", DEPTH),
     Bound("a notification of a server", "bytes", "it is dropped, with a note", NOTICE_BYTES),

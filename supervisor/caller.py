@@ -20,6 +20,7 @@ import anyio.lowlevel
 from ..actors.call import Call
 from ..actors.router import Sync
 from ..actors.server import ServerActor
+from ..actors.tracing import CURRENT
 from ..actors.workers import LONG_WORK, aside, in_turns
 from ..catalogue.index import Index
 from ..catalogue.namespace import Ambiguous, Missing, Place, Target
@@ -138,6 +139,8 @@ class Caller:
             raise self.refused(RoomClosed(text, server=server))
         root = live.root
         call.client = self.session
+        if call.trace is None:
+            call.trace = CURRENT.get()
         try:
             if self.view is not None:
                 self.view.check(server)

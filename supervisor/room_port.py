@@ -32,6 +32,7 @@ from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcFault
 from ..protocol.result import ToolResult
 from ..protocol.safe_text import one_line
 from ..protocol.status import ServerStatus
+from ..protocol.trace_context import trace_in, without_trace
 from ..safety.audit import Asked
 from .caller import (
     Caller,
@@ -122,7 +123,8 @@ class RoomPort(Caller):
             params = {"name": target.original, "arguments": arguments or {}}
             call = Call("tools/call", params, replayable=target.is_harmless)
         if named_values(meta, "meta", target.server) is not None:
-            call.params = {**(call.params or {}), "_meta": dict(meta or {})}
+            call.trace, meta = trace_in(meta or {}), without_trace(meta or {})
+            call.params = {**(call.params or {}), "_meta": meta}
         call.tool = target.name
         if timeout is not None or on_progress is not None:
             check_options(timeout, on_progress)

@@ -84,6 +84,14 @@ class Wire(Protocol):
     def crash(self, exit_code: int, signal_name: str | None, last_words: str | None) -> None: ...
 
 
+def _as_sent(exchange: Exchange) -> Mapping[str, Any]:
+    """The params with the trace that the request belongs to, as a server is sent them."""
+    params = exchange.params or {}
+    if exchange.trace is None:
+        return params
+    return {**params, "_meta": {**(params.get("_meta") or {}), **exchange.trace.fields}}
+
+
 class FakeCall(dict[str, Any]):
     """The arguments of one call, as a handler gets them, and what else it may know and do."""
 
@@ -96,7 +104,7 @@ class FakeCall(dict[str, Any]):
     @property
     def meta(self) -> Mapping[str, Any]:
         """The `_meta` that the caller gave."""
-        return (self._exchange.params or {}).get("_meta") or {}
+        return _as_sent(self._exchange).get("_meta") or {}
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress, if the caller wants it."""
@@ -397,7 +405,7 @@ class FakeConnection:
         if self.server.blocked:
             return
         if exchange.method == "tools/call":
-            self.server.calls.append(exchange.params or {})
+            self.server.calls.append(_as_sent(exchange))
         self.server.pings += exchange.method == "ping"
         mark_sent(exchange)
         self._tasks.start_soon(self._answers.answer, exchange)

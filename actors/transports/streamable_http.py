@@ -287,6 +287,8 @@ class StreamableHttp:
         headers |= {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
         if attempt is None:
             return request_to(self._client, HTTPMethod.POST, self._url, headers, line)
+        if attempt.exchange.trace is not None:
+            headers |= attempt.exchange.trace.fields
         if attempt.is_modern:
             headers |= self._tools.headers(attempt.method, attempt.exchange.params)
         trace = _SentTeller(attempt, self._peer)

@@ -390,7 +390,7 @@ class HttpDoor:
         try:
             with Arriving(self._conversations.arrivals) as arriving:
                 body = await request.body(self._rules.max_body, self._body_time, arriving)
-                message = await read_message(body)
+                message = await read_message(body, request.trace)
         except RpcFault as fault:
             raise busy(fault) from None
         if _is_stateless(request):

@@ -15,11 +15,13 @@ import anyio.lowlevel
 import attrs
 import msgspec
 
+from ...actors.tracing import within
 from ...catalogue.namespace import Target
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import LARGE_MESSAGE
 from ...protocol.header_params import decode_value, mismatch
 from ...protocol.jsonrpc.terms import RpcFault
+from ...protocol.trace_context import TraceContext
 from .http_request import HEADER_MISMATCH, Refusal, Request
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class Read:
     parts: Parts | None = None
     is_large: bool = False
     size: int = 0
+    trace: TraceContext | None = None  # as its headers say
 
     @property
     def is_request(self) -> bool:
@@ -74,14 +77,15 @@ class Read:
 
     def give_to(self, client: ClientSession) -> None:
         """Let the conversation handle it. As at every other door."""
-        if self.is_large:
-            client.take_large(self.envelope, self.key, self.parts)
-        else:
-            client.receive(b"", self.envelope, self.size)
+        with within(self.trace):
+            if self.is_large:
+                client.take_large(self.envelope, self.key, self.parts)
+            else:
+                client.receive(b"", self.envelope, self.size)
 
 
-async def read_message(body: bytes | bytearray) -> Read:
-    """The envelope of a body. Raises `Refusal` when it is not one JSON-RPC message."""
+async def read_message(body: bytes | bytearray, trace: TraceContext | None = None) -> Read:
+    """The envelope of a body, whose headers say `trace`. Raises `Refusal` when it is not one JSON-RPC message."""
     key, parts, is_large = b"", None, len(body) >= LARGE_MESSAGE
     try:
         message = rpc.read_client_line(body)
@@ -94,7 +98,7 @@ async def read_message(body: bytes | bytearray) -> Read:
         raise Refusal(400, fault.message, code=fault.code, key=key) from None
     if message.method is None and not rpc.nbytes(message.result) and not rpc.nbytes(message.error):
         raise Refusal(400, "Invalid request: it has no method.")
-    return Read(message, key, parts, is_large, len(body))
+    return Read(message, key, parts, is_large, len(body), trace)
 
 
 def progress_token(message: Read) -> object:
@@ -225,7 +229,7 @@ def with_id(said: Stateless, number: int, token: bool) -> Read:
         else:
             parts = {**parts, "_meta": meta}
     envelope = rpc.ClientMessage(said.method, params, id=msgspec.Raw(key))
-    return Read(envelope, key, parts, message.is_large, message.size)
+    return Read(envelope, key, parts, message.is_large, message.size, message.trace)
 
 
 def answer_under(key: bytes, number: int, line: bytes) -> bytes:

@@ -16,7 +16,8 @@ from ...actors.message_buffer import LONG, MessageBuffer
 from ...config.model import Settings
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import HTTP_HEAD_BYTES
-from ...protocol.jsonrpc.terms import RpcFault
+from ...protocol.jsonrpc.terms import TRACE_KEYS, RpcFault
+from ...protocol.trace_context import TraceContext, trace_in
 from ..arrivals import Arriving
 
 # ---- How a request is refused: the status codes of the door ---------------------------------------------------------
@@ -177,6 +178,12 @@ class Request:
             if name in seen and (name in _SINGLE or name.startswith(_MIRRORED)):
                 raise Refusal(400, f"Bad Request: {name.decode()} is given twice.", CLOSE)
             seen.add(name)
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace that its headers name. (`_meta` of a request in it may name another.)"""
+        said = {name: self.text(name.encode()) for name in TRACE_KEYS}
+        return trace_in(said) if any(said.values()) else None
 
     def text(self, name: bytes) -> str | None:
         value = self.headers.get(name)

@@ -23,7 +23,7 @@ from ...config.model import Scrub
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
 from ...protocol.errors import AmbiguousTool, GreenroomError, InputRefused, Reach, UnknownTool
-from ...protocol.jsonrpc.terms import RpcFault
+from ...protocol.jsonrpc.terms import TRACE_KEYS, RpcFault
 from ...protocol.safe_text import unhidden
 from ...safety.audit import AUDITED
 from ...safety.scrubber import scrubbed_progress, scrubbed_question
@@ -278,6 +278,7 @@ _ALL: Final = Scrub.ALL  # naming an enum member costs ten times as much as a co
 _NEWER: Final = b'"resultType"'
 _STATE: Final = "requestState"
 _REQUESTS: Final = "inputRequests"
+_NOT_PASSED: Final = frozenset({"progressToken", *TRACE_KEYS})  # the call itself brings its own
 _POINTING: Final = ("resources/read", "prompts/get")
 
 
@@ -416,7 +417,7 @@ class DirectCalls:
         return {
             key: value
             for key, value in job.meta.items()
-            if key == rpc.LOG_LEVEL_KEY or not (key.startswith(rpc.META) or key == "progressToken")
+            if key == rpc.LOG_LEVEL_KEY or not (key.startswith(rpc.META) or key in _NOT_PASSED)
         }
 
     def _start_modern(self, job: Job, server: str, params: dict[str, Any], target: Target | None) -> None:

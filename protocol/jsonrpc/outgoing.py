@@ -6,7 +6,7 @@ Rejected: the SDK's models (80-100 µs a call, and unknown fields vanish) and de
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -21,6 +21,7 @@ from .terms import (
     LOG_LEVEL_KEY,
     META,
     MODERN_VERSIONS,
+    TRACE_KEYS,
     VERSION_KEY,
     RpcError,
     RpcFault,
@@ -58,16 +59,20 @@ class Stamp:
 NO_STAMP = Stamp()
 
 
-def with_meta(params: Mapping[str, Any], meta: bytes) -> tuple[bytes | memoryview, ...]:
+def with_meta(
+    params: Mapping[str, Any], meta: bytes, replaced: Sequence[str] = ()
+) -> tuple[bytes | memoryview, ...]:
     """The params with our part of `_meta` added, in pieces: they may be megabytes, and a join copies them only once.
-    The caller's own keys stay, except those that only we may set. A `_meta` that is no object is left out: of two
-    keys of one name, most servers take the last, and would lose ours."""
+    The caller's own keys stay, except those that only we may set, and those that are `replaced`. A `_meta` that is no
+    object is left out: of two keys of one name, most servers take the last, and would lose ours."""
     if "_meta" in params:
         own = params["_meta"]
         params = {key: value for key, value in params.items() if key != "_meta"}
         if isinstance(own, Mapping):
             theirs = {
-                key: value for key, value in cast("Mapping[str, Any]", own).items() if not _is_ours(key)
+                key: value
+                for key, value in cast("Mapping[str, Any]", own).items()
+                if not _is_ours(key) and key not in replaced
             }
             meta = joined(_inside(encode_json(theirs)), meta)
     encoded = encode_json(params)
@@ -129,19 +134,23 @@ def encode_request(
     stamp: Stamp = NO_STAMP,
     *,
     progress: bool = False,
+    trace: bytes = b"",
 ) -> bytes:
-    """One request to a server. `progress` asks for progress notifications under the request's own id.
+    """One request to a server. `progress` asks for progress notifications under the request's own id. `trace`: the
+    members of its trace context, which take the place of the caller's own.
 
     Raises `UsageError` when `params` cannot be written as JSON.
     """
     meta = stamp.meta
     if progress:
         meta = joined(meta, b'"progressToken":%d' % rpc_id)
+    if trace:
+        meta = joined(meta, trace)
     if params is None and not meta:
         return b'{"jsonrpc":"2.0","id":%d,"method":%b}\n' % (rpc_id, encode_json(method))
     number, name = b"%d" % rpc_id, _encode_method(method)
     if meta:
-        body = with_meta(params or {}, meta)
+        body = with_meta(params or {}, meta, TRACE_KEYS if trace else ())
         return b"".join((_ID, number, b',"method":', name, b',"params":', *body, b"}\n"))
     try:
         body = plainly(params)

@@ -24,6 +24,7 @@ CLIENT_INFO_KEY: Final = f"{META}clientInfo"
 CAPABILITIES_KEY: Final = f"{META}clientCapabilities"
 SERVER_INFO_KEY: Final = f"{META}serverInfo"
 LOG_LEVEL_KEY: Final = f"{META}logLevel"
+TRACE_KEYS: Final = ("traceparent", "tracestate", "baggage")  # the names that need no prefix
 CANCELLED: Final = "notifications/cancelled"
 PROGRESS: Final = "notifications/progress"
 # The request of 2026-07-28 that stays open and carries the server's notifications.

@@ -269,10 +269,10 @@ async def test_meta_goes_along_with_a_call() -> None:
     """With the progress token that is ours."""
     server = FakeServer()
     async with open_room({"a": server}) as room:
-        result = await room.call("a_echo", {"x": 1}, meta={"traceparent": "00-1"}, on_progress=print)
+        result = await room.call("a_echo", {"x": 1}, meta={"team": "blue"}, on_progress=print)
         assert result.target is not None
         assert result.target.name == "a_echo"
-        assert server.calls[0]["_meta"] == {"traceparent": "00-1"}
+        assert server.calls[0]["_meta"] == {"team": "blue"}
 
 
 def test_the_front_door_has_forty_names_at_most_and_the_surface_is_what_is_recorded() -> None:

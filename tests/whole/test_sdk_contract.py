@@ -21,6 +21,7 @@ from greenroom.actors.transports.http_client import make_client
 from greenroom.actors.transports.in_process import as_server
 from greenroom.config.model import ServerDefinition
 
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 EMPTY: dict[str, Any] = {"mcpServers": {}, "settings": {"toolPrefix": "none"}}
 
 
@@ -74,9 +75,9 @@ async def test_a_server_of_any_kind_runs_in_our_process(home: Any) -> None:
     async with Greenroom.open(EMPTY, cache_path=":memory:", in_process={"in": server}) as room:
         await room.connect("in")
         traced = await room.call(
-            "steps", {"count": 2}, meta={"traceparent": "00-1"}, on_progress=progress.append
+            "steps", {"count": 2}, meta={"traceparent": PARENT}, on_progress=progress.append
         )
-        assert (traced.text, [step["progress"] for step in progress]) == ("00-1", [1, 2])
+        assert (traced.text, [step["progress"] for step in progress]) == (PARENT, [1, 2])
         added = await room.call("add", {"a": 1, "b": 2})
         assert (added.text, added.is_error) == ("3", False)
         assert added.to_mcp().content[0].text == "3"  # type: ignore[union-attr]
