@@ -1,4 +1,4 @@
-"""From the content of files to one `Config`: reading, checking, merging. Pure; the supervisor reads the files.
+"""From the content of files to one `Config`: reading, checking, merging. Pure; `files` reads the files.
 
 Everything that is wrong becomes a `Problem` that names its place and the next step, and does as little damage as
 possible. There are three sizes of damage:
@@ -547,32 +547,62 @@ def _token_of(entry: Givens) -> tuple[Given | None, bool]:
 #
 # A setting of a group has the group before its name, as in the model: `restartBackoff.minMs`. Settings are merged
 # shallowly: a stronger file replaces single keys, and groups as a whole. Only `http` is merged part by part, so that no
-# file drops a token by saying something else of the door. A wrong value is fatal in a file that was named, and a
-# warning in one that was found; the caller knows which it is. When limits contradict each other (`minConnections` not
-# below `maxConnections`), both fall back to their defaults, for neither can be trusted alone.
+# file drops a token by saying something else of the door; a value there that cannot be read replaces nothing. A wrong
+# value is fatal in a file that was named, and a warning in one that was found; the caller knows which it is. When
+# limits contradict each other (`minConnections` not below `maxConnections`), both fall back to their defaults, for
+# neither can be trusted alone.
 
-_AS_A_WHOLE: Final = GROUPS.keys() - {"http", "http.oauth"}
+_DOOR: Final = frozenset({"http", "http.oauth"})
+_GUARDS: Final = ("http.tokens", "http.oauth.issuer")  # what says who may come in
 
 
 def merged_settings(layers: Iterable[tuple[str, Any]], note: Note) -> Givens:
     """The settings of `(source, content)` pairs, weakest first; the stronger replaces single keys."""
     merged: Givens = {}
+    wrong: dict[str, Problem] = {}
     for source, raw in layers:
         for block in ("adapter", "settings"):
             said = raw.get(block) if is_object(raw) else None
             if is_object(said):
-                _lay(merged, _block(block, said, source, note))
+                _lay(merged, wrong, _block(block, said, source, note))
             elif said is not None:
                 note(Problem(place(source, block), f"must be an object, is {kind_of(said)}"))
+    is_guarded = any(merged[name].value for name in _GUARDS if name in merged)
+    for problem in wrong.values():
+        if problem.fatal or not is_guarded:
+            note(problem)
     return merged
 
 
-def _lay(lower: Givens, upper: Givens) -> None:
-    """Lay `upper` over `lower`. A group that stands in `upper` itself replaces what `lower` has of it."""
-    replaced = tuple(f"{name}." for name in upper if name in GROUPS)
+def _lay(lower: Givens, wrong: dict[str, Problem], upper: Givens) -> None:
+    """Lay `upper` over `lower`. A group that stands in `upper` itself replaces what `lower` has of it. What is wrong of
+    the door goes to `wrong`, by its name, and is not fatal any more when a stronger file says that part rightly."""
+    refused = {name: problem for name, given in upper.items() if (problem := _refused(name, given))}
+    replaced = tuple(f"{name}." for name in upper if name in GROUPS and name not in refused)
     for name in [name for name in lower if name.startswith(replaced)]:
         del lower[name]
-    lower.update(upper)
+    for name, given in upper.items():
+        if name not in refused:
+            lower[name] = given
+    for name in [*wrong]:
+        if name in upper or name.startswith(replaced):
+            del wrong[name]
+        elif any(other.startswith(f"{name}.") for other in upper):
+            wrong[name] = attrs.evolve(wrong[name], fatal=False)
+    wrong |= refused
+
+
+def _refused(name: str, given: Given) -> Problem | None:
+    """What is wrong with a setting of the door."""
+    if given.value is None or not (name in _DOOR or (name.startswith("http.") and name in SETTING_KEY)):
+        return None
+    if name in _DOOR:
+        return given.problem(f"must be an object, is {kind_of(given.value)}", fatal=True)
+    try:
+        SETTING_KEY[name].kind.read(given.value)
+    except BadValueError as wrong:
+        return given.problem(wrong.what, *wrong.inside, fatal=True)
+    return None
 
 
 def _block(block: str, said: Mapping[Any, Any], source: str, note: Note) -> Givens:
@@ -598,11 +628,12 @@ def _opened(values: Givens, note: Note, prefix: str = "") -> Givens:
                 str(part): Given(value, given.source, (*given.path, str(part)))
                 for part, value in given.value.items()
             }
-            if name in _AS_A_WHOLE:
+            if name not in _DOOR:
                 found[name] = attrs.evolve(given, value=None)
             found |= _opened(parts, note, f"{name}.")
         elif "." in str(given.path[-1]):
-            note(given.problem("unknown key: it is ignored"))
+            if not is_remark(key):
+                note(given.problem("unknown key: it is ignored"))
         else:
             found[name] = given
     return found

@@ -13,6 +13,7 @@ from greenroom.config.foreign_keys import Given, Givens
 from greenroom.config.identity import definition_hash
 from greenroom.config.model import Config, Lifecycle, ServerDefinition, Settings
 from greenroom.config.parse import Layer, lay_over, merge, parse_config
+from greenroom.protocol.errors import ConfigError
 
 
 def over(*entries: Any) -> Config:
@@ -174,6 +175,58 @@ def test_of_the_door_a_stronger_file_takes_away_only_what_it_names() -> None:
             [Layer("strong", {"settings": {"http": strong}}), Layer("weak", {"settings": {"http": weak}})]
         ).settings
         assert (settings.http_tokens, settings.http_listen, settings.http_oauth_issuer) == left
+
+
+TOKENS: Final = {"tokens": {"a": "t"}}
+
+
+@pytest.mark.parametrize(
+    ("http", "where"),
+    [
+        (5, "http"),
+        ("127.0.0.1:8000", "http"),
+        ({"tokens": 5}, "http.tokens"),
+        ({"tokens": {"b": 5}}, "http.tokens.b"),
+        ({"tokens": {"": "x"}}, "http.tokens"),
+    ],
+)
+def test_what_is_wrong_of_the_door_in_a_stronger_file_takes_no_token_away_and_is_told(
+    http: Any, where: str
+) -> None:
+    layers = [Layer("strong", {"settings": {"http": http}}), Layer("weak", {"settings": {"http": TOKENS}})]
+    config = merge(layers)
+    assert config.settings.http_tokens == {"a": "t"}
+    assert [problem.where.partition("[")[0] for problem in config.problems] == [f"strong: settings.{where}"]
+    with pytest.raises(ConfigError, match="strong: settings"):
+        merge(layers, strict=True)
+
+
+def test_a_login_that_is_wrong_in_a_stronger_file_leaves_the_weaker_ones() -> None:
+    layers = [
+        Layer("strong", {"settings": {"http": {"oauth": "https://i"}}}),
+        Layer("weak", {"settings": {"http": {"oauth": {"issuer": "i"}}}}),
+    ]
+    config = merge(layers)
+    assert config.settings.http_oauth_issuer == "i"
+    assert [problem.where for problem in config.problems] == ["strong: settings.http.oauth"]
+
+
+@pytest.mark.parametrize(
+    ("strong", "told"),
+    [
+        (TOKENS, []),
+        ({"oauth": {"issuer": "i"}}, []),
+        (None, []),
+        ({"oauth": {"scopes": ["s"]}}, ["weak: settings.http"]),
+        ({"listen": "127.0.0.1:1", "tokens": {}}, ["weak: settings.http"]),  # nobody knows who was to come in
+    ],
+)
+def test_a_door_that_is_wrong_in_a_weaker_file_is_not_fatal_when_a_stronger_one_replaces_it(
+    strong: Any, told: list[str]
+) -> None:
+    layers = [Layer("strong", {"settings": {"http": strong}}), Layer("weak", {"settings": {"http": 5}})]
+    assert [problem.where for problem in merge(layers, strict=True).problems] == told
+    assert [problem.where for problem in merge(layers).problems] == told
 
 
 def test_a_part_of_a_group_is_written_in_the_group() -> None:
