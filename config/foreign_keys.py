@@ -13,13 +13,13 @@ meant to be. A key without effect is kept as read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import attrs
 
 from ..protocol.errors import NO_EFFECT_HERE, Problem, place
 from .model import Isolation
-from .reading import is_array, is_object, is_whole
+from .reading import TEXT, BadValueError, is_array, is_object, is_whole, kind_of
 
 ALIASES: Final = {
     "serverUrl": "url",
@@ -73,10 +73,8 @@ def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], n
     """One server entry under our key names. Problems go to `note`."""
     found: Givens = {}
     for key, value in entry.items():
-        if not isinstance(key, str) or not is_whole(key):
-            kind = "half a character" if isinstance(key, str) else type(key).__name__
-            what = f"has a key that is no string ({kind}); it is ignored"
-            note(Problem(place(source, *path), what, fatal=False))
+        if not _is_key(key):
+            note(_no_key(key, place(source, *path)))
         elif not is_remark(key):
             _put(found, ALIASES.get(key, key), Given(value, source, (*path, key)), note)
     _read_type(found, note)
@@ -87,7 +85,28 @@ def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], n
         del found["oauth"]
         found.setdefault("auth", attrs.evolve(oauth, value="oauth"))
     _read_client(found)
+    _read_login(found, note)
     return found
+
+
+def _is_key(key: Any) -> TypeGuard[str]:
+    return isinstance(key, str) and is_whole(key)
+
+
+def _no_key(key: Any, where: str) -> Problem:
+    kind = "half a character" if isinstance(key, str) else type(key).__name__
+    return Problem(where, f"has a key that is no string ({kind}); it is ignored", fatal=False)
+
+
+def _read_login(found: Givens, note: Note) -> None:
+    """Only names that are strings can have an effect on a login; YAML has others."""
+    given = found.get("oauth")
+    if given is None or not is_object(given.value):
+        return
+    for key in given.value:
+        if not _is_key(key):
+            note(_no_key(key, given.place()))
+    found["oauth"] = attrs.evolve(given, value={k: v for k, v in given.value.items() if _is_key(k)})
 
 
 def _read_client(found: Givens) -> None:
@@ -133,11 +152,15 @@ def _type_complaint(word: str, found: Givens) -> str | None:
 
 
 def _read_enabled(found: Givens) -> None:
-    given = found.get("enabled")
-    if given is not None and isinstance(given.value, bool):
-        del found["enabled"]
-        if not given.value:
-            found.setdefault("disabled", attrs.evolve(given, value=True))
+    """`enabled` is the contrary of `disabled`. Any other value is read as a wrong one of `disabled`, which breaks the
+    server: it may have been meant to be off."""
+    given = found.pop("enabled", None)
+    if given is None or given.value is None:
+        return
+    if not isinstance(given.value, bool):
+        found["disabled"] = given
+    elif not given.value:
+        found.setdefault("disabled", attrs.evolve(given, value=True))
 
 
 def _read_era(found: Givens) -> None:
@@ -181,7 +204,8 @@ def _open_lifecycle(found: Givens, given: Given, note: Note) -> Given | None:
         minutes = attrs.evolve(given, value=_minutes(idle), path=(*given.path, "idleTimeoutMs"))
         found.setdefault("idleTimeout", minutes)
     elif idle is not None:
-        note(given.problem("must be a number of milliseconds; the default is used", "idleTimeoutMs"))
+        what = f"must be a number of milliseconds, is {kind_of(idle)}; the default is used"
+        note(given.problem(what, "idleTimeoutMs"))
     del found["lifecycle"]
     if mode is None:
         return None
@@ -229,10 +253,11 @@ def _read_door(found: Givens, given: Given, note: Note) -> None:
     part = _ADAPTER_DOOR[str(given.path[-1])]
     if given.value is None:
         return
-    if not isinstance(given.value, str) or not given.value.strip():
-        note(given.problem("must be a text that is not empty: correct it, or leave the key out", fatal=True))
+    try:
+        said = TEXT.read(given.value).strip()
+    except BadValueError as wrong:
+        note(given.problem(wrong.what, fatal=True))
         return
-    said = given.value.strip()
     found[part] = attrs.evolve(given, value={"adapter": said} if part == "http.tokens" else said)
 
 

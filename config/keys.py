@@ -1,10 +1,10 @@
 """What a key of a configuration file is. The keys themselves are the fields of the model (`model`).
 
 A key knows where its value goes in the model and what happens when the value is wrong. A wrong value of an
-`identity` key breaks its server. Such keys say which program runs, with what, what it may show and who shares it,
-and half of that is worse than none of it. The other keys are policy. Their default is used and the problem is
-listed, for a server with the wrong idle timeout is better than no server. (A wrong setting has two outcomes as
-well. A file that was named is refused; a file that was only found is served with the default.)
+`identity` key breaks its server. Such keys say whether it runs, which program runs, with what, what it may show and
+who shares it, and half of that is worse than none of it. The other keys are policy. Their default is used and the
+problem is listed, for a server with the wrong idle timeout is better than no server. (A wrong setting has two
+outcomes as well. A file that was named is refused; a file that was only found is served with the default.)
 
 Here are also the kinds of values that are objects with keys of their own: how to log in, the command that gives
 headers, and how tools are shown otherwise.

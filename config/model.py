@@ -362,7 +362,13 @@ class ServerDefinition:
         "Fetch its tools in the background if they are unknown; after a failure again, with growing pauses.",
         True,
     )
-    disabled: bool = key("disabled", FLAG, "Only the literal `true` takes it out of service.", False)
+    disabled: bool = key(
+        "disabled",
+        FLAG,
+        "`true` takes it out of service. With any other value than `true` or `false` it is not started.",
+        False,
+        identity=True,
+    )
     extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False, repr=_names_only)  # others' keys
     sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # attribute -> where from
 

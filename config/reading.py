@@ -77,7 +77,10 @@ class Kind:
         try:
             read = msgspec.convert(value, self.type)
         except _REFUSALS:
-            raise _explained(value, self.type) from None
+            plain = _with_plain_numbers(value)
+            if not _fits(plain, self.type):
+                raise _explained(plain, self.type) from None
+            read = msgspec.convert(plain, self.type)
         return read if self.then is None else self.then(read)
 
     @property
@@ -87,8 +90,18 @@ class Kind:
         return _inlined(schema, schema.pop("$defs", {}))
 
 
+def _with_plain_numbers(value: Any) -> Any:
+    """The value with each number of a subclass of float (NumPy has one) as a float, since msgspec takes no other."""
+    if isinstance(value, float):
+        return float(value)
+    if is_object(value):
+        return {key: _with_plain_numbers(each) for key, each in value.items()}
+    return [_with_plain_numbers(each) for each in value] if is_array(value) else value
+
+
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """The schema in one piece, without names and docstrings of our types, which are nothing for who writes a file."""
+    """The schema in one piece, without names and docstrings of our types, which are nothing for who writes a file. Its
+    patterns compile in JavaScript, RE2 and Python alike."""
     if is_array(schema):
         return [_inlined(each, definitions) for each in schema]
     if not is_object(schema):
@@ -96,7 +109,10 @@ def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
     if "$ref" in schema:
         return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     ours = {name for name in ("title", "description") if isinstance(schema.get(name), str)}
-    return {name: _inlined(each, definitions) for name, each in schema.items() if name not in ours}
+    inlined = {name: _inlined(each, definitions) for name, each in schema.items() if name not in ours}
+    if isinstance(pattern := schema.get("pattern"), str):
+        inlined["pattern"] = pattern.replace(_UNUSABLE, r"\x00").replace(r"\Z", "$")
+    return inlined
 
 
 # ---- what is wrong with a value ------------------------------------------------------------------------------------
@@ -220,10 +236,8 @@ def _words(type_: Any) -> Words:
     base, meta = _opened(type_)
     if meta is not None and meta.extra is not None:
         return meta.extra["words"]
-    if get_origin(base) is Literal:
-        return Words(f"one of {_quoted(get_args(base))}")
-    if choices := _choices(base):
-        return Words(f"one of {_quoted(choices)}")
+    if choices := get_args(base) if get_origin(base) is Literal else _choices(base):
+        return Words(f"one of {_either(_quoted(choices))}")
     return Words({bool: "true or false", str: "a string"}.get(base, "an object"))
 
 
@@ -234,9 +248,11 @@ def _what(value: Any, type_: Any) -> str:
         return words.refused
     if isinstance(value, str):
         choices = [choice for one in types for choice in _choices(one)]
-        if choices:
-            return f'"{value[:40]}" is none of {_quoted(choices)}{did_you_mean(value, choices)}'
-        if str in types or any(get_origin(one) is Literal for one in types):
+        if choices and value.isprintable():
+            return f'"{value[:40]}" is none of {", ".join(_quoted(choices))}{did_you_mean(value, choices)}'
+        if any(get_origin(one) is Literal for one in types):
+            return f"must be {words.wanted}"
+        if str in types:
             return _what_of_text(value, words)
     if float in types and _is_number(value):
         _, meta = _opened(type_)
@@ -249,7 +265,7 @@ def _what(value: Any, type_: Any) -> str:
 
 def _what_of_text(text: str, words: Words) -> str:
     if "\0" in text:
-        return "holds a NUL character, which no process can be given"
+        return "holds a NUL character, which no program and no request can be given: take it out"
     if not is_whole(text):
         return "holds half of a character (a lone \\ud800…\\udfff escape): write all of it"
     if words.wanted == "a string":  # every other one is
@@ -268,13 +284,20 @@ def _advice(value: Any, types: Sequence[Any], words: Words) -> str:
         return ": put it in quotes"
     if float in types and isinstance(value, str) and value.strip().isdigit():
         return ": leave out the quotes"
+    if bool in types and value in ("true", "false"):
+        return ": leave out the quotes"
     if isinstance(value, str) and any(get_origin(one) is tuple for one in types):
         return ': write ["…"]'
     return ""
 
 
-def _quoted(words: Iterable[str]) -> str:
-    return ", ".join(f'"{each}"' for each in words)
+def _quoted(words: Iterable[str]) -> list[str]:
+    return [f'"{each}"' for each in words]
+
+
+def _either(choices: Sequence[str]) -> str:
+    """`a, b or c`."""
+    return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
@@ -305,7 +328,7 @@ def name(pattern: str, refused: str) -> Meta:
 
 
 def _whole(pattern: str) -> str:
-    return f"^(?:{pattern})$"
+    return rf"^(?:{pattern})\Z"  # `$` would let a line break follow
 
 
 _ANY: Final = f"[^{_UNUSABLE}]*"
@@ -364,7 +387,7 @@ PROGRAM: Final = Kind(
     "text",
 )
 SAFE_URL: Final = Kind(
-    Annotated[str, matching(_SITE, "the URL of a site: https://…, or http:// of this machine")], "URL"
+    Annotated[str, matching(_SITE, "the URL of a site (https://…, or http:// of this machine)")], "URL"
 )
 TEXTS: Final = Kind(Texts, "list of texts")
 TEXT_MAP: Final = Kind(TextMap, "name → text")
@@ -379,7 +402,8 @@ _Header: TypeAlias = Annotated[
 _ValueName: TypeAlias = Annotated[
     str,
     matching(
-        VALUE_NAME.pattern, 'the NAME of ${session.NAME}, in letters, digits and underscores, such as "TOKEN"'
+        VALUE_NAME.pattern,
+        'a name of letters, digits and underscores like "TOKEN" (the NAME of ${session.NAME})',
     ),
 ]
 SESSION_HEADERS: Final = Kind(
@@ -391,7 +415,7 @@ SESSION_HEADERS: Final = Kind(
 FLAG: Final = Kind(bool, "true / false")
 _CHOICE: Final = wanted("true, false or an array of names")
 _Variable: TypeAlias = Annotated[
-    str, matching(_NAME, 'a name or a pattern, like "AWS_*"; a value goes into "env"')
+    str, matching(_NAME, 'a name or a pattern like "AWS_*" (values go into "env")')
 ]
 CHOICE: Final = Kind(Annotated[bool | tuple[Item, ...], _CHOICE], "true / false / list of texts")
 ENVIRONMENT: Final = Kind(Annotated[bool | tuple[_Variable, ...], _CHOICE], CHOICE.unit)
@@ -417,7 +441,7 @@ def word_or_names(choices: type[enum.Enum], yes: enum.Enum, no: enum.Enum) -> Ki
         return read
 
     kinds: Any = choices | bool | tuple[Item, ...]
-    either = Annotated[kinds, wanted(f"one of {_quoted(words)}, or an array of names")]
+    either = Annotated[kinds, wanted(_either([*_quoted(words), "an array of names"]))]
     return Kind(either, f"{word(choices).unit} / list of texts", then)
 
 

@@ -125,7 +125,7 @@ def test_a_place_inside_a_lifecycle_is_told_as_it_was_written() -> None:
     config = parse(command="x", lifecycle={"mode": "eager", "idleTimeoutMs": True, "x": 1})
     assert said(config) == [
         ".lifecycle.x: unknown key; it is ignored, mode and idleTimeoutMs are known",
-        ".lifecycle.idleTimeoutMs: must be a number of milliseconds; the default is used",
+        ".lifecycle.idleTimeoutMs: must be a number of milliseconds, is true; the default is used",
     ]
     config = parse(command="x", lifecycle={"idleTimeoutMs": -5})
     assert said(config)[0].startswith(".lifecycle.idleTimeoutMs: must be a number of minutes from 0")

