@@ -339,7 +339,7 @@ class Initialization:
         """
         handshake = await self._initialize(connection)
         if handshake is not None:
-            self._incarnation.reached(ConnectStep.GREETED)
+            self._incarnation.reached(ConnectStep.INITIALIZED)
             await self._list(connection, handshake)
             await self._stay(connection, handshake)
 

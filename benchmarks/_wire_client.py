@@ -69,7 +69,7 @@ class WireClient:
             self._process.wait()
         self._process.stdout.close()
 
-    def greet(self) -> None:
+    def initialize(self) -> None:
         """The handshake. Raises `RuntimeError` when it is refused."""
         info = {"name": "benchmark", "version": "1"}
         self.ask("initialize", {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": info})

@@ -44,7 +44,7 @@ def _compared(how: str, size: Size, bound: Bound | None, note: str) -> Figure:
 def raw_pipes(size: Size) -> float:
     """The physical limit: microseconds a call over bare pipes."""
     with WireClient(COMMAND, "echo", TEXT) as client:
-        client.greet()
+        client.initialize()
         return min(take_turns([lambda: client.latency(size.of(1000, 5))], size.rounds)[0])
 
 
@@ -71,7 +71,7 @@ async def against_raw_pipes(size: Size) -> list[list[float]]:
     count = size.of(2000, 5)
     async with room_of(config_of(1)) as room:
         with WireClient(COMMAND, "echo", TEXT) as client:
-            client.greet()
+            client.initialize()
 
             async def ours() -> None:
                 for _ in range(count):

@@ -141,7 +141,7 @@ def _by_name(
 def _connected(gateway: Gateway) -> WireClient:
     client = WireClient(gateway.command, gateway.tool, gateway.arguments, gateway.env)
     try:
-        client.greet()
+        client.initialize()
         client.check_call("hello")
     except BaseException:
         client.__exit__(None, None, None)

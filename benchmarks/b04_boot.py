@@ -37,7 +37,7 @@ def measure(size: Size) -> Iterator[Figure]:
 def boot(gateway: Gateway, started: list[float] | None = None) -> float:
     """Milliseconds; how many children it had then is added to `started`."""
     with WireClient(gateway.command, env=gateway.env) as client:
-        client.greet()
+        client.initialize()
         client.ask("tools/list", {})
         elapsed = time.perf_counter() - client.started
         if started is not None:
@@ -48,7 +48,7 @@ def boot(gateway: Gateway, started: list[float] | None = None) -> float:
 def _fill_cache(gateway: Gateway) -> None:
     """A first run asks every server once, in the background. Wait until none of its children is left."""
     with WireClient(gateway.command, env=gateway.env) as client:
-        client.greet()
+        client.initialize()
         while f"{SERVERS} tools" not in _status(client):
             time.sleep(0.1)
 

@@ -61,7 +61,7 @@ def _probed(what: str, count: int) -> int:
 def gateway_rss(gateway: Gateway) -> float:
     """MiB, when it has connected its server and answered a call."""
     with WireClient(gateway.command, gateway.tool, gateway.arguments, gateway.env) as client:
-        client.greet()
+        client.initialize()
         client.ask("tools/list", {})
         client.check_call("hello")
         return rss(client.pid) / 2**20

@@ -72,7 +72,7 @@ async def _rest(seconds: float) -> tuple[float, float]:
 def gateway_at_rest(gateway: Gateway, size: Size) -> list[tuple[float, float]]:
     """By round: percent of a core, and wake-ups a second, of one that has connected its server."""
     with WireClient(gateway.command, gateway.tool, gateway.arguments, gateway.env) as client:
-        client.greet()
+        client.initialize()
         client.ask("tools/list", {})
         client.check_call("hello")
         time.sleep(size.of(2, 1))  # the cache is written, everything has settled

@@ -116,7 +116,7 @@ def _gateway(home: Path, tools: int) -> Gateway:
     }
     (home / "mcp.json").write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
     with WireClient(gateway.command, env=gateway.env) as client:
-        client.greet()
+        client.initialize()
         while f"{tools} tools" not in _text(client, {}):
             time.sleep(0.2)
     return gateway
@@ -124,7 +124,7 @@ def _gateway(home: Path, tools: int) -> Gateway:
 
 def _first_searches_ms(gateway: Gateway) -> tuple[float, float]:
     with WireClient(gateway.command, env=gateway.env) as client:
-        client.greet()
+        client.initialize()
         time.sleep(UNTIL_SEARCHED)
         first = _timed_ms(lambda: _text(client, {"search": "issue"}))
         return first, _timed_ms(lambda: _text(client, {"search": "page"}))

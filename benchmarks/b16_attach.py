@@ -64,7 +64,7 @@ def _connected(gateways: list[Gateway]) -> Generator[Clients]:
             stack.callback(_stop, gateway)
             client = WireClient(gateway.command, gateway.tool, gateway.arguments, gateway.env)
             clients[gateway.name] = stack.enter_context(client)
-            client.greet()
+            client.initialize()
             client.check_call("hello")
         yield clients
 

@@ -7,7 +7,7 @@ other things in another project. Policy is left out, or a new idle timeout would
 digest and nowhere else.
 
 Isolation and era are special. They change no tool, so they are not hashed. But they say who shares a process and
-how it is greeted, so they cannot be applied to a live process.
+how it is initialized, so they cannot be applied to a live process.
 """
 
 from __future__ import annotations

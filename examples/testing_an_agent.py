@@ -37,7 +37,7 @@ def answer_of(shop: FakeServer) -> str:
 def test_a_shop_that_does_not_open_twice() -> None:
     closed = FaultScript.of(
         Fault("start", "crash", start=1, text="no lights"),
-        Fault("greeting", "refuse", start=2, text="no staff"),
+        Fault("initialize", "refuse", start=2, text="no staff"),
     )
     shop = FakeServer(tools=[tool("order")], script=closed)
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _MANY: Final = 500  # tools; a first search among fewer takes ten milliseconds or two
-_GREETED_BY_THEN: Final = 0.2  # seconds from a client's coming until it has its first lists
+_INITIALIZED_BY_THEN: Final = 0.2  # seconds from a client's coming until it has its first lists
 
 
 class Conversations:
@@ -177,7 +177,7 @@ class Conversations:
 
     async def _preparing_search(self, profile: str | None, view: ProfileView | None) -> None:
         try:
-            await anyio.sleep(_GREETED_BY_THEN)
+            await anyio.sleep(_INITIALIZED_BY_THEN)
             if view is not None:
                 await view.prepare()
             seen = self._port if view is None else view

@@ -126,7 +126,7 @@ class ClientSession:
         self._introduced = False
         self.may_be_several = False
         self.modern = False
-        self.greeted = False
+        self.initialized = False
 
     async def ask(
         self, method: str, params: Mapping[str, Any], on_progress: OnProgress | None = None
@@ -149,14 +149,15 @@ class ClientSession:
         """Requests that have no answer yet, and calls that wait until the client comes back with an answer."""
         return len(self._open) + len(self._exposure.suspended)
 
-    def greet_again(self, initialize: bytes, *, greeted: bool, gateways: int) -> None:
-        """Take in how the client introduced itself to a gateway that is gone; it knows the answer already. `greeted`:
-        it has also said that it is ready. `gateways`: how many it has had before; without any, nothing happens."""
+    def initialize_again(self, initialize: bytes, *, initialized: bool, gateways: int) -> None:
+        """Take in how the client introduced itself to a gateway that is gone; it knows the answer already.
+        `initialized`: it has also said that it is ready. `gateways`: how many it has had before; without any, nothing
+        happens."""
         self._client_requests.number_after(gateways)
         if initialize:
             with suppress(RpcFault):
                 self._initialize(rpc.read_client_line(initialize))
-                self.greeted = greeted
+                self.initialized = initialized
 
     def receive(self, line: bytes, envelope: rpc.ClientMessage | None = None, size: int = 0) -> None:
         """Handle one line, or its `envelope` (of a message of this `size`), if a door has read that already. Never
@@ -266,7 +267,7 @@ class ClientSession:
         elif method == rpc.PROGRESS:
             self._client_requests.progressed(envelope)
         elif method == "notifications/initialized":
-            self.greeted: bool = True
+            self.initialized: bool = True
         else:
             self._exposure.heard(self, method)
 

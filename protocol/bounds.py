@@ -17,7 +17,7 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 # Levels of nesting in what a server says, its results excepted: Python recurses a few hundred levels at most.
 DEPTH: Final = 100
-ITEM_BYTES: Final = 2 * MIB  # of one tool, resource or prompt, or of one greeting
+ITEM_BYTES: Final = 2 * MIB  # of one tool, resource or prompt, or of one initialize result
 ITEM_PARTS: Final = 20_000  # objects and arrays in it: making a hundred thousand takes a tenth of a second
 LARGE_MESSAGE: Final = MIB  # from here on a message is passed on by its envelope: what is inside stays bytes
 MESSAGE_VALUES: Final = 4_000_000  # in one message: passing over them takes thirty milliseconds
@@ -142,11 +142,19 @@ BOUNDS: Final = (
     Bound("a tool, resource, template or prompt", "objects and arrays", "the item is left out", ITEM_PARTS),
     Bound("a tool, resource, template or prompt", "levels of nesting", "the item is left out", DEPTH),
     Bound("a name, a URI, a cursor", "characters", "the item is left out; the list ends", NAME_CHARACTERS),
-    Bound("a server's greeting, instructions included", "bytes", "it does not connect", ITEM_BYTES),
+    Bound("a server's initialize result, instructions included", "bytes", "it does not connect", ITEM_BYTES),
     Bound(
-        "a server's greeting, instructions included", "objects and arrays", "it does not connect", ITEM_PARTS
+        "a server's initialize result, instructions included",
+        "objects and arrays",
+        "it does not connect",
+        ITEM_PARTS,
     ),
-    Bound("a server's greeting, instructions included", "levels of nesting", "it does not connect", DEPTH),
+    Bound(
+        "a server's initialize result, instructions included",
+        "levels of nesting",
+        "it does not connect",
+        DEPTH,
+    ),
     Bound("the head of an HTTP answer, or its trailer", "bytes", "the exchange fails", HTTP_HEAD_BYTES),
     Bound("the head of an HTTP answer, or its trailer", "lines", "the exchange fails", HTTP_HEAD_LINES),
     Bound("interim answers (1xx) before an HTTP answer", "answers", "the exchange fails", HTTP_INTERIM),
@@ -175,7 +183,7 @@ BOUNDS: Final = (
     ),
     Bound("listed items of a server that clients would refuse", "items", "the rest is only counted", FAULTS),
     Bound(
-        "a server's own reason for refusing its greeting or a list",
+        "a server's own reason for refusing `initialize` or a list",
         "characters",
         "it is cut",
         REASON_CHARACTERS,

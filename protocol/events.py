@@ -82,7 +82,7 @@ class Transition(Event):
 
 class ConnectStep(enum.Enum):
     STARTED = "started"  # the process runs, or the connection is open
-    GREETED = "greeted"  # the protocol version is agreed
+    INITIALIZED = "greeted"  # the protocol version is agreed
 
 
 @attrs.frozen(kw_only=True)

@@ -212,8 +212,8 @@ class FakeAnswers:
         server, params = self._server, exchange.params or {}
         match exchange.method:
             case "initialize":
-                await pause(server.greet_latency)
-                return self._greeting(params)
+                await pause(server.initialize_latency)
+                return self._initialize_result(params)
             case "tools/list":
                 listed = (
                     server.tools if self._tools is None else self._tools
@@ -269,9 +269,9 @@ class FakeAnswers:
             case other:
                 return RpcError(METHOD_NOT_FOUND, f"Method not found: {other}")
 
-    def _greeting(self, params: Mapping[str, Any]) -> Answer:
-        if self._server.refuse_greeting is not None:
-            return RpcError(-32603, self._server.refuse_greeting)
+    def _initialize_result(self, params: Mapping[str, Any]) -> Answer:
+        if self._server.refuse_initialize is not None:
+            return RpcError(-32603, self._server.refuse_initialize)
         return {
             "protocolVersion": params["protocolVersion"],
             "capabilities": {
@@ -615,14 +615,14 @@ class FakeServer:
     )  # by name: the text, or what makes it of the arguments
     script: FaultScript = attrs.field(factory=FaultScript)
     start_latency: float = 0.0
-    greet_latency: float = 0.0
+    initialize_latency: float = 0.0
     list_latency: float = 0.0
     call_latency: float = 0.0
     stop_latency: float = 0.0
     wreck_latency: float = 0.0  # after a crash, until the rest of its tree is gone
     refuse_start: str | None = None  # why it cannot be started
     start_error: Exception | None = None  # raised when it is started
-    refuse_greeting: str | None = None
+    refuse_initialize: str | None = None
     call_error: tuple[int, str] | None = None  # the JSON-RPC error that every call gets
     strict_json: bool = False  # raise for arguments that are no JSON, as a real peer does
     blocked: bool = False  # its pipe is full: no request is sent

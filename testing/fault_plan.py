@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple, Protocol
 #
 # Only the standard library is imported, because the executable fake server reads this too and must start quickly.
 
-REQUESTS: Final = ("greeting", "list", "call", "ping")
+REQUESTS: Final = ("initialize", "list", "call", "ping")
 STEP_OF: Final[Mapping[str, str]] = {
-    "initialize": "greeting",
+    "initialize": "initialize",
     "tools/list": "list",
     "tools/call": "call",
     "ping": "ping",
@@ -32,7 +32,7 @@ RUNNING: Final = (*REQUESTS, "idle")
 ALIVE: Final = ("start", *RUNNING)
 STEPS: Final[Mapping[str, str]] = {
     "start": "the server has been started, and has read nothing yet",
-    "greeting": "`initialize` has arrived",
+    "initialize": "`initialize` has arrived",
     "list": "`tools/list` has arrived",
     "call": "`tools/call` has arrived; with `tool`, one of that tool",
     "ping": "`ping` has arrived",
@@ -91,7 +91,7 @@ DEEDS: Final[Mapping[str, Deed]] = {
         RUNNING,
         "have these tools from now on, send `list_changed`, then go on",
         needs=("tools",),
-        elsewhere='the step "greeting": only a server that runs has tools',
+        elsewhere='the step "initialize": only a server that runs has tools',
     ),
     "expire": Deed(
         ("list", "call", "ping", "idle"),
@@ -102,7 +102,7 @@ DEEDS: Final[Mapping[str, Deed]] = {
     "answer_late": Deed(
         ("list", "call", "ping"),
         "answer only when the request has been cancelled",
-        elsewhere='"drop_answer": a greeting is never cancelled, and elsewhere nothing is asked',
+        elsewhere='"drop_answer": `initialize` is never cancelled, and elsewhere nothing is asked',
     ),
     "drop_answer": Deed(
         REQUESTS, "never answer this request; others are served", elsewhere='"hang": nothing was asked'

@@ -1,7 +1,7 @@
 """Fault scripts: the faults of a fake server, as data.
 
     FaultScript.of(
-        Fault("greeting", "delay", seconds=2, start=1),
+        Fault("initialize", "delay", seconds=2, start=1),
         Fault("call", "crash", exit_code=3, nth=2),
     )
 
@@ -25,7 +25,7 @@ import attrs
 from ..protocol.errors import UsageError
 from .fault_plan import FIELDS, Entry, problem_with
 
-Step = Literal["start", "greeting", "list", "call", "ping", "idle", "stop"]
+Step = Literal["start", "initialize", "list", "call", "ping", "idle", "stop"]
 Doing = Literal[
     "delay", "hang", "crash", "refuse", "garbage", "flood", "list_changed", "expire", "answer_twice",
     "answer_late", "drop_answer",

@@ -176,13 +176,13 @@ class RoomMachine(RuleBasedStateMachine):
 
     @rule(
         server=INDEX,
-        step=st.sampled_from(["start", "greet", "list", "stop"]),
+        step=st.sampled_from(["start", "initialize", "list", "stop"]),
         seconds=st.sampled_from([1.0, 0.5, 3.0, HANG]),
     )
     def start_or_stop_slowly(self, server: int, step: str, seconds: float) -> None:
         self.world.faults.slow_down(self._choice.server(server), step, seconds)
 
-    @rule(server=INDEX, how=st.sampled_from(["refuse_start", "refuse_greeting"]))
+    @rule(server=INDEX, how=st.sampled_from(["refuse_start", "refuse_initialize"]))
     def refuse(self, server: int, how: str) -> None:
         self.world.faults.refuse(self._choice.server(server), how)
 

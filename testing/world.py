@@ -41,7 +41,7 @@ from .virtual_time import VirtualRun, seed_schedule
 # that takes longer to start than it may will fail to connect.
 
 ECHO, SAFE = "echo", "safe"  # the second declares that running it twice is harmless
-_STEPS = ("start", "greet", "list", "call", "stop")
+_STEPS = ("start", "initialize", "list", "call", "stop")
 
 
 def tools_of(version: int) -> list[dict[str, Any]]:
@@ -84,17 +84,17 @@ class ServerFaults:
         self._background.later(delay, act)
 
     def slow_down(self, server: str, step: str, seconds: float) -> None:
-        """`step`: start, greet, list, call or stop. With `HANG` it never ends."""
+        """`step`: start, initialize, list, call or stop. With `HANG` it never ends."""
         setattr(self._servers[server], f"{step}_latency", seconds)
         if step == "stop":
             self._servers[server].wreck_latency = seconds
             self._truth.slowest_stop[server] = max(self._truth.slowest_stop[server], seconds)
-        if step in ("start", "greet", "list") and seconds == HANG:
+        if step in ("start", "initialize", "list") and seconds == HANG:
             self._truth.hurt("hung", server)
         self._note_slowness(server)
 
     def refuse(self, server: str, how: str = "refuse_start") -> None:
-        """It cannot be started; with `refuse_greeting` it starts and refuses the handshake."""
+        """It cannot be started; with `refuse_initialize` it starts and refuses the handshake."""
         setattr(self._servers[server], how, "no")
         self._truth.hurt("failing", server)
 
@@ -109,7 +109,7 @@ class ServerFaults:
         """It is healthy again."""
         fake = self._servers[server]
         self._set_pace(fake)
-        fake.refuse_start = fake.refuse_greeting = None
+        fake.refuse_start = fake.refuse_initialize = None
         fake.blocked = fake.deaf = False
         self._truth.healed(server)
         self._note_slowness(server)
@@ -145,7 +145,7 @@ class ServerFaults:
         definition = self._truth.config.servers.get(server)
         call_limit = (definition and definition.call_timeout) or settings.call_timeout
         connect_limit = (definition and definition.connect_timeout) or settings.connect_timeout
-        connects_in = fake.start_latency + fake.greet_latency + fake.list_latency
+        connects_in = fake.start_latency + fake.initialize_latency + fake.list_latency
         if fake.call_latency >= call_limit - EPS:
             self._truth.hurt("hung", server)
             self._truth.hurt("slow", server)
@@ -200,8 +200,8 @@ class World:
     """One room and everything around it.
 
     `entries`: the `mcpServers` entries; each gets a fake server in place of a command. `settings`: the room's. `seed`:
-    what the order of tasks follows from. `pace`: how many seconds each step of a healthy server takes (start, greet,
-    list, call, stop).
+    what the order of tasks follows from. `pace`: how many seconds each step of a healthy server takes (start,
+    initialize, list, call, stop).
     """
 
     def __init__(

@@ -33,7 +33,7 @@ from .attach_protocol import OF_CLIENT, Words
 GIVEN_UP: Final = "given up"  # why it ends: the client has ended, and the room does not notice
 _CHUNK: Final = 1 << 16  # what a pipe holds
 _UNREAD: Final = 1 << 16  # bytes of lines that were passed on, until their envelopes are read
-_LONGEST_GREETING: Final = 1 << 15  # bytes of an `initialize` that is said again to the next room
+_LONGEST_INITIALIZE: Final = 1 << 15  # bytes of an `initialize` that is said again to the next room
 _STUCK: Final = 1.2  # seconds after the client's end, until the room is no longer waited for
 _LAST_ANSWERS: Final = 1.0  # seconds a client has to read what is left at the end
 _GONE: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is; EIO: its terminal was closed
@@ -138,7 +138,7 @@ class Bridge:
         return self._initialize[1].decode("utf-8", "surrogateescape")
 
     @property
-    def greeted(self) -> bool:
+    def initialized(self) -> bool:
         """Whether it has said that it is ready."""
         return self._is_ready
 
@@ -364,7 +364,7 @@ class Bridge:
         key, method, cancelled = _read(line)
         if key:
             self._open[key] = None
-            if method == "initialize" and len(line) <= _LONGEST_GREETING:
+            if method == "initialize" and len(line) <= _LONGEST_INITIALIZE:
                 self._initialize = key, line
         elif cancelled:
             self._open.pop(cancelled, None)  # it gets no answer

@@ -91,7 +91,7 @@ def attach(starting: Starting, hello: Hello, max_line: int, note: Callable[[str]
                     raise RoomLost(f"The background room ended again at once. Its log: {starting.place.log}")
                 note("the background room has ended; going on with another.")
                 hello = attrs.evolve(
-                    hello, rooms=hello.rooms + 1, initialize=bridge.initialize, greeted=bridge.greeted
+                    hello, rooms=hello.rooms + 1, initialize=bridge.initialize, initialized=bridge.initialized
                 )
         finally:
             bridge.finish()

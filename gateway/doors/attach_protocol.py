@@ -44,7 +44,7 @@ class Hello:
     `variables` are the values of its session. `room` is the run id of the room that started this process, if any.
 
     `rooms` counts the rooms that the client has had before. `initialize` is the line by which it introduced itself to
-    them, `greeted` whether it has said that it is ready.
+    them, `initialized` whether it has said that it is ready.
     """
 
     version: str
@@ -54,7 +54,7 @@ class Hello:
     room: str | None = None
     variables: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
     initialize: str | None = attrs.field(default=None, repr=False)
-    greeted: bool = False
+    initialized: bool = False
     rooms: int = 0
     stop: bool = False  # nobody attaches: the room is asked to leave
 

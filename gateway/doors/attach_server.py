@@ -251,7 +251,7 @@ class Doorway:
             async with opening as talk:
                 client.in_flight = lambda: talk.in_flight
                 initialize = (hello.initialize or "").encode("utf-8", "surrogateescape")
-                talk.greet_again(initialize, greeted=hello.greeted, gateways=hello.rooms)
+                talk.initialize_again(initialize, initialized=hello.initialized, gateways=hello.rooms)
                 say(client.line, pid=os.getpid(), version=self.version)
                 tasks.start_soon(door.write)
                 async with anyio.create_task_group() as parts:

@@ -91,7 +91,7 @@ class DirectClient:
 
     def tell_change(self, method: str) -> None:
         """A list has changed."""
-        if self._client.greeted:
+        if self._client.initialized:
             self._client.tell(method)
         for stream in self._streams:
             if _FLAGS[method] in stream.flags:

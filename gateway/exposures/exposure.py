@@ -36,7 +36,7 @@ class Client(Protocol):
         ...
 
     @property
-    def greeted(self) -> bool:
+    def initialized(self) -> bool:
         """Whether it has sent `notifications/initialized`, so that it may be sent notifications. Never true
         from 2026-07-28 on."""
         ...

@@ -301,7 +301,7 @@ class BesideClient:
     @property
     def hears(self) -> bool:
         """Whether the client can be told that its list has changed."""
-        return self._client is not None and (self._client.greeted or bool(self._streams))
+        return self._client is not None and (self._client.initialized or bool(self._streams))
 
     def promote(self, target: Target) -> bool:
         """List the tool from now on. False: it cannot be."""
@@ -334,7 +334,7 @@ class BesideClient:
         client = self._client
         if client is None:
             return
-        if client.greeted:
+        if client.initialized:
             client.tell(CHANGED)
         for meta in self._streams:
             client.tell(CHANGED, {"_meta": meta})

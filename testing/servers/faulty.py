@@ -169,7 +169,7 @@ class Server:
         if method == self.faults.get("fail-list"):
             self.refuse(rpc_id, -32603, "this list is out of order")
         elif method == "initialize" and not self.faults.get("discover"):
-            self.answer(rpc_id, self.greeting(str(params.get("protocolVersion"))))
+            self.answer(rpc_id, self.initialize_result(str(params.get("protocolVersion"))))
         elif method == "initialize":
             self.refuse(rpc_id, -32022, "Unsupported protocol version", {"supported": [MODERN]})
         elif method == "server/discover" and self.faults.get("discover"):
@@ -188,7 +188,7 @@ class Server:
     def capabilities(self) -> Json:
         return {kind: {"listChanged": True} for kind in self.faults.get("kinds", "tools").split(",") if kind}
 
-    def greeting(self, offered: str) -> Json:
+    def initialize_result(self, offered: str) -> Json:
         return {
             "protocolVersion": self.faults.get("version") or offered,
             "capabilities": self.capabilities(),

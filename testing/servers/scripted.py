@@ -31,7 +31,7 @@ from ..fault_plan import STEP_OF, Entry, FaultPlan, perform, problem_with
 
 Json = dict[str, Any]
 METHOD_NOT_FOUND, INTERNAL_ERROR = -32601, -32603
-GREETING: Json = {
+INITIALIZE_RESULT: Json = {
     "capabilities": {"tools": {"listChanged": True}},
     "serverInfo": {"name": "scripted", "version": "1"},
 }
@@ -167,7 +167,7 @@ class ScriptedServer:
     def _result(self, method: str, params: Json) -> Json:
         match method:
             case "initialize":
-                return {"result": {**GREETING, "protocolVersion": params.get("protocolVersion")}}
+                return {"result": {**INITIALIZE_RESULT, "protocolVersion": params.get("protocolVersion")}}
             case "tools/list":
                 tools = [{"name": name, "inputSchema": {"type": "object"}} for name in self.tools]
                 return {"result": {"tools": tools}}

@@ -15,7 +15,7 @@ from greenroom.actors.host import Declaration, covers, joined, lacking
 from greenroom.actors.incarnation import _without_secrets
 from greenroom.actors.peer import Exchange, LostReason, WhenEnded
 
-# ---- how it was greeted --------------------------------------------------------------------------------------------
+# ---- how it was initialized -----------------------------------------------------------------------------------------
 
 
 @in_real_time

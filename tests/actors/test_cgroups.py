@@ -99,7 +99,7 @@ async def test_a_server_is_enclosed_when_it_starts_and_leaves_no_cgroup() -> Non
         pid = link.connection.pid
         assert pid is not None
         assert not may or await until(lambda: _is_enclosed(pid))
-        await link.greet()
+        await link.initialize()
     assert not _folders(RUN)
 
 

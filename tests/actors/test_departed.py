@@ -39,7 +39,7 @@ async def main():
     definition = unmarked(definition_of("faulty.py", "--fork", "double", "--log", {log!r}))
     async with linked(definition) as stage, anyio.create_task_group() as tasks:
         tasks.start_soon(stage.guard.watch)
-        await stage.greet()
+        await stage.initialize()
         await anyio.sleep_forever()
 anyio.run(main, backend={backend!r})
 """
@@ -53,7 +53,7 @@ async def test_t44_what_left_its_group_without_a_mark_goes_with_its_server(
     log = tmp_path / "log"
     definition = unmarked(definition_of("faulty.py", "--fork", "setsid", "--log", str(log)))
     async with linked(definition, stop=stop) as link:
-        await link.greet()
+        await link.initialize()
         (child,) = await logged(log, "child", 1)
         assert os.getsid(child) == child
     assert not gone_within({child})
@@ -63,7 +63,7 @@ def test_t44_an_orphan_without_a_mark_goes_with_the_gateway(tmp_path: Path) -> N
     log = tmp_path / "one.log"
     args = ["-i", sys.executable, "-S", os.fspath(FAULTY), "--fork", "double", "--log", os.fspath(log)]
     with serve(tmp_path, {"one": {"command": "env", "args": args}}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(connect="one")
 
         async def orphan() -> int:

@@ -1,4 +1,4 @@
-"""The era follows whoever must answer: a server that speaks both can ask, and log, only where it was greeted so.
+"""The era follows whoever must answer: a server that speaks both can ask, and log, only where it was initialized so.
 
 The server is the SDK's, of both eras, in a process of its own; what a client with nothing between would see is the
 measure for a room with callbacks and for both exposures of the gateway.
@@ -129,7 +129,7 @@ def test_t49_a_client_that_can_be_asked_is_asked_by_a_server_of_both_eras(
         direct_door(tmp_path, {"a": entry}, expose=expose, bootstrap=False) as door,
     ):
         answer_all(door)
-        door.greet(**CAPABILITIES)
+        door.initialize(**CAPABILITIES)
         assert text(call(door, expose, "a_elicit")) == "accept Ann"
         assert text(call(door, expose, "a_sample")) == "said ['1/2 half']"
         assert text(call(door, expose, "a_roots")) == "file:///stage"
@@ -155,7 +155,7 @@ def test_t49_an_eager_server_is_met_anew_for_a_client_that_comes_late(expose: st
             else:
                 door.wait(lambda: "a_era" in str(door.call("mcp", {"server": "a"})), "it to be met")
             answer_all(door)
-            door.greet(**CAPABILITIES)
+            door.initialize(**CAPABILITIES)
             assert text(call(door, expose, "a_elicit")) == "accept Ann"
             assert text(call(door, expose, "a_era")).startswith(OLDER)
 
@@ -166,7 +166,7 @@ def test_t49_a_client_that_cannot_be_asked_changes_nothing(expose: str, tmp_path
         asker_entry("stdio") as entry,
         direct_door(tmp_path, {"a": entry}, expose=expose, bootstrap=False) as door,
     ):
-        door.greet()
+        door.initialize()
         assert text(call(door, expose, "a_era")).startswith(NEWER)
 
 
@@ -179,7 +179,7 @@ def test_t49_a_client_that_declared_nothing_hears_what_servers_log(expose: str, 
         "connectTimeoutMs": 120_000,
     }  # it has much to import
     with direct_door(tmp_path, {"a": entry}, expose=expose, bootstrap=False, **patience) as door:
-        door.greet()
+        door.initialize()
         call(door, expose, "a_log", {"text": "too fine", "level": "debug"})
         call(door, expose, "a_log", {"text": "hear", "level": "info"})
         heard = [each["params"]["data"]["msg"] for each in door.heard("notifications/message")]
@@ -222,7 +222,7 @@ def test_t49_a_newer_client_gets_the_outcome_although_the_question_was_withdrawn
 ) -> None:
     entry = {"command": sys.executable, "args": ["-c", WITHDRAWER]}
     with direct_door(tmp_path, {"w": entry}, modern=True, expose=expose) as door:
-        door.greet(elicitation={"form": {}})
+        door.initialize(elicitation={"form": {}})
         if expose == "proxy":
             door.call("mcp", {"connect": "w"})
             params: dict[str, Any] = {"name": "mcp", "arguments": {"tool": "w_ask"}}
@@ -242,7 +242,7 @@ def test_t49_the_mcp_tool_asks_a_newer_client_by_needing_input(server: str, tmp_
     servers = {"old": whole("old"), "new": whole("new", "--modern")}
     form = {"message": "Sure?", "requestedSchema": {"type": "object"}}
     with direct_door(tmp_path, servers, modern=True, expose="proxy", bootstrap=False) as door:
-        door.greet(elicitation={"form": {}})
+        door.initialize(elicitation={"form": {}})
         arguments = {"connect": server}
         assert "result" in door.call("mcp", arguments)
         asked = {"tool": f"{server}_ask", "args": {"method": "elicitation/create", "params": form}}

@@ -123,7 +123,7 @@ def test_doctor_sees_dead_servers_in_a_running_gateway_and_a_new_one_remembers_t
     dead = {f"dead{number}": dying(f"Error: reason {number}") for number in range(7)}
     entries = {**dead, "good": faulty(tmp_path, "good")}
     with serve(tmp_path, entries) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for name in dead:
             gateway.mcp(connect=name)
         done = greenroom(tmp_path, "doctor", "--json")
@@ -137,7 +137,7 @@ def test_doctor_sees_dead_servers_in_a_running_gateway_and_a_new_one_remembers_t
             f"greenroom refresh --config {tmp_path}/mcp.json dead{number}" in found[f"dead{number}"]["mend"]
         )
     with serve(tmp_path, entries) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert "reason 3" in said(tmp_path, "explain", "dead3")
         gateway.end()
 
@@ -299,7 +299,7 @@ def test_fifteen_starts_that_fail_alike_are_a_line_and_quarantine_is_said_by_tha
     settings |= {"failureThreshold": 100, "restartIntensity": 15}
     entries = {"dead": {**dying("Error: no token"), "lifecycle": "keep-alive"}}
     with serve(tmp_path, entries, **settings) as gateway:
-        gateway.greet()
+        gateway.initialize()
         until = time.monotonic() + PATIENCE
         while "quarantined" not in said(tmp_path, "status") and time.monotonic() < until:
             pass

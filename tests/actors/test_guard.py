@@ -59,7 +59,7 @@ async def main():
 async def one(kind):
     faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", {log!r})
     async with linked(definition_of("faulty.py", *faults)) as stage:
-        await stage.greet()
+        await stage.initialize()
         await anyio.sleep_forever()
 anyio.run(main, backend={backend!r})
 """

@@ -25,7 +25,7 @@ from greenroom.protocol.jsonrpc.terms import RpcError
 SETTINGS = Settings(probe_timeout=20.0, connect_timeout=60.0)
 
 
-async def _greet(link: Link, hint: str | None = None, settings: Settings = SETTINGS) -> Handshake:
+async def _shake_hands(link: Link, hint: str | None = None, settings: Settings = SETTINGS) -> Handshake:
     return await shake_hands(
         link.peer,
         link.backend,
@@ -40,7 +40,7 @@ async def _greet(link: Link, hint: str | None = None, settings: Settings = SETTI
 @in_real_time
 async def test_a_handshake_server_is_met_whatever_the_hint(hint: str | None) -> None:
     async with linked(definition_of("faulty.py")) as link:
-        handshake = await _greet(link, hint)
+        handshake = await _shake_hands(link, hint)
         assert handshake.protocol_version == link.peer.protocol_version == "2025-11-25"
         assert handshake.server_info == {"name": "faulty", "version": "1"}
         assert handshake.instructions == "Ask for trouble."
@@ -51,7 +51,7 @@ async def test_a_handshake_server_is_met_whatever_the_hint(hint: str | None) -> 
 async def test_a_modern_server_is_met_whatever_the_hint(hint: str | None, tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with linked(definition_of("faulty.py", "--discover", "--log", str(log))) as link:
-        handshake = await _greet(link, hint)
+        handshake = await _shake_hands(link, hint)
         assert handshake.protocol_version == link.peer.protocol_version == "2026-07-28"
         assert handshake.server_info == {"name": "faulty", "version": "1"}
         assert ("got initialize" in log.read_text()) is (hint == "2025-06-18")
@@ -60,7 +60,7 @@ async def test_a_modern_server_is_met_whatever_the_hint(hint: str | None, tmp_pa
 @in_real_time
 async def test_every_field_of_all_four_lists_is_kept() -> None:
     async with linked(definition_of("faulty.py", "--kinds", "tools,resources,prompts")) as link:
-        listing = await list_all(link.peer, link.backend, await _greet(link, "2025-11-25"), SETTINGS)
+        listing = await list_all(link.peer, link.backend, await _shake_hands(link, "2025-11-25"), SETTINGS)
         assert listing.tools is not None
         assert listing.tools[0]["x-vendor"] == {"kept": True}
         assert listing.resources == ({"uri": "note://one", "name": "one"},)
@@ -260,14 +260,14 @@ async def test_what_a_server_says_of_itself_has_bounds() -> None:
     ],
 )  # fmt: skip
 @in_virtual_time
-async def test_who_is_greeted_how(
+async def test_who_is_initialized_how(
     how: dict[str, Any], answers: dict[str, Any], asked: list[str], met: tuple[str, bool] | str
 ) -> None:
-    greeting = Declaration({}, by_handshake=how.get("by_handshake", False))
+    declaration = Declaration({}, by_handshake=how.get("by_handshake", False))
     wanted = {name: value for name, value in how.items() if name != "by_handshake"}
     async with paced(lambda one: (0.0, answers[one.method]) if one.method in answers else None) as peer:
         meeting = shake_hands(
-            peer, peer._backend, settings=Settings(), client_info=CLIENT, declaration=greeting, **wanted
+            peer, peer._backend, settings=Settings(), client_info=CLIENT, declaration=declaration, **wanted
         )
         if isinstance(met, str):
             with pytest.raises(RpcFailure) as caught:

@@ -466,7 +466,7 @@ def test_a_result_on_several_lines_reaches_a_client_that_reads_lines(
     with raw_http("2025-11-25") as server:
         server.hook = spread
         with serve(tmp_path, {"s": {"url": server.url}}, "--expose", expose) as gateway:
-            gateway.greet()
+            gateway.initialize()
             for tool in ("ok", "slow"):
                 params = {"name": f"s_{tool}", "arguments": {}}
                 if expose == "proxy":

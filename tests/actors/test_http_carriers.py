@@ -122,7 +122,7 @@ class Bench:
                 await anyio.sleep(0.01)
         return call
 
-    async def greet(self) -> None:
+    async def initialize(self) -> None:
         """Begin a session."""
         call = await self.ask("initialize")
         assert call.ends == [(b"{}", None)]
@@ -143,7 +143,7 @@ def answered(request: httpx2.Request, **headers: str) -> httpx2.Response:
     return httpx2.Response(200, headers=headers, json={"jsonrpc": "2.0", "id": line["id"], "result": {}})
 
 
-def greeted(request: httpx2.Request) -> bool:
+def is_initialize(request: httpx2.Request) -> bool:
     return json.loads(request.content or b"{}").get("method") == "initialize"
 
 
@@ -207,13 +207,13 @@ async def test_a_refusal_is_the_calls_own_or_says_that_we_are_not_known(case: in
     version, method, has_session, response, fault, words = REFUSALS[case]
 
     async def answer(request: httpx2.Request) -> httpx2.Response:
-        if has_session and greeted(request):
+        if has_session and is_initialize(request):
             return answered(request, **{"mcp-session-id": "s1"})
         return response
 
     async with bench_for(answer) as bench:
         if has_session:
-            await bench.greet()
+            await bench.initialize()
         bench.peer.protocol_version = version
         call = await bench.ask(method)
         ((_, request),) = bench.seen
@@ -300,10 +300,10 @@ async def test_a_message_that_is_refused_says_so(
     response: httpx2.Response, fault: type[ExchangeFault] | None
 ) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
-        return answered(request, **{"mcp-session-id": "s1"}) if greeted(request) else response
+        return answered(request, **{"mcp-session-id": "s1"}) if is_initialize(request) else response
 
     async with bench_for(answer) as bench:
-        await bench.greet()
+        await bench.initialize()
         await anyio.sleep(1)
         assert await fault_of(bench.carrier.deliver(b"{}")) is fault
         assert bench.peer.last_heard == anyio.current_time()
@@ -328,7 +328,7 @@ async def test_each_request_says_in_its_headers_what_it_is_and_nothing_more(vers
     ]
 
     async def answer(request: httpx2.Request) -> httpx2.Response:
-        if greeted(request):
+        if is_initialize(request):
             return answered(request, **{"mcp-session-id": "s1"})
         line = json.loads(request.content or b"{}")
         if line.get("method") == "tools/list":
@@ -338,8 +338,8 @@ async def test_each_request_says_in_its_headers_what_it_is_and_nothing_more(vers
 
     async with bench_for(answer) as bench:
         modern = version == MODERN
-        greeting = await bench.ask("initialize")
-        assert greeting.ends
+        opened = await bench.ask("initialize")
+        assert opened.ends
         bench.peer.protocol_version = version
         await bench.ask("tools/list")
         await bench.ask("tools/call", name="play", arguments={"city": "Bern"})
@@ -415,13 +415,13 @@ HEARD: dict[str, Callable[[], httpx2.Response]] = {
 @in_virtual_time
 async def test_whatever_comes_of_a_request_shows_that_the_server_lives(name: str, what: str) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
-        if greeted(request):
+        if is_initialize(request):
             return answered(request, **{"mcp-session-id": "s1"})
         await anyio.sleep(3.0)
         return HEARD[name]()
 
     async with bench_for(answer) as bench:
-        await bench.greet()
+        await bench.initialize()
         bench.peer.protocol_version = OLD
         began = bench.peer.last_heard
         with anyio.move_on_after(3.5):
@@ -519,14 +519,14 @@ async def test_the_stream_of_notifications_is_opened_again_ever_more_rarely(name
     respond, times = LISTENS[name]
 
     async def answer(request: httpx2.Request) -> httpx2.Response:
-        if greeted(request):
+        if is_initialize(request):
             return answered(request, **{"mcp-session-id": "s1"})
         return respond(len(bench_seen) - 1)
 
     bench_seen: list[Any] = []
     async with bench_for(answer) as bench:
         bench_seen = bench.seen
-        await bench.greet()
+        await bench.initialize()
         began, settled = anyio.current_time(), list[float]()
         with anyio.move_on_after(times[-1] + 0.05):
             await bench.carrier.listen(lambda: settled.append(anyio.current_time()))
@@ -560,12 +560,12 @@ async def test_a_server_need_not_have_such_a_stream(
     response: httpx2.Response, fault: type[ExchangeFault] | None
 ) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
-        return answered(request, **{"mcp-session-id": "s1"}) if greeted(request) else response
+        return answered(request, **{"mcp-session-id": "s1"}) if is_initialize(request) else response
 
     async with bench_for(answer) as bench:
         await bench.carrier.listen(lambda: pytest.fail("without a session there is none"))
         assert bench.seen == []
-        await bench.greet()
+        await bench.initialize()
         await anyio.sleep(1)
         assert await fault_of(bench.carrier.listen(lambda: pytest.fail("it is not heard"))) is fault
         assert len(bench.times("GET")) == 1
@@ -580,12 +580,12 @@ async def test_a_server_need_not_have_such_a_stream(
 @in_virtual_time
 async def test_an_event_of_another_name_is_no_message_and_a_silent_peer_hears_no_more() -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
-        if greeted(request):
+        if is_initialize(request):
             return answered(request, **{"mcp-session-id": "s1"})
         return events(b"event: ping\n" + NOTE, b"event: \xff\n" + NOTE, b"event: message\n" + NOTE)
 
     async with bench_for(answer) as bench:
-        await bench.greet()
+        await bench.initialize()
         with anyio.move_on_after(0.5):
             await bench.carrier.listen(print)
         assert len(bench.hooks.notifications) == 1
@@ -598,7 +598,7 @@ async def test_an_event_of_another_name_is_no_message_and_a_silent_peer_hears_no
 @in_virtual_time
 async def test_a_farewell_is_bounded_and_harms_nobody(how: str) -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
-        if greeted(request):
+        if is_initialize(request):
             return answered(request, **{"mcp-session-id": "s1"})
         if how == "hangs":
             await anyio.sleep_forever()
@@ -607,7 +607,7 @@ async def test_a_farewell_is_bounded_and_harms_nobody(how: str) -> None:
         return httpx2.Response(401)
 
     async with bench_for(answer) as bench:
-        await bench.greet()
+        await bench.initialize()
         began = anyio.current_time()
         await bench.carrier.leave()
         assert anyio.current_time() - began == pytest.approx(2.0 if how == "hangs" else 0.0)
@@ -803,13 +803,13 @@ async def test_only_a_large_answer_is_handed_on_without_a_copy(size: int, kind: 
 @in_virtual_time
 async def test_an_answer_that_only_speaks_of_what_is_not_initialized_is_an_answer() -> None:
     async def answer(request: httpx2.Request) -> httpx2.Response:
-        if greeted(request):
+        if is_initialize(request):
             return answered(request, **{"mcp-session-id": "s1"})
         return httpx2.Response(200, headers=JSON, content=said)
 
     said = b'{"jsonrpc":"2.0","id":2,"result":{"text":"Server not initialized"}}'
     async with bench_for(answer) as bench:
-        await bench.greet()
+        await bench.initialize()
         call = await bench.ask("tools/call")
         assert call.ends == [(b'{"text":"Server not initialized"}', None)]
         assert bench.hooks.reasons == []

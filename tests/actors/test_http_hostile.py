@@ -24,7 +24,7 @@ LONGEST_TURN = 0.05  # seconds of the processor's time: a loaded machine has lit
 CHECKS = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 EAGER = ("packed", "packed three times, 5 KB", "a packed stream", "many headers", "many interim answers")
 PLACES: dict[str, Callable[[Seen], bool]] = {
-    "greeting": lambda seen: seen.method == "initialize",
+    "initialize": lambda seen: seen.method == "initialize",
     "list": lambda seen: seen.method == "tools/list",
     "call": lambda seen: seen.method == "tools/call",
     "notification": lambda seen: seen.method.startswith("notifications/"),
@@ -85,21 +85,21 @@ async def test_t33_a_small_reply_stops_nobody() -> None:
                 await room.connect("raw")
             tasks.cancel_scope.cancel()
 
-    async def greeted(server: RawHttp) -> None:
+    async def initialized(server: RawHttp) -> None:
         for name in EAGER:
-            server.hook = Hostile(PLACES["greeting"], attacks()[name])
+            server.hook = Hostile(PLACES["initialize"], attacks()[name])
             async with room_at(server.url, {"maxLineBytes": MIB}, connect=False) as room:
                 turns[0] = 0.0
                 with pytest.raises(CallError):
                     await room.connect("raw")
-                longest[f"{name}, on greeting"] = turns[0]
+                longest[f"{name}, on initialize"] = turns[0]
 
     attacks()  # making them up takes its time too
     with raw_http() as server:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(measure, turns)
             await called(server)
-            await greeted(server)
+            await initialized(server)
             tasks.cancel_scope.cancel()
     assert {name: turn for name, turn in longest.items() if turn > LONGEST_TURN} == {}
     assert bugs == []

@@ -130,7 +130,7 @@ async def _ended(call: Call) -> tuple[bytes | None, Any]:
     return end
 
 
-async def _greeted(peer: HttpPeer) -> None:
+async def _initialized(peer: HttpPeer) -> None:
     call = Call("initialize", {})
     peer.request(call)
     await _ended(call)
@@ -256,7 +256,7 @@ def _told_to_listen(backend: str, opened: Callable[[int], Any], body: Body) -> N
         return _session(request)
 
     async def main(peer: HttpPeer, hooks: Recorder, server: Server) -> None:
-        await _greeted(peer)
+        await _initialized(peer)
         peer.notify("notifications/initialized")
         await body(peer, hooks, server)
 
@@ -329,7 +329,7 @@ def test_a_session_is_ended_once_and_not_waited_for_long(backend: str) -> None:
     async def body(peer: HttpPeer, hooks: Recorder, server: Server) -> None:
         await peer.carrier.leave()
         assert server.times("DELETE") == [], "there is none to end"
-        await _greeted(peer)
+        await _initialized(peer)
         began = anyio.current_time()
         await peer.carrier.leave()
         assert anyio.current_time() - began == pytest.approx(2.0)

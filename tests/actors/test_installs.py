@@ -158,7 +158,7 @@ async def test_t47_its_progress_is_in_status(tmp_path: Path) -> None:
 
 def test_t47_when_the_client_leaves_an_install_is_undone_in_time(tmp_path: Path) -> None:
     with serve(tmp_path, {"slow": npx(tmp_path, "slow", HANGS)}, bootstrap=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         anyio.run(until, lambda: bool(logged(tmp_path, "npx")))
         gateway.end()
         assert logged(tmp_path, "undone") == logged(tmp_path, "npx")
@@ -205,7 +205,7 @@ class ElicitingHost(NoHost):
 @in_virtual_time
 async def test_t47_a_client_that_comes_meanwhile_ends_no_first_start() -> None:
     """It can answer what the server was not told of: the server is let finish, then connected again for the call."""
-    server = FakeServer(greet_latency=5.0)
+    server = FakeServer(initialize_latency=5.0)
     async with open_room({"a": server}, bootstrap=True) as room, Outcomes() as calls:
         await anyio.sleep(1.0)
         port_of(room).answer_with(ElicitingHost())
@@ -221,7 +221,9 @@ async def test_t47_a_client_that_comes_meanwhile_ends_no_first_start() -> None:
 
 @in_virtual_time
 async def test_t47_the_log_is_told_that_an_install_goes_on() -> None:
-    async with open_room({"a": FakeServer(greet_latency=25.0)}, entries={"a": {"command": "npx"}}) as room:
+    async with open_room(
+        {"a": FakeServer(initialize_latency=25.0)}, entries={"a": {"command": "npx"}}
+    ) as room:
         notes = record_events(room, Note)
         await room.connect("a")
         assert [note.detail for note in notes] == [

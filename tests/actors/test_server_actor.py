@@ -153,7 +153,7 @@ async def test_a_call_waits_forty_five_seconds_for_its_connection_and_no_longer(
 @in_virtual_time
 async def test_a_call_that_waits_hears_why_connecting_failed() -> None:
     """By the defaults connecting ends first: "still connecting" would hide the reason."""
-    async with open_room({"a": FakeServer(greet_latency=HANG)}) as room:
+    async with open_room({"a": FakeServer(initialize_latency=HANG)}) as room:
         await teach(room, "a")
         with pytest.raises(ConnectFailed, match="no answer to the handshake within 30s"):
             await room.call("a_echo")
@@ -163,7 +163,7 @@ async def test_a_call_that_waits_hears_why_connecting_failed() -> None:
 @pytest.mark.parametrize("isolation", ["persistent", "per_call"])
 @in_virtual_time
 async def test_looking_for_an_unknown_name_counts_into_the_queue_timeout(isolation: str) -> None:
-    server = FakeServer(greet_latency=20.0)
+    server = FakeServer(initialize_latency=20.0)
     entries = {"a": {"isolation": isolation}}
     async with open_room({"a": server}, entries=entries, queueTimeoutMs=5_000) as room:
         with pytest.raises(CallTimeout, match="was not ready within 5s") as caught:
@@ -174,7 +174,7 @@ async def test_looking_for_an_unknown_name_counts_into_the_queue_timeout(isolati
 
 @in_virtual_time
 async def test_what_waited_for_its_name_waits_for_a_place_only_as_long_as_is_left() -> None:
-    server = FakeServer(greet_latency=20.0, call_latency=HANG)
+    server = FakeServer(initialize_latency=20.0, call_latency=HANG)
     entries = {"a": {"maxInFlight": 1}}
     async with open_room({"a": server}, entries=entries) as room, Outcomes() as calls:
         calls.start(room, "a_echo")
@@ -188,7 +188,7 @@ async def test_what_waited_for_its_name_waits_for_a_place_only_as_long_as_is_lef
 
 @in_virtual_time
 async def test_the_list_that_was_slow_is_named_and_not_the_handshake() -> None:
-    async with open_room({"a": FakeServer(greet_latency=1.0, list_latency=HANG)}) as room:
+    async with open_room({"a": FakeServer(initialize_latency=1.0, list_latency=HANG)}) as room:
         with pytest.raises(ConnectFailed) as caught:
             await room.connect("a")
         assert "tools/list: no answer within 29s" in str(caught.value)
@@ -667,7 +667,7 @@ async def test_the_queue_of_a_server_that_cannot_be_started_fails_at_once() -> N
     server = FakeServer(start_latency=1.0)
     async with open_room({"a": server}) as room:
         await learn(room, "a")
-        server.refuse_greeting = "not today"
+        server.refuse_initialize = "not today"
         async with Outcomes() as calls:
             ten = [calls.start(room, "a_echo", {"n": n}) for n in range(10)]
         assert {type(call.error) for call in ten} == {ConnectFailed}
@@ -842,7 +842,7 @@ async def test_one_silent_call_is_enough_to_find_a_server_hung() -> None:
 
 @in_virtual_time
 async def test_who_stopped_waiting_for_a_failed_attempt_is_not_told() -> None:
-    server = FakeServer(refuse_greeting="no", stop_latency=2.0)
+    server = FakeServer(refuse_initialize="no", stop_latency=2.0)
     async with open_room({"a": server}) as room:
         actor, told = _actor(room), list[Any]()
         forget = actor.on_connected(told.append)
@@ -858,13 +858,13 @@ async def test_who_stopped_waiting_for_a_failed_attempt_is_not_told() -> None:
 
 @in_virtual_time
 async def test_why_it_failed_is_forgotten_when_it_connects() -> None:
-    server = FakeServer(refuse_greeting="not today")
+    server = FakeServer(refuse_initialize="not today")
     async with open_room({"a": server}) as room:
         with pytest.raises(ConnectFailed):
             await room.connect("a")
         assert "not today" in (room.status()[0].failure or "")
         assert room.status()[0].failed_ago == 0.0
-        server.refuse_greeting = None
+        server.refuse_initialize = None
         await anyio.sleep(5.0)
         await room.connect("a")
         assert room.status()[0].failure is None
@@ -1032,12 +1032,12 @@ async def test_what_was_sent_to_a_server_that_dies_while_it_drains_may_have_run(
 
 @in_virtual_time
 async def test_who_comes_while_a_failed_attempt_is_cleared_away_waits_for_the_next() -> None:
-    server = FakeServer(refuse_greeting="not today", stop_latency=2.0)
+    server = FakeServer(refuse_initialize="not today", stop_latency=2.0)
     entry = {"lifecycle": "keep-alive"}
     async with open_room({"a": server}, entries={"a": entry}, cooldownMs=1_000) as room:
         await anyio.sleep(1.0)
         assert (server.starts, server.live) == (1, 1)  # it has failed, and is being stopped
-        server.refuse_greeting = None
+        server.refuse_initialize = None
         await room.connect("a")
         assert server.starts == 2
 
@@ -1268,7 +1268,7 @@ async def test_what_keeps_a_server_from_starting_is_told_without_secrets(
 async def test_the_last_line_of_an_install_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_TOKEN", SECRET)
     monkeypatch.setattr(FakeConnection, "last_line", f"fetching with {SECRET}")
-    server = FakeServer(greet_latency=20.0)
+    server = FakeServer(initialize_latency=20.0)
     async with open_room({"a": server}, entries={"a": {"command": "npx"}}) as room:
         notes = record_events(room, Note)
         async with Outcomes() as calls:
@@ -1344,7 +1344,7 @@ async def test_a_server_that_asked_for_roots_has_a_moment_to_act_on_them() -> No
 
 @in_virtual_time
 async def test_a_call_that_found_its_server_in_time_waits_anew_when_that_is_lost() -> None:
-    server = FakeServer(tools=[tool("echo", annotations=READ_ONLY)], greet_latency=8.0, call_latency=5.0)
+    server = FakeServer(tools=[tool("echo", annotations=READ_ONLY)], initialize_latency=8.0, call_latency=5.0)
     async with open_room({"a": server}, queueTimeoutMs=10_000) as room:
         async with Outcomes() as calls:
             call = calls.start(room, "a_echo", {"n": 1})
@@ -1376,15 +1376,17 @@ async def test_an_answer_that_has_come_is_not_lost_to_a_cancellation(size: int) 
 
 
 @pytest.mark.parametrize(
-    ("command", "greeting", "lists"), [("npx", 29.0, 29.0), ("fake", 29.9, 0.9)], ids=["install", "slow"]
+    ("command", "initialize", "lists"), [("npx", 29.0, 29.0), ("fake", 29.9, 0.9)], ids=["install", "slow"]
 )
 @in_virtual_time
-async def test_a_late_greeting_leaves_time_for_the_lists(command: str, greeting: float, lists: float) -> None:
+async def test_a_late_initialize_leaves_time_for_the_lists(
+    command: str, initialize: float, lists: float
+) -> None:
     """After an install that took it all, the whole of the connect time; else a second at least."""
-    server = FakeServer(greet_latency=greeting, list_latency=lists)
+    server = FakeServer(initialize_latency=initialize, list_latency=lists)
     async with open_room({"a": server}, entries={"a": {"command": command}}) as room:
         await room.connect("a")
-        assert anyio.current_time() == pytest.approx(greeting + lists, abs=0.1)
+        assert anyio.current_time() == pytest.approx(initialize + lists, abs=0.1)
         assert server.starts == 1
 
 

@@ -57,12 +57,12 @@ class OlderServer:
         match seen.method:
             case "initialize":
                 info = {"name": "older", "version": "1"}
-                greeting = {
+                initialized = {
                     "protocolVersion": "2024-11-05",
                     "capabilities": {"tools": {}},
                     "serverInfo": info,
                 }
-                return {"result": greeting}
+                return {"result": initialized}
             case "tools/list":
                 names = ("ok", "long", "hang")
                 return {"result": {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in names]}}
@@ -181,11 +181,11 @@ async def test_t06_when_the_stream_ends_the_next_call_opens_another() -> None:
             server.release.set()
 
 
-# ---- greeting ------------------------------------------------------------------------------------------------------
+# ---- initialize ----------------------------------------------------------------------------------------------------
 
 
 @in_real_time
-async def test_t05_a_server_that_never_answers_the_greeting_costs_the_connect_time() -> None:
+async def test_t05_a_server_that_never_answers_initialize_costs_the_connect_time() -> None:
     def silent(handler: Handler, seen: Seen) -> bool:
         handler.stage.release.wait(60)
         handler.cut()
@@ -203,7 +203,7 @@ async def test_t05_a_server_that_never_answers_the_greeting_costs_the_connect_ti
 
 
 @in_real_time
-async def test_a_probe_that_is_answered_late_does_not_delay_the_greeting() -> None:
+async def test_a_probe_that_is_answered_late_does_not_delay_initialize() -> None:
     def late(handler: Handler, seen: Seen) -> bool:
         if seen.method == "server/discover":
             handler.stage.release.wait(60)

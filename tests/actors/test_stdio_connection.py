@@ -53,7 +53,7 @@ def patient_with_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 @in_real_time
 async def test_a_call_goes_and_comes_back() -> None:
     async with linked(definition_of("echo.py")) as link:
-        await link.greet()
+        await link.initialize()
         assert await link.call("echo", text="héllo") == "héllo"
     assert link.hooks.reasons == []  # an ending that was asked for is no loss
     assert link.hooks.notes == []
@@ -62,7 +62,7 @@ async def test_a_call_goes_and_comes_back() -> None:
 @in_real_time
 async def test_a_polite_child_is_gone_in_milliseconds() -> None:
     async with linked(definition_of("echo.py"), stop=False) as link:
-        await link.greet()
+        await link.initialize()
         start = time.perf_counter()
         await link.connection.stop(150.0)  # of which a child that does not leave at once is given sixty
         assert time.perf_counter() - start < 30
@@ -96,7 +96,7 @@ async def test_t05_a_crash_at_initialize_carries_exit_code_and_stderr() -> None:
 async def test_t06_exit_is_an_event_while_a_grandchild_holds_the_pipe() -> None:
     faults = ("--fork", "group", "--leave-at", "tools/call")
     async with linked(definition_of("faulty.py", *faults)) as link:
-        await link.greet()
+        await link.initialize()
         call = tool("echo")
         link.peer.request(call)
         with anyio.fail_after(60):
@@ -110,7 +110,7 @@ async def test_t06_exit_is_an_event_while_a_grandchild_holds_the_pipe() -> None:
 @in_real_time
 async def test_t06_a_closed_pipe_is_an_event_while_the_child_lives(closed: str) -> None:
     async with linked(definition_of("faulty.py", f"--close-{closed}-at", "call:echo")) as link:
-        await link.greet()
+        await link.initialize()
         link.peer.request(tool("echo"))
         while not link.hooks.reasons:
             link.peer.notify("notifications/nothing")  # a broken pipe shows at a write
@@ -137,7 +137,7 @@ async def test_t08_nothing_of_a_stubborn_tree_is_left(kind: str, tmp_path: Path)
     log = tmp_path / "log"
     faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", str(log))
     async with linked(definition_of("faulty.py", *faults), stop=False) as link:
-        await link.greet()
+        await link.initialize()
         pids = await logged(log, "start") + await logged(log, "child")
         await link.connection.stop(0.5)
         assert await gone_within(0, pids)
@@ -151,7 +151,7 @@ async def test_t08_a_group_is_ended_by_its_id_alone(patience: tuple[str, ...], t
     log = tmp_path / "log"
     definition = definition_of("faulty.py", *patience, "--fork", "group", "--log", str(log))
     async with linked(unmarked(definition), stop=False) as link:
-        await link.greet()
+        await link.initialize()
         pids = await logged(log, "start") + await logged(log, "child")
         await link.connection.stop(0.5)
         assert await gone_within(0, pids)
@@ -162,7 +162,7 @@ async def test_t08_leaving_without_a_stop_kills_a_group_by_its_id_alone(tmp_path
     log = tmp_path / "log"
     definition = definition_of("faulty.py", "--ignore-eof", "--fork", "group", "--log", str(log))
     async with linked(unmarked(definition), stop=False) as link:
-        await link.greet()
+        await link.initialize()
         pids = await logged(log, "start") + await logged(log, "child")
     assert await gone_within(60.0, pids)
 
@@ -173,7 +173,7 @@ async def test_t08_leaving_without_a_stop_kills_the_tree(kind: str, tmp_path: Pa
     log = tmp_path / "log"
     faults = ("--ignore-eof", "--ignore-term", "--fork", kind, "--log", str(log))
     async with linked(definition_of("faulty.py", *faults), stop=False) as link:
-        await link.greet()
+        await link.initialize()
         pids = await logged(log, "start") + await logged(log, "child")
     assert await gone_within(60.0, pids)
 
@@ -187,7 +187,7 @@ async def test_t08_native_cancellation_kills_the_tree(tmp_path: Path) -> None:
         async with linked(
             definition_of("faulty.py", "--fork", "group", "--log", str(log)), stop=False
         ) as link:
-            await link.greet()
+            await link.initialize()
             with anyio.CancelScope(shield=True):  # which native cancellation does not heed
                 await anyio.sleep_forever()
 
@@ -205,7 +205,7 @@ def test_t15_full_pipes_both_ways_do_not_deadlock(backend: str) -> None:
     async def body() -> None:
         faults = ("--stderr", str(1024 * 1024))
         async with linked(definition_of("faulty.py", *faults)) as link:
-            await link.greet()
+            await link.initialize()
             with anyio.fail_after(120):
                 async with anyio.create_task_group() as tasks:
                     for _ in range(2):
@@ -220,7 +220,7 @@ def test_t15_full_pipes_both_ways_do_not_deadlock(backend: str) -> None:
 @in_real_time
 async def test_t16_banners_and_junk_are_counted_and_never_fatal() -> None:
     async with linked(definition_of("faulty.py", "--banner", "Welcome!", "--junk-before")) as link:
-        await link.greet()
+        await link.initialize()
         for _ in range(20):
             assert await link.call("echo", text="a") == "a"
         counts = link.peer.notes.counts
@@ -234,7 +234,7 @@ async def test_t16_banners_and_junk_are_counted_and_never_fatal() -> None:
 @in_real_time
 async def test_t19_a_line_over_the_bound_ends_only_its_call() -> None:
     async with linked(definition_of("faulty.py"), settings=Settings(max_line=100_000)) as link:
-        await link.greet()
+        await link.initialize()
         with pytest.raises(RpcFailure, match="over the bound of 100,000 bytes") as caught:
             await link.call("echo", size=1_000_000)
         assert caught.value.error is not None
@@ -246,7 +246,7 @@ async def test_t19_a_line_over_the_bound_ends_only_its_call() -> None:
 @in_real_time
 async def test_t19_huge_lines_take_linear_time() -> None:
     async with linked(definition_of("faulty.py")) as link:
-        await link.greet()
+        await link.initialize()
         took: list[float] = []
         for size in (8 << 20, 32 << 20):
             start = time.process_time()  # which others who keep the machine busy do not add to
@@ -259,7 +259,7 @@ async def test_t19_huge_lines_take_linear_time() -> None:
 async def test_t21_abandoning_a_sent_call_tells_the_server_and_drops_the_late_answer(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with linked(definition_of("faulty.py", "--late", "0.05", "--log", str(log))) as link:
-        await link.greet()
+        await link.initialize()
         call = tool("echo", text="late")
         link.peer.request(call)
         assert call.reach is Reach.SENT
@@ -275,7 +275,7 @@ async def test_t21_abandoning_a_sent_call_tells_the_server_and_drops_the_late_an
 async def test_t21_abandoning_a_queued_call_takes_it_out(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with linked(definition_of("faulty.py", "--deaf-after", "call:nothing", "--log", str(log))) as link:
-        await link.greet()
+        await link.initialize()
         big, queued = tool("sleep", seconds=0.1, ballast="b" * 1_000_000), tool("crash")
         link.peer.request(big)
         link.peer.request(queued)
@@ -291,7 +291,7 @@ async def test_t21_abandoning_a_queued_call_takes_it_out(tmp_path: Path) -> None
 async def test_t21_a_cancelled_ask_is_abandoned(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with linked(definition_of("faulty.py", "--log", str(log), "--hang-at", "call:echo")) as link:
-        await link.greet()
+        await link.initialize()
         async with anyio.create_task_group() as tasks:
             params = {"name": "sleep", "arguments": {"seconds": 0.3}}
             tasks.start_soon(ask, link.peer, link.backend, "tools/call", params, 60)
@@ -306,7 +306,7 @@ async def test_t31_a_child_sees_a_minimal_environment(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     monkeypatch.setenv("LC_TIME", "C")
     async with linked(definition_of("faulty.py", env={"OWN": "yes", "PATH": "/bin"})) as link:
-        await link.greet()
+        await link.initialize()
         seen = json.loads(await link.call("env"))
         assert "SECRET_TOKEN" not in seen
         assert (seen["OWN"], seen["PATH"], seen["LC_TIME"]) == ("yes", "/bin", "C")
@@ -359,7 +359,7 @@ async def test_what_cannot_be_started_says_why_and_what_to_do(case: str, tmp_pat
 @in_real_time
 async def test_progress_reaches_its_exchange_in_order() -> None:
     async with linked(definition_of("faulty.py")) as link:
-        await link.greet()
+        await link.initialize()
         params = {
             "name": "progress",
             "arguments": {"steps": 5},
@@ -375,7 +375,7 @@ async def test_progress_reaches_its_exchange_in_order() -> None:
 @in_real_time
 async def test_a_ping_of_the_server_is_answered_and_other_requests_are_passed_on() -> None:
     async with linked(definition_of("faulty.py")) as link:
-        await link.greet()
+        await link.initialize()
         assert json.loads(await link.call("ask")) == {"jsonrpc": "2.0", "id": "q1", "result": {}}
         call = tool("ask", method="roots/list")
         link.peer.request(call)
@@ -394,7 +394,7 @@ async def test_a_ping_of_the_server_is_answered_and_other_requests_are_passed_on
 @in_real_time
 async def test_an_answer_that_is_none_ends_its_call_as_a_fault(fault: str, text: str) -> None:
     async with linked(definition_of("faulty.py", f"--{fault}")) as link:
-        await link.greet()
+        await link.initialize()
         with pytest.raises(RpcFailure, match=text) as caught:
             await link.call("echo")
         assert caught.value.error is not None
@@ -423,7 +423,7 @@ async def test_a_server_that_does_not_read_is_bounded() -> None:
 async def test_without_a_pidfd_a_thread_sees_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")
     async with linked(definition_of("faulty.py", "--crash-at", "call:echo")) as link:
-        await link.greet()
+        await link.initialize()
         link.peer.request(tool("echo"))
         await link.hooks.lost.wait()
         assert link.hooks.reasons[0].exit_code == 3

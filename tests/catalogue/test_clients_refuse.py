@@ -102,7 +102,7 @@ def _door(tmp_path: Path) -> tuple[list[str], dict[str, str]]:
 
 def _learned(tmp_path: Path) -> None:
     with direct_door(tmp_path, {"odd": said(tmp_path, "odd", _answers())}) as door:
-        door.greet()
+        door.initialize()
         door.wait(lambda: len(door.list_all("tools")) > 1, "the catalogue")
 
 
@@ -154,7 +154,7 @@ def test_t46_fastmcps_client_sees_all_the_rest(tmp_path: Path) -> None:
 
 def test_t46_what_is_valid_passes_as_it_is_and_what_is_not_is_mended_field_by_field(tmp_path: Path) -> None:
     with direct_door(tmp_path, {"odd": said(tmp_path, "odd", _answers())}) as door:
-        door.greet()
+        door.initialize()
         door.wait(lambda: len(door.list_all("tools")) > 1, "the catalogue")
         tools = {tool["name"].removeprefix("odd_"): tool for tool in door.list_all("tools")}
         assert tools["good"] == {**GOOD, "name": "odd_good"}
@@ -184,7 +184,7 @@ def test_t46_an_output_that_is_no_object_is_shown_to_clients_that_know_it(
     with direct_door(
         tmp_path, {"s": said(tmp_path, "s", {"tools/list": {"tools": [tool]}})}, modern=modern
     ) as door:
-        door.greet()
+        door.initialize()
         door.wait(lambda: bool(door.list_all("tools")), "the catalogue")
         assert ("outputSchema" in door.list_all("tools")[0]) is modern
 

@@ -48,7 +48,7 @@ def test_status_doctor_describe_and_the_log_name_server_tool_and_characters(tmp_
         tmp_path, "s", tools=[tool("say", f"Says.\u200b{TAGS}"), tool("plain")], instructions="be\u200bkind"
     )
     with serve(tmp_path, {"sly": entry}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(connect="sly")
         told = {mode: json.dumps(gateway.mcp(**asked)) for mode, asked in (
             ("status", {}), ("describe", {"describe": "sly_say"}), ("other", {"describe": "sly_plain"}))}  # fmt: skip
@@ -87,7 +87,7 @@ def test_those_of_instructions_resources_and_templates_are_named_where_these_are
         instructions="be\u200bkind",
     )
     with serve(tmp_path, {"sly": {**entry, "exposeResources": False}}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(connect="sly")
         status = gateway.mcp()
         shown = [gateway.mcp(instructions="sly"), gateway.mcp(server="sly")]

@@ -213,7 +213,7 @@ def test_what_was_refreshed_in_one_folder_is_known_in_the_next(
         assert len(greenroom(folder, "tools")["tools"]) >= len(servers)
     environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home)}
     with started(*GREENROOM, "serve", env=environment, cwd=folders[1]) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert "s2_echo" in json.dumps(gateway.mcp(search="echo"))
         assert gateway.end() == 0
     assert len(logged_pids(home)) == len(servers), "nothing was started again"

@@ -200,7 +200,7 @@ def test_a_server_that_hides_instructions_in_a_schema_is_shown_without_them_and_
     given = {"bank": lister(tmp_path, "bank", tools=[SPOILT_TOOL], instructions=f"Hello{EVIL}", echoes=True)}
     for options in ((), ("--expose", "direct")):
         with serve(tmp_path, given, *options) as gateway:
-            said: list[Any] = [gateway.greet()]
+            said: list[Any] = [gateway.initialize()]
             if options:
                 name = {"name": "bank_pa_y", "arguments": GIVEN}
                 said += [gateway.answer(gateway.send("tools/list"))]

@@ -118,7 +118,7 @@ def test_a_value_follows_the_schema_of_its_parameter(tmp_path: Path) -> None:
     assert json.loads(again.stdout) == {"text": "01", "note": None, "count": "many", "text2": 1}
     command = [*GREENROOM, "serve", *where]
     with started(*command, env=environment(tmp_path), cwd=tmp_path) as gateway:
-        gateway.greet()
+        gateway.initialize()
         through = greenroom(tmp_path, "call", "s_echo", *words, *where)
         assert json.loads(through.stdout) == {**as_json, "text": "1", "note": "true"}
         gateway.end()
@@ -160,7 +160,7 @@ def test_the_events_tell_what_was_answered_at_the_terminal_of_the_call(
     where, events = configure(tmp_path, approve="all"), tmp_path / "events"
     command = [*GREENROOM, "serve", "--events", os.fspath(events), *where]
     with started(*command, env=environment(tmp_path), cwd=tmp_path) as gateway:
-        gateway.greet()
+        gateway.initialize()
         greenroom(tmp_path, "refresh", "s", *where)
         code, seen = typed(tmp_path, "call", "s_echo", "text=hi", *where, answers=(answer,))
         assert code == int(answer == "n"), seen

@@ -47,7 +47,7 @@ def _churned(backend: str, plan: Plan, server: FakeServer, told: list[int] | Non
 
 def test_each_phase_is_timed_by_the_rooms_own_clock(backend: str) -> None:
     server = FakeServer(
-        tools=[READS], start_latency=1, greet_latency=2, list_latency=3, call_latency=4, stop_latency=5
+        tools=[READS], start_latency=1, initialize_latency=2, list_latency=3, call_latency=4, stop_latency=5
     )
     churned = _churned(backend, Plan(cycles=3), server)
     seen = {phase: [round(sample, 3) for sample in churned.samples[phase]] for phase in (*PHASES, CYCLE)}
@@ -59,7 +59,7 @@ def test_each_phase_is_timed_by_the_rooms_own_clock(backend: str) -> None:
 
 
 def test_cycles_run_side_by_side_and_are_told_one_by_one(backend: str) -> None:
-    server, told = FakeServer(tools=[READS], greet_latency=1), list[int]()
+    server, told = FakeServer(tools=[READS], initialize_latency=1), list[int]()
     churned = _churned(backend, Plan(cycles=8, concurrency=4), server, told)
     assert server.most_live == 4
     assert len(churned.samples[CYCLE]) == 8

@@ -131,7 +131,7 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def door(tmp_path: Path, where: list[str]) -> Iterator[RawClient]:
     """A gateway whose client cannot be asked."""
     with direct_door(tmp_path, {"w": whole("w")}, approve=["echo"]) as client:
-        client.greet()
+        client.initialize()
         client.ask("tools/list")
         yield client
 
@@ -212,7 +212,7 @@ def test_all_gateways_of_a_configuration_are_looked_at(
 ) -> None:
     number, call = held(door, where, capsys)
     with direct_door(tmp_path, {"w": whole("w")}, approve=["echo"]) as newer:
-        newer.greet()
+        newer.initialize()
         second, other = held(newer, where, capsys)
         listed = asked("approve", *where, capsys=capsys)
         assert {each["pid"] for each in listed["approvals"]} == {door.process.pid, newer.process.pid}
@@ -282,7 +282,7 @@ def test_a_person_decides_in_top(door: RawClient, where: list[str], key: bytes, 
 def test_top_decides_about_calls_of_every_gateway(tmp_path: Path, door: RawClient, where: list[str]) -> None:
     """The table is that of the newest; the call waits in the other."""
     with direct_door(tmp_path, {"w": whole("w")}, approve=["echo"]) as newer:
-        newer.greet()
+        newer.initialize()
         newer.ask("tools/list")
         with top(where, os.environ) as (_, terminal):
             until(terminal, f"gateway {newer.process.pid}")
@@ -360,7 +360,7 @@ def test_top_without_a_keyboard_watches_nothing(tmp_path: Path, where: list[str]
     try:
         program = [sys.executable, "-m", "greenroom", "top", "--every", "0.2", *where]
         with direct_door(tmp_path, {"w": whole("w")}, approve=["echo"], events=events) as door:
-            door.greet()
+            door.initialize()
             door.ask("tools/list")
             process = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
             try:

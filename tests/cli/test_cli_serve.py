@@ -46,7 +46,7 @@ def ended(process: subprocess.Popen[bytes]) -> str:
 
 
 def ready(one: Gateway) -> None:
-    assert one.greet()["serverInfo"]["version"] == "9.9"
+    assert one.initialize()["serverInfo"]["version"] == "9.9"
 
 
 def test_it_answers_and_is_gone_when_its_input_closes(places: Path) -> None:

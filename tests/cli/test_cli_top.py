@@ -292,7 +292,7 @@ def test_the_keys_scroll_a_table_that_is_higher_than_the_window(
     ours, theirs = pty.openpty()
     try:
         with serve(home, servers) as gateway:
-            gateway.greet()
+            gateway.initialize()
             environ = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "16"}
             program = [sys.executable, "-m", "greenroom", "top", "--every", "60"]
             process = subprocess.Popen(

@@ -65,7 +65,7 @@ def test_asking_a_running_gateway_imports_nothing_that_could_answer_without_it(
 ) -> None:
     config = os.fspath(tmp_path / "mcp.json")
     with serve(tmp_path, {"clock": {"command": "clock"}}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for name, folder in {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_RUNTIME_DIR": ""}.items():
             monkeypatch.setenv(name, os.fspath(tmp_path / folder))
         for command in ("status", "tools"):

@@ -251,7 +251,7 @@ def test_of_a_running_gateway_it_asks_what_that_knows_of_its_servers(
         }
         entries["noisy"]["env"] = {"API_TOKEN": SECRET}
         with serve(tmp_path, entries) as gateway:
-            gateway.greet()
+            gateway.initialize()
             for name in ("noisy", "calm", "guarded"):
                 gateway.mcp(connect=name)
             capfd.readouterr()

@@ -33,7 +33,7 @@ def test_gateways_elsewhere_are_named_and_can_be_asked(home: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home)}
     command = [*GREENROOM, "serve", "--config", os.fspath(two / "mcp.json")]
     with started(*command, env=environment, cwd=two) as gateway:
-        gateway.greet()
+        gateway.initialize()
         pid = gateway.process.pid
         for words in (("status",), ("tools",), ("top", "--once"), ("call", "near_echo", "text=a")):
             done = greenroom(home, one, *words, *here)
@@ -84,7 +84,7 @@ def test_status_shows_the_processes_of_sessions(home: Path) -> None:
     where = ("--config", os.fspath(config))
     environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(home)}
     with started(*GREENROOM, "serve", *where, env=environment, cwd=home) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert not gateway.mcp(tool="own_echo", args={"text": "a"}).get("isError")
         assert "1/1 server" in gateway.mcp()["content"][0]["text"]
         done = greenroom(home, home, "status", *where)

@@ -207,7 +207,7 @@ def test_what_a_gateway_says_has_the_same_shape(folder: Path, said: Said) -> Non
     events, audit = folder / "events.jsonl", folder / "audit.jsonl"
     servers = {"echo": ECHO, "bad": FAILS, "own": {**ECHO, "isolation": "per_session"}}
     with serve(folder, servers, "--events", os.fspath(events), "--audit", os.fspath(audit)) as gateway:
-        gateway.greet()
+        gateway.initialize()
         where = ["--config", os.fspath(folder / "mcp.json")]
         assert {row["state"] for row in said("refresh", *where, code=1)["servers"]} == {"known", "failed"}
         said("accept", *where)
@@ -250,7 +250,7 @@ def test_each_kind_of_answer_to_a_call_has_its_shape(folder: Path, said: Said) -
     }
     where = ["--config", os.fspath(folder / "mcp.json")]
     with serve(folder, servers, approve=["w_echo"]) as gateway:
-        gateway.greet()
+        gateway.initialize()
         said("refresh", *where)
         gone.unlink()
         said("reconnect", "gone", *where, code=1)
@@ -270,7 +270,7 @@ def test_each_kind_of_answer_to_a_call_has_its_shape(folder: Path, said: Said) -
 
 def test_the_status_of_a_background_room_names_its_clients(folder: Path, said: Said) -> None:
     with background(folder, {"echo": ECHO}) as room, room.attach() as client:
-        client.greet()
+        client.initialize()
         where = ["--config", os.fspath(room.config)]
         assert len(said("status", *where)["background"]["clients"]) == 1
         said("top", *where)
@@ -286,7 +286,7 @@ def test_the_status_of_a_gateway_over_http_names_its_sessions(folder: Path, said
 def test_a_call_that_waits_and_the_answer_to_it_have_their_shapes(folder: Path, said: Said) -> None:
     where = ["--config", os.fspath(folder / "mcp.json")]
     with direct_door(folder, {"w": whole("w")}, approve=["echo"]) as door:
-        door.greet()
+        door.initialize()
         door.ask("tools/list")
         said("approve", *where)
         number = door.send("tools/call", {"name": "w_echo", "arguments": {"text": "hi"}})

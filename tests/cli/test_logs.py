@@ -85,7 +85,7 @@ def test_explain_names_the_log_of_a_server_that_failed(tmp_path: Path) -> None:
 
 def test_follow_shows_what_comes_also_over_a_new_file(tmp_path: Path) -> None:
     with serve(tmp_path, {"s": faulty(tmp_path, "s")}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(connect="s")
         follower = popen_forked(
             command(tmp_path, "logs", "s", "-f"),

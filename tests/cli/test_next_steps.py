@@ -303,7 +303,7 @@ def test_a_gateway_of_a_named_file_names_it_in_what_it_tells_models(
     entry = ServerEntry("a", catalogue_keys(config)["a"], tools=({"name": "x"},), fetched_at=time.time())
     CatalogueFile(default_cache_path()).save([entry], time.time())
     with serve(folder, servers, "--expose", expose) as gateway:
-        gateway.greet()
+        gateway.initialize()
         result = gateway.answer(gateway.send("tools/call", CALLS[expose]))["result"]
         gateway.end()
     assert result["isError"] is True
@@ -332,7 +332,7 @@ def test_a_tool_that_has_changed_is_listed_with_the_command_that_accepts_it(
     chosen = {"directTools": True} if expose == "proxy" else {}
     servers = {names[0]: {"command": "true", **chosen}}
     with serve(folder, servers, "--expose", expose) as gateway:
-        gateway.greet()
+        gateway.initialize()
         *_, tool = gateway.answer(gateway.send("tools/list"))["result"]["tools"]
         found = json.dumps(gateway.mcp(describe=tool["name"])["_meta"]) if expose == "proxy" else None
         gateway.end()

@@ -143,8 +143,8 @@ def test_it_names_the_gateways_that_run_here_and_elsewhere(tmp_path: Path, home:
         started(*GREENROOM, "serve", env=environment, cwd=tmp_path) as here,
         started(*GREENROOM, *far, env=environment, cwd=elsewhere) as there,
     ):
-        here.greet()
-        there.greet()
+        here.initialize()
+        there.initialize()
         done = alone()
         assert done.returncode == 0, done
         assert f"{own} (yours)" in done.stdout

@@ -60,7 +60,7 @@ def test_t47_refresh_alone_asks_them_once_and_shows_how_it_goes(tmp_path: Path) 
 
 def test_t47_refresh_reaches_a_running_gateway(tmp_path: Path) -> None:
     with serve(tmp_path, {"slow": npx(tmp_path, "slow", held(tmp_path))}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         refresh = popen_forked(
             [*GREENROOM, "refresh", "--config", os.fspath(tmp_path / "mcp.json")],
             env={**os.environ, "HOME": os.fspath(tmp_path), "XDG_CACHE_HOME": os.fspath(tmp_path / "cache")},
@@ -88,7 +88,7 @@ def test_a_server_that_is_named_is_started_although_it_has_just_failed(tmp_path:
     script = f"test -e {tmp_path / 'mended'} && exec {shlex.join([works['command'], *works['args']])}; exit 3"
     entry = {"command": "sh", "args": ["-c", script]}
     with serve(tmp_path, {"one": entry}, restartBackoff={"minMs": 600_000, "maxMs": 600_000}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         failed = greenroom_in(tmp_path, "refresh", "one")
         assert (failed.returncode, "exited with code 3" in failed.stdout) == (1, True), failed.stdout
         (tmp_path / "mended").touch()

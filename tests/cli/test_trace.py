@@ -163,7 +163,7 @@ def test_the_log_of_a_real_gateway_becomes_a_timeline(
 
     log = tmp_path / "events.jsonl"
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}, "--events", str(log)) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for text in ("one", "two"):
             gateway.mcp(tool="a_echo", args={"text": text})
         gateway.end()

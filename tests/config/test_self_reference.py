@@ -88,7 +88,7 @@ def test_a_real_gateway_over_its_own_configuration_starts_no_second_one(tmp_path
         "a": faulty(tmp_path, "a"),
     }
     with serve(tmp_path, entries, bootstrap=True, cold=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(tool="a_echo", args={"text": "x"})
         servers = [row["name"] for row in gateway.mcp()["_meta"]["greenroom/details"]["servers"]]
         assert servers == ["a"]

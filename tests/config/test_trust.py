@@ -73,7 +73,8 @@ def test_t31_a_hostile_repository_runs_nothing_and_reaches_nobody(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every kind of file that a repository may bring: a command, a variable in a URL, an import, settings. It is
-    entered, listed, searched and served by a real gateway, which greets its client and leaves it all out."""
+    entered, listed, searched and served by a real gateway, which answers its client's `initialize` and leaves it all
+    out."""
     marker = home.parent / "it-ran"
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0)
@@ -122,7 +123,7 @@ def test_t31_a_hostile_repository_runs_nothing_and_reaches_nobody(
         assert "greenroom trust" in capsys.readouterr().err
 
         with started(*GREENROOM, "serve", env=dict(os.environ), cwd=Path.cwd()) as gateway:
-            hello = gateway.greet()
+            hello = gateway.initialize()
             assert "greenroom trust" in hello["instructions"]
             status = gateway.mcp()
             text = status["content"][0]["text"]
@@ -621,7 +622,7 @@ def test_t59_an_env_file_that_changes_after_the_yes_runs_nothing_of_the_reposito
 
     environ = {**os.environ, "XDG_RUNTIME_DIR": os.fspath(home.parent)}
     with started(*GREENROOM, "serve", env=environ, cwd=Path.cwd()) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert told(gateway, "first")
         env.write_text("COLOUR=second\n")
         until = time.monotonic() + 60

@@ -259,7 +259,7 @@ def _issuer_of(url: str) -> str:
 # ---- the run --------------------------------------------------------------------------------------------------------
 
 
-# Whoever can be asked is greeted by handshake where a server speaks both eras; these look at what 2026-07-28 says.
+# Whoever can be asked is initialized by handshake where a server speaks both eras; these look at what 2026-07-28 says.
 ASKS_NOTHING = (
     "request-metadata",
     "http-standard-headers",

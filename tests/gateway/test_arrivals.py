@@ -25,7 +25,7 @@ BUSY = {"error": "server_busy", "reach": "not_sent"}
 
 
 def hanging(latency: float = 1000.0) -> FakeServer:
-    return FakeServer(greet_latency=latency)
+    return FakeServer(initialize_latency=latency)
 
 
 @pytest.mark.parametrize("expose", ["direct", "proxy", "meta"])
@@ -51,7 +51,7 @@ def test_t57_calls_of_unknown_tools_are_refused_at_the_bound(tmp_path: Path, exp
     with serve(
         tmp_path, servers, "--expose", expose, maxQueuedBytes=most, connectTimeoutMs=300_000
     ) as gateway:
-        gateway.greet()
+        gateway.initialize()
         good = gateway.send("tools/call", call("good_echo"))
         gateway.answer(good)
         before = memory_of(gateway)
@@ -75,7 +75,7 @@ def test_t57_calls_of_unknown_tools_are_refused_at_the_bound(tmp_path: Path, exp
 def test_t57_what_surrounds_the_parameters_of_a_request_counts_too(tmp_path: Path) -> None:
     servers = {"never": faulty(tmp_path, "never", "--hang-at", "initialize")}
     with serve(tmp_path, servers, "--expose", "direct", maxQueuedBytes=MIB) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert gateway.process.stdin is not None
         params = {"name": "never_echo", "arguments": {}}
         for number in range(100, 110):

@@ -28,9 +28,9 @@ def server_pid(client: Gateway, server: str = "f") -> str:
     return text(client.mcp(tool=f"{server}_pid", args={}))
 
 
-def greeted(stack: ExitStack, room: Background, *options: str, **environment: str) -> Gateway:
+def initialized(stack: ExitStack, room: Background, *options: str, **environment: str) -> Gateway:
     client = stack.enter_context(room.attach(*options, **environment))
-    client.greet()
+    client.initialize()
     return client
 
 
@@ -63,7 +63,7 @@ def test_t20_clients_that_start_at_once_share_one_room_and_none_loses_anothers_c
     with background(tmp_path, servers) as room, ExitStack() as stack:
         clients = [stack.enter_context(room.attach()) for _ in range(8)]
         for client in clients:
-            client.greet()
+            client.initialize()
         assert len(room.rooms()) == 1
         assert len({server_pid(client) for client in clients}) == 1
         assert len({server_pid(client, "g") for client in clients[:5]}) == 1
@@ -96,13 +96,13 @@ def test_one_room_is_started_even_if_the_first_to_start_it_is_killed(tmp_path: P
         first.process.kill()
         first.process.wait(PATIENCE)
         clients = [stack.enter_context(room.attach()) for _ in range(3)]
-        assert len({server_pid(client) for client in clients if client.greet()}) == 1
+        assert len({server_pid(client) for client in clients if client.initialize()}) == 1
         until(lambda: len(room.rooms()) == 1, "one room")
 
 
 def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: Path) -> None:
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
-        client, other = stack.enter_context(room.attach()), greeted(stack, room)
+        client, other = stack.enter_context(room.attach()), initialized(stack, room)
         client.answer(client.send("initialize", {**HELLO, "capabilities": {"roots": {}}}))
         client.notify("notifications/initialized")
         old = asked_for_roots(client)
@@ -144,7 +144,10 @@ def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: 
 def test_a_room_that_is_stopped_lets_every_clients_calls_finish(tmp_path: Path) -> None:
     profiles = {"few": {"tools": ["sleep"]}}
     with background(tmp_path, {"f": faulty(tmp_path, "f")}, profiles) as room, ExitStack() as stack:
-        clients = [greeted(stack, room), greeted(stack, room, "--expose", "direct", "--profile", "few")]
+        clients = [
+            initialized(stack, room),
+            initialized(stack, room, "--expose", "direct", "--profile", "few"),
+        ]
         server_pid(clients[0])
         listed = clients[1].answer(clients[1].send("tools/list"))["result"]["tools"]
         assert [tool["name"] for tool in listed] == ["f_sleep"], "each client sees what its own attach says"
@@ -166,7 +169,7 @@ def test_a_room_that_is_stopped_lets_every_clients_calls_finish(tmp_path: Path) 
 def test_a_second_signal_hurries_a_room_that_waits_for_its_clients_calls(tmp_path: Path) -> None:
     servers = {"f": faulty(tmp_path, "f")}
     with background(tmp_path, servers, drainTimeoutMs=600_000) as room, room.attach() as client:
-        client.greet()
+        client.initialize()
         client.start_mcp(tool="f_sleep", args={"seconds": 3600})
         until(lambda: any(each["inFlight"] for each in room.status()["clients"]), "the call in flight")
         pid = room.pid()
@@ -193,7 +196,7 @@ def test_a_room_in_the_background_is_started_shown_and_stopped_by_name(tmp_path:
         room.kill()
         assert room.place.socket.exists(), "a killed room leaves its socket"
         with room.attach() as client:
-            client.greet()
+            client.initialize()
             assert room.pid() != pid
             assert "has ended" in room.command("stop").stderr
             assert client.process.wait(PATIENCE) == 0
@@ -203,7 +206,7 @@ def test_a_room_in_the_background_is_started_shown_and_stopped_by_name(tmp_path:
 def test_a_room_without_clients_leaves_by_itself(tmp_path: Path) -> None:
     with background(tmp_path, {"f": faulty(tmp_path, "f")}, backgroundIdle=0.02) as room:
         with room.attach() as client:
-            client.greet()
+            client.initialize()
             server_pid(client)
             pid = room.pid()
             assert client.end() == 0
@@ -224,7 +227,7 @@ def test_a_room_leaves_for_a_newer_greenroom_unless_it_has_clients(tmp_path: Pat
 
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room:
         with room.attach() as client:
-            client.greet()
+            client.initialize()
             pid = room.pid()
             said, _ = answer(room)
             assert said is not None
@@ -239,9 +242,9 @@ def test_each_client_brings_the_values_of_its_own_session_and_nothing_else(tmp_p
     own = {**faulty(tmp_path, "f"), "isolation": "per_session", "env": {"TOKEN": "${session.MY_TOKEN}"}}
     own["scrub"] = "off"
     with background(tmp_path, {"f": own}) as room, ExitStack() as stack:
-        one = greeted(stack, room, MY_TOKEN="one", UNRELATED="private")
-        two = greeted(stack, room, MY_TOKEN="two")
-        none = greeted(stack, room)
+        one = initialized(stack, room, MY_TOKEN="one", UNRELATED="private")
+        two = initialized(stack, room, MY_TOKEN="two")
+        none = initialized(stack, room)
         for client, token in ((one, "one"), (two, "two")):
             assert json.loads(text(client.mcp(tool="f_env", args={})))["TOKEN"] == token
         refusal = none.mcp(tool="f_env", args={})
@@ -260,7 +263,7 @@ def test_a_client_that_ends_does_not_wait_for_its_servers_to_end(tmp_path: Path)
     own = {**faulty(tmp_path, "f", "--ignore-eof", "--ignore-term"), "isolation": "per_session"}
     with background(tmp_path, {"f": own}, stopTimeoutMs=600_000) as room:
         with room.attach() as client:
-            client.greet()
+            client.initialize()
             child = int(server_pid(client))
             assert client.end() == 0
         assert alive({child}), "it ignores everything short of SIGKILL"
@@ -270,7 +273,7 @@ def test_a_client_that_ends_does_not_wait_for_its_servers_to_end(tmp_path: Path)
 
 def test_nobody_is_hurt_by_what_is_no_hello(tmp_path: Path) -> None:
     with background(tmp_path, {"f": faulty(tmp_path, "f")}) as room, ExitStack() as stack:
-        client = greeted(stack, room)
+        client = initialized(stack, room)
         for junk in (b"junk\n", b'{"version": 3}\n', b"[]\n", b"x" * (1 << 21)):
             line = room.place.dial()
             assert line is not None
@@ -293,7 +296,7 @@ def test_nobody_is_hurt_by_what_is_no_hello(tmp_path: Path) -> None:
 def test_t60_no_memory_is_shared_that_a_client_could_shrink(tmp_path: Path) -> None:
     """A client brings files in memory as its pipes, or beside them, and empties them under the room's hands."""
     with background(tmp_path, {"one": faulty(tmp_path, "one")}) as room, room.attach() as bystander:
-        bystander.greet()
+        bystander.initialize()
         running = bystander.start_mcp(tool="one_sleep", args={"seconds": 1})
         pid = room.pid()
         said = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping", "junk": "x" * 5_000}).encode() + b"\n"

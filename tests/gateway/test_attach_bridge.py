@@ -218,7 +218,7 @@ def test_an_introduction_is_known_once_it_is_answered_and_else_made_again(
                 room.reads(READY)
         room.end()
     assert client.bridge.initialize == (INITIALIZE.decode().rstrip() if answered else None)
-    assert client.bridge.greeted == (answered and ready)
+    assert client.bridge.initialized == (answered and ready)
     with client.joined() as room:
         if not (answered and ready):
             room.reads(READY if answered else INITIALIZE)

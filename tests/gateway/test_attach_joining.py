@@ -452,8 +452,8 @@ class _Talks:
     def refuse_line(self, _head: bytes, text: str) -> None:
         self.did.append(("refused", text))
 
-    def greet_again(self, initialize: bytes, *, greeted: bool, gateways: int) -> None:
-        self.did.append(("greeted again", initialize, greeted, gateways))
+    def initialize_again(self, initialize: bytes, *, initialized: bool, gateways: int) -> None:
+        self.did.append(("initialized again", initialize, initialized, gateways))
 
     def close(self) -> None:
         self.did.append("closed")
@@ -485,7 +485,7 @@ def test_a_client_brings_what_it_is_and_each_of_its_ends_is_told(
         )
         ours, theirs = socket.socketpair()
         hello = Hello(
-            "9.0", "direct", profile, 5, None, {"A": "1"}, initialize="LINE\udcff", greeted=True, rooms=2
+            "9.0", "direct", profile, 5, None, {"A": "1"}, initialize="LINE\udcff", initialized=True, rooms=2
         )
         send_hello(ours, hello, [stdin, stdout])
         doorway._coming = 1
@@ -514,7 +514,7 @@ def test_a_client_brings_what_it_is_and_each_of_its_ends_is_told(
             os.write(client, b"x" * 300 + b"\n")
             while len(talks.did) < 5:
                 await anyio.lowlevel.checkpoint()
-            assert talks.did[:4] == [("greeted again", b"LINE\xff", True, 2), *lines]
+            assert talks.did[:4] == [("initialized again", b"LINE\xff", True, 2), *lines]
             assert talks.did[4][0] == "refused", "it is longer than a line may be"
             del talks.did[:]
             if end == "the client":

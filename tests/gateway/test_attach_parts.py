@@ -206,10 +206,10 @@ def test_a_room_that_is_lost_soon_after_another_was_is_not_replaced(
     lived: list[float], is_over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = iter([*((seconds, "") for seconds in lived), (1.0, "client")])
-    clock, notes, greetings = [0.0], list[str](), list[int]()
+    clock, notes, hellos = [0.0], list[str](), list[int]()
 
     def join(_starting: Any, hello: Hello, _descriptors: Any) -> Any:
-        greetings.append(hello.rooms)
+        hellos.append(hello.rooms)
         return socket.socket(), None
 
     def run(_bridge: Any, _line: Any, _words: Any, _pipes: Any) -> str:
@@ -226,7 +226,7 @@ def test_a_room_that_is_lost_soon_after_another_was_is_not_replaced(
             attach(starting, Hello("9"), 1 << 20, notes.append)
     else:
         attach(starting, Hello("9"), 1 << 20, notes.append)
-    assert greetings == list(range(len(lived) + (not is_over)))
+    assert hellos == list(range(len(lived) + (not is_over)))
     assert len(notes) == len(lived) - is_over
 
 

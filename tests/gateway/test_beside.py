@@ -264,7 +264,7 @@ async def test_a_client_that_would_not_hear_of_it_is_told_how_to_call_the_tool()
 
 def test_a_gateway_shows_the_chosen_and_promotes_others(tmp_path: Path) -> None:
     with direct_door(tmp_path, {"w": {**whole("w"), "directTools": ["echo"]}}, expose="proxy") as door:
-        assert door.greet()["capabilities"]["tools"] == {"listChanged": True}
+        assert door.initialize()["capabilities"]["tools"] == {"listChanged": True}
         assert [each["name"] for each in door.list_all("tools")] == ["mcp", "w_echo"]
         assert "isError" not in door.call("w_echo", {"text": "hi"})["result"]
         other = next(

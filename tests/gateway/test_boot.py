@@ -44,7 +44,7 @@ def interpreter_time() -> float:
 def test_t13_fifty_lazy_servers_boot_with_no_child(tmp_path: Path, known: bool) -> None:
     if known:
         with serve(tmp_path, fifty(tmp_path)) as gateway:
-            gateway.greet()
+            gateway.initialize()
             numbers = [gateway.start_mcp(connect=f"s{n}") for n in range(FIFTY)]
             for number in numbers:
                 assert "error" not in gateway.answer(number)["result"]["_meta"]["greenroom/details"]
@@ -53,7 +53,7 @@ def test_t13_fifty_lazy_servers_boot_with_no_child(tmp_path: Path, known: bool) 
     bare = interpreter_time()
 
     with serve(tmp_path, fifty(tmp_path), bootstrap=known, cold=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         tools = gateway.answer(gateway.send("tools/list"))["result"]["tools"]
         took = cpu_time(gateway.process.pid)
 
@@ -71,7 +71,7 @@ def test_a_second_boot_lists_searches_and_describes_with_no_process(tmp_path: Pa
     with serve(
         tmp_path, servers, bootstrap=True
     ) as gateway:  # the first one asks each server once, by itself
-        gateway.greet()
+        gateway.initialize()
         until = time.monotonic() + PATIENCE
         while not all(row["toolCount"] for row in gateway.mcp()["_meta"]["greenroom/details"]["servers"]):
             assert time.monotonic() < until, gateway.mcp()
@@ -81,7 +81,7 @@ def test_a_second_boot_lists_searches_and_describes_with_no_process(tmp_path: Pa
     assert len(started) == 2
 
     with serve(tmp_path, servers, bootstrap=True, cold=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert "stage_echo" in gateway.mcp(server="stage")["_meta"]["greenroom/details"]["tools"]
         found = gateway.mcp(search="echo")["_meta"]["greenroom/details"]["matches"]
         assert {match["tool"] for match in found} >= {"stage_echo", "wings_echo"}
@@ -95,7 +95,7 @@ def test_t02_a_gateway_at_rest_does_nothing_at_all(tmp_path: Path) -> None:
     """A hundred servers, one of them connected, one call cancelled under way; then one second of nothing."""
     servers = {f"s{n}": faulty(tmp_path, f"s{n}") for n in range(100)}
     with serve(tmp_path, servers, cold=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(tool="s0_echo", args={"text": "warm"})
         number = gateway.start_mcp(tool="s0_sleep", args={"seconds": 0.2})
         gateway.notify("notifications/cancelled", {"requestId": number})

@@ -34,9 +34,9 @@ def cold(servers: dict[str, FakeServer], **settings: Any) -> Greenroom:
 @in_virtual_time
 async def test_a_cold_search_waits_for_the_server_that_has_it_and_no_longer() -> None:
     servers = {
-        "weather": FakeServer(tools=[WEATHER], greet_latency=2.0),
+        "weather": FakeServer(tools=[WEATHER], initialize_latency=2.0),
         "mail": FakeServer(tools=[MAIL]),
-        "slow": FakeServer(greet_latency=8.0),
+        "slow": FakeServer(initialize_latency=8.0),
     }
     async with cold(servers) as room:
         await anyio.sleep(0.5)
@@ -50,7 +50,7 @@ async def test_a_cold_search_waits_for_the_server_that_has_it_and_no_longer() ->
 @pytest.mark.parametrize("timeout", [0, 3_000])
 @in_virtual_time
 async def test_a_search_that_finds_nothing_waits_as_long_as_a_first_list_does(timeout: int) -> None:
-    servers = {"dead": FakeServer(greet_latency=math.inf), "mail": FakeServer(tools=[MAIL])}
+    servers = {"dead": FakeServer(initialize_latency=math.inf), "mail": FakeServer(tools=[MAIL])}
     async with cold(servers, firstListTimeoutMs=timeout) as room:
         await anyio.sleep(0.5)
         mcp = McpTool(port_of(room))
@@ -64,7 +64,7 @@ async def test_a_search_that_finds_nothing_waits_as_long_as_a_first_list_does(ti
 
 @in_virtual_time
 async def test_nobody_waits_for_servers_that_a_search_is_not_about_or_that_are_known() -> None:
-    servers = {"dead": FakeServer(greet_latency=math.inf), "mail": FakeServer(tools=[MAIL])}
+    servers = {"dead": FakeServer(initialize_latency=math.inf), "mail": FakeServer(tools=[MAIL])}
     async with cold(servers) as room:
         await anyio.sleep(0.5)
         unconcerned: tuple[dict[str, Any], ...] = (
@@ -90,7 +90,7 @@ async def search_or_refusal(room: Greenroom, query: str, **more: Any) -> float:
 
 @in_virtual_time
 async def test_a_search_of_many_words_fits_well_when_it_has_most_of_them() -> None:
-    servers = {"dead": FakeServer(greet_latency=math.inf), "mail": FakeServer(tools=[MAIL])}
+    servers = {"dead": FakeServer(initialize_latency=math.inf), "mail": FakeServer(tools=[MAIL])}
     async with cold(servers) as room:
         await anyio.sleep(0.5)
         for query, waits in (

@@ -63,7 +63,7 @@ def serving(folder: Path, *options: str) -> Generator[Callable[[], list[str]]]:
             stderr=stderr,
         ) as gateway,
     ):
-        gateway.greet()
+        gateway.initialize()
         time.sleep(0.6)  # it begins to watch a moment after it has begun to serve
         yield said
         assert gateway.end() == 0

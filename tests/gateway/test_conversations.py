@@ -75,7 +75,7 @@ class Person:
     async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return await self.answer(self.begin(method, params))
 
-    def greet(self, **capabilities: Any) -> None:
+    def initialize(self, **capabilities: Any) -> None:
         self.begin("initialize", {**HELLO, "capabilities": capabilities})
         self.write({"method": "notifications/initialized"})
 
@@ -118,7 +118,7 @@ async def talking(room: Greenroom, expose: str = "direct") -> AsyncGenerator[Any
             person = Person()
             opened = conversations.open(person, tasks.start_soon, name=name, profile=profile)
             async with opened as person.session:
-                person.greet(**capabilities)
+                person.initialize(**capabilities)
                 yield person
 
         talk.conversations = conversations  # pyright: ignore[reportFunctionMemberAccess]
@@ -264,7 +264,7 @@ async def test_a_question_to_a_client_that_did_not_declare_it_is_refused_with_th
                 answer = await call(ann, "direct", f"s_{name}")
                 assert f"did not declare {missing}" in answer["result"]["content"][0]["text"]
             assert asked(ann) == asked(ben) == []
-            assert server.greeted_with[-1].keys() == {"sampling", "elicitation", "roots"}
+            assert server.initialized_with[-1].keys() == {"sampling", "elicitation", "roots"}
 
 
 async def ask_by_url(asking: Asking, _arguments: Mapping[str, Any]) -> Any:
@@ -278,10 +278,10 @@ async def test_a_shared_server_is_told_what_anybody_can_answer_and_restarted_onl
         await teach(room, "s")
         async with talk("ann", sampling={}) as ann:
             await call(ann, "direct", "s_echo")
-            assert server.greeted_with == [{"sampling": {}}]
+            assert server.initialized_with == [{"sampling": {}}]
             async with talk("ben", roots={}) as ben:
                 await call(ben, "direct", "s_echo")
-                assert server.greeted_with[1:] == [{"sampling": {}, "roots": {}}]
+                assert server.initialized_with[1:] == [{"sampling": {}, "roots": {}}]
             for number in range(20):
                 async with talk(f"guest {number}", roots={}) as guest, talk(f"mute {number}") as mute:
                     for one in (guest, mute):
@@ -309,7 +309,7 @@ async def test_t20_a_clients_own_child_asks_that_client_and_is_told_only_what_it
                 begin(person, expose, "s_sample")
             await ann.heard(lambda said: said.get("method") == "sampling/createMessage")
             await ben.heard(lambda said: said.get("method") == "sampling/createMessage")
-            assert sorted(map(str, server.greeted_with)) == sorted(
+            assert sorted(map(str, server.initialized_with)) == sorted(
                 map(str, ({"sampling": {}, "roots": {}}, {"sampling": {"tools": {}}}))
             )
             assert len(asked(ann)) == len(asked(ben)) == 1, "both calls are in flight"
@@ -822,7 +822,7 @@ async def test_a_client_is_shown_what_it_asked_for_else_what_its_profile_says_el
         person = Person()
         opened = talk.conversations.open(person, talk.spawn, name="ann", profile=profile, expose=own)
         async with opened as person.session:
-            person.greet()
+            person.initialize()
             listed = (await person.ask("tools/list"))["result"]["tools"]
             seen = {None: ["a_of_a", "b_of_b"], "proxy": ["b_of_b"]}.get(profile, ["a_of_a"])
             assert sorted(each["name"] for each in listed) == sorted([*SHOWN[expose], *seen])

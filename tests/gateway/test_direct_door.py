@@ -65,13 +65,13 @@ def test_every_list_and_answer_is_the_servers_own(modern: bool, tmp_path: Path) 
         ("completion/complete", {"ref": TEMPLATE, "argument": {"name": "day", "value": ""}, "context": {}}),
     ]  # fmt: skip
     with direct_door(tmp_path, SERVERS, modern=modern) as door:
-        hello = door.greet()
+        hello = door.initialize()
         assert set(hello["capabilities"]) == {"tools", "resources", "prompts", "completions", "logging"}
         catalogued(door)
         ours: dict[str, list[dict[str, Any]]] = {kind: [] for kind in LISTS}
         for server, entry in SERVERS.items():
             with raw_server(entry, modern=server == "new") as raw:
-                raw.greet()
+                raw.initialize()
                 for kind in LISTS:
                     ours[kind] += of_server(server, kind, raw.list_all(kind))
                 for method, params in requests:
@@ -120,7 +120,7 @@ def _plain(answer: dict[str, Any]) -> dict[str, Any]:
 
 def test_an_older_client_sees_nothing_of_the_newer_era(tmp_path: Path) -> None:
     with direct_door(tmp_path, SERVERS) as door:
-        door.greet()
+        door.initialize()
         catalogued(door)
         read = door.result("resources/read", {"uri": "new://one"})
         assert {"resultType", "ttlMs", "cacheScope", "_meta"}.isdisjoint(read)
@@ -131,12 +131,12 @@ def test_listing_starts_nothing_and_order_is_stable(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     servers = {"old": whole("old", "--log", str(log))}
     with direct_door(tmp_path, servers) as door:
-        door.greet()
+        door.initialize()
         door.wait(lambda: len(door.list_all("tools")) == 13, "the catalogue")
         first = {kind: door.list_all(kind) for kind in LISTS}
     log.unlink()
     with direct_door(tmp_path, servers) as door:
-        door.greet()
+        door.initialize()
         assert {kind: door.list_all(kind) for kind in LISTS} == first
         assert not log.exists()
 
@@ -148,7 +148,7 @@ def test_chosen_tools_only(tmp_path: Path) -> None:
         "all": whole("all"),
     }
     with direct_door(tmp_path, servers, directTools=["heard"]) as door:
-        door.greet()
+        door.initialize()
         names = ["all_heard", "old_echo", "old_state", "old_steps"]
         door.wait(lambda: [tool["name"] for tool in door.list_all("tools")] == names, "the chosen tools")
         for name in ("new_echo", "old_log"):
@@ -158,7 +158,7 @@ def test_chosen_tools_only(tmp_path: Path) -> None:
 
 def test_a_name_nobody_has_connects_whoever_may_have_it(tmp_path: Path) -> None:
     with direct_door(tmp_path, {"old": whole("old")}, bootstrap=False) as door:
-        door.greet()
+        door.initialize()
         assert door.list_all("tools") == []
         assert door.call("old_echo", {"text": "hi"})["result"]["structuredContent"] == {"text": "hi"}
         assert door.result("prompts/get", {"name": "old_plain"})["description"] == "from old"
@@ -172,7 +172,7 @@ def test_a_name_nobody_has_connects_whoever_may_have_it(tmp_path: Path) -> None:
 
 def test_uris_that_collide_are_told_apart_and_others_are_not_touched(tmp_path: Path) -> None:
     with direct_door(tmp_path, SERVERS) as door:
-        door.greet()
+        door.initialize()
         catalogued(door)
         uris = [item["uri"] for item in door.list_all("resources")]
         assert uris == [
@@ -191,7 +191,7 @@ def test_uris_that_collide_are_told_apart_and_others_are_not_touched(tmp_path: P
 @BOTH
 def test_progress_and_cancellation_go_both_ways(modern: bool, server: str, tmp_path: Path) -> None:
     with direct_door(tmp_path, SERVERS, modern=modern) as door:
-        door.greet()
+        door.initialize()
         door.call(f"{server}_steps", {"count": 3}, progressToken="mine")
         told = [each["params"] for each in door.heard("notifications/progress")]
         assert [each["progress"] for each in told] == [1, 2, 3]
@@ -215,7 +215,7 @@ def test_t24_changes_are_announced_once_each_and_only_if_real(
 ) -> None:
     news = "notifications/tools/list_changed"
     with direct_door(tmp_path, SERVERS, modern=modern) as door:
-        door.greet()
+        door.initialize()
         catalogued(door)
         number = 0
         if modern:
@@ -255,7 +255,7 @@ def test_updates_of_watched_resources_arrive_under_the_clients_uri(
 ) -> None:
     uri, news = f"greenroom://{server}/shared://same", "notifications/resources/updated"
     with direct_door(tmp_path, SERVERS, modern=modern) as door:
-        door.greet()
+        door.initialize()
         catalogued(door)
         number = 0
         if modern:
@@ -291,7 +291,7 @@ def test_updates_of_watched_resources_arrive_under_the_clients_uri(
 @BOTH
 def test_logs_from_the_level_the_client_asked_for(modern: bool, server: str, tmp_path: Path) -> None:
     with direct_door(tmp_path, SERVERS, modern=modern) as door:
-        door.greet()
+        door.initialize()
         door.call(f"{server}_echo")
         meta = {META + "logLevel": "error"} if modern else {}
         if not modern:
@@ -313,7 +313,7 @@ def test_an_older_client_is_asked_whatever_the_server_speaks(tmp_path: Path) -> 
         door.answers["sampling/createMessage"] = lambda _params: {
             "error": {"code": -1, "message": "no", "data": [1]}
         }
-        door.greet(elicitation={}, sampling={})
+        door.initialize(elicitation={}, sampling={})
         for server in SERVERS:
             answer = door.call(f"{server}_ask", {"method": "elicitation/create", "params": form})
             assert answer["result"]["structuredContent"] == {"result": said}
@@ -343,7 +343,7 @@ def test_a_servers_question_loses_credentials_where_its_results_do_and_its_form_
         tmp_path, {name: {**entry, **own} for name, entry in SERVERS.items()}, modern=modern
     ) as door:
         door.answers["elicitation/create"] = lambda _params: {"result": {"action": "decline"}}
-        door.greet(elicitation={"form": {}})
+        door.initialize(elicitation={"form": {}})
         for server in SERVERS:
             params = {"name": f"{server}_ask", "arguments": {"method": "elicitation/create", "params": form}}
             if modern:
@@ -360,7 +360,7 @@ def test_a_newer_client_is_answered_that_input_is_needed_whatever_the_server_spe
     form = {"message": "Sure?", "requestedSchema": {"type": "object"}}
     said = {"action": "accept", "content": {"n": 1}, "x-more": [None]}
     with direct_door(tmp_path, SERVERS, modern=True) as door:
-        door.greet(elicitation={"form": {}})
+        door.initialize(elicitation={"form": {}})
         states: dict[str, str] = {}
         for server in SERVERS:
             params = {"name": f"{server}_ask", "arguments": {"method": "elicitation/create", "params": form}}
@@ -382,7 +382,7 @@ def test_a_newer_client_is_answered_that_input_is_needed_whatever_the_server_spe
 
 def test_a_client_that_cannot_answer_is_not_asked_in_either_era(tmp_path: Path) -> None:
     with direct_door(tmp_path, SERVERS, modern=True) as door:
-        door.greet()
+        door.initialize()
         answer = door.call("old_ask", {"method": "sampling/createMessage"})["result"]
         assert answer["structuredContent"]["error"]["code"] == -32601
 
@@ -392,7 +392,7 @@ def test_an_eager_server_learns_what_a_late_client_can_do(tmp_path: Path) -> Non
     with direct_door(tmp_path, servers) as door:
         door.wait(lambda: len(door.list_all("tools")) == 13, "it to be met")
         door.answers["roots/list"] = lambda _params: {"result": {"roots": [{"uri": "file:///x"}]}}
-        door.greet(roots={"listChanged": True})
+        door.initialize(roots={"listChanged": True})
         answer = door.call("old_ask", {"method": "roots/list"})
         assert answer["result"]["structuredContent"]["result"] == {"roots": [{"uri": "file:///x"}]}
         door.tell("notifications/roots/list_changed")
@@ -403,7 +403,7 @@ def test_an_eager_server_learns_what_a_late_client_can_do(tmp_path: Path) -> Non
 def test_what_becomes_of_a_server_is_told_to_models_and_programs(tmp_path: Path) -> None:
     broken = {"command": "/no/such/program"}
     with direct_door(tmp_path, {"gone": broken, "old": whole("old")}, bootstrap=False) as door:
-        door.greet()
+        door.initialize()
         result = door.call("gone_echo")["result"]
         assert result["isError"]
         assert result["_meta"]["greenroom/error"] == {
@@ -427,7 +427,7 @@ BAD = (
 
 def test_bad_requests_cost_themselves(tmp_path: Path) -> None:
     with direct_door(tmp_path, {"old": whole("old")}, bootstrap=False) as door:
-        door.greet()
+        door.initialize()
         for method, params in BAD:
             assert door.ask(method, params)["error"]["code"] == -32602, (method, params)
             assert door.result("ping") == {}
@@ -475,7 +475,7 @@ def test_an_update_right_behind_the_answer_to_a_subscription_arrives_behind_ours
     entry = {"command": sys.executable, "args": ["-S", str(script)]}
     news, ack = "notifications/resources/updated", "notifications/subscriptions/acknowledged"
     with direct_door(tmp_path, {server: entry}, modern=modern) as door:
-        door.greet()
+        door.initialize()
         door.wait(lambda: len(door.list_all("resources")) >= 2, "the catalogue")
         for part in range(5):
             uri = f"{server}://day/{part}"

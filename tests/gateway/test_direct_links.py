@@ -50,7 +50,7 @@ def _server(folder: Path, name: str, **more: Any) -> dict[str, Any]:
 
 
 def _ready(door: RawClient, tools: int) -> None:
-    door.greet()
+    door.initialize()
     door.wait(lambda: len(door.list_all("tools")) >= tools, "the catalogue")
 
 
@@ -285,7 +285,7 @@ def test_the_mcp_tool_refuses_a_tool_that_runs_only_as_a_task(tmp_path: Path) ->
     must = {"name": "must", "inputSchema": SCHEMA, "execution": {"taskSupport": "required"}}
     answers = {"tools/list": {"tools": [must]}, "tools/call": {"content": []}}
     with direct_door(tmp_path, {"s": said(tmp_path, "s", answers)}, expose="proxy") as door:
-        door.greet()
+        door.initialize()
         refused = door.call("mcp", {"tool": "s_must"})["result"]
         assert refused["isError"]
         assert refused["_meta"]["greenroom/details"]["error"] == "task_needed"
@@ -303,7 +303,7 @@ def test_a_tool_that_runs_only_as_a_task_is_refused_and_says_so(tmp_path: Path, 
         "capabilities": {"tasks": {"requests": {"tools": {"call": {}}}}},
     }
     with direct_door(tmp_path, {"s": said(tmp_path, "s", answers)}, modern=modern) as door:
-        hello = door.greet()
+        hello = door.initialize()
         door.wait(lambda: bool(door.list_all("tools")), "the catalogue")
         assert "tasks" not in hello["capabilities"]
         assert {tool["name"] for tool in door.list_all("tools")} == {"s_must", "s_may"}

@@ -113,7 +113,7 @@ class Room(FakeRoom):
 
 
 class Client:
-    """One client of `exposure`, greeted by handshake. What it is told is in `said`."""
+    """One client of `exposure`, initialized by handshake. What it is told is in `said`."""
 
     busy = False
 

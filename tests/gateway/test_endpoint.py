@@ -441,7 +441,7 @@ class Ended:
 @in_real_time
 async def test_a_resource_is_watched_once_for_a_client_and_no_more_when_it_leaves() -> None:
     room, told = Watching(), Asked()
-    told.greeted = True
+    told.initialized = True
     client, jobs = DirectClient(cast("Any", room), cast("Any", told)), [Ended() for _ in range(4)]
     async with anyio.create_task_group() as group:
         for job, uri in zip(jobs, ("x:/1", "x:/1", "x:/2", "no:/"), strict=True):
@@ -499,8 +499,8 @@ async def test_an_open_stream_is_told_what_it_asked_for_under_its_own_id() -> No
         ]
         group.cancel_scope.cancel()
     told.told.clear()
-    for is_greeted in (False, True):  # an older client is told plainly, once it has greeted
-        told.greeted = is_greeted
+    for is_initialized in (False, True):  # an older client is told plainly, once it has initialized
+        told.initialized = is_initialized
         client.tell_change(PROMPTS)
     assert (told.told, room.watched) == ([(PROMPTS,)], [])
 
@@ -518,7 +518,7 @@ async def test_what_servers_say_of_themselves_is_said_under_their_names_or_nothi
 
 @in_virtual_time
 async def test_a_first_list_waits_only_while_servers_are_discovered() -> None:
-    server = FakeServer(greet_latency=3.0)
+    server = FakeServer(initialize_latency=3.0)
     async with open_room({"a": server}, bootstrap=True, firstListTimeoutMs=7_000) as room:
         direct = Direct(port_of(room))
         await anyio.sleep(1.0)
@@ -722,16 +722,20 @@ async def test_what_may_not_be_long_is_refused_with_the_reason(message: Any, sai
 # ---- a client that another gateway has had ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("greeted", [False, True])
+@pytest.mark.parametrize("initialized", [False, True])
 @in_real_time
 async def test_what_a_client_said_to_a_gateway_that_is_gone_counts_here(
-    greeted: bool,
+    initialized: bool,
 ) -> None:
     hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}}
     said = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode()
     client = Client(exposure := Held())
-    client.talk.greet_again(said, greeted=greeted, gateways=2)
-    assert (exposure.met, client.talk.greeted, client.talk.modern) == ([{"roots": {}}], greeted, False)
+    client.talk.initialize_again(said, initialized=initialized, gateways=2)
+    assert (exposure.met, client.talk.initialized, client.talk.modern) == (
+        [{"roots": {}}],
+        initialized,
+        False,
+    )
     assert client.lines == [], "it knows the answer"
     async with anyio.create_task_group() as group:
         group.start_soon(client.talk.ask, "roots/list", {})
@@ -740,8 +744,8 @@ async def test_what_a_client_said_to_a_gateway_that_is_gone_counts_here(
         group.cancel_scope.cancel()
     for nothing in (b"", b"[]", b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}'):
         other = Client(exposure := Held())
-        other.talk.greet_again(nothing, greeted=True, gateways=0)
-        assert (exposure.met, other.talk.greeted, other.lines) == ([], False, [])
+        other.talk.initialize_again(nothing, initialized=True, gateways=0)
+        assert (exposure.met, other.talk.initialized, other.lines) == ([], False, [])
 
 
 # ---- what cannot be read ---------------------------------------------------------------------------------------------
@@ -812,7 +816,7 @@ async def test_a_question_names_its_server_and_loses_credentials_at_its_door(
 
 @pytest.mark.parametrize("passes", [False, True])
 @pytest.mark.parametrize("modern", [False, True])
-def test_servers_are_greeted_with_what_the_client_can_do(modern: bool, passes: bool) -> None:
+def test_servers_are_initialized_with_what_the_client_can_do(modern: bool, passes: bool) -> None:
     extensions = {"extensions": {"a": {}}}
     for asked in ({}, {"roots": {"listChanged": True}}, {"elicitation": {}, "sampling": {}}):
         host = ClientHost(FakeRoom(), passes_extensions=passes)
@@ -875,7 +879,7 @@ def test_each_request_is_of_the_era_that_it_says_and_a_client_is_met_when_it_say
     stamps, listed_by = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}, dict[str, Any]()
     for _ in range(2):
         assert client.ask("initialize", hello)["protocolVersion"] == "2025-11-25"
-        assert (client.talk.modern, client.talk.greeted) == (False, False)
+        assert (client.talk.modern, client.talk.initialized) == (False, False)
         assert client.ask("tools/list") == {"tools": [{"modern": False}]}
         listed = client.ask("tools/list", newer)
         assert client.talk.modern
@@ -897,9 +901,9 @@ def test_each_request_is_of_the_era_that_it_says_and_a_client_is_met_when_it_say
         assert (error["code"], error["data"]) == (
             -32022, {"supported": ["2026-07-28"], "requested": str(said)},
         )  # fmt: skip
-    for method, is_greeted in (("x", False), ("initialized", True)):
+    for method, is_initialized in (("x", False), ("initialized", True)):
         client.say({"jsonrpc": "2.0", "method": f"notifications/{method}"})
-        assert client.talk.greeted is is_greeted
+        assert client.talk.initialized is is_initialized
     assert exposure.heard_of == ["notifications/x"]
 
 
@@ -1381,7 +1385,7 @@ class Asked:
     """A client that accepts whatever it is asked."""
 
     def __init__(self, *, modern: bool = False, **capabilities: Any) -> None:
-        self.modern, self.capabilities, self.greeted = modern, capabilities, False
+        self.modern, self.capabilities, self.initialized = modern, capabilities, False
         self.asked: list[Any] = []
         self.told: list[Any] = []
 

@@ -54,7 +54,7 @@ def test_t51_with_nothing_running_it_is_gone_in_a_moment(
     tmp_path: Path, end: int | None, after: float
 ) -> None:
     with serve(tmp_path, {"clock": DEMO}, **PATIENT) as gateway:
-        gateway.greet()
+        gateway.initialize()
         time.sleep(after)  # its watching begins a moment after it has begun to serve
         begun = time.monotonic()
         assert gateway.end(end) == 0
@@ -63,7 +63,7 @@ def test_t51_with_nothing_running_it_is_gone_in_a_moment(
 
 def test_t51_the_drain_begins_at_once(tmp_path: Path) -> None:
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}, **PATIENT) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert not gateway.mcp(tool="a_echo", args={"text": "hello"}).get("isError")
         begun = time.monotonic()
         assert gateway.end(signal.SIGTERM) == 0
@@ -74,7 +74,7 @@ def test_t51_a_stop_that_is_under_way_is_hurried(tmp_path: Path) -> None:
     """It has two minutes, of which it would use most; then the client goes, and nothing may take that long."""
     stubborn = faulty(tmp_path, "a", "--ignore-eof", "--ignore-term", "--close-stdout-at", "call:echo")
     with serve(tmp_path, {"a": stubborn}, **PATIENT) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert gateway.mcp(tool="a_echo", args={})["isError"]
         begun = time.monotonic()
         assert gateway.end() == 0
@@ -85,7 +85,7 @@ def test_t51_a_stop_that_is_under_way_is_hurried(tmp_path: Path) -> None:
 def test_t51_nothing_wakes_a_gateway_at_rest(tmp_path: Path) -> None:
     """With a server connected, its client silent, its configuration watched."""
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(tool="a_echo", args={"text": "hello"})
         before = -1
         while before != (before := switches(gateway.process.pid)):
@@ -98,7 +98,7 @@ def test_t51_nothing_wakes_a_gateway_at_rest(tmp_path: Path) -> None:
 def test_t51_a_gateway_that_is_stopped_is_given_up_and_said(tmp_path: Path) -> None:
     """Whatever command asks, for however long it would wait for a gateway that lives."""
     with serve(tmp_path, {"a": faulty(tmp_path, "a", "--hang-at", "call:echo")}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.process.send_signal(signal.SIGSTOP)
         commands = (["status"], ["tools"], ["call", "a_echo"], ["reconnect"])
         try:
@@ -114,7 +114,7 @@ def test_t51_a_gateway_that_is_stopped_is_given_up_and_said(tmp_path: Path) -> N
 
 def test_a_call_that_takes_longer_than_a_gateway_may_be_silent_is_waited_for(tmp_path: Path) -> None:
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         done = greenroom(tmp_path, "call", "a_sleep", "seconds=3")
         assert done.returncode == 0, done.stderr
         assert gateway.end() == 0
@@ -164,7 +164,7 @@ def test_a_mark_at_the_start_of_what_a_client_says_is_ignored(tmp_path: Path) ->
     with serve(tmp_path, {}) as gateway:
         assert gateway.process.stdin is not None
         gateway.process.stdin.write(b"\xef\xbb\xbf")
-        assert gateway.greet()["serverInfo"]
+        assert gateway.initialize()["serverInfo"]
         assert gateway.end() == 0
 
 
@@ -194,7 +194,7 @@ def test_each_failed_attempt_is_one_line_in_the_log(tmp_path: Path) -> None:
     dies = {"command": sys.executable, "args": ["-c", "import sys; sys.exit(3)"]}
     servers = {"dies": dies, "absent": {"command": "greenroom-no-such-program"}}
     with serve(tmp_path, servers, failureThreshold=1) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for name in servers:
             assert gateway.mcp(connect=name)["isError"]
         assert gateway.end() == 0
@@ -230,7 +230,7 @@ def test_t51_a_name_that_is_being_resolved_holds_nobody_up(tmp_path: Path, end: 
     with started(
         *(sys.executable, "-c", SLOW_RESOLVER, os.fspath(config)), env=environment(tmp_path), cwd=tmp_path
     ) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.start_mcp(connect="slow")
         assert gateway.process.stderr is not None
         while b"resolving" not in (line := gateway.process.stderr.readline()):
@@ -246,7 +246,7 @@ def test_t51_a_writer_that_hangs_on_the_catalogue_holds_nobody_up(tmp_path: Path
     lock = next(iter(cache.glob("*.lock")), cache / "catalogue.json.lock")
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway, lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        gateway.greet()
+        gateway.initialize()
         assert not gateway.mcp(tool="a_echo", args={"text": "hello"}).get("isError")
         begun = time.monotonic()
         assert gateway.end() == 0

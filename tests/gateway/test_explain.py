@@ -479,7 +479,7 @@ def test_a_running_gateway_explains_what_it_knows_itself(
             "login": {"url": far.url},
         }
         with serve(tmp_path, servers, "--idle-timeout", "5000") as gateway:
-            gateway.greet()
+            gateway.initialize()
             for name in ("calm", "dies", "login"):
                 gateway.mcp(connect=name)
             calm, _ = explain("calm")

@@ -73,7 +73,7 @@ def test_apps_pass_the_direct_door(tmp_path: Path, modern: bool) -> None:
 def test_each_app_has_its_own_page_though_two_have_the_same_address(tmp_path: Path) -> None:
     given = {name: _app(tmp_path, name) for name in ("one", "two")}
     with serve(tmp_path, given, "--expose", "direct") as gateway:
-        gateway.greet()
+        gateway.initialize()
         for name in given:
             _ask(gateway, "tools/call", {"name": f"{name}_client", "arguments": {}})
         tools = {

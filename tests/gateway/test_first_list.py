@@ -22,7 +22,7 @@ def test_t48_the_first_list_waits_for_the_discoveries(tmp_path: Path) -> None:
     servers = {"slow": faulty(tmp_path, "slow", "--late", "0.3")}
     patience: dict[str, Any] = {"firstListTimeoutMs": 60_000}
     with serve(tmp_path, servers, "--expose", "direct", bootstrap=True, **patience) as gateway:
-        gateway.greet()
+        gateway.initialize()
         asked = {method: gateway.send(method) for method in LISTS}
         found = {method: gateway.answer(number)["result"] for method, number in asked.items()}
         assert all(field in found[method] for method, field in LISTS.items())
@@ -34,7 +34,7 @@ def test_t48_it_waits_so_long_and_no_longer_and_the_change_is_told(tmp_path: Pat
     servers = {"quick": faulty(tmp_path, "quick"), "slow": npx(tmp_path, "slow", held(tmp_path))}
     direct = ("--expose", "direct")
     with serve(tmp_path, servers, *direct, bootstrap=True, firstListTimeoutMs=3_000) as gateway:
-        gateway.greet()
+        gateway.initialize()
         began = time.monotonic()
         assert names(gateway) == {"quick"}
         waited = time.monotonic() - began
@@ -54,12 +54,12 @@ def test_t48_what_a_client_that_lists_once_and_leaves_made_known_is_saved(tmp_pa
     servers = {"quick": faulty(tmp_path, "quick"), "slow": npx(tmp_path, "slow", "sleep 60 & wait")}
     direct = ("--expose", "direct")
     with serve(tmp_path, servers, *direct, bootstrap=True, firstListTimeoutMs=3_000) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert names(gateway) == {"quick"}
         gateway.end()
     started = logged_pids(tmp_path)
     with serve(tmp_path, servers, *direct, bootstrap=False) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert names(gateway) == {"quick"}
         gateway.end()
     assert logged_pids(tmp_path) == started, "it was known, and nothing was started for it"

@@ -55,12 +55,12 @@ def test_t61_a_client_that_can_do_more_ends_no_call_and_no_state_of_another(
     tmp_path: Path, modern: bool
 ) -> None:
     with background(tmp_path, {"s": capable()}) as room, attached(room) as first:
-        first.greet()
+        first.initialize()
         assert text(first.call("s_count")) == "1"
         slow = first.send("tools/call", {"name": "s_slow", "arguments": {"seconds": 1.0}})
         with attached(room, modern=modern) as second:
             second.answers["elicitation/create"] = lambda _params: {"result": NAMED}
-            second.greet(**ELICITS)
+            second.initialize(**ELICITS)
             assert text(second.call("s_count")) == "2", "one server, and it remembers"
             assert text(first.answer(slow)) == "slept"
             if not modern:  # it can be asked all the same

@@ -111,7 +111,7 @@ def test_code_runs_for_each_client_of_a_shared_room_and_ends_with_its_client(tmp
     with background(tmp_path, {"own": whole("own")}) as room, ExitStack() as stack:
         ann, ben = (stack.enter_context(room.attach("--expose", "meta")) for _ in range(2))
         for client in (ann, ben):
-            client.greet()
+            client.initialize()
             assert_ran(client.answer(client.send("tools/call", execute(CODE)))["result"])
         pid = room.pid()
         until(lambda: not sandbox_of(pid), "the end of the sandboxes")
@@ -125,7 +125,7 @@ def test_code_runs_for_each_client_of_a_shared_room_and_ends_with_its_client(tmp
 
 def test_a_shared_room_that_is_killed_leaves_no_sandbox_and_the_client_is_told(tmp_path: Path) -> None:
     with background(tmp_path, {"own": whole("own")}) as room, room.attach("--expose", "meta") as ann:
-        ann.greet()
+        ann.initialize()
         pid = room.pid()
         number = ann.send("tools/call", execute(ENDLESS))
         sandbox = until(lambda: len(found := sandbox_of(pid)) >= 2 and found, "the interpreter to run")

@@ -484,7 +484,7 @@ def sandbox_of(gateway: int) -> set[int]:
 @pytest.mark.parametrize("how", [None, signal.SIGKILL], ids=["left", "killed"])
 def test_a_gateway_that_ends_leaves_no_sandbox(tmp_path: Path, how: int | None) -> None:
     with serve(tmp_path, {"own": whole("own")}, "--expose", "meta", drainTimeoutMs=100) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.send("tools/call", {"name": "mcp_execute", "arguments": {"code": "while True: pass"}})
         until(lambda: len(sandbox_of(gateway.process.pid)) >= 2, "the interpreter to run")
         asked = {"name": "mcp_call", "arguments": {"server": "own", "tool": "echo"}}

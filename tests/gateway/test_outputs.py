@@ -113,7 +113,7 @@ def test_a_model_reads_a_long_text_to_its_end_without_access_to_files(tmp_path: 
     long = "".join(f"{number} is told at length ü\n" for number in range(9_000))
     given = {"a": lister(tmp_path, "a", tools=[tool("t", long)])}
     with serve(tmp_path, given) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(connect="a")
         result = gateway.mcp(describe="a_t")
         details = result["_meta"]["greenroom/details"]["outputGuard"]

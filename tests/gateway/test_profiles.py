@@ -247,7 +247,7 @@ async def test_a_profile_says_how_its_clients_are_shown_what_they_see() -> None:
         dan = Person()
         opened = talk.conversations.open(dan, talk.spawn, name="dan", profile="plain", expose="proxy")
         async with opened as dan.session:
-            dan.greet()
+            dan.initialize()
             listed = await dan.ask("tools/list")
             assert [tool["name"] for tool in listed["result"]["tools"]] == ["mcp"], (
                 "a client's own word is stronger"

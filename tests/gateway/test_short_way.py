@@ -115,7 +115,7 @@ def test_the_arguments_of_a_call_reach_the_server_as_the_client_wrote_them(tmp_p
     servers = {"s": {"command": sys.executable, "args": ["-S", str(program)]}}
     number = 123456789012345678901234567890
     with serve(tmp_path, servers) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(connect="s")
         said = gateway.mcp(tool="s_say", args={"id": number, "price": 1.50})
         assert str(number) in said["content"][0]["text"]

@@ -86,12 +86,12 @@ FLOODS: Final = (
 LEARNED: Final = (
     Row("deep_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":', *nested(964), "}]}")}, quick=True),
     Row("deeper_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":', *nested(20_000), "}]}")}),
-    Row("deep_greeting", {"initialize": answer('{"protocolVersion":"2025-11-25","capabilities":{"tools":', *nested(964), '},"serverInfo":{"name":"x","version":"1"}}')}),
+    Row("deep_initialize", {"initialize": answer('{"protocolVersion":"2025-11-25","capabilities":{"tools":', *nested(964), '},"serverInfo":{"name":"x","version":"1"}}')}),
     Row("many_tools", {"tools/list": answer('{"tools":[', TOOL, "}", times(1_500_000, ',{"name":"a"}'), "]}")}, memory=256 * MIB),
     Row("many_pages", {"tools/list": answer('{"nextCursor":"x","tools":[', TOOL, "}", times(MIB // 40, ',{"name":"a","description":"xxxxxxxxxx"}'), "]}")}, memory=256 * MIB),
     Row("fat_tool", {"tools/list": answer('{"tools":[', TOOL, ',"description":"', times(4 * MIB, "x"), '"}]}')}),
     Row("fat_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":{"a":1', times(100_000, ',"b":{}'), "}}]}")}),
-    Row("fat_greeting", {"initialize": answer('{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"},"instructions":"', times(4 * MIB, "x"), '"}')}),
+    Row("fat_initialize", {"initialize": answer('{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"},"instructions":"', times(4 * MIB, "x"), '"}')}),
     Row("others_names", {"tools/list": answer('{"tools":[', TOOL, '},{"name":"../../x"},{"name":""},{"name":"\\u0000\\u001b[2J"},{"name":"', times(MIB, "n"), '"}]}')}),
     Row("others_resources", {"resources/list": answer('{"resources":[', times(10_000, '{"uri":"greenroom://calm0/x","name":"x"},'), '{"uri":"greenroom://calm0/x","name":"x"}]}')}),
 )  # fmt: skip
@@ -104,7 +104,7 @@ DISCOVERED = answer(
 )
 HTTP: Final = (
     Row("stacked", {"attack": http(BOMB, Content_Encoding="gzip, gzip, gzip")}, over="http", quick=True),
-    Row("stacked_greeting", {"initialize": http(BOMB, Content_Encoding="gzip, gzip, gzip")}, over="http"),
+    Row("stacked_initialize", {"initialize": http(BOMB, Content_Encoding="gzip, gzip, gzip")}, over="http"),
     Row("stacked_refusal", {"attack": http(BOMB, status="500 No", Content_Encoding="gzip,gzip,gzip")}, over="http"),
     Row("stacked_stream", {"GET": http(BOMB, kind="text/event-stream", Content_Encoding="gzip, gzip, gzip")}, over="http"),
     Row("packed", {"attack": http(packed(times(1 << 30, " ")), Content_Encoding="gzip")}, over="http", memory=256 * MIB),

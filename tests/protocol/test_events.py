@@ -45,7 +45,7 @@ SAID: list[tuple[Event, Kind, str]] = [
     (Transition(**MOVED, reason=Reason.NO_CALL, seconds=0.0), Kind.TRANSITION, "no call for 0s"),
     (Transition(**MOVED, reason=Reason.NO_CALL, seconds=1.5, words="by hand"), Kind.TRANSITION, "by hand"),
     (Step(**HEAD, step=ConnectStep.STARTED), Kind.STEP, "started"),
-    (Step(**HEAD, step=ConnectStep.GREETED), Kind.STEP, "greeted"),
+    (Step(**HEAD, step=ConnectStep.INITIALIZED), Kind.STEP, "greeted"),
     (StartMoved(**HEAD, place=Place.PERMIT), Kind.START, "permit"),
     (
         GateDecision(**HEAD, move=GateMove.FAILED, failures=3, words="it exited"),

@@ -214,7 +214,7 @@ def test_t45_at_the_direct_door_results_pass_as_they_came_and_every_request_is_a
     with serve(
         tmp_path, {"cut": halves.entry()}, "--expose", "direct", "--events", os.fspath(events)
     ) as gateway:
-        gateway.greet()
+        gateway.initialize()
         _send(gateway, CALL % (rb'"\ud83d"', b"cut_say", rb'"text":"\ud83d"'))
         assert rb"cut \ud83d, heard \ufffd" in _line(gateway, rb'"id":"\ud83d"')
         _send(gateway, CALL % (b"7", b"cut_say", b'"text":"\xff"'))
@@ -233,7 +233,7 @@ def test_t45_at_the_direct_door_results_pass_as_they_came_and_every_request_is_a
 def test_t45_a_real_server_answers_half_a_character(tmp_path: Path) -> None:
     """Its SDK would leave the request unanswered."""
     with serve(tmp_path, {"time": real_server("time", tmp_path).entry}, "--expose", "direct") as gateway:
-        gateway.greet()
+        gateway.initialize()
         _send(gateway, CALL % (b"5", b"time_get_current_time", rb'"timezone":"\ud83d"'))
         assert b"isError" in _line(gateway, b'"id":5')
         assert gateway.end() == 0

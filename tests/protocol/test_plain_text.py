@@ -96,7 +96,7 @@ def test_no_command_and_no_log_passes_on_what_a_terminal_obeys(tmp_path: Path) -
     said: list[str] = []
     events = tmp_path / "events.jsonl"
     with serve(tmp_path, entries, "--events", os.fspath(events)) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(connect="talks")
         gateway.mcp(connect="dies")
         for command in (

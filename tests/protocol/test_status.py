@@ -93,7 +93,7 @@ def test_a_running_gateway_and_its_commands_tell_the_same_record(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # they are there
     servers = {name: faulty(tmp_path, name) for name in ("a", "b")}
     with serve(tmp_path, {**servers, "off": {"command": "x", "disabled": True}}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(tool="a_echo", args={"text": "one"})
         shown = gateway.mcp()["_meta"]["greenroom/details"]["servers"]
         capfd.readouterr()
@@ -116,7 +116,7 @@ def test_a_running_gateway_and_its_commands_tell_the_same_record(
 @pytest.mark.parametrize("isolation", ["persistent", "per_session"])
 @in_virtual_time
 async def test_it_says_how_long_the_last_start_took_and_what_was_odd_since(isolation: str) -> None:
-    server = FakeServer(start_latency=2.0, greet_latency=3.0, list_latency=1.0)
+    server = FakeServer(start_latency=2.0, initialize_latency=3.0, list_latency=1.0)
     async with (
         open_room({"a": server}, entries={"a": {"isolation": isolation}}) as room,
         room.session("ann") as ann,

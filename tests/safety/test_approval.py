@@ -944,7 +944,7 @@ def test_a_gateway_asks_its_client_and_a_command_asks_at_its_terminal(
     where = ["--config", os.fspath(tmp_path / "mcp.json")]
     with direct_door(tmp_path, {"w": whole("w")}, events=events, approve=["echo"]) as door:
         door.answers["elicitation/create"] = lambda _params: {"result": ONCE}
-        door.greet(elicitation={})
+        door.initialize(elicitation={})
         assert "isError" not in door.call("w_echo", {"text": "hi"})["result"]
         assert [each["method"] for each in door.asked] == ["elicitation/create"]
         door.answers["elicitation/create"] = lambda _params: {"result": {"action": "decline"}}

@@ -43,7 +43,7 @@ def test_a_killed_gateway_has_told_every_answer_and_the_next_goes_on(tmp_path: P
     }
     options = ("--audit", os.fspath(path), "--expose", "direct")
     with serve(tmp_path, servers, *options) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for arguments in ({"text": "pl4nted-secret"}, {"text": "2"}):
             gateway.answer(gateway.send("tools/call", {"name": "s_echo", "arguments": arguments}))
         gateway.answer(gateway.send("tools/call", {"name": "nothing", "arguments": {}}))
@@ -64,7 +64,7 @@ def test_a_killed_gateway_has_told_every_answer_and_the_next_goes_on(tmp_path: P
     torn = verify(path)["bad"]
     assert (torn["line"], torn["torn"]) == (6, True)
     with serve(tmp_path, servers, *options) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.answer(gateway.send("tools/call", {"name": "s_echo", "arguments": {}}))
         second = run_forked(
             [*GREENROOM, "serve", "--config", os.fspath(tmp_path / "mcp.json"), *options],
@@ -123,7 +123,7 @@ def test_a_background_room_keeps_one_for_all_that_attach(tmp_path: Path) -> None
         assert other.returncode == 2
         assert "does not keep the audit file" in other.stderr
         with room.attach() as client:
-            client.greet()
+            client.initialize()
             client.answer(client.send("tools/call", {"name": "s_echo", "arguments": {}}))
             assert client.end() == 0
         room.stop()

@@ -214,7 +214,7 @@ def serving(
     """A gateway over the server `bank`, which lists what `what` says from its next start on."""
     given = {"bank": {**lister(folder, "bank", **what), **(entry or {})}}
     with serve(folder, given, *options) as gateway:
-        gateway.greet()
+        gateway.initialize()
         yield gateway
         until_kept(folder, *(each["name"] for each in what["tools"]))
         assert gateway.end() == 0

@@ -293,7 +293,7 @@ def test_t65_what_a_gateway_shows_its_clients_is_accepted_whatever_the_variables
     for number, text in enumerate(("Pays.", EVIL)):
         lister(home, "bank", tools=[{**PAY, "description": text}])
         with started(*serve_it, env={**environment, "TOKEN": "of a client"}, cwd=home) as gateway:
-            gateway.greet()
+            gateway.initialize()
             assert bool(gateway.mcp(tool="bank_pay").get("isError")) is (number == 1)
             wait_for(home / ".cache" / "greenroom" / "catalogue.json", text)
             if number == 1:
@@ -404,7 +404,7 @@ def test_t64_a_default_that_is_joined_from_a_set_is_the_same_tool_at_each_start(
         schema = {"type": "object", "properties": {"fields": {"type": "string", "default": words}}}
         record = tool("get_issue", "Gets an issue.", inputSchema=schema)
         with serve(tmp_path, {"jira": lister(tmp_path, "jira", tools=[record])}) as gateway:
-            gateway.greet()
+            gateway.initialize()
             assert not gateway.mcp(tool="jira_get_issue").get("isError")
             assert "changed" not in json.dumps(gateway.mcp())
             wait_for(tmp_path / "cache" / "greenroom" / "catalogue.json", words)

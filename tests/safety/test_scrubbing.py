@@ -300,7 +300,7 @@ def _leaks(said: Any) -> list[str]:
 
 def test_a_model_is_shown_no_credential_in_a_result_a_page_or_a_file(tmp_path: Path) -> None:
     with serve(tmp_path, _server(tmp_path)) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert not _leaks(said := gateway.mcp(tool="s_say"))
         assert "[REDACTED:KEY]" in json.dumps(said)
         assert not _leaks(gateway.mcp(tool="s_say")), "by the name that is known now"
@@ -318,7 +318,7 @@ def test_a_number_that_is_a_secret_breaks_no_call(tmp_path: Path, expose: str) -
     entry |= {"env": {"API_TOKEN": "12345678", "API_KEY": "nabc123456"}, "scrub": "all"}
     with serve(tmp_path, {"s": entry}, *(() if expose == "proxy" else ("--expose", expose))) as gateway:
         if expose == "proxy":
-            gateway.greet()
+            gateway.initialize()
             found = gateway.mcp(tool="s_say")
         else:
             gateway.answer(gateway.send("initialize", HELLO))
@@ -351,7 +351,7 @@ def test_each_door_scrubs_where_the_server_is_to_be(tmp_path: Path, rule: str) -
         assert gateway.end() == 0
     if rule == "off":
         with serve(tmp_path, given) as gateway:
-            gateway.greet()
+            gateway.initialize()
             assert OWN in json.dumps(gateway.mcp(tool="s_say"))
             assert gateway.end() == 0
 

@@ -65,7 +65,7 @@ class Client:
 def come(room: Background, server: str) -> Client:
     with ExitStack() as stack:
         gateway = stack.enter_context(room.attach())
-        gateway.greet()
+        gateway.initialize()
         return Client(gateway, server, stack.pop_all())
 
 
@@ -143,7 +143,7 @@ def test_clients_share_one_process_of_each_server(tmp_path: Path) -> None:
     with background(tmp_path, servers, maxConnections=size.servers) as room, ExitStack() as stack:
         clients = [stack.enter_context(room.attach()) for _ in range(size.sharers)]
         for client in clients:
-            client.greet()
+            client.initialize()
         asked = [
             (client, [client.start_mcp(tool=f"{name}_pid", args={}) for name in names]) for client in clients
         ]

@@ -113,7 +113,7 @@ async def decline(_request: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("door", ["direct", "proxy"])
 def test_t56_a_client_of_a_gateway_has_its_answer(tmp_path: Path, door: str) -> None:
     with serve(tmp_path, {"d": deep_server(tmp_path)}, "--expose", door) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for levels in DEEP:
             for kind in KINDS:
                 answer = gateway.answer(called(gateway, door, kind, levels), 30)

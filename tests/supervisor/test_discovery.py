@@ -24,8 +24,12 @@ from greenroom.testing.fake_servers import HANG, FakeServer, fake_connectors, to
 
 @in_virtual_time
 async def test_t36_a_first_call_passes_ahead_of_all_discoveries() -> None:
-    slow = {f"s{number}": FakeServer(greet_latency=20.0) for number in range(50)}
-    servers = {**slow, "called": FakeServer(greet_latency=0.1), "later": FakeServer(greet_latency=0.1)}
+    slow = {f"s{number}": FakeServer(initialize_latency=20.0) for number in range(50)}
+    servers = {
+        **slow,
+        "called": FakeServer(initialize_latency=0.1),
+        "later": FakeServer(initialize_latency=0.1),
+    }
     async with open_room(servers, bootstrap=True, maxConnections=5, startPermits=5) as room:
         await anyio.sleep(1.0)
         assert sum(server.live for server in servers.values()) == 4, "a fifth is for those who are called"
@@ -40,7 +44,7 @@ async def test_t36_a_first_call_passes_ahead_of_all_discoveries() -> None:
 @on_one_loop
 @in_virtual_time
 async def test_t36_a_call_for_a_server_that_waits_for_discovery_takes_it_out_of_the_queue() -> None:
-    servers = {f"s{number}": FakeServer(greet_latency=3.0) for number in range(100)}
+    servers = {f"s{number}": FakeServer(initialize_latency=3.0) for number in range(100)}
     async with open_room(servers, bootstrap=True, startPermits=2, maxConnections=4) as room:
         for name in ("s40", "s99"):  # one has an actor that waits for its turn, one is only a name yet
             start = anyio.current_time()
@@ -54,7 +58,7 @@ async def test_t36_a_call_for_a_server_that_waits_for_discovery_takes_it_out_of_
 @in_virtual_time
 async def test_t36_who_was_called_meanwhile_is_not_discovered_when_its_turn_comes() -> None:
     """Not even when it is idle again by then."""
-    slow = {f"s{number:02}": FakeServer(greet_latency=20.0) for number in range(AT_ONCE)}
+    slow = {f"s{number:02}": FakeServer(initialize_latency=20.0) for number in range(AT_ONCE)}
     servers = {**slow, "z": FakeServer()}
     async with open_room(servers, entries={"z": {"idleTimeout": 0.05}}, bootstrap=True) as room:
         await anyio.sleep(1.0)
@@ -125,7 +129,7 @@ async def test_to_refresh_a_connected_server_that_lists_no_more_has_it_started_a
 async def test_t36_who_has_its_turn_is_found_without_a_look_at_all_who_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    servers = {f"s{number}": FakeServer(greet_latency=0.1) for number in range(200)}
+    servers = {f"s{number}": FakeServer(initialize_latency=0.1) for number in range(200)}
     looks, is_discovery = 0, Starter.is_discovery
 
     def counted(self: Starter, actor: ServerActor) -> bool:

@@ -159,7 +159,7 @@ async def test_a_calls_child_that_dies_before_it_reads_the_call_says_how() -> No
 @in_virtual_time
 async def test_a_calls_child_is_not_met_anew_for_a_client_that_comes_meanwhile() -> None:
     """It is there for one call, which its own client waits for."""
-    server = FakeServer(greet_latency=2.0)
+    server = FakeServer(initialize_latency=2.0)
 
     class Sampling(NoHost):
         def declaration(self, address: Address) -> Declaration:
@@ -401,7 +401,7 @@ def test_a_session_answers_for_itself_with_any_of_its_callbacks(backend: str, gi
             async with room.session("x", **given) as x:
                 sessions = room._runtime.sessions
                 assert [*sessions.with_hosts] == ["x"]
-                greeting = sessions.declaration("x", Address("a"))
+                declaration = sessions.declaration("x", Address("a"))
                 declared = {
                     "on_sampling": {"sampling": {}},
                     "on_elicitation": {"elicitation": {"form": {}, "url": {}}},
@@ -409,7 +409,7 @@ def test_a_session_answers_for_itself_with_any_of_its_callbacks(backend: str, gi
                 }
                 (name,) = given
                 expected = given[name] if name == "capabilities" else declared.get(name, {})
-                assert greeting.capabilities == expected
+                assert declaration.capabilities == expected
                 assert x.name == "x"
             assert not sessions.with_hosts
 
@@ -596,7 +596,7 @@ def test_on_stdio_the_conversation_is_the_session(expose: str, tmp_path: Path) -
         return door.call("mcp", {"tool": tool})["result"]
 
     with direct_door(tmp_path, servers, expose=expose, bootstrap=False) as door:
-        door.greet()
+        door.initialize()
         for _ in range(2):
             assert not call(door, "own_pid").get("isError")
         assert len([line for line in log.read_text().splitlines() if line.startswith("start ")]) == 1

@@ -189,7 +189,7 @@ def test_t39_an_events_file_that_takes_nothing_stops_nobody(tmp_path: Path, kind
     if kind == "unread":
         os.mkfifo(place)
     with serve(tmp_path, SERVER, "--events", os.fspath(place)) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for _ in range(3):
             answers(gateway)
         assert gateway.end() == 0
@@ -257,7 +257,7 @@ def test_t39_a_gateway_without_descriptors_serves_its_client_and_finds_its_contr
 ) -> None:
     monkeypatch.chdir(tmp_path)  # and back again: sockets are reached by short names here
     with serve(tmp_path, SERVER) as gateway:
-        gateway.greet()
+        gateway.initialize()
         answers(gateway)
         assert hello(tmp_path)
         answers(gateway)
@@ -364,7 +364,7 @@ async def test_t39_a_guard_that_ends_as_soon_as_it_is_started_is_not_started_wit
 def test_t39_a_room_goes_on_while_its_guard_cannot_run(tmp_path: Path) -> None:
     """The whole way: a gateway whose guard is killed answers, and has a guard again."""
     with serve(tmp_path, SERVER) as gateway:
-        gateway.greet()
+        gateway.initialize()
         answers(gateway)
         guards = _guards_of(gateway.process.pid)
         assert len(guards) == 1

@@ -817,7 +817,7 @@ async def test_the_breaker_refuses_while_the_crashed_tree_is_still_being_stopped
 
 @in_virtual_time
 async def test_a_failed_attempt_makes_the_breaker_refuse_before_it_is_cleared_away() -> None:
-    server = FakeServer(refuse_greeting="not now", stop_latency=3.0)
+    server = FakeServer(refuse_initialize="not now", stop_latency=3.0)
     async with open_room({"a": server}) as room, Outcomes() as calls:
         await teach(room, "a")
         first = calls.start(room, "a_echo")
@@ -851,7 +851,7 @@ async def test_an_explicit_connect_goes_around_a_breaker_once_a_second() -> None
 
 
 @in_virtual_time
-async def test_t09_a_server_that_greets_and_dies_is_not_restarted_for_ever() -> None:
+async def test_t09_a_server_that_initializes_and_dies_is_not_restarted_for_ever() -> None:
     """The reconnect storm: keep-alive, each handshake succeeds, each death follows at once."""
     server = FakeServer()
     starts: list[float] = []
@@ -951,7 +951,7 @@ async def test_a_server_that_is_lost_while_it_makes_way_has_not_failed() -> None
 # ---- deadlines and traces ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["start_latency", "greet_latency", "list_latency"])
+@pytest.mark.parametrize("where", ["start_latency", "initialize_latency", "list_latency"])
 @pytest.mark.parametrize("own", [None, 5_000, 60_000])
 @in_virtual_time
 async def test_t05_connecting_has_one_deadline_wherever_it_hangs(where: str, own: int | None) -> None:

@@ -268,7 +268,7 @@ async def test_a_room_that_is_closed_while_it_is_being_opened_ends() -> None:
 
 @in_virtual_time
 async def test_who_waits_until_the_room_is_ready_is_let_go_when_it_closes() -> None:
-    servers = {name: FakeServer(greet_latency=HANG) for name in ("a", "b")}
+    servers = {name: FakeServer(initialize_latency=HANG) for name in ("a", "b")}
     eager = {name: {"lifecycle": "eager"} for name in servers}
     async with open_room(servers, entries=eager) as room, anyio.create_task_group() as tasks:
         tasks.start_soon(room.ready)

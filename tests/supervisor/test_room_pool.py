@@ -158,7 +158,7 @@ async def test_who_waits_too_long_is_told_and_nothing_was_sent() -> None:
 
 @in_virtual_time
 async def test_who_has_got_its_slot_in_time_may_take_longer_to_start() -> None:
-    servers = {"s0": FakeServer(call_latency=3.0), "s1": FakeServer(greet_latency=4.0)}
+    servers = {"s0": FakeServer(call_latency=3.0), "s1": FakeServer(initialize_latency=4.0)}
     async with open_room(servers, maxConnections=1, acquireTimeoutMs=5000) as room, Outcomes() as calls:
         calls.start(room, "s0_echo")
         await settle()
@@ -423,7 +423,7 @@ async def test_sixty_calls_over_ten_real_servers_and_three_slots(tmp_path: Path)
 def test_serve_takes_the_bound_as_a_flag(tmp_path: Path) -> None:
     folder = tmp_path
     with serve(folder, {n: faulty(folder, n) for n in "abc"}, "--max-connections", "1") as gateway:
-        gateway.greet()
+        gateway.initialize()
         for name in "abc":
             assert not gateway.mcp(tool=f"{name}_echo", args={"text": "x"}).get("isError")
         states = [row["status"] for row in gateway.mcp()["_meta"]["greenroom/details"]["servers"]]
@@ -443,7 +443,7 @@ async def test_looking_for_a_name_at_two_servers_does_not_hold_the_one_slot_twic
 
 @in_virtual_time
 async def test_a_connect_by_name_while_a_failed_attempt_is_cleared_away_means_the_next() -> None:
-    server = FakeServer(refuse_greeting="not now", stop_latency=3.0)
+    server = FakeServer(refuse_initialize="not now", stop_latency=3.0)
     async with open_room({"a": server}) as room, anyio.create_task_group() as tasks:
         early: list[CallError] = []
 
@@ -456,7 +456,7 @@ async def test_a_connect_by_name_while_a_failed_attempt_is_cleared_away_means_th
         tasks.start_soon(connect)
         await anyio.sleep(1)
         assert room.status()[0].state is State.DRAINING
-        server.refuse_greeting = None
+        server.refuse_initialize = None
 
         await room.connect("a")
 

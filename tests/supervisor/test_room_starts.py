@@ -71,7 +71,7 @@ async def test_a_restart_gives_up_an_attempt_that_installs_nothing() -> None:
 
 @in_virtual_time
 async def test_a_bug_while_a_server_starts_gives_its_permit_to_the_next() -> None:
-    servers = {"a": FakeServer(greet_latency=HANG, stop_latency=30.0), "b": FakeServer()}
+    servers = {"a": FakeServer(initialize_latency=HANG, stop_latency=30.0), "b": FakeServer()}
     async with open_room(servers, startPermits=1) as room, Outcomes() as calls:
         for name in servers:
             await teach(room, name)
@@ -120,7 +120,7 @@ async def test_what_was_learned_of_one_definition_is_not_said_of_another() -> No
     async with Greenroom.open(config(a=[]), cache_path=":memory:", connectors=connectors) as room:
         await room.catalogued()
         assert [target.original for target in room.tools()] == ["before"]
-        server.tools, server.greet_latency = [tool("after")], 5.0
+        server.tools, server.initialize_latency = [tool("after")], 5.0
         await room.reload(config(a=["other"]))
         assert room.tools() == ()
         await room.catalogued()
@@ -147,8 +147,8 @@ def test_a_configuration_given_as_a_dict_is_checked_against_the_environment(
 
 
 @in_virtual_time
-async def test_what_has_greeted_is_not_being_installed_any_more() -> None:
-    server = FakeServer(greet_latency=3.0, list_latency=5.0)
+async def test_what_has_initialized_is_not_being_installed_any_more() -> None:
+    server = FakeServer(initialize_latency=3.0, list_latency=5.0)
     entries = {"a": {"command": "npx", "args": ["-y", "some-server"]}}
     async with open_room({"a": server}, entries=entries) as room, Outcomes() as calls:
         await teach(room, "a")

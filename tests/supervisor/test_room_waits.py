@@ -26,7 +26,7 @@ PER_SESSION = {"a": {"isolation": "per_session"}}
 @pytest.mark.parametrize("what", ["tool", "prompt"])
 @in_virtual_time
 async def test_all_that_may_have_a_name_are_waited_for_as_long_as_one(what: str) -> None:
-    servers = {name: FakeServer(greet_latency=6.0) for name in ("x", "x_y")}
+    servers = {name: FakeServer(initialize_latency=6.0) for name in ("x", "x_y")}
     async with open_room(servers, queueTimeoutMs=10_000) as room:
         with pytest.raises(CallTimeout):
             await (room.call("x_y_z") if what == "tool" else room.get_prompt("x_y_z"))
@@ -35,7 +35,7 @@ async def test_all_that_may_have_a_name_are_waited_for_as_long_as_one(what: str)
 
 @in_virtual_time
 async def test_a_server_has_its_own_time_to_connect() -> None:
-    servers = {"a": FakeServer(greet_latency=HANG), "b": FakeServer(greet_latency=HANG)}
+    servers = {"a": FakeServer(initialize_latency=HANG), "b": FakeServer(initialize_latency=HANG)}
     entries = {"a": {"connectTimeoutMs": 2_000}}
     async with open_room(servers, entries=entries, connectTimeoutMs=5_000) as room:
         for name, at in (("a", 2.0), ("b", 7.0)):
@@ -180,7 +180,7 @@ async def test_a_call_that_is_refused_because_of_a_probe_gets_its_turn_when_the_
 
 @in_virtual_time
 async def test_a_connect_by_name_has_the_servers_own_time_to_connect_besides() -> None:
-    server = FakeServer(greet_latency=7.0)
+    server = FakeServer(initialize_latency=7.0)
     settings: dict[str, Any] = {"queueTimeoutMs": 3_000, "connectTimeoutMs": 2_000}
     async with open_room({"a": server}, entries={"a": {"connectTimeoutMs": 8_000}}, **settings) as room:
         await room.connect("a")
@@ -190,7 +190,7 @@ async def test_a_connect_by_name_has_the_servers_own_time_to_connect_besides() -
 @in_virtual_time
 async def test_each_who_waits_for_a_server_gets_an_error_of_its_own() -> None:
     """One error for all would gather the tracebacks of all."""
-    server = FakeServer(start_latency=1.0, refuse_greeting="no")
+    server = FakeServer(start_latency=1.0, refuse_initialize="no")
     async with open_room({"a": server}) as room:
         errors: list[ConnectFailed] = []
 

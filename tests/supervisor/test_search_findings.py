@@ -81,7 +81,7 @@ def test_a_breaker_that_refuses_while_a_session_waits_for_its_start_keeps_it_fro
     for name in ("ann", "bob"):
         world.open_session(name)
     world.faults.slow_down("apart", "start", 1.0)
-    world.faults.refuse("apart", "refuse_greeting")
+    world.faults.refuse("apart", "refuse_initialize")
     world.call("apart", session="ann")
     world.call("apart", session="bob")
     world.advance(2.0)
@@ -110,7 +110,7 @@ def test_a_breaker_that_refuses_while_a_discovery_waits_for_its_start_keeps_it_f
     world = make({"apart": {"isolation": "per_session"}}, startPermits=1)
     world.open_session("ann")
     world.faults.slow_down("apart", "start", 1.0)
-    world.faults.refuse("apart", "refuse_greeting")
+    world.faults.refuse("apart", "refuse_initialize")
     world.call("apart", session="ann")
     world.ask("find", "apart")  # by a discovery
     world.advance(1.5)

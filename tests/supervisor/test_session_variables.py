@@ -322,7 +322,7 @@ def test_at_a_gateway_on_stdio_they_are_in_the_clients_environment(tmp_path: Pat
         "poor": {**teller(), "env": {"TOKEN": "${session.NOT_THERE}"}},
     }
     with serve(tmp_path, servers, bootstrap=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.mcp(connect="t")
         told = gateway.mcp(tool="t_tell")
         assert json.loads(told["content"][0]["text"]) == [os.fspath(tmp_path), []]

@@ -49,7 +49,7 @@ class AskingServer:
     prompts: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])
     # -- what happened --
     starts: int = 0
-    greeted_with: list[Mapping[str, Any]] = attrs.field(
+    initialized_with: list[Mapping[str, Any]] = attrs.field(
         factory=list[Mapping[str, Any]]
     )  # client capabilities
     requests: list[tuple[str, Any]] = attrs.field(factory=list[tuple[str, Any]])  # but tools/call
@@ -186,10 +186,10 @@ class Asking:
         said = {"name": "asking", "version": "1"}
         match method:
             case "server/discover" if server.modern:
-                server.greeted_with.append(self.client_capabilities)
+                server.initialized_with.append(self.client_capabilities)
                 return {"supportedVersions": list(MODERN_VERSIONS), "capabilities": server.capabilities}
             case "initialize" if not server.modern:
-                server.greeted_with.append(params["capabilities"])
+                server.initialized_with.append(params["capabilities"])
                 version = params["protocolVersion"]
                 return {"protocolVersion": version, "capabilities": server.capabilities, "serverInfo": said}
             case "tools/list":

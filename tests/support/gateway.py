@@ -132,7 +132,7 @@ class Gateway:
                     self.notifications.append(message)
         return self.answers[number]
 
-    def greet(self) -> dict[str, Any]:
+    def initialize(self) -> dict[str, Any]:
         hello = self.answer(self.send("initialize", HELLO))
         self.notify("notifications/initialized")
         return hello["result"]

@@ -1,6 +1,6 @@
-"""A stdio server for attacks: `python -S hostile_server.py VERSION [LINE-WHEN-GREETED TIMES]`.
+"""A stdio server for attacks: `python -S hostile_server.py VERSION [LINE-AT-INITIALIZE TIMES]`.
 
-It greets in VERSION and has two tools. `echo` returns its arguments. `say` writes raw bytes in place of its answer:
+It speaks VERSION and has two tools. `echo` returns its arguments. `say` writes raw bytes in place of its answer:
 `before`, then `middle` as often as `count` says, then `after`; `ID` in them stands for the request's id.
 """
 

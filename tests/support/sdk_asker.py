@@ -3,7 +3,7 @@
     python -m tests.support.sdk_asker            on stdio
     python -m tests.support.sdk_asker http       Streamable HTTP; the port is printed; it ends when its stdin does
 
-The tool `era` returns the protocol version of its call, so a test sees in which era the server was greeted.
+The tool `era` returns the protocol version of its call, so a test sees in which era the server was initialized.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def make_server() -> Any:
 
     @server.tool()
     def can(context: Context[Any]) -> str:
-        """What its client declared, as this call says or the greeting said, and the version spoken."""
+        """What its client declared, as this call says or `initialize` said, and the version spoken."""
         declared = context.client_capabilities
         said = {} if declared is None else declared.model_dump(exclude_none=True)
         return f"{context.protocol_version} {' '.join(sorted(said))}".strip()

@@ -106,7 +106,7 @@ class Link:
         self.backend = loop_backend
         self.guard = guard
 
-    async def greet(self) -> None:
+    async def initialize(self) -> None:
         try:
             await shake_hands(
                 self.peer,
@@ -140,7 +140,7 @@ def unmarked(definition: ServerDefinition) -> ServerDefinition:
 async def linked(
     definition: ServerDefinition, *, settings: Settings | None = None, stop: bool = True
 ) -> AsyncGenerator[Link]:
-    """Start it without a greeting. At the end it is stopped; with `stop=False` leaving the context kills it."""
+    """Start it without `initialize`. At the end it is stopped; with `stop=False` leaving the context kills it."""
     loop_backend = current_backend()
     guard = Guard(loop_backend, RUN)
     hooks = Recorder()

@@ -61,7 +61,7 @@ class RawClient:
         assert process.stdout is not None
         self._selector.register(process.stdout, selectors.EVENT_READ)
 
-    def greet(self, **capabilities: Any) -> dict[str, Any]:
+    def initialize(self, **capabilities: Any) -> dict[str, Any]:
         self.capabilities = capabilities
         if self.modern:
             return self.result("server/discover")

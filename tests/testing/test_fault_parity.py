@@ -122,12 +122,12 @@ def _watched(fault: Fault, starts: int = 1) -> Row:
 
 FAILED, LOST, UNANSWERED = "connect_failed not_sent", "call_failed sent", "timeout sent"
 ROWS = [
-    *(Row(Fault(at, "delay", seconds=0.05), [WELL, WELL]) for at in ("start", "greeting", "list", "call")),
+    *(Row(Fault(at, "delay", seconds=0.05), [WELL, WELL]) for at in ("start", "initialize", "list", "call")),
     _watched(Fault("ping", "delay", seconds=0.02)),
     Row(Fault("stop", "delay", seconds=0.05), [WELL, "server_not_connected not_sent"], drive=drained),
     *(
         Row(Fault(at, "hang", start=1), [FAILED, WELL], 2, settings=SHORT_CONNECT)
-        for at in ("start", "greeting", "list")
+        for at in ("start", "initialize", "list")
     ),
     Row(Fault("call", "hang", nth=2), [WELL, UNANSWERED], settings=SHORT_CALLS),
     _watched(Fault("ping", "hang", start=1), starts=2),
@@ -135,7 +135,7 @@ ROWS = [
     Row(Fault("stop", "hang"), [WELL, "server_not_connected not_sent"], drive=drained),
     *(
         Row(Fault(at, "crash", start=1, text="out of ink"), [FAILED, WELL], 2)
-        for at in ("start", "greeting", "list")
+        for at in ("start", "initialize", "list")
     ),
     Row(Fault("call", "crash", start=1, exit_code=3), [LOST, WELL], 2),
     Row(Fault("call", "crash", start=1, nth=2, signal="SIGKILL"), [WELL, LOST]),
@@ -148,19 +148,19 @@ ROWS = [
     ),
     _watched(Fault("ping", "crash", start=1), starts=2),
     Row(Fault("idle", "crash", after=IDLE, start=1), [WELL, WELL], 2, wait_for_its_end),
-    *(Row(Fault(at, "refuse", text="no", start=1), [FAILED, WELL], 2) for at in ("greeting", "list")),
+    *(Row(Fault(at, "refuse", text="no", start=1), [FAILED, WELL], 2) for at in ("initialize", "list")),
     Row(Fault("call", "refuse", text="no", code=-32001, nth=1), ["call_failed answered", WELL]),
     _watched(Fault("ping", "refuse", text="no")),
-    *(Row(Fault(at, "garbage"), [WELL, WELL]) for at in ("start", "greeting", "list", "call")),
+    *(Row(Fault(at, "garbage"), [WELL, WELL]) for at in ("start", "initialize", "list", "call")),
     _watched(Fault("ping", "garbage")),
     Row(Fault("idle", "garbage", after=IDLE, nth=1), [WELL, WELL], drive=wait_between),
-    *(Row(Fault(at, "flood", stderr=100_000), [WELL, WELL]) for at in ("start", "greeting")),
+    *(Row(Fault(at, "flood", stderr=100_000), [WELL, WELL]) for at in ("start", "initialize")),
     *(Row(Fault(at, "flood", notifications=1_000), [WELL, WELL]) for at in ("list", "call")),
     _watched(Fault("ping", "flood", notifications=1, stderr=1)),
     Row(Fault("idle", "flood", notifications=3, after=IDLE, nth=1), [WELL, WELL], drive=wait_between),
     *(
         Row(Fault(at, "list_changed", tools=["echo", "new"]), [WELL, WELL], drive=meet_the_new_tool)
-        for at in ("greeting", "call")
+        for at in ("initialize", "call")
     ),
     Row(Fault("list", "list_changed", tools=["echo", "new"], nth=1), [WELL, WELL], drive=meet_the_new_tool),
     Row(
@@ -169,14 +169,14 @@ ROWS = [
         drive=meet_the_new_tool,
     ),
     _watched(Fault("ping", "list_changed", tools=["echo"], nth=1)),
-    *(Row(Fault(at, "answer_twice"), [WELL, WELL]) for at in ("greeting", "list", "call")),
+    *(Row(Fault(at, "answer_twice"), [WELL, WELL]) for at in ("initialize", "list", "call")),
     _watched(Fault("ping", "answer_twice")),
     Row(Fault("list", "answer_late", start=1), [FAILED, WELL], 2, settings=SHORT_CONNECT),
     Row(Fault("call", "answer_late", nth=1), [UNANSWERED, WELL], settings=SHORT_CALLS),
     _watched(Fault("ping", "answer_late", nth=1)),
     *(
         Row(Fault(at, "drop_answer", start=1), [FAILED, WELL], 2, settings=SHORT_CONNECT)
-        for at in ("greeting", "list")
+        for at in ("initialize", "list")
     ),
     Row(Fault("call", "drop_answer", nth=1), [UNANSWERED, WELL], settings=SHORT_CALLS),
     _watched(Fault("ping", "drop_answer", nth=1)),

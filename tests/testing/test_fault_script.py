@@ -39,10 +39,10 @@ def test_a_script_survives_json(script: FaultScript) -> None:
 @pytest.mark.parametrize(
     ("fault", "advice"),
     [
-        ({}, 'a fault needs "at", one of start, greeting'),
+        ({}, 'a fault needs "at", one of start, initialize'),
         (7, "a fault is an object like"),
         ({"at": "cal", "do": "crash"}, 'did you mean "call"?'),
-        ({"at": [], "do": "crash"}, "is none of start, greeting"),
+        ({"at": [], "do": "crash"}, "is none of start, initialize"),
         ({"at": "call", "do": "close_slowly"}, "is none of delay, hang"),
         ({"at": "call", "do": "crash", "exitcode": 3}, 'did you mean "exit_code"?'),
         ({"at": "call", "do": "crash", "exit_code": True}, "must be a whole number from 0 to 255"),
@@ -50,7 +50,7 @@ def test_a_script_survives_json(script: FaultScript) -> None:
         ({"at": "call", "do": "crash", "signal": 9}, "one of SIGKILL"),
         ({"at": "stop", "do": "crash"}, 'write "delay" or "hang"'),
         ({"at": "start", "do": "refuse", "text": "no"}, 'write "crash", with its reason as "text"'),
-        ({"at": "greeting", "do": "expire"}, 'the step "list"'),
+        ({"at": "initialize", "do": "expire"}, 'the step "list"'),
         ({"at": "call", "do": "delay"}, '"delay" needs "seconds"'),
         ({"at": "call", "do": "delay", "seconds": float("inf")}, '"do": "hang"'),
         ({"at": "call", "do": "delay", "seconds": -1}, "a number from 0"),
@@ -264,11 +264,11 @@ def _asked(connection: Any, method: str, params: dict[str, Any] | None = None) -
     return call
 
 
-GREETING = {"protocolVersion": "2025-06-18"}
+INITIALIZE = {"protocolVersion": "2025-06-18"}
 EACH_METHOD: list[tuple[str, dict[str, Any] | None, Any]] = [
     (
         "initialize",
-        GREETING,
+        INITIALIZE,
         {
             "protocolVersion": "2025-06-18",
             "capabilities": {"tools": {"listChanged": True}},
@@ -284,7 +284,7 @@ EACH_METHOD: list[tuple[str, dict[str, Any] | None, Any]] = [
     ("tools/call", {"name": "echo"}, {"content": [{"type": "text", "text": "{}"}]}),
     ("ping", None, {}),
 ]
-LATENCIES = {"initialize": "greet", "tools/list": "list", "tools/call": "call", "ping": "ping"}
+LATENCIES = {"initialize": "initialize", "tools/list": "list", "tools/call": "call", "ping": "ping"}
 
 
 @pytest.mark.parametrize(("method", "params", "answer"), EACH_METHOD)
@@ -311,10 +311,10 @@ async def test_a_fake_answers_each_request_after_its_own_latency(
 
 @in_virtual_time
 async def test_a_fake_refuses_in_the_words_that_it_was_given() -> None:
-    server = FakeServer(call_error=(-7, "not today"), refuse_greeting="no staff")
+    server = FakeServer(call_error=(-7, "not today"), refuse_initialize="no staff")
     async with _reached(server) as (connection, _):
         asked = [
-            _asked(connection, method, GREETING) for method in ("tools/call", "initialize", "prompts/list")
+            _asked(connection, method, INITIALIZE) for method in ("tools/call", "initialize", "prompts/list")
         ]
         await anyio.sleep(1.0)
     assert [(error.code, error.message) for call in asked for _, error in call.ends if error] == [

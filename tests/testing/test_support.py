@@ -268,7 +268,7 @@ def test_a_forked_gateway_has_been_given_what_it_imports(tmp_path: Path) -> None
     environment = {"PATH": os.environ["PATH"], **places, "LATE_IMPORTS": os.fspath(late)}
 
     with started(*GREENROOM, "serve", "--config", "mcp.json", env=environment, cwd=tmp_path) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert gateway.mcp(tool="f_echo", args={"text": "come"})["content"][0]["text"] == "come"
         assert gateway.end() == 0
 

@@ -51,7 +51,7 @@ def test_a_log_level_that_does_not_exist_is_the_clients_mistake(expose: str) -> 
 @pytest.mark.parametrize("lifecycle", ["lazy", "eager", "keep-alive"])
 @in_virtual_time
 async def test_a_reload_that_takes_the_definition_away_while_it_connects_says_so(lifecycle: str) -> None:
-    server = FakeServer(greet_latency=5.0)
+    server = FakeServer(initialize_latency=5.0)
     async with (
         open_room({"a": server}, entries={"a": {"lifecycle": lifecycle}}) as room,
         Outcomes() as calls,

@@ -113,7 +113,7 @@ NOT_DONE: dict[str, dict[str, Any]] = {
 def test_t50_whatever_was_not_done_is_an_error_at_the_proxy(tmp_path: Path) -> None:
     more = {"off": {"command": "x", "disabled": True}}
     with serve(tmp_path, servers(tmp_path) | more, failureThreshold=1, cooldownMs=60_000) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert "isError" not in gateway.mcp(connect="a")
         for what, asked in NOT_DONE.items():
             assert gateway.mcp(**asked).get("isError") is True, what
@@ -131,7 +131,7 @@ def test_t50_whatever_was_not_done_is_an_error_at_the_proxy(tmp_path: Path) -> N
 def test_t50_whatever_was_not_done_is_an_error_at_the_direct_door(name: str, tmp_path: Path) -> None:
     given = {"old": whole("old"), "gone": {"command": "/no/such/program"}}
     with serve(tmp_path, given, "--expose", "direct") as gateway:
-        gateway.greet()
+        gateway.initialize()
         result = gateway.answer(gateway.send("tools/call", {"name": name, "arguments": {}}))["result"]
         assert result["isError"] is True
         assert result["_meta"]["greenroom/error"]["error"]
@@ -147,7 +147,7 @@ def test_no_look_is_longer_than_the_guard_and_every_list_says_how_to_go_on(tmp_p
     tools.append(tool("t_fat", fat, annotations={"readOnlyHint": True}))
     given = {"a": lister(tmp_path, "a", tools=tools, instructions=fat)}
     with serve(tmp_path, given) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for asked in (
             {"connect": "a"},
             {"server": "a", "limit": 100_000},
@@ -183,7 +183,7 @@ def test_no_look_is_longer_than_the_guard_and_every_list_says_how_to_go_on(tmp_p
 def test_a_list_that_was_cut_says_so(pages: Any, why: str, tmp_path: Path) -> None:
     given = {"a": lister(tmp_path, "a", tools=[tool("x")], pages=pages)}
     with serve(tmp_path, given, maxPages=3) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert "Incomplete: tools/list: " in gateway.mcp(connect="a")["content"][0]["text"]
         assert why in gateway.mcp(server="a")["content"][0]["text"]
         status = gateway.mcp()
@@ -191,14 +191,14 @@ def test_a_list_that_was_cut_says_so(pages: Any, why: str, tmp_path: Path) -> No
         (row,) = status["_meta"]["greenroom/details"]["servers"]
         assert why in row["problems"][0]
     with serve(tmp_path, given, maxPages=3) as gateway:  # from the cache
-        gateway.greet()
+        gateway.initialize()
         assert why in gateway.mcp(server="a")["content"][0]["text"]
 
 
 def test_what_went_wrong_is_said_once(tmp_path: Path) -> None:
     given = {"gone": {"command": "/no/such/program"}, "weak": faulty(tmp_path, "weak")}
     with serve(tmp_path, given) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for asked in ({"connect": "gone"}, {"tool": "gone_x"}):
             text = gateway.mcp(**asked)["content"][0]["text"]
             said, _, _step = text.partition(" Use mcp(")

@@ -108,7 +108,7 @@ def test_t41_a_cloned_project_gets_no_token_and_serve_names_its_files(tmp_path: 
         log.open("wb") as stderr,
         started(*GREENROOM, "serve", env=environment, cwd=work, stderr=stderr) as gateway,
     ):
-        gateway.greet()
+        gateway.initialize()
         until = time.monotonic() + 60
         while not (seen.exists() and seen.read_text()) and time.monotonic() < until:
             time.sleep(0.02)

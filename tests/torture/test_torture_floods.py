@@ -35,7 +35,7 @@ JUNK = {
 
 
 def _calm(gateway: Gateway) -> list[float]:
-    gateway.greet()
+    gateway.initialize()
     waits(gateway, "good_echo", 5)
     return waits(gateway, "good_echo")
 
@@ -108,7 +108,7 @@ def test_t37_a_command_that_is_no_server_is_ended_at_once(tmp_path: Path) -> Non
     for command in (["yes"], ["cat", "/dev/zero"]):
         servers = {"bad": {"command": command[0], "args": command[1:]}}
         with serve(tmp_path, servers, stopTimeoutMs=500) as gateway:
-            gateway.greet()
+            gateway.initialize()
             said = json.dumps(gateway.mcp(connect="bad"))
             assert "to stdout without one message of the protocol" in said, said
             assert memory_of(gateway) < 256 << 20

@@ -75,7 +75,7 @@ def test_t42_who_speaks_is_said_at_every_door_and_nobody_speaks_for_us(tmp_path:
         door.answers["elicitation/create"] = lambda _params: {
             "result": {"action": "accept", "content": {}, "_meta": {"greenroom/server": "bank", "own": 2}}
         }
-        door.greet(elicitation={})
+        door.initialize(elicitation={})
 
         def call(tool: str, **meta: Any) -> dict[str, Any]:
             if expose == "direct":

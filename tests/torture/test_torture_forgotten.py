@@ -60,7 +60,7 @@ def test_t38_every_request_is_answered_however_deep_its_answer_is(
     servers = {"old": hostile("2025-11-25"), "new": hostile("2026-07-28")}
     with serve(tmp_path, servers, "--expose", door, requestTimeoutMs=50_000) as gateway:
         if era == "handshake":
-            gateway.greet()
+            gateway.initialize()
         for server in servers:
             gateway.answer(_ask(gateway, f"{server}_echo", {}, door, era))
         asked = [
@@ -82,7 +82,7 @@ def test_t38_an_error_that_is_no_utf8_reaches_its_caller(tmp_path: Path, door: s
     """Nor does half a character, nor a code that is too large, keep it from being told."""
     texts = ("\xff\x80", "\\ud83d", "\\ud83d\xff", "x")  # the server writes them as Latin-1
     with serve(tmp_path, {"old": hostile()}, "--expose", door) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.answer(_ask(gateway, "old_echo", {}, door, "handshake"))
         for text in texts:
             for data in ("", f',"data":{{"a":"{text}"}}', ',"data":1e999', f',"data":{10**40}'):

@@ -46,7 +46,7 @@ def test_t08_no_process_of_any_tree_survives_the_end_of_the_gateway(tmp_path: Pa
     }
     stop = 60_000 if end == "eof" else 1500  # nobody waits for that long when the client has gone
     with serve(tmp_path, servers, drainTimeoutMs=2000, stopTimeoutMs=stop) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for kind in KINDS:
             assert not _call(gateway, kind, text="hello").get("isError")
         pids = logged_when_all(tmp_path, 6)
@@ -65,7 +65,7 @@ def test_t32_children_die_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
         kind: faulty(tmp_path, kind, "--fork", kind, "--ignore-eof", "--ignore-term") for kind in KINDS
     }
     with serve(tmp_path, servers) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for kind in KINDS:
             _call(gateway, kind, text="hello")
         pids = logged_when_all(tmp_path, 6)
@@ -81,7 +81,7 @@ def test_t32_a_group_whose_environment_says_nothing_dies_too(tmp_path: Path) -> 
     entry = faulty(tmp_path, "a", "--fork", "group", "--ignore-eof", "--ignore-term")
     bare = {"command": "env", "args": ["-i", entry["command"], *entry["args"]]}
     with serve(tmp_path, {"a": bare}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         _call(gateway, "a", text="hello")
         pids = logged_when_all(tmp_path, 2)
         assert len(alive(pids)) == 2
@@ -95,7 +95,7 @@ def test_t32_a_kill_while_children_are_starting_leaves_none(tmp_path: Path) -> N
     """The guard may not even be up yet: what it was told is in its pipe."""
     servers = {f"s{n}": faulty(tmp_path, f"s{n}", "--hang-at", "initialize") for n in range(5)}
     with serve(tmp_path, servers) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for name in servers:
             gateway.start_mcp(tool=f"{name}_echo", args={})
         logged_when_all(tmp_path, 1)
@@ -108,7 +108,7 @@ def test_t32_a_kill_while_children_are_starting_leaves_none(tmp_path: Path) -> N
 
 def test_t06_a_server_that_was_killed_comes_back_for_the_next_call(tmp_path: Path) -> None:
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         _call(gateway, "a", text="one")
         (first,) = logged_pids(tmp_path)
         os.kill(first, signal.SIGKILL)
@@ -124,7 +124,7 @@ def test_t06_a_server_that_was_killed_comes_back_for_the_next_call(tmp_path: Pat
 
 def test_t11_fifty_cold_callers_start_one_process(tmp_path: Path) -> None:
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         numbers = [gateway.start_mcp(tool="a_echo", args={"text": str(n)}) for n in range(50)]
 
         texts = [gateway.answer(number)["result"]["content"][0]["text"] for number in numbers]
@@ -141,7 +141,7 @@ def test_t13_listing_never_waits_for_a_server_that_does_not_answer(tmp_path: Pat
     }
     patience: dict[str, Any] = {"connectTimeoutMs": 300_000, "stopTimeoutMs": 1000}
     with serve(tmp_path, {**hung, "good": faulty(tmp_path, "good")}, **patience) as gateway:
-        gateway.greet()
+        gateway.initialize()
         begun = time.monotonic()
         assert len(gateway.answer(gateway.send("tools/list"))["result"]["tools"]) == 1
         status = gateway.mcp()
@@ -154,7 +154,7 @@ def test_t15_megabytes_each_way_at_once_do_not_deadlock(tmp_path: Path) -> None:
     with serve(
         tmp_path, {"a": faulty(tmp_path, "a", "--stderr", str(1 << 20))}, outputGuard=False
     ) as gateway:
-        gateway.greet()
+        gateway.initialize()
         text = "x" * (4 << 20)
 
         result = _call(gateway, "a", text=text)
@@ -165,7 +165,7 @@ def test_t15_megabytes_each_way_at_once_do_not_deadlock(tmp_path: Path) -> None:
 
 def test_t16_banners_and_junk_are_not_fatal_to_the_gateway(tmp_path: Path) -> None:
     with serve(tmp_path, {"a": faulty(tmp_path, "a", "--banner", "Welcome!", "--junk-before")}) as gateway:
-        gateway.greet()
+        gateway.initialize()
 
         assert _call(gateway, "a", text="hi")["content"][0]["text"] == "hi"  # type: ignore[index]
         gateway.end()
@@ -174,7 +174,7 @@ def test_t16_banners_and_junk_are_not_fatal_to_the_gateway(tmp_path: Path) -> No
 
 def test_t21_cancelling_a_call_reaches_the_server_and_nobody_else(tmp_path: Path) -> None:
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
-        gateway.greet()
+        gateway.initialize()
         _call(gateway, "a", text="warm")
         number = gateway.start_mcp(tool="a_sleep", args={"seconds": 0.3})
         gateway.notify("notifications/cancelled", {"requestId": number, "reason": "enough"})
@@ -189,7 +189,7 @@ def test_t21_cancelling_a_call_reaches_the_server_and_nobody_else(tmp_path: Path
 def test_t22_idle_eviction_leaves_a_busy_server_alone(tmp_path: Path) -> None:
     servers = {"busy": faulty(tmp_path, "busy"), "idle": faulty(tmp_path, "idle")}
     with serve(tmp_path, servers, "--idle-timeout", "200") as gateway:
-        gateway.greet()
+        gateway.initialize()
         _call(gateway, "idle", text="once")
         number = gateway.start_mcp(tool="busy_sleep", args={"seconds": 1.0})
         is_up = False
@@ -214,7 +214,7 @@ def test_t26_one_server_that_floods_and_one_that_crashes_do_not_touch_the_third(
         "good": faulty(tmp_path, "good"),
     }
     with serve(tmp_path, servers) as gateway:
-        gateway.greet()
+        gateway.initialize()
         numbers = [gateway.start_mcp(tool=f"{n}_echo", args={"text": n}) for n in ("crashes", "floods") * 5]
         good = [gateway.start_mcp(tool="good_echo", args={"text": "fine"}) for _ in range(20)]
 
@@ -227,7 +227,7 @@ def test_t26_one_server_that_floods_and_one_that_crashes_do_not_touch_the_third(
 def test_t31_a_child_sees_no_secret_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GREENROOM_TEST_SECRET", "hush")
     with serve(tmp_path, {"a": {**faulty(tmp_path, "a"), "env": {"GIVEN": "yes"}}}) as gateway:
-        gateway.greet()
+        gateway.initialize()
 
         text = str(_call(gateway, "a", "env"))
 
@@ -242,7 +242,7 @@ def test_a_client_that_is_killed_takes_the_gateway_and_its_children_with_it(tmp_
     with serve(
         tmp_path, {"a": faulty(tmp_path, "a", "--ignore-eof", "--ignore-term")}, **patience
     ) as gateway:
-        gateway.greet()
+        gateway.initialize()
         _call(gateway, "a", text="hello")
         gateway.start_mcp(tool="a_sleep", args={"seconds": 60})
         pids = logged_pids(tmp_path)
@@ -257,7 +257,7 @@ def test_a_client_that_is_killed_takes_the_gateway_and_its_children_with_it(tmp_
 def test_t27_a_changed_file_reloads_what_changed_and_a_broken_one_nothing(tmp_path: Path) -> None:
     servers = {"a": faulty(tmp_path, "a"), "b": faulty(tmp_path, "b")}
     with serve(tmp_path, servers) as gateway:
-        gateway.greet()
+        gateway.initialize()
         pids = {name: _call(gateway, name, "pid")["content"][0]["text"] for name in servers}  # type: ignore[index]
         config = tmp_path / "mcp.json"
         written = json.loads(config.read_text())
@@ -300,7 +300,7 @@ def test_t29_a_breaker_that_tripped_on_real_deaths_starts_nothing_until_its_one_
         "restartBackoff": {"minMs": 1, "maxMs": 1},
     }
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}, **settings) as gateway:
-        gateway.greet()
+        gateway.initialize()
         for _ in range(3):
             while _details(_call(gateway, "a", "crash", code=1))["error"] == "server_unavailable":
                 pass  # its backoff of a millisecond
@@ -322,7 +322,7 @@ def test_t29_a_breaker_that_tripped_on_real_deaths_starts_nothing_until_its_one_
         gateway.end()
 
 
-def test_t09_a_server_that_greets_and_dies_is_not_started_without_end(tmp_path: Path) -> None:
+def test_t09_a_server_that_initializes_and_dies_is_not_started_without_end(tmp_path: Path) -> None:
     """Keep-alive, and every handshake succeeds: only the intensity can stop it."""
     entry = {**faulty(tmp_path, "a", "--crash-at", "notifications/initialized"), "lifecycle": "keep-alive"}
     settings: dict[str, Any] = {
@@ -331,7 +331,7 @@ def test_t09_a_server_that_greets_and_dies_is_not_started_without_end(tmp_path: 
         "cooldownMs": 60_000,
     }
     with serve(tmp_path, {"a": entry}, **settings) as gateway:
-        gateway.greet()
+        gateway.initialize()
         deadline = time.monotonic() + PATIENCE
         while _starts(tmp_path, "a") < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -343,7 +343,7 @@ def test_t09_a_server_that_greets_and_dies_is_not_started_without_end(tmp_path: 
 def test_t22_the_last_answer_is_written_although_the_client_reads_late(tmp_path: Path) -> None:
     """It is more than a pipe holds, and the room has ended before it is read."""
     with serve(tmp_path, {"a": faulty(tmp_path, "a")}, "--expose", "direct") as one:
-        one.greet()
+        one.initialize()
         one.answer(one.send("tools/call", {"name": "a_echo", "arguments": {"text": "up"}}))
         asked = one.send("tools/call", {"name": "a_echo", "arguments": {"size": 400_000}})
         time.sleep(0.2)  # it has been answered, as far as the pipe takes it

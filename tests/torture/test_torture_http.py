@@ -22,7 +22,7 @@ from tests.support.raw_http import raw_http
 CHANGED = "notifications/tools/list_changed"
 
 
-def test_t07_a_server_that_forgot_its_session_is_greeted_once_for_callers_of_many_sessions() -> None:
+def test_t07_a_server_that_forgot_its_session_is_initialized_once_for_callers_of_many_sessions() -> None:
     async def body() -> None:
         with raw_http() as server:
             async with (

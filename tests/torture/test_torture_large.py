@@ -27,7 +27,7 @@ def test_t35_a_message_of_very_many_values_freezes_nobody(tmp_path: Path, kind: 
     patience = 5_000 if kind == "batch" else 50_000
     settings: dict[str, Any] = {"requestTimeoutMs": patience, "stopTimeoutMs": 500}
     with serve(tmp_path, servers, "--expose", "direct", **settings) as gateway:
-        gateway.greet()
+        gateway.initialize()
         waits(gateway, "good_echo", 5)
         gateway.answer(gateway.send("tools/call", {"name": "bad_echo", "arguments": {}}))
         calm, held = waits(gateway, "good_echo"), memory_of(gateway)
@@ -49,7 +49,7 @@ def test_t35_a_long_text_full_of_brackets_and_commas_is_one_value(tmp_path: Path
         "after": '"}]}}\n',
     }
     with serve(tmp_path, {"bad": hostile()}, "--expose", "direct") as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.answer(gateway.send("tools/call", {"name": "bad_echo", "arguments": {}}))
         answer = gateway.answer(gateway.send("tools/call", {"name": "bad_say", "arguments": said}))
         assert answer["result"]["content"][0]["text"] == '[{"a",1}],\\' * 300_000

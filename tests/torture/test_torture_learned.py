@@ -20,7 +20,7 @@ MIB = 1 << 20
 def serve(*given: Any, **settings: Any) -> Generator[Gateway]:
     """A gateway that is ended politely: nothing of it is left when the test is over."""
     with serve_gateway(*given, **settings) as gateway:
-        gateway.greet()
+        gateway.initialize()
         yield gateway
         assert gateway.end() == 0
 

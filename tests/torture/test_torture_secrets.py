@@ -187,7 +187,7 @@ def test_t40_no_planted_secret_leaves_a_gateway(tmp_path: Path, door: str) -> No
             log.open("wb") as stderr,
             started(*GREENROOM, "serve", *options, env=env, cwd=tmp_path, stderr=stderr) as gateway,
         ):
-            gateway.greet()
+            gateway.initialize()
             asked = [
                 gateway.send("tools/call", {"name": f"{name}_{tool}", "arguments": {}})
                 if door == "direct"

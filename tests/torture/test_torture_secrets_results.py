@@ -58,7 +58,7 @@ def test_t40_no_secret_in_what_a_server_says_leaves_a_gateway(tmp_path: Path, do
         "XDG_RUNTIME_DIR": os.fspath(tmp_path),
     }
     with serve(tmp_path, {"s": entry}, *options) as gateway:
-        gateway.greet()
+        gateway.initialize()
         said.write_text('"nothing yet"')
         gateway.answer(gateway.send("logging/setLevel", {"level": "debug"}))
 

@@ -140,7 +140,7 @@ def test_a_curve_has_a_dot_for_every_point() -> None:
 
 def test_the_bare_client_calls_the_echo_server() -> None:
     with WireClient(COMMAND, "echo", TEXT) as client:
-        client.greet()
+        client.initialize()
         client.check_call("hello")
         assert client.latency(2) > 0
         assert client.throughput(100, in_flight=8) > 0

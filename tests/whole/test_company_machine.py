@@ -160,7 +160,7 @@ def test_t53_two_projects_with_one_relative_entry_do_not_share_tools(tmp_path: P
 
     def learn(project: str) -> list[str]:
         with raw_client(serve, env=env, cwd=tmp_path / project) as door:
-            door.greet()
+            door.initialize()
             door.wait(lambda: bool(door.list_all("tools")), "the catalogue")
             return [tool["name"] for tool in door.list_all("tools")]
 

@@ -1082,10 +1082,10 @@ def test_a_healed_server_is_as_it_was_before_whatever_was_done_to_it(world: Worl
     for hurt in (
         *(
             partial(world.faults.slow_down, "a", step, HANG)
-            for step in ("start", "greet", "list", "call", "stop")
+            for step in ("start", "initialize", "list", "call", "stop")
         ),
         partial(world.faults.refuse, "a"),
-        partial(world.faults.refuse, "a", "refuse_greeting"),
+        partial(world.faults.refuse, "a", "refuse_initialize"),
         partial(world.faults.deafen, "a"),
         partial(world.faults.deafen, "a", blocked=True),
     ):

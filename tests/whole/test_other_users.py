@@ -199,7 +199,7 @@ def test_t43_a_gateway_with_a_long_cache_path_is_reached_in_its_own_folder(
     deep.mkdir(parents=True)
     server = {"one": {"command": sys.executable, "args": ["-S", os.fspath(FAULTY)]}}
     with serve(deep, server) as gateway:
-        gateway.greet()
+        gateway.initialize()
         run_folder = deep / "cache" / "greenroom" / "run"
         assert stat.S_IMODE(run_folder.stat().st_mode) == 0o700
         done = run_forked(
@@ -331,7 +331,7 @@ def test_t43_events_and_traces_are_their_owners_alone_and_follow_no_link(tmp_pat
     previous = os.umask(0)
     try:
         with serve(tmp_path, {}, "--events", os.fspath(tmp_path / "events")) as gateway:
-            gateway.greet()
+            gateway.initialize()
             assert gateway.end() == 0
         assert traced(tmp_path, "trace") == 0
     finally:

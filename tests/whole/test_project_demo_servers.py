@@ -50,7 +50,7 @@ def served_by(name: str) -> pytest.MarkDecorator:
 
 
 @pytest.mark.parametrize("child", ["demo_clock", "demo_notes", "demo_flaky"], indirect=True)
-def test_each_greets_lists_and_ends_with_stdin(child: Child) -> None:
+def test_each_initializes_lists_and_ends_with_stdin(child: Child) -> None:
     hello = child.ask("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={})["result"]
     child.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
     tools = child.ask("tools/list")["result"]["tools"]

@@ -61,7 +61,7 @@ async def call(room: Greenroom, tool: str, **arguments: Any) -> Any:
 @in_real_time
 async def test_lists_and_answers_are_the_servers_own_field_by_field(era: str) -> None:
     with raw_server(entry(era), modern=era == "2026-07-28") as raw:
-        raw.greet()
+        raw.initialize()
         lists = {kind: raw.list_all(kind) for kind in LISTS}
         read = raw.result("resources/read", {"uri": "whole://two"})
         prompt = raw.result("prompts/get", {"name": "greet", "arguments": {"day": "monday"}})

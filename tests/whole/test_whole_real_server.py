@@ -33,7 +33,7 @@ class Measure:
 
     def __init__(self, raw: RawClient) -> None:
         answer_all(raw)
-        raw.greet(**CAPABILITIES)
+        raw.initialize(**CAPABILITIES)
         self.sampled = raw.call("trigger-sampling-request", {"prompt": "hi", "maxTokens": 5})["result"]
         self.lists = {kind: raw.list_all(kind) for kind in LISTS}
         self.uri = self.lists["resources"][0]["uri"]
@@ -97,7 +97,7 @@ def test_all_of_it_through_the_direct_door(entry: Mapping[str, Any], tmp_path: P
         measure = Measure(raw)
     with direct_door(tmp_path, {"e": entry}) as door:
         answer_all(door)
-        door.greet(**CAPABILITIES)
+        door.initialize(**CAPABILITIES)
         sampled = door.call("e_trigger-sampling-request", {"prompt": "hi", "maxTokens": 5})["result"]
         assert sampled == measure.sampled
         wanted = len(measure.lists["tools"])
@@ -115,7 +115,7 @@ def test_all_of_it_through_the_direct_door(entry: Mapping[str, Any], tmp_path: P
 
 @on_one_loop
 @in_real_time
-async def test_t54_the_first_call_waits_for_what_the_server_asked_on_being_greeted(tmp_path: Path) -> None:
+async def test_t54_the_first_call_waits_for_what_the_server_asked_on_initialize(tmp_path: Path) -> None:
     """The server is given one folder, and asks its client for others; until it has them, it denies them."""
     given, root = tmp_path / "given", tmp_path / "root"
     given.mkdir()

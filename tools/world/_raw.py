@@ -71,13 +71,13 @@ class RawClient:
         """The end of what it wrote to stderr."""
         return self._errors.decode(errors="replace").strip()
 
-    async def greet(self, patience: float = PATIENCE) -> Mapping[str, Any]:
+    async def initialize(self, patience: float = PATIENCE) -> Mapping[str, Any]:
         """Do the handshake as a client that declares no capabilities."""
         info = {"name": "world", "version": "1"}
         params = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": info}
-        greeting = await self.ask("initialize", params, patience)
+        result = await self.ask("initialize", params, patience)
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        return greeting
+        return result
 
     async def ask(
         self, method: str, params: Mapping[str, Any] | None = None, patience: float = PATIENCE

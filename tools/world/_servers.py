@@ -85,8 +85,8 @@ async def _play_alone(server: Server, folder: Path, mark: str) -> _Alone:
     own = {key: value.replace("{home}", str(home)) for key, value in server.env.items()}
     env = {key: os.environ[key] for key in _ALWAYS if key in os.environ} | own | {MARK: mark}
     async with RawClient(command, env, home) as client:
-        greeting = await client.greet()
-        has_tools = "tools" in greeting["capabilities"]
+        initialized = await client.initialize()
+        has_tools = "tools" in initialized["capabilities"]
         listed = await client.list_all("tools/list", "tools") if has_tools else []
         result = None
         if server.tool is not None:
@@ -114,7 +114,7 @@ async def _play_behind(
     rows = {row.name: row for row in gathered.rows}
     async with RawClient(command, env, ROOT) as gateway:
         began = time.monotonic()
-        await gateway.greet()
+        await gateway.initialize()
         behind = await _all_known(gateway, servers, alone, began + FIRST_LIST)
         gathered.known_after = time.monotonic() - began
         for name, server in servers.items():

@@ -59,8 +59,8 @@ async def connect_session(
                 is_known = False
                 async for message in from_client:
                     line = from_message(message)
-                    greets = b'"method":"initialize"' in line
-                    if not is_known and not greets:  # its tests call what they have not listed
+                    initializes = b'"method":"initialize"' in line
+                    if not is_known and not initializes:  # its tests call what they have not listed
                         is_known = True
                         with contextlib.suppress(CallError):
                             await room.connect("peer")

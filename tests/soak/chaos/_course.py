@@ -197,7 +197,7 @@ class _Life:
     def begin(self) -> None:
         hello = self.world.ask("initialize", HELLO)
         if not self.loop.run_until(lambda: hello not in self.ledger.open, 60.0):
-            raise Contradiction("the gateway did not greet within 60s")
+            raise Contradiction("the gateway did not answer `initialize` within 60s")
         self.gateway.send({"method": "notifications/initialized"})
         if not self.loop.run_until(lambda: self.gateway.control is not None, 60.0):
             raise Contradiction("there was no control socket within 60s")
