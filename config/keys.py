@@ -36,13 +36,13 @@ from .reading import (
 @attrs.frozen
 class Key:
     """One key of a file, and its `attribute` in the model. A key of a group has the group before its name:
-    `restartBackoff.minMs`. `default`: in words, when the default in the model says too little."""
+    `restartBackoff.minMs`. `in_words`: the default, when that of the model says too little."""
 
     name: str
     kind: Kind
     meaning: str
     identity: bool
-    default: str
+    in_words: str
     attribute: str = ""
 
     def in_file_units(self, value: Any) -> Any:

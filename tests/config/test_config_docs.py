@@ -48,7 +48,7 @@ def test_every_bound_has_one_number() -> None:
 
 def default(key: Key, model: type[Any]) -> str:
     value = default_of(key, model)
-    return key.default or ("none" if value in (None, [], {}) else f"`{json.dumps(value).strip(chr(34))}`")
+    return key.in_words or ("none" if value in (None, [], {}) else f"`{json.dumps(value).strip(chr(34))}`")
 
 
 @pytest.mark.parametrize(("keys", "model"), [(SERVER_KEYS, ServerDefinition), (SETTING_KEYS, Settings)])
