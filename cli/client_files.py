@@ -93,16 +93,12 @@ def _codex_files(around: Surroundings) -> Sequence[Path]:
 def _zed_files(around: Surroundings) -> Sequence[Path]:
     if around.platform == "win32":
         return [around.application_data() / "Zed" / "settings.json"]
-    return [_config_home(around) / "zed" / "settings.json"]
+    return [around.config_home() / "zed" / "settings.json"]
 
 
 def _opencode_files(around: Surroundings) -> Sequence[Path]:
-    folder = _config_home(around) / "opencode"
+    folder = around.config_home() / "opencode"
     return [folder / "opencode.json", folder / "opencode.jsonc"]
-
-
-def _config_home(around: Surroundings) -> Path:
-    return Path(around.environ.get("XDG_CONFIG_HOME") or around.home / ".config")
 
 
 CLIENTS: Final[Mapping[str, Client]] = {

@@ -98,8 +98,9 @@ def read_config(path: Path | None, *, always: bool = False, most: int | None = _
     if not always and told:
         from .warned_once import not_told_lately
 
-        # That a file is not obeyed is said by each command: what it answers is about the other files alone.
-        left = [str(problem) for problem in config.problems if problem.where in config.untrusted]
+        # That a file is not obeyed, or not read, is said by each command: its answer is about the other files alone.
+        without = {*config.untrusted, *config.unread}
+        left = [str(problem) for problem in config.problems if problem.where in without]
         told = [*left, *not_told_lately([text for text in told if text not in left], identity(config.files))]
         _say_some(told, most, is_new=len(told) > len(left))
     else:

@@ -161,6 +161,12 @@ class Status(Origin):
         Annotated[int, Says("calls that wait for a person's yes", "calls", "a gateway answered")]
     ]
     audit: NotRequired[Annotated[Audit, Says("its audit file", when="the gateway writes one")]]
+    notReloaded: NotRequired[
+        Annotated[
+            str,
+            Says("why", when="a file of the configuration has changed, and the one before is still in use"),
+        ]
+    ]
     background: NotRequired[
         Annotated[Background, Says("the room and its clients", when="the gateway is the background room")]
     ]
@@ -570,6 +576,7 @@ class Configuration(TypedDict):
     """The effective configuration, without secrets."""
 
     files: Annotated[list[str], Says("the files that it is made of, the strongest first")]
+    unread: Annotated[list[str], Says("those of them that cannot be read")]
     untrusted: Annotated[list[str], Says("those of them that are not obeyed")]
     mcpServers: Annotated[dict[str, Object], Says("the servers, by the keys of [a file](configuration.md)")]
     settings: Annotated[Object, Says("the settings, by the same keys and units")]

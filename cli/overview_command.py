@@ -95,7 +95,9 @@ def _configuration(config: Config) -> Iterator[str]:
     for file in config.files:
         whose = "this project's" if file in of_project else "yours" if file in ours else "imported"
         whose = "yours" if file == os.fspath(own_file(**around)) else whose
-        yield f"  {one_line(file)} ({whose}{', not trusted' if file in config.untrusted else ''})"
+        state = ", not trusted" if file in config.untrusted else ""
+        state = ", cannot be read" if file in config.unread else state
+        yield f"  {one_line(file)} ({whose}{state})"
     yield from _warnings(config)
     yield from unread
 

@@ -170,6 +170,8 @@ def _overall(details: Mapping[str, Any]) -> Iterator[str]:
         yield calls_wait(waiting)
     if details.get("audit", {}).get("failing"):
         yield f"The audit file {details['audit']['file']} cannot be written: the gateway's log says why."
+    if why := details.get("notReloaded"):
+        yield one_line(f"The changed configuration is not used, the old one stays: {why}")
     if "background" in details:
         yield from _attached_lines(details["background"])
     yield from _client_lines(details.get("clients", ()))

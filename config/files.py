@@ -1,4 +1,4 @@
-"""Opens what a room needs: its configuration, given in any form, and the store of its catalogue."""
+"""Finds and reads the configuration: from files, or given in any other form."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import attrs
 from ..protocol.errors import ConfigError, Problem, UsageError
 from . import file_formats
 from .arguments import path_of
-from .importers import Surroundings, imported_layers, places_of, skipped
+from .importers import Read, Surroundings, imported_layers, places_of
 from .model import Config, Pinning, ServerDefinition
-from .parse import Layer, imports_of, merge, parse_config
-from .private_files import read_regular
+from .parse import Layer, imports_of, merge, parse_config, skipped
+from .private_files import config_home, read_regular
+from .reading import is_object
 from .references import expand_path
 from .self_reference import without_self_reference
 from .trust import Agreements, Judge, ProjectFile, obeyed, refusals, trust_file
@@ -43,12 +44,6 @@ _NAMED: Final = 5  # repeated keys that a message names
 LARGEST: Final = 64 * 1024 * 1024  # bytes; a larger file is not a configuration
 
 
-@attrs.frozen
-class _Read:
-    layers: tuple[Layer, ...]
-    problems: tuple[Problem, ...]
-
-
 def find_files(*, cwd: Path, home: Path, environ: Mapping[str, str]) -> list[Path]:
     """Our configuration files that exist, strongest first. One that cannot be checked counts as existing."""
     return [path for path in _candidates(cwd, home, environ) if _is_there(path)]
@@ -66,10 +61,7 @@ def _candidates(cwd: Path, home: Path, environ: Mapping[str, str]) -> list[Path]
 
 def own_file(home: Path, environ: Mapping[str, str]) -> Path:
     """Our file of the user, for all projects; it need not exist."""
-    named = Path(
-        environ.get("XDG_CONFIG_HOME") or ""
-    )  # one that is not absolute does not count, says the standard
-    return (named if named.is_absolute() else home / ".config") / "greenroom" / "mcp.json"
+    return config_home(home, environ) / "greenroom" / "mcp.json"
 
 
 def unread_file(cwd: Path, files: Sequence[str]) -> Path | None:
@@ -142,7 +134,7 @@ def _load(
     cwd, found = around.cwd, path is None
     if path is None:
         places = _candidates(cwd, around.home, around.environ)
-        own = _read_found(place for place in places if _is_there(place))
+        own = _read_found([place for place in places if _is_there(place)])
         near = _of_project(around, lambda there: _candidates(there.cwd, there.home, there.environ))
     else:
         own, places, near = _read_named(path, around), [cwd / around.expand_home(path)], set[str]()
@@ -155,10 +147,12 @@ def _load(
     problems = (*own.problems, *wrong, *foreign.problems, *more_wrong, *nested.problems)
     config = merge((*ours, *theirs, *weakest), environ=around.environ, strict=not found, problems=problems)
     places += (place for kind in (*kinds, *more_kinds) for place in places_of(kind, around))
-    read = (*own.layers, *foreign.layers, *nested.layers)
+    files = tuple(dict.fromkeys((*own.files, *foreign.files, *nested.files)))
+    usable = {one.source for read in (own, foreign, nested) for one in read.layers if is_object(one.raw)}
     config = attrs.evolve(
         config,
-        files=tuple(dict.fromkeys(layer.source for layer in read)),
+        files=files,
+        unread=tuple(file for file in files if file not in usable),
         places=tuple(dict.fromkeys(map(str, places))),
     )
     config = with_env_files(config, cwd, around.environ, {one.file for one in asked})
@@ -167,7 +161,7 @@ def _load(
 
 def _imports(
     kinds: Iterable[str], around: Surroundings, judge: Judge, *, found: bool
-) -> tuple[_Read, list[Layer], list[ProjectFile]]:
+) -> tuple[Read, list[Layer], list[ProjectFile]]:
     """What is read for these imports, what of it is obeyed, and the files that are not."""
     read = _read_imports(kinds, around)
     near = {file for kind in kinds for file in _of_project(around, partial(places_of, kind))}
@@ -223,8 +217,6 @@ def parse_json(text: str, label: str, note: Callable[[Problem], object] | None =
 
 def _read_yaml(path: Path, label: str, note: Callable[[Problem], object]) -> Any:
     """The content of one YAML file. Raises as `read_json` does."""
-    from . import file_formats
-
     repeated: dict[str, None] = {}
     try:
         value = file_formats.load_yaml(read_text(path, label), repeated)
@@ -274,7 +266,7 @@ def _is_there(path: Path) -> bool:
         return True  # reading it will say why it cannot be
 
 
-def _read_named(path: str | Path, around: Surroundings) -> _Read:
+def _read_named(path: str | Path, around: Surroundings) -> Read:
     label = str(path)  # as the user wrote it
     problems: list[Problem] = []
     file = around.cwd / around.expand_home(path)
@@ -282,10 +274,10 @@ def _read_named(path: str | Path, around: Surroundings) -> _Read:
         raw = _read_yaml(file, label, problems.append)
     else:
         raw = read_json(file, label, problems.append)
-    return _Read((Layer(label, raw),), tuple(problems))
+    return Read((Layer(label, raw),), tuple(problems), (label,))
 
 
-def _read_found(paths: Iterable[Path]) -> _Read:
+def _read_found(paths: Sequence[Path]) -> Read:
     layers: list[Layer] = []
     problems: list[Problem] = []
     for path in paths:
@@ -293,7 +285,7 @@ def _read_found(paths: Iterable[Path]) -> _Read:
             layers.append(Layer(str(path), read_json(path, note=problems.append)))
         except ConfigError as error:
             problems += (skipped(problem) for problem in error.problems)
-    return _Read(tuple(layers), tuple(problems))
+    return Read(tuple(layers), tuple(problems), tuple(map(str, paths)))
 
 
 def _imported_kinds(layers: Iterable[Layer]) -> tuple[list[str], list[Problem]]:
@@ -307,14 +299,13 @@ def _imported_kinds(layers: Iterable[Layer]) -> tuple[list[str], list[Problem]]:
     return [*kinds], problems
 
 
-def _read_imports(kinds: Iterable[str], around: Surroundings) -> _Read:
-    found: list[Layer] = []
-    problems: list[Problem] = []
-    for kind in kinds:
-        imported, wrong = imported_layers(kind, around, read_json=read_json, read_text=read_text)
-        found += imported
-        problems += wrong
-    return _Read(tuple(found), tuple(problems))
+def _read_imports(kinds: Iterable[str], around: Surroundings) -> Read:
+    read = [imported_layers(kind, around, read_json=read_json, read_text=read_text) for kind in kinds]
+    return Read(
+        tuple(layer for each in read for layer in each.layers),
+        tuple(problem for each in read for problem in each.problems),
+        tuple(file for each in read for file in each.files),
+    )
 
 
 # ---- The `envFile` of each server, made absolute, and its state -----------------------------------------------------

@@ -19,7 +19,8 @@ from typing import Any, Final
 import attrs
 
 from ..protocol.errors import ConfigError, Problem
-from .parse import Layer
+from .parse import Layer, skipped
+from .private_files import config_home
 from .reading import is_array, is_object
 
 _Note = Callable[[Problem], object]
@@ -47,18 +48,33 @@ class Surroundings:
             return self.home / "Library" / "Application Support"
         if self.platform == "win32":
             return Path(self.environ.get("APPDATA") or self.home / "AppData" / "Roaming")
-        return Path(self.environ.get("XDG_CONFIG_HOME") or self.home / ".config")
+        return self.config_home()
+
+    def config_home(self) -> Path:
+        """Where other programs keep their settings on Linux, and some on every platform."""
+        return config_home(self.home, self.environ)
+
+
+@attrs.frozen
+class Read:
+    """What was read of some files, strongest first. `files`: also those that are there and cannot be read."""
+
+    layers: tuple[Layer, ...]
+    problems: tuple[Problem, ...]
+    files: tuple[str, ...]
 
 
 def imported_layers(
     kind: str, around: Surroundings, *, read_json: _Reader, read_text: Callable[[Path], str]
-) -> tuple[list[Layer], list[Problem]]:
-    """The configuration of the program `kind` in our format, strongest first; and the problems."""
+) -> Read:
+    """The configuration of the program `kind` in our format, and the problems."""
     row = _KINDS[kind]
     layers: list[Layer] = []
     problems: list[Problem] = []
+    files: list[str] = []
     there = [path for path in row.files(around) if _exists(path)]
     for path in there:
+        files.append(str(path))
         try:
             is_toml = path.suffix == ".toml"
             raw = _toml(path, read_text(path)) if is_toml else read_json(path, "", problems.append)
@@ -73,7 +89,7 @@ def imported_layers(
         problems.append(
             Problem(f"imports: {kind}", f"no file of it was found (looked for {looked})", fatal=False)
         )
-    return layers, problems
+    return Read(tuple(layers), tuple(problems), tuple(files))
 
 
 def places_of(kind: str, around: Surroundings) -> list[Path]:
@@ -92,11 +108,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:
         return True
-
-
-def skipped(problem: Problem) -> Problem:
-    """A problem that ends the reading of one file only."""
-    return attrs.evolve(problem, what=f"{problem.what}; it is skipped", fatal=False)
 
 
 def _toml(path: Path, text: str) -> Any:
@@ -223,7 +234,7 @@ def _vscode_files(around: Surroundings) -> list[Path]:
 
 def _opencode_files(around: Surroundings) -> list[Path]:
     """The nearest one up to the root of the repository, then the user's own."""
-    config = Path(around.environ.get("XDG_CONFIG_HOME") or around.home / ".config") / "opencode"
+    config = around.config_home() / "opencode"
     names = ("opencode.json", "opencode.jsonc")
     near = [folder / name for folder in _up_to_root(around.cwd) for name in names]
     nearest = next(([path] for path in near if _exists(path)), [around.cwd / names[0]])

@@ -49,11 +49,13 @@ from .secrets import REDACTED, Hidden, without_logins
 def redacted(config: Config) -> dict[str, Any]:
     """The effective configuration as plain data, in the shape and units of a file, together with its sources.
 
-    Keys: `files` (strongest first), `untrusted` (those of them that are not obeyed), `mcpServers`, `settings`,
-    `sources` (the same paths, holding file names or "default"), `broken` (name → reason), `problems`.
+    Keys: `files` (strongest first), `unread` and `untrusted` (those of them that cannot be read, and those that are not
+    obeyed), `mcpServers`, `settings`, `sources` (the same paths, holding file names or "default"), `broken` (name →
+    reason), `problems`.
     """
     return {
         "files": list(config.files),
+        "unread": list(config.unread),
         "untrusted": list(config.untrusted),
         "mcpServers": {name: redacted_server(server) for name, server in config.servers.items()},
         "settings": grouped((key.name, _setting(key, config.settings)) for key in SETTING_KEYS),

@@ -739,10 +739,13 @@ class Config:
     setting_sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # as `sources`
     problems: tuple[Problem, ...] = ()
     broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why not served
-    files: tuple[str, ...] = ()  # what was read, strongest first; also what is not trusted
+    files: tuple[str, ...] = ()  # what is there, strongest first; also what is not trusted, or cannot be read
     untrusted: tuple[str, ...] = ()  # those of them that are not obeyed, because their owner has not said yes
     profiles: Mapping[str, Profile] = attrs.field(factory=_no_map, hash=False)
     places: tuple[str, ...] = ()  # absolute paths that were looked at, whether or not a file was there
+    unread: tuple[
+        str, ...
+    ] = ()  # those of `files` that cannot be read, or are no object; `problems` says why
 
 
 def with_settings(definition: ServerDefinition, settings: Settings) -> ServerDefinition:

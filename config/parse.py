@@ -102,11 +102,20 @@ class _Problems(list[Problem]):
             raise ConfigError(fatal)
 
     def as_warnings(self) -> list[Problem]:
-        return [_skipped(problem) if problem.fatal else problem for problem in self]
+        return [skipped(problem) if problem.fatal else problem for problem in self]
 
 
-def _skipped(problem: Problem) -> Problem:
-    return attrs.evolve(problem, what=f"{problem.what}; it is skipped", fatal=False)
+_SKIPPED: Final = "; it is skipped"
+
+
+def skipped(problem: Problem) -> Problem:
+    """The warning about a file or a setting that cannot be used, while the others are."""
+    return attrs.evolve(problem, what=f"{problem.what}{_SKIPPED}", fatal=False)
+
+
+def not_skipped(problem: Problem) -> Problem:
+    """The problem that `skipped` made a warning of."""
+    return attrs.evolve(problem, what=problem.what.removesuffix(_SKIPPED), fatal=True)
 
 
 def parse_config(
@@ -163,7 +172,7 @@ def merge(
     said = merged_settings([*foreign, *own_files], seen.append)
     settings, sources = read_settings(said, seen.append)
     theirs = tuple(f"{source}: " for source, _ in foreign)
-    seen[:] = [_skipped(each) if each.fatal and each.where.startswith(theirs) else each for each in seen]
+    seen[:] = [skipped(each) if each.fatal and each.where.startswith(theirs) else each for each in seen]
     if strict:
         seen.raise_fatal()
     warnings = seen.as_warnings()

@@ -18,7 +18,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
@@ -160,13 +160,20 @@ def open_own_folder(path: Path, *, denied: int = OURS_ALONE) -> int:
     return descriptor
 
 
+def config_home(home: Path, environ: Mapping[str, str]) -> Path:
+    """Where the programs of the user whose home is `home` keep their settings. A folder that is not absolute does not
+    count, says the standard."""
+    named = Path(environ.get("XDG_CONFIG_HOME") or "")
+    return named if named.is_absolute() else home / ".config"
+
+
 def other_folder(path: str | os.PathLike[str]) -> str:
     """What to do when our file or folder at `path` cannot be used: the next step, as a sentence."""
     import platformdirs
 
     folders = {
         "XDG_CACHE_HOME": platformdirs.user_cache_path(),
-        "XDG_CONFIG_HOME": Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"),
+        "XDG_CONFIG_HOME": config_home(Path.home(), os.environ),
         "XDG_STATE_HOME": platformdirs.user_state_path(),
         "XDG_DATA_HOME": platformdirs.user_data_path(),
     }

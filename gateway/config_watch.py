@@ -3,8 +3,9 @@
 All places where the configuration is looked for are watched, even if nothing is there yet. When the bell
 rings and a file is not as it was, the configuration is read again. The room is reloaded only if the
 configuration says something new. Several writes in a short time count as one. A broken new configuration
-changes nothing: the gateway keeps the old one, and the log says what is wrong and where. What a good one
-changes is reported by the room itself.
+changes nothing, and neither does one of whose files in use one cannot be read now: the gateway keeps the old one, and
+the log and the status say what is wrong and where. What a good one changes is reported by the room itself. A file that
+is gone was removed, and its servers go.
 
 The file of pinned definitions is watched too: what is accepted by `greenroom accept` counts at once.
 
@@ -16,21 +17,41 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import attrs
 
 from ..actors.workers import Part, apart
 from ..config.file_watcher import hung_at, prepare
 from ..config.model import Config
+from ..config.parse import not_skipped
 from ..protocol.errors import ConfigError, GreenroomError
 from .event_log import Log
 
 if TYPE_CHECKING:
     from ..supervisor.room import Greenroom
+    from .doors.control_server import Handler
 
 _DEBOUNCE: Final = 0.3  # seconds in which several writes count as one change
 Look = Mapping[Path, object]  # a stamp per place, equal while nothing has changed there
+
+
+@attrs.define
+class ReloadState:
+    """Whether the configuration in use is what its files say. `refused`: why the last change is not used, in words;
+    empty if it is."""
+
+    refused: str = ""
+
+    def in_status(self, status: Handler) -> Handler:
+        """The method `status` of a gateway, whose answer also has `refused`."""
+
+        async def with_refused(params: Mapping[str, Any]) -> Any:
+            said = await status(params)
+            return {**said, "notReloaded": self.refused} if self.refused else said
+
+        return with_refused
 
 
 async def watch_configuration(
@@ -39,11 +60,14 @@ async def watch_configuration(
     log: Log,
     reloaded: Callable[[], object] = lambda: None,
     pins: Collection[Path] = (),
+    state: ReloadState | None = None,
 ) -> None:
     """Reload `room` with `reread()` whenever that says something new, until cancelled. `reloaded` is called
-    after each reload. `pins`: the file of pinned definitions; when it changes, the owner may have accepted a tool."""
+    after each reload. `pins`: the file of pinned definitions; when it changes, the owner may have accepted a tool.
+    `state` is told when a change is not used."""
     seen: Look | None = None
     pinned: Look = look(pins) if pins else {}
+    state = state or ReloadState()
     kernel = Part("hearing of changed files at once", log.line, "They are looked for every two seconds.")
     while True:
         await anyio.sleep(_DEBOUNCE)  # also the first time, so that starting up goes first
@@ -55,31 +79,41 @@ async def watch_configuration(
             found = look(places)
             if found != seen:
                 seen = found
-                if await reload(room, reread, log):
+                if await reload(room, reread, log, state):
                     reloaded()
                     continue  # the places may have changed
             await bell.rung()
 
 
-async def reload(room: Greenroom, reread: Callable[[], Config], log: Log) -> bool:
+async def reload(room: Greenroom, reread: Callable[[], Config], log: Log, state: ReloadState) -> bool:
     """Read the configuration again, and reload the room if it has changed. After any problem the old one
-    stays in use. True: the room was reloaded."""
+    stays in use; the log is told once of each, and `state` has it. True: the room was reloaded."""
     try:
         config = await apart(lambda: _reread_if_other(reread, room.config))
-        if config is None:
-            return False
-        await room.reload(config)
+        if config is not None:
+            await room.reload(config)
     except ConfigError as error:
-        log.line(f"the changed configuration is not used, the old one stays: {_one_line(error.problems)}")
-        return False
+        why = "; ".join(map(str, error.problems))
     except GreenroomError as error:
-        log.line(f"the changed configuration is not used, the old one stays: {error}")
-        return False
-    return True
+        why = str(error)
+    else:
+        if state.refused and config is None:
+            log.line("the configuration can be read again, and is the one in use")
+        state.refused = ""
+        return config is not None
+    if why != state.refused:
+        state.refused = why
+        log.line(f"the changed configuration is not used, the old one stays: {why}")
+    return False
 
 
 def _reread_if_other(reread: Callable[[], Config], known: Config) -> Config | None:
+    """The configuration as it is now, or None if it is `known`. Raises `ConfigError` if a file that is in use cannot be
+    read now: somebody may be writing it, and its servers are not to end for that."""
     config = reread()
+    lost = {*config.unread} & ({*known.files} - {*known.unread})
+    if lost:
+        raise ConfigError([not_skipped(problem) for problem in config.problems if problem.where in lost])
     return None if config == known else config
 
 
@@ -93,7 +127,3 @@ def _stamp(place: Path) -> object:
     except OSError as error:
         return error.errno
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _one_line(problems: Iterable[object]) -> str:
-    return "; ".join(str(problem) for problem in problems)

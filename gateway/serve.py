@@ -37,7 +37,7 @@ from ..safety.pins_file import pins_file
 from ..supervisor.room import port_of
 from .clients import Conversations
 from .commands import commands
-from .config_watch import watch_configuration
+from .config_watch import ReloadState, watch_configuration
 from .doors import control_server as control
 from .doors.control_protocol import identity, socket_path
 from .doors.control_server import Handler
@@ -215,6 +215,8 @@ async def attend(
     control_socket = Part(
         "the control socket", log.line, "greenroom status and the like do not find this gateway."
     )
+    state = ReloadState()
+    methods = {**methods, "status": state.in_status(methods["status"])}
     serving = partial(control.serve_control, _socket_of(room), methods, control_socket, lines)
     place: control.Place = await commanding.start(serving)
     if options.reread is not None:
@@ -222,7 +224,7 @@ async def attend(
         moved = partial(_follow, place, room, control_socket)
         pins = [pins_file(default_cache_path()).path]
         commanding.start_soon(
-            watching.keep, partial(watch_configuration, room, options.reread, log, moved, pins)
+            watching.keep, partial(watch_configuration, room, options.reread, log, moved, pins, state)
         )
 
 

@@ -75,6 +75,17 @@ def test_a_file_that_is_not_obeyed_is_named_by_every_command(
         assert any("greenroom trust" in step for step in steps_in(said.out + said.err))
 
 
+def test_a_file_that_cannot_be_read_is_named_by_every_command(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = own_config(home, "{")
+    for words in (["tools"], ["status"], ["tools"]):
+        assert run(words) == 0
+        assert f"{own}: is no valid JSON" in capsys.readouterr().err
+    assert run([]) == 0
+    assert f"{own} (yours, cannot be read)" in capsys.readouterr().out
+
+
 def test_the_file_is_private_and_has_no_words(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own_config(home, json.dumps(ODD))
     warned(capsys, "status")

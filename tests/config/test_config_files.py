@@ -11,6 +11,7 @@ import pytest
 
 from greenroom.config.files import find_files, load_config, project_files, working_directory
 from greenroom.config.importers import Surroundings, places_of
+from greenroom.config.masking import redacted
 from greenroom.config.model import Config
 from greenroom.protocol.errors import ConfigError, UsageError
 
@@ -91,6 +92,22 @@ def test_a_broken_file_that_was_found_is_skipped_with_a_warning(place: Place) ->
     assert str(problem).startswith(f"{broken}: is no valid JSON: ")
     assert str(problem).endswith("(line 1, column 17); it is skipped")
     assert not problem.fatal
+
+
+@pytest.mark.parametrize("content", ["{", "", "[1]", "null"])
+@pytest.mark.parametrize("file", ["project/.mcp.json", "home/.cursor/mcp.json"])
+def test_a_file_that_cannot_be_read_belongs_to_the_configuration_all_the_same(
+    place: Place, file: str, content: str
+) -> None:
+    """It is the same configuration when it can be read again."""
+    place.write("home/.config/mcp/mcp.json", {"imports": ["cursor"], **one("x")})
+    place.write(file, one("y"))
+    whole = place.load()
+    path = place.write(file, content)
+    config = place.load()
+    assert (config.files, config.unread) == (whole.files, (str(path),))
+    assert str(path) in [problem.where for problem in config.problems]
+    assert (redacted(config)["unread"], whole.unread) == ([str(path)], ())
 
 
 # ---- a named file ------------------------------------------------------------------------------------
@@ -533,6 +550,11 @@ def test_a_file_that_cannot_be_looked_at_is_said_to_be_there(
         ),
         (
             "opencode", "linux", {"XDG_CONFIG_HOME": ""},
+            ["/p/opencode.json", "/h/.config/opencode/opencode.json", "/h/.config/opencode/opencode.jsonc"],
+        ),
+        ("claude-desktop", "linux", {"XDG_CONFIG_HOME": "x"}, ["/h/.config/Claude/claude_desktop_config.json"]),
+        (
+            "opencode", "linux", {"XDG_CONFIG_HOME": "x"},
             ["/p/opencode.json", "/h/.config/opencode/opencode.json", "/h/.config/opencode/opencode.jsonc"],
         ),
         ("pi", "linux", {"PI_CODING_AGENT_DIR": "/x"}, ["/p/.pi/mcp.json", "/x/mcp.json"]),

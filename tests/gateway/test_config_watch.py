@@ -163,7 +163,37 @@ def test_each_change_is_one_line_and_no_change_is_none(tmp_path: Path) -> None:
         os.utime(file, (1, 1))
         time.sleep(0.6)
         assert len(said()) == 3
-        assert "it is skipped" in said()[2]
+        assert "the old one stays: " in said()[2]
+        assert "is skipped" not in said()[2]
+        put(file, '{"mcpServers": {"a": {"command": "a", "bootstrap": false, "bogus": 1, "bogie": 2}}}')
+        assert until(lambda: len(said()) == 4)
+        assert "can be read again" in said()[3]
+
+
+def test_the_servers_of_a_file_that_is_being_written_stay(short: Path) -> None:
+    own = short / "home" / ".config" / "greenroom" / "mcp.json"
+    other = short / "home" / ".cursor" / "mcp.json"
+    for file in (own, other):
+        file.parent.mkdir(parents=True)
+    own.write_text('{"imports": ["cursor"], "mcpServers": {"a": {"command": "a", "bootstrap": false}}}')
+    other.write_text(config_of("b"))
+    with serving(short) as said:
+        for number, content in enumerate(("", config_of("b", "c")[:30], "null"), 1):
+            other.write_text(content)
+            assert until(lambda number=number: len(said()) == number)
+            found = status(short)
+            assert [server["name"] for server in found["servers"]] == ["b", "a"]
+            assert os.fspath(other) in found["notReloaded"]
+        shown = run_forked(
+            [*GREENROOM, "status"], env=environment(short), cwd=short / "work", check=True
+        ).stdout
+        assert f"The changed configuration is not used, the old one stays: {other}" in shown.decode()
+        assert not any("reloaded:" in line for line in said())
+        other.write_text(config_of("b", "c"))
+        assert until(lambda: any("reloaded: keep 2, start 1" in line for line in said()))
+        assert "notReloaded" not in status(short)
+        other.unlink()
+        assert until(lambda: any("reloaded: keep 1, drain 2" in line for line in said()))
 
 
 def test_a_named_file_that_breaks_is_said_and_the_old_one_goes_on(tmp_path: Path) -> None:
@@ -369,19 +399,42 @@ async def test_a_configuration_is_reloaded_when_it_is_another_and_kept_when_it_i
         raise ConfigError([Problem("mcp.json", "is no JSON"), Problem("other", "neither")])
 
     said: Any = Said()
-    room = Reloading(old)
-    assert not await watch.reload(room, lambda: Config(files=("old",)), said)
-    assert not await watch.reload(room, broken, said)
-    assert (room.reloads, room.config) == (0, old)
+    room, state = Reloading(old), watch.ReloadState()
+    assert not await watch.reload(room, lambda: Config(files=("old",)), said, state)
+    for _ in range(2):
+        assert not await watch.reload(room, broken, said, state)
+        assert (room.reloads, room.config) == (0, old)
+        assert state.refused == "mcp.json: is no JSON; other: neither"
     refused = Reloading(old, UsageError("The room is closing."))
-    assert not await watch.reload(refused, lambda: new, said)
-    assert await watch.reload(room, lambda: new, said)
-    assert (room.reloads, room.config) == (1, new)
+    assert not await watch.reload(refused, lambda: new, said, state)
+    assert await watch.reload(room, lambda: new, said, state)
+    assert (room.reloads, room.config, state.refused) == (1, new, "")
     what = "the changed configuration is not used, the old one stays: "
     assert said.lines == [
         f"{what}mcp.json: is no JSON; other: neither",
         f"{what}The room is closing.",
     ]
+
+
+@in_real_time
+async def test_a_file_in_use_that_cannot_be_read_now_changes_nothing_and_is_said_once() -> None:
+    old = Config(files=("a", "b", "c"), unread=("c",))
+    wrong = Problem("b", "is empty; it is skipped", fatal=False)
+    half = Config(files=("a", "b", "c", "d"), unread=("b", "c"), problems=(wrong,))
+    said: Any = Said()
+    room, state = Reloading(old), watch.ReloadState()
+    for _ in range(3):
+        assert not await watch.reload(room, lambda: half, said, state)
+    assert (room.config, state.refused) == (old, "b: is empty")
+    assert not await watch.reload(room, lambda: old, said, state)
+    assert state.refused == ""
+    assert said.lines == [
+        "the changed configuration is not used, the old one stays: b: is empty",
+        "the configuration can be read again, and is the one in use",
+    ]
+    new = Config(files=("a", "b", "c", "d"), unread=("c", "d"))
+    assert await watch.reload(room, lambda: new, said, state), "neither of these was in use"
+    assert room.config == new
 
 
 class Watches:
