@@ -46,12 +46,16 @@ class Mutant(NamedTuple):
     tests: tuple[str, ...]
 
 
-def _default(name: str, old: str, new: str, rule: str) -> Mutant:
-    """Another default of a field of the model; it is the last that the field says."""
+def default_mutant(name: str, old: str, new: str, rule: str) -> Mutant:
+    """Another default of a field of the model: the last thing that the field says. Raises `LookupError` when it is not
+    `old` any more."""
     model = (ROOT / "config" / "model.py").read_text(encoding="utf-8")
-    field = re.findall(rf"^    {name}: .*?\n(?=    \w|\n)", model, re.MULTILINE | re.DOTALL)[-1]
-    head, _, tail = field.rpartition(old)
-    return Mutant(rule, "config/model.py", field, head + new + tail, ("config/test_config_docs.py",))
+    fields = re.findall(rf"^    {name}: .*?\n(?=    [\w#]|\n)", model, re.MULTILINE | re.DOTALL)
+    end = re.search(rf"(?<![\w.]){re.escape(old)}(?=,?\s*\)\s*\Z)", fields[-1]) if fields else None
+    if end is None:
+        raise LookupError(f"{rule}: the default of {name} in config/model.py is not {old}")
+    mutated = fields[-1][: end.start()] + new + fields[-1][end.end() :]
+    return Mutant(rule, "config/model.py", fields[-1], mutated, ("config/test_config_docs.py",))
 
 
 _BREAKER, _POOL, _ROOT = "supervisor/circuit_breaker.py", "supervisor/pool.py", "supervisor/root.py"
@@ -75,33 +79,33 @@ _T_ROOM_POOL, _T_HEALTH = ("supervisor/test_room_pool.py",), ("supervisor/test_h
 
 # fmt: off
 MUTANTS = (
-    _default("lifecycle", "Lifecycle.LAZY", "Lifecycle.EAGER", "lifecycle: lazy by default"),
-    _default("idle_timeout", "600.0", "601.0", "idle: 10 min"),
-    _default("connect_timeout", "30.0", "31.0", "clocks: connect 30 s"),
-    _default("call_timeout", "60.0", "61.0", "clocks: call 60 s"),
-    _default("call_total_timeout", "600.0", "601.0", "clocks: 10 min in all"),
-    _default("install_timeout", "600.0", "601.0", "clocks: connect and install 10 min"),
-    _default("install_turns", "2", "3", "start: two install at once"),
-    _default("drain_timeout", "10.0", "11.0", "clocks: drain 10 s"),
-    _default("stop_timeout", "5.0", "6.0", "clocks: stop 5 s"),
-    _default("max_connections", "20", "21", "pool: 20 slots"),
-    _default("min_connections", "0", "1", "pool: min 0"),
-    _default("reserve_connections", "0", "1", "pool: reserve 0"),
-    _default("reserve_timeout", "5.0", "6.0", "pool: reserve timeout 5 s"),
-    _default("acquire_timeout", "30.0", "31.0", "pool: acquire timeout 30 s"),
-    _default("start_permits", "10", "11", "start: 10 at once"),
-    _default("max_in_flight", "256", "257", "bounds: 256 in flight"),
-    _default("max_queued", "1024", "1025", "bounds: 1,024 queued"),
-    _default("backoff_min", "1.0", "2.0", "breaker: from 1 s"),
-    _default("backoff_max", "60.0", "61.0", "breaker: up to 60 s"),
-    _default("backoff_jitter", "0.2", "0.3", "breaker: jitter 20 %"),
-    _default("failure_threshold", "5", "6", "breaker: 5 failures"),
-    _default("cooldown", "30.0", "31.0", "breaker: cooldown 30 s"),
-    _default("stable_after", "30.0", "31.0", "breaker: an answer after 30 s resets"),
-    _default("restart_intensity", "5", "6", "intensity: 5"),
-    _default("restart_period", "60.0", "61.0", "intensity: in 60 s"),
-    _default("health_interval", "30.0", "31.0", "health: every 30 s"),
-    _default("bootstrap", "True", "False", "start: discovery by default"),
+    default_mutant("lifecycle", "Lifecycle.LAZY", "Lifecycle.EAGER", "lifecycle: lazy by default"),
+    default_mutant("idle_timeout", "600.0", "601.0", "idle: 10 min"),
+    default_mutant("connect_timeout", "30.0", "31.0", "clocks: connect 30 s"),
+    default_mutant("call_timeout", "60.0", "61.0", "clocks: call 60 s"),
+    default_mutant("call_total_timeout", "600.0", "601.0", "clocks: 10 min in all"),
+    default_mutant("install_timeout", "600.0", "601.0", "clocks: connect and install 10 min"),
+    default_mutant("install_turns", "2", "3", "start: two install at once"),
+    default_mutant("drain_timeout", "10.0", "11.0", "clocks: drain 10 s"),
+    default_mutant("stop_timeout", "5.0", "6.0", "clocks: stop 5 s"),
+    default_mutant("max_connections", "20", "21", "pool: 20 slots"),
+    default_mutant("min_connections", "0", "1", "pool: min 0"),
+    default_mutant("reserve_connections", "0", "1", "pool: reserve 0"),
+    default_mutant("reserve_timeout", "5.0", "6.0", "pool: reserve timeout 5 s"),
+    default_mutant("acquire_timeout", "30.0", "31.0", "pool: acquire timeout 30 s"),
+    default_mutant("start_permits", "10", "11", "start: 10 at once"),
+    default_mutant("max_in_flight", "256", "257", "bounds: 256 in flight"),
+    default_mutant("max_queued", "1024", "1025", "bounds: 1,024 queued"),
+    default_mutant("backoff_min", "1.0", "2.0", "breaker: from 1 s"),
+    default_mutant("backoff_max", "60.0", "61.0", "breaker: up to 60 s"),
+    default_mutant("backoff_jitter", "0.2", "0.3", "breaker: jitter 20 %"),
+    default_mutant("failure_threshold", "5", "6", "breaker: 5 failures"),
+    default_mutant("cooldown", "30.0", "31.0", "breaker: cooldown 30 s"),
+    default_mutant("stable_after", "30.0", "31.0", "breaker: an answer after 30 s resets"),
+    default_mutant("restart_intensity", "5", "6", "intensity: 5"),
+    default_mutant("restart_period", "60.0", "61.0", "intensity: in 60 s"),
+    default_mutant("health_interval", "30.0", "31.0", "health: every 30 s"),
+    default_mutant("bootstrap", "True", "False", "start: discovery by default"),
     Mutant("breaker: doubles", _BREAKER, "2.0 ** min", "3.0 ** min", _T_BREAKER),
     Mutant("breaker: the first death costs nothing", _BREAKER, "if self.failures else 0.0", "if self.failures else 1.0", _T_BREAKER),
     Mutant("breaker: at the threshold", _BREAKER, "failures >= policy.threshold", "failures > policy.threshold", _T_BREAKER),

@@ -178,6 +178,17 @@ def test_each_mutant_of_the_policies_changes_what_is_there(monkeypatch: pytest.M
     assert [mutant.rule for mutant in mutants if texts[mutant.file].count(mutant.old) != 1] == []
 
 
+@pytest.mark.parametrize("old", ["601.0", "0.0", "00.0", "MINUTES"])
+def test_a_default_that_is_another_by_now_is_no_mutant(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text in its place would be no Python, and every test would fail of it."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    mutant_of = importlib.import_module("policy_mutants").default_mutant
+    assert mutant_of("idle_timeout", "600.0", "5.0", "idle").new.endswith("5.0\n    )\n")
+    for name in ("idle_timeout", "no_such_field"):
+        with pytest.raises(LookupError, match=f"idle: the default of {name} "):
+            mutant_of(name, old, "5.0", "idle")
+
+
 def test_the_type_checker_sees_every_room() -> None:
     """It does not walk into links by itself, so each room must be named."""
     included = PYPROJECT["tool"]["pyright"]["include"]
