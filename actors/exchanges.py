@@ -22,7 +22,7 @@ import attrs
 import msgspec
 
 from ..config.secrets import without_logins
-from ..protocol.bounds import DECODED_VALUES, ERROR_BYTES, NOTES_IN_FULL, NOTICE_BYTES, QUESTION_BYTES
+from ..protocol.bounds import DECODED_VALUES, ERROR_BYTES, NOTES_IN_FULL, NOTICE_BYTES, SERVER_REQUEST_BYTES
 from ..protocol.jsonrpc.incoming import (
     ABSENT,
     HEAD,
@@ -263,8 +263,8 @@ class ExchangeTable:
     def _take_request(
         self, rpc_id: float | str, method: str, params: msgspec.Raw, during: Exchange | None
     ) -> None:
-        if (size := memoryview(params).nbytes) > QUESTION_BYTES:
-            text = f"Invalid params: {size:,} bytes are more than {QUESTION_BYTES:,}."
+        if (size := memoryview(params).nbytes) > SERVER_REQUEST_BYTES:
+            text = f"Invalid params: {size:,} bytes are more than {SERVER_REQUEST_BYTES:,}."
             self.reply(rpc_id, None, RpcError(INVALID_PARAMS, text))
             return
         if size > LONG and has_more_values(bytes(params), DECODED_VALUES):

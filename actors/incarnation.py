@@ -26,7 +26,7 @@ import attrs
 from ..config.installers import STILL_INSTALLING, is_installer
 from ..config.model import Settings
 from ..config.secrets import in_words
-from ..protocol.bounds import OPEN_QUESTIONS
+from ..protocol.bounds import OPEN_SERVER_REQUESTS
 from ..protocol.errors import Bug, CallError, ConnectFailed, RpcRefusal, UsageError, hidden_lines
 from ..protocol.events import ConnectStep, Note, NoteCode, Step
 from ..protocol.jsonrpc.terms import (
@@ -692,7 +692,7 @@ class Patience:
 # Results that need more input (2026-07-28) carry the same requests in another envelope, so they are answered here
 # too. All requests of one result are answered side by side, and one refusal ends the others.
 
-MOST_OPEN: Final = OPEN_QUESTIONS
+MOST_OPEN: Final = OPEN_SERVER_REQUESTS
 _REFUSALS: Final = Refusals(
     full="{open} requests of this server are open already; ask again later",
     same_id="a request of this server with this id is open already",

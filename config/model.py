@@ -90,7 +90,7 @@ class HttpTransport(enum.Enum):
 class Era(enum.Enum):
     """How a server is initialized: `handshake` up to 2025-11-25, `stateless` from 2026-07-28 on."""
 
-    AUTO = "auto"  # the era in which its client can answer its questions, if there is one; else the newer era first
+    AUTO = "auto"  # the era in which its client can answer its requests, if there is one; else the newer era first
     HANDSHAKE = "handshake"
     STATELESS = "stateless"
 

@@ -49,7 +49,7 @@ def result_without_ours(result: bytes) -> bytes:
     return result if kept is said else rpc.encode({**parts, **kept})
 
 
-def question_of(server: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+def attributed_request(server: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The params of a server's request to a client, with the server's name in a field. If a person sees a
     text, the name is in the text too."""
     if method not in ("elicitation/create", "sampling/createMessage"):

@@ -23,8 +23,8 @@ from ..protocol import jsonrpc as rpc
 from ..protocol.address import Address
 from ..protocol.bounds import EXTENSIONS_BYTES
 from ..protocol.errors import RpcRefusal
-from ..safety.scrubber import names_credential, scrubbed_params, scrubbed_question
-from .attribution import question_of, without_ours
+from ..safety.scrubber import names_credential, scrubbed_params, scrubbed_server_request
+from .attribution import attributed_request, without_ours
 from .input_required import SuspendedCalls
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ class ClientHost:
             raise not_found(request.method)
         params = request.params
         if not request.is_ours:
-            params = scrubbed_question(self._room, self._door, request.server, request.method, params)
-            params = question_of(request.server, request.method, params)
+            params = scrubbed_server_request(self._room, self._door, request.server, request.method, params)
+            params = attributed_request(request.server, request.method, params)
         if client.modern:
             if request.call is None and client.may_be_several:
                 raise _nobody_knows(request)

@@ -444,8 +444,8 @@ _OURS: Final = "greenroom-"
 _IDS_OF_ONE: Final = 1_000_000_000  # requests of one gateway to one client, at most
 
 
-class _Question:
-    """The owner of one request to the client: it waits for the answer."""
+class _OpenRequest:
+    """The owner of one request to the client, with its answer."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress
@@ -493,42 +493,42 @@ class ClientRequests:
         meta: Mapping[str, Any] = params.get("_meta") or {}
         if on_progress is not None:
             params = {**params, "_meta": {**meta, "progressToken": name}}
-        question = _Question(on_progress)
-        exchange = Exchange(question, method, params, wants_progress=on_progress is not None)
+        request = _OpenRequest(on_progress)
+        exchange = Exchange(request, method, params, wants_progress=on_progress is not None)
         line = rpc.request_line(rpc.encode(name), method, params)
         self._requests.open(exchange)
         mark_sent(exchange)
         self._send(line)
         try:
-            await question.answered.wait()
+            await request.answered.wait()
         finally:
             if self._requests.withdraw(exchange):  # it has no answer yet
                 told = {"requestId": name, "reason": "the server no longer waits for it"}
                 self._send(rpc.encode_notification(rpc.CANCELLED, told, rpc.encode))
-        if question.large is not None:
-            result, question.error = await aside(partial(_large_result_in, question.large))
-            question.result = result
-        if question.error is not None:
-            raise question.error
-        return question.result
+        if request.large is not None:
+            result, request.error = await aside(partial(_large_result_in, request.large))
+            request.result = result
+        if request.error is not None:
+            raise request.error
+        return request.result
 
     def answered(self, key: bytes, envelope: rpc.ClientMessage) -> None:
         """An answer came. If nobody waits for it, it is dropped: it crossed our cancellation on the wire."""
-        question = self._requests.answered(_number(_name(key)))
-        if question is None:
+        request = self._requests.answered(_number(_name(key)))
+        if request is None:
             return
         error = bytes(envelope.error)
         if error and error != b"null":
-            question.owner.exchange_ended(question, None, _error_in(envelope.error))
+            request.owner.exchange_ended(request, None, _error_in(envelope.error))
         else:
-            question.owner.exchange_ended(question, bytes(envelope.result), None)
+            request.owner.exchange_ended(request, bytes(envelope.result), None)
 
     def broken(self, key: bytes, fault: RpcFault) -> bool:
         """A message with this id came that cannot be read. False: it does not answer any request."""
-        question = self._requests.answered(_number(_name(key)))
-        if question is None:
+        request = self._requests.answered(_number(_name(key)))
+        if request is None:
             return False
-        question.owner.exchange_ended(question, None, _unreadable(fault))
+        request.owner.exchange_ended(request, None, _unreadable(fault))
         return True
 
     def progressed(self, envelope: rpc.ClientMessage) -> None:
@@ -540,10 +540,10 @@ class ClientRequests:
 
     def close(self) -> None:
         """The client is gone."""
-        questions, gone = list(self._requests.values()), RpcError(rpc.INTERNAL_ERROR, "The client is gone.")
+        requests, gone = list(self._requests.values()), RpcError(rpc.INTERNAL_ERROR, "The client is gone.")
         self._requests.clear()
-        for question in questions:
-            question.owner.exchange_ended(question, None, gone)
+        for request in requests:
+            request.owner.exchange_ended(request, None, gone)
 
 
 def _name(key: bytes) -> str:

@@ -30,7 +30,9 @@ BAGGAGE_CHARACTERS: Final = 8_192
 BAGGAGE_ENTRIES: Final = 180
 ERROR_BYTES: Final = 128 * KIB  # of an error of a server: its texts are looked through for secrets in one go
 NOTICE_BYTES: Final = 128 * KIB  # of a notification of a server, for the same reason
-QUESTION_BYTES: Final = 4 * MIB  # of the params of a request of a server: its client is told them in one go
+SERVER_REQUEST_BYTES: Final = (
+    4 * MIB
+)  # of the params of a request of a server: its client is told them in one go
 BATCH_MESSAGES: Final = 100
 UNASKED_LINES: Final = 2_000  # a second, of a server over stdio or a socket
 JUNK_LINES: Final = 10_000  # in a row
@@ -42,7 +44,7 @@ FAILURE: Final = 4_000  # characters of why a server last failed that the file k
 FAILURES: Final = 2_000  # last failures in the file
 PROBLEMS: Final = 20  # of one server's lists that are remembered
 REASON_CHARACTERS: Final = 2_000  # of a server's own words about why it cannot be used
-OPEN_QUESTIONS: Final = 64  # of one server, to its client
+OPEN_SERVER_REQUESTS: Final = 64  # of one server, to its client
 EXTENSIONS_BYTES: Final = 16 * KIB  # of what a client or server declares of extensions
 PROMOTED: Final = 24  # tools of one session beside the `mcp` tool
 REGISTRY_BYTES: Final = 512 * KIB  # of one answer of a registry of servers
@@ -122,7 +124,7 @@ BOUNDS: Final = (
     Bound("the data of an error of a server", "levels of nesting", "they are left out", DEPTH),
     Bound("a notification of a server", "bytes", "it is dropped, with a note", NOTICE_BYTES),
     Bound("a notification of a server", "levels of nesting", "it is dropped, with a note", DEPTH),
-    Bound("the params of a request of a server", "bytes", "it is refused", QUESTION_BYTES),
+    Bound("the params of a request of a server", "bytes", "it is refused", SERVER_REQUEST_BYTES),
     Bound("the params of a request of a server", "values", "it is refused", DECODED_VALUES),
     Bound("the params of a request of a server", "levels of nesting", "it is refused", DEPTH),
     Bound("a result for the `mcp` tool", "values", "it is kept and shown as JSON", DECODED_VALUES),
@@ -189,10 +191,10 @@ BOUNDS: Final = (
         REASON_CHARACTERS,
     ),
     Bound(
-        "open questions of a server to its client",
-        "questions",
+        "open requests of a server to its client",
+        "requests",
         "the next one is refused",
-        OPEN_QUESTIONS,
+        OPEN_SERVER_REQUESTS,
     ),
     Bound(
         "what a client or server declares of extensions",
@@ -236,8 +238,8 @@ BOUNDS: Final = (
         APPROVALS_LISTED,
     ),
     Bound(
-        "ended questions whose outcome a late answer is told",
-        "questions",
+        "decided calls whose outcome a late answer is told",
+        "calls",
         "the oldest is forgotten",
         APPROVALS_ENDED,
     ),

@@ -52,12 +52,12 @@ def names_credential(scrubbing: Scrubbing, door: Scrub, server: str, method: str
     return method not in _USUAL and scrubbed_params(scrubbing, door, server, said) is not said
 
 
-def scrubbed_question(
+def scrubbed_server_request(
     scrubbing: Scrubbing, door: Scrub, server: str, method: str, params: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The params of a question of `server` as this door may show them. Only the sentence that a person reads is looked
-    through: a form has members such as `password`, an address is opened as it is, and a model's messages are the
-    server's own."""
+    """The params of a request of `server` to its client, as this door may show them. Only the sentence that a person
+    reads is scrubbed: a form has members such as `password`, an address is opened as it is, and a model's messages are
+    the server's own."""
     if method != "elicitation/create" or not isinstance(params.get("message"), str):
         return params
     return {**params, **scrubbed_params(scrubbing, door, server, {"message": params["message"]})}

@@ -555,7 +555,7 @@ class FakeConnection:
 
 
 class _Asked:
-    """A question to the client, and its answer once it is `over`."""
+    """A request to the client, and its answer once it is `over`."""
 
     def __init__(self) -> None:
         self.over = anyio.Event()

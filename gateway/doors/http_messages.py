@@ -42,7 +42,7 @@ _PROGRESS_TOKEN: Final = b"progressToken"
 
 class MessageKind(enum.Enum):
     ANSWER = enum.auto()
-    QUESTION = enum.auto()  # a request of ours to the client
+    SERVER_REQUEST = enum.auto()  # from us to the client
     NOTIFICATION = enum.auto()
 
 
@@ -53,7 +53,7 @@ def kind_of(line: bytes) -> tuple[MessageKind, bytes, bytes]:
     key, word, method = head.groups(b"")
     if word != b"method":
         return MessageKind.ANSWER, key, b""
-    return (MessageKind.QUESTION if key else MessageKind.NOTIFICATION), key, method
+    return (MessageKind.SERVER_REQUEST if key else MessageKind.NOTIFICATION), key, method
 
 
 Parts = Mapping[str, msgspec.Raw]

@@ -345,7 +345,7 @@ class Visitor:
             if reply is not None:
                 reply.finish(answer_under(reply.key, int(key), line))
             return True
-        if kind is MessageKind.QUESTION:
+        if kind is MessageKind.SERVER_REQUEST:
             return False  # such a client is asked in another way
         return self._send_notification(method, line)
 

@@ -26,8 +26,8 @@ from ...protocol.errors import AmbiguousTool, GreenroomError, InputRefused, Reac
 from ...protocol.jsonrpc.terms import TRACE_KEYS, RpcFault
 from ...protocol.safe_text import unhidden
 from ...safety.audit import AUDITED
-from ...safety.scrubber import scrubbed_progress, scrubbed_question
-from ..attribution import question_of, without_ours
+from ...safety.scrubber import scrubbed_progress, scrubbed_server_request
+from ..attribution import attributed_request, without_ours
 from ..client_host import ClientHost, extensions_of_all
 from ..input_required import StateSigner, SuspendableCall, SuspendedCalls
 from ..next_steps import PLAIN, Commands
@@ -499,8 +499,8 @@ def _asked_by(room: RoomPort, server: str, requests: Mapping[str, Any]) -> dict[
         params = asked.get("params")
         if isinstance(params, dict):
             method = str(asked.get("method"))
-            plain = scrubbed_question(room, Scrub.ALL, server, method, cast("dict[str, Any]", params))
-            named[key] = {**asked, "params": question_of(server, method, plain)}
+            plain = scrubbed_server_request(room, Scrub.ALL, server, method, cast("dict[str, Any]", params))
+            named[key] = {**asked, "params": attributed_request(server, method, plain)}
         else:
             named[key] = request
     return named

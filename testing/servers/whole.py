@@ -8,7 +8,7 @@ and the class is as long as the protocol. Every object it sends carries a field 
 drops one is found out.
 
 Tools: `echo` (anything), `steps` (count: progress, one each), `sleep` (seconds, heeds its cancellation), `ask`
-(method, params: of the client; answers with what it said), `ask_and_leave` (asks, and cancels its own question),
+(method, params: of the client; answers with what it said), `ask_and_leave` (asks, and cancels its own request),
 `state` (rounds that need no input), `log` (level, text), `touch` (uri: it has changed), `grow` and `same` (its tools
 changed; it only says so), `refuse` (a JSON-RPC error with data), `odd` (a result like no other), `heard` (what it was
 told).
@@ -138,7 +138,7 @@ class Server:
             self.streams.pop(params.get("requestId"), None)
 
     def take_answer(self, message: Json) -> None:
-        """The client has answered a question of ours: so end the call that asked it."""
+        """The client has answered a request of ours: so end the call that asked it."""
         call = self.asked.pop(str(message.get("id")), None)
         if call is not None:
             said = {key: message[key] for key in ("result", "error") if key in message}
@@ -288,7 +288,7 @@ class Server:
     def tool_ask(self, rpc_id: object, arguments: Json, params: Json) -> Json | None:
         method, said = arguments.get("method", "roots/list"), arguments.get("params", {})
         if not self.modern:
-            self.question(rpc_id, method, said)
+            self.send_request(rpc_id, method, said)
             return None
         answers = params.get("inputResponses")
         if answers is None or params.get("requestState") != "state-1":
@@ -297,7 +297,7 @@ class Server:
         return structured({"result": answers["first"]})
 
     def tool_ask_and_leave(self, rpc_id: object, arguments: Json, _params: Json) -> Json:
-        number = self.question(rpc_id, arguments.get("method", "sampling/createMessage"), {})
+        number = self.send_request(rpc_id, arguments.get("method", "sampling/createMessage"), {})
         del self.asked[number]
         self.tell("notifications/cancelled", {"requestId": number, "reason": "never mind"})
         return text("left")
@@ -351,7 +351,7 @@ class Server:
     def tool_heard(self, _id: object, _arguments: Json, _params: Json) -> Json:
         return structured({"methods": self.got})
 
-    def question(self, call: object, method: str, params: Json) -> str:
+    def send_request(self, call: object, method: str, params: Json) -> str:
         self.count += 1
         number = f"q{self.count}"
         self.asked[number] = call

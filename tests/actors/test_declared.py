@@ -57,8 +57,8 @@ async def test_a_client_keeps_its_own_child_whatever_it_declares() -> None:
 
 @on_asyncio
 @in_real_time
-async def test_while_a_call_is_open_that_cannot_be_asked_no_question_reaches_its_client() -> None:
-    """The server is older: it was told once, and does not say which call a question is about."""
+async def test_while_a_call_is_open_that_cannot_be_asked_no_request_reaches_its_client() -> None:
+    """The server is older: it was told once, and does not say which call a request is about."""
     room = Greenroom.open({"mcpServers": {"s": capable(isolation="per_session")}}, cache_path=":memory:")
     port_of(room).expect_clients()
     async with room, http_door(room) as door, anyio.create_task_group() as tasks:

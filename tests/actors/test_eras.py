@@ -186,7 +186,7 @@ def test_t49_a_client_that_declared_nothing_hears_what_servers_log(expose: str, 
         assert heard == ["hear"]
 
 
-# A server of 2025-11-25. Its tool `ask` asks the client. Its tool `withdraw` cancels that question, and ends the call.
+# A server of 2025-11-25. Its tool `ask` asks the client. Its tool `withdraw` cancels that request, and ends the call.
 WITHDRAWER = """
 import json, sys
 asking = None
@@ -217,7 +217,7 @@ for line in sys.stdin:
 
 
 @EXPOSED
-def test_t49_a_newer_client_gets_the_outcome_although_the_question_was_withdrawn(
+def test_t49_a_newer_client_gets_the_outcome_although_the_request_was_withdrawn(
     expose: str, tmp_path: Path
 ) -> None:
     entry = {"command": sys.executable, "args": ["-c", WITHDRAWER]}

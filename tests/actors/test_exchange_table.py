@@ -183,10 +183,10 @@ async def test_who_leaves_a_request_tells_its_server_of_what_may_run_and_may_be_
 
 
 @in_real_time
-async def test_a_question_is_told_with_the_request_on_whose_stream_it_came() -> None:
+async def test_a_server_request_is_told_with_the_request_on_whose_stream_it_came() -> None:
     table = Table()
     told: list[Any] = []
-    table.hooks.on_request = lambda *question: told.append(question)  # type: ignore[method-assign]
+    table.hooks.on_request = lambda *request: told.append(request)  # type: ignore[method-assign]
     call, message = table.ask(), b'{"jsonrpc":"2.0","id":"q","method":"roots/list","params":{"a":1}}'
     table.exchanges.take(decode_message(message), call)
     table.exchanges.take(decode_message(message))

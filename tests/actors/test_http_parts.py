@@ -373,7 +373,7 @@ async def test_nothing_overtakes_that_we_are_initialised() -> None:
 
 @pytest.mark.parametrize(("opens_at", "sent_at"), [(0.4, 0.4), (60.0, LISTENS_WITHIN), (None, 0.0)])
 @in_virtual_time
-async def test_a_call_waits_until_its_servers_questions_can_be_heard(
+async def test_a_call_waits_until_its_servers_requests_can_be_heard(
     opens_at: float | None, sent_at: float
 ) -> None:
     sent: list[tuple[str, float]] = []
@@ -933,7 +933,7 @@ async def test_what_a_server_asks_on_a_calls_own_stream_is_about_that_call() -> 
 )
 @on_asyncio
 @in_virtual_time
-async def test_only_what_may_make_a_server_ask_waits_for_the_stream_of_its_questions(
+async def test_only_what_may_make_a_server_ask_waits_for_the_stream_of_its_requests(
     method: str, waits: bool
 ) -> None:
     sent: list[float] = []

@@ -1055,7 +1055,7 @@ async def test_a_server_that_is_told_to_leave_before_it_has_begun_is_not_started
 
 
 @in_virtual_time
-async def test_only_a_change_of_its_lists_has_them_read_and_what_ends_a_question_is_told_nobody() -> None:
+async def test_only_a_change_of_its_lists_has_them_read_and_what_ends_a_request_is_told_nobody() -> None:
     server, heard = FakeServer(), list[str]()
 
     async def ask_somebody(_request: Any) -> Any:
@@ -1440,7 +1440,7 @@ async def test_what_a_server_asked_is_answered_no_more_when_it_has_died() -> Non
 
 
 @in_virtual_time
-async def test_each_question_of_a_server_is_answered_once_and_its_progress_told_while_it_lasts() -> None:
+async def test_each_request_of_a_server_is_answered_once_and_its_progress_told_while_it_lasts() -> None:
     server, asked = FakeServer(), dict[str, Any]()
     told: list[tuple[str, Any]] = []
     replies: list[tuple[Any, Any, Any]] = []
@@ -1501,7 +1501,7 @@ async def test_each_question_of_a_server_is_answered_once_and_its_progress_told_
 
 
 @in_virtual_time
-async def test_so_many_questions_of_a_server_are_open_at_once_and_no_more() -> None:
+async def test_so_many_requests_of_a_server_are_open_at_once_and_no_more() -> None:
     server, asked = FakeServer(), list[Any]()
     replies: list[tuple[Any, Any]] = []
 
@@ -1558,10 +1558,10 @@ class Answers:
 
 @asynccontextmanager
 async def asking() -> AsyncGenerator[tuple[Call, Table, Callable[..., Any]]]:
-    call, table, questions = Call("tools/call", {}), Table(), Answers()
+    call, table, answers = Call("tools/call", {}), Table(), Answers()
 
     async def ask(**result: Any) -> None:
-        await answer_inputs(table, call, result, questions)  # pyright: ignore[reportArgumentType]
+        await answer_inputs(table, call, result, answers)  # pyright: ignore[reportArgumentType]
 
     yield call, table, ask
 

@@ -43,7 +43,7 @@ from greenroom.protocol.bounds import (
     JUNK_LINES,
     LARGE_MESSAGE,
     NOTICE_BYTES,
-    QUESTION_BYTES,
+    SERVER_REQUEST_BYTES,
     UNASKED_LINES,
 )
 from greenroom.protocol.errors import Reach
@@ -722,7 +722,7 @@ async def test_what_a_server_says_is_bounded_beside_its_results(over: int) -> No
         line.peer.take_line(b'{"jsonrpc":"2.0","method":"notifications/message","params":%b}' % said)
         assert len(line.hooks.notifications) == 1 - over
         assert len(line.hooks.notes) == over
-        asked = filled(b'{"data":"%b"}', QUESTION_BYTES)
+        asked = filled(b'{"data":"%b"}', SERVER_REQUEST_BYTES)
         line.peer.take_line(b'{"jsonrpc":"2.0","id":7,"method":"roots/list","params":%b}' % asked)
         assert len(line.hooks.requests) == 1 - over
         line.peer._writer.flush()

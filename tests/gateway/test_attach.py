@@ -35,15 +35,15 @@ def initialized(stack: ExitStack, room: Background, *options: str, **environment
 
 
 def asked_for_roots(client: Gateway) -> str:
-    """Have the server ask the client, which must have told its room that it can answer. Returns the question's id."""
+    """Have the server ask the client, which must have told its room that it can answer. Returns the request's id."""
     call = client.start_mcp(tool="f_ask", args={"method": "roots/list"})
 
-    def question() -> dict[str, Any] | None:
+    def request() -> dict[str, Any] | None:
         client.answer(client.send("ping"))
         found = [each for each in client.notifications if each.get("method") == "roots/list"]
         return found[-1] if found else None
 
-    asked = until(question, "the question")
+    asked = until(request, "the request")
     client.notifications.clear()
     client._write({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": [{"uri": "file:///here"}]}})
     assert "file:///here" in text(client.answer(call)["result"])
@@ -127,7 +127,7 @@ def test_a_client_goes_on_with_another_room_after_its_room_was_killed(tmp_path: 
         assert server_pid(client) != before
         assert room.pid() != first
         assert asked_for_roots(client) != old, (
-            "an answer to the first room can be for no question of the second"
+            "an answer to the first room can be for no request of the second"
         )
 
         other.process.stdin.write(b'"arguments":{}}}\n')

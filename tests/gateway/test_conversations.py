@@ -51,9 +51,9 @@ class Person:
         return True
 
     def reply(self, result: Mapping[str, Any]) -> None:
-        """Answer the last question."""
-        question = [said for said in self.said if "id" in said and "method" in said][-1]
-        self.write({"id": question["id"], "result": result})
+        """Answer the last request."""
+        request = [said for said in self.said if "id" in said and "method" in said][-1]
+        self.write({"id": request["id"], "result": result})
 
     def write(self, message: Mapping[str, Any]) -> None:
         self.session.receive(json.dumps({"jsonrpc": "2.0", **message}).encode())
@@ -198,7 +198,7 @@ SAMPLED: Mapping[str, Any] = {"sampling": {}}
 
 
 def asked(person: Person) -> list[Any]:
-    """The questions that came to this client: their methods, and whom the server meant."""
+    """The requests that came to this client: their methods, and whom the server meant."""
     return [
         (said["method"], said["params"].get("for"))
         for said in person.said
@@ -208,7 +208,7 @@ def asked(person: Person) -> list[Any]:
 
 @BOTH
 @in_virtual_time
-async def test_t20_a_shared_servers_question_goes_to_the_client_whose_call_it_is_in(expose: str) -> None:
+async def test_t20_a_shared_servers_request_goes_to_the_client_whose_call_it_is_in(expose: str) -> None:
     server = AskingServer({"sample": sample})
     async with asking_room({"s": server}) as room, talking(room, expose) as talk:
         await teach(room, "s", [tool("sample")])
@@ -224,7 +224,7 @@ async def test_t20_a_shared_servers_question_goes_to_the_client_whose_call_it_is
 
 @BOTH
 @in_virtual_time
-async def test_t20_a_question_that_may_be_of_several_clients_is_refused_and_sent_to_nobody(
+async def test_t20_a_request_that_may_be_of_several_clients_is_refused_and_sent_to_nobody(
     expose: str,
 ) -> None:
     done = anyio.Event()
@@ -252,7 +252,7 @@ async def test_t20_a_question_that_may_be_of_several_clients_is_refused_and_sent
 
 
 @in_virtual_time
-async def test_a_question_to_a_client_that_did_not_declare_it_is_refused_with_the_reason() -> None:
+async def test_a_request_to_a_client_that_did_not_declare_it_is_refused_with_the_reason() -> None:
     server = AskingServer({"sample": sample, "list_roots": list_roots, "ask_by_url": ask_by_url})
     async with asking_room({"s": server}) as room, talking(room) as talk:
         await teach(room, "s", [tool(name) for name in server.acts])
@@ -323,11 +323,11 @@ async def test_t20_input_that_a_call_requires_is_asked_of_its_own_client(expose:
     async def both(asking: Asking, arguments: Mapping[str, Any]) -> Any:
         found = asking.params.get("inputResponses")
         if found is None:
-            question = {
+            request = {
                 "method": "sampling/createMessage",
                 "params": {"messages": [], "for": arguments["who"]},
             }
-            return {"resultType": "input_required", "inputRequests": {"q": question}, "requestState": "s"}
+            return {"resultType": "input_required", "inputRequests": {"q": request}, "requestState": "s"}
         return {"resultType": "complete", "content": [{"type": "text", "text": json.dumps(found)}]}
 
     server = AskingServer({"both": both}, modern=True)
@@ -344,7 +344,7 @@ async def test_t20_input_that_a_call_requires_is_asked_of_its_own_client(expose:
 
 
 @in_virtual_time
-async def test_t20_a_client_that_leaves_takes_its_questions_with_it_and_nobody_elses() -> None:
+async def test_t20_a_client_that_leaves_takes_its_requests_with_it_and_nobody_elses() -> None:
     server = AskingServer({"sample": sample})
     entries = {"s": PER_SESSION}
     async with asking_room({"s": server}, entries) as room, talking(room) as talk:
@@ -613,7 +613,7 @@ async def test_a_listener_that_raises_keeps_nobody_else_from_hearing() -> None:
 
 
 @on_one_loop
-def test_t20_over_http_a_question_comes_on_the_stream_of_its_call(backend: str) -> None:
+def test_t20_over_http_a_request_comes_on_the_stream_of_its_call(backend: str) -> None:
     """A real server over HTTP, shared, of the handshake era. Both calls are in flight when it asks."""
 
     async def body(entry: Mapping[str, Any]) -> None:

@@ -333,7 +333,7 @@ def test_an_older_client_is_asked_whatever_the_server_speaks(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("modern", [False, True])
-def test_a_servers_question_loses_credentials_where_its_results_do_and_its_form_stays(
+def test_a_servers_request_loses_credentials_where_its_results_do_and_its_form_stays(
     tmp_path: Path, modern: bool
 ) -> None:
     schema = {"type": "object", "properties": {"password": {"type": "string", "title": "hidden-12345"}}}

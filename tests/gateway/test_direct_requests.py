@@ -359,7 +359,7 @@ def test_an_older_server_is_told_a_newer_clients_level_once_and_a_newer_one_read
     assert client.answer["code"] == -32602
 
 
-def test_a_newer_servers_questions_and_state_come_back_to_it_alone_and_name_it() -> None:
+def test_a_newer_servers_requests_and_state_come_back_to_it_alone_and_name_it() -> None:
     room = Room(direct_tools=True)
     client = Client(Direct(room))
     asked = {"method": "elicitation/create", "params": {"message": "Sure?"}}
@@ -743,7 +743,7 @@ def test_a_newer_clients_state_is_for_the_one_resource_that_it_was_given_for() -
     assert room.last.params["requestState"] == "theirs"
 
 
-def test_a_question_in_a_result_loses_credentials_and_its_state_stays() -> None:
+def test_a_request_in_a_result_loses_credentials_and_its_state_stays() -> None:
     room = Secretive(direct_tools=True)
     client = Client(Direct(room))
     asked = {"method": "elicitation/create", "params": {"message": "Is secret right?", "x": "secret"}}
@@ -860,8 +860,8 @@ async def test_a_newer_client_that_comes_back_with_an_answer_waits_for_the_call_
     told: list[Any] = []
 
     async def ask() -> None:
-        question = ServerRequest(Address("clock"), "elicitation/create", {"message": "Sure?"})
-        told.append(await room.host.answer(question))
+        request = ServerRequest(Address("clock"), "elicitation/create", {"message": "Sure?"})
+        told.append(await room.host.answer(request))
 
     async with anyio.create_task_group() as group:
         client = Client(exposure(room), group)
@@ -871,8 +871,8 @@ async def test_a_newer_client_that_comes_back_with_an_answer_waits_for_the_call_
         asked = client.answer
         assert asked["resultType"] == "input_required"
         assert client.talk.in_flight == 1, "it may come back"
-        ((key, question),) = asked["inputRequests"].items()
-        assert question["params"]["message"] == "[clock] Sure?"
+        ((key, request),) = asked["inputRequests"].items()
+        assert request["params"]["message"] == "[clock] Sure?"
         begun = len(room.started) + len(room.calls)
         back = {"inputResponses": {key: {"action": "accept"}}, "requestState": asked["requestState"]}
         client.ask("tools/call", {**call, **back})

@@ -30,7 +30,7 @@ from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Place
 from greenroom.config.model import Scrub, Settings
-from greenroom.gateway.attribution import error_data_of, question_of, result_without_ours, without_ours
+from greenroom.gateway.attribution import attributed_request, error_data_of, result_without_ours, without_ours
 from greenroom.gateway.client_host import ClientHost
 from greenroom.gateway.endpoint import Endpoint
 from greenroom.gateway.exposures import direct_results as answers
@@ -304,7 +304,7 @@ async def test_an_answered_call_leaves_nothing_to_the_garbage_collector(name: st
 
 
 @in_real_time
-async def test_the_answer_of_a_client_is_its_own_and_a_question_is_taken_back() -> None:
+async def test_the_answer_of_a_client_is_its_own_and_a_request_is_taken_back() -> None:
     client, told, progress = Client(), list[Any](), list[Any]()
 
     async def ask(number: int) -> None:
@@ -541,7 +541,7 @@ async def test_a_name_of_several_is_told_with_whose_it_may_be() -> None:
 
 
 @in_real_time
-async def test_a_ticket_is_good_once_and_carries_only_its_own_clients_question() -> None:
+async def test_a_ticket_is_good_once_and_carries_only_its_own_clients_request() -> None:
     suspended, mine = SuspendedCalls(30.0), object()
     job, call, suspendable, ended = parked(suspended, mine)
     for client, server in ((object(), "s"), (mine, "t")):
@@ -594,7 +594,7 @@ async def test_a_parked_call_is_given_up_when_its_client_does_not_come_back(leav
 
 
 @in_virtual_time
-async def test_a_withdrawn_question_leaves_the_way_to_the_outcome_of_its_call() -> None:
+async def test_a_withdrawn_request_leaves_the_way_to_the_outcome_of_its_call() -> None:
     async def withdraw(suspended: SuspendedCalls, mine: object) -> None:
         with anyio.move_on_after(5.0):
             await suspended.ask(mine, "s", {"method": "x"})
@@ -612,7 +612,7 @@ async def test_a_withdrawn_question_leaves_the_way_to_the_outcome_of_its_call() 
             suspendable.ended(call)
         assert (ended, call.cancelled) == ([(again, call)], False)
         assert comes_back(suspended, Ended(client=mine), job) is None
-    # The client does not come back in time: the next question drops the call.
+    # The client does not come back in time: the next request drops the call.
     job, call, _, _ = parked(suspended, mine)
     await withdraw(suspended, mine)
     await anyio.sleep(26.0)
@@ -769,7 +769,7 @@ def test_what_is_no_json_is_answered_under_the_id_that_its_head_shows(line: byte
     assert (said["id"], said["error"]["code"], said["error"]["message"]) == (id_, -32600, "too long")
 
 
-# ---- questions of servers --------------------------------------------------------------------------------------------
+# ---- requests of servers --------------------------------------------------------------------------------------------
 
 
 class Hidden(FakeRoom):
@@ -788,7 +788,7 @@ class Hidden(FakeRoom):
 @pytest.mark.parametrize("modern", [False, True])
 @pytest.mark.parametrize("door", [Scrub.MCP, Scrub.ALL])
 @in_real_time
-async def test_a_question_names_its_server_and_loses_credentials_at_its_door(
+async def test_a_request_names_its_server_and_loses_credentials_at_its_door(
     door: Scrub, modern: bool
 ) -> None:
     for doors, message in (((door,), "Is *** right?"), ((), "Is secret right?")):
@@ -831,7 +831,7 @@ def test_servers_are_initialized_with_what_the_client_can_do(modern: bool, passe
 
 
 @in_virtual_time
-async def test_the_oldest_request_to_a_server_carries_its_question_unless_it_says_of_which_call_it_is() -> (
+async def test_the_oldest_request_to_a_server_carries_its_request_unless_it_says_of_which_call_it_is() -> (
     None
 ):
     suspended, client = SuspendedCalls(30.0), object()
@@ -1041,7 +1041,7 @@ async def test_first_lists_wait_until_the_same_moment_and_are_requests_like_othe
     assert (client.talk.in_flight, client.lines, client.notes) == (0, [], [])
 
 
-# ---- questions to a client ------------------------------------------------------------------------------------------
+# ---- requests to a client ------------------------------------------------------------------------------------------
 
 UNREADABLE = (-32603, "The client's answer cannot be read: ")
 
@@ -1113,7 +1113,7 @@ async def test_a_large_answer_of_a_client_is_read_whole() -> None:
 
 
 @in_real_time
-async def test_a_question_that_cannot_be_written_and_one_whose_client_leaves_are_over() -> None:
+async def test_a_request_that_cannot_be_written_and_one_whose_client_leaves_are_over() -> None:
     client, told = Client(), list[str]()
 
     async def ask() -> None:
@@ -1310,8 +1310,8 @@ def test_nobody_speaks_in_our_name_and_who_asks_says_who_it_is() -> None:
         ("sampling/createMessage", {"message": "Sure?", "_meta": named}),
         ("roots/list", {"message": "Sure?", "_meta": {"own": 1}}),
     ):
-        assert question_of("s", method, {"message": "Sure?", "_meta": forged}) == asked
-    assert question_of("s", "elicitation/create", {"message": 7})["message"] == 7
+        assert attributed_request("s", method, {"message": "Sure?", "_meta": forged}) == asked
+    assert attributed_request("s", "elicitation/create", {"message": 7})["message"] == 7
     for data in ([1], [], 0, "", False):
         assert error_data_of("s", data) == data
     for data, told in (
@@ -1339,7 +1339,7 @@ def test_how_each_end_of_a_call_is_told() -> None:
         assert (job.said[-1][0], job.said[-1][2]) == (code, data)
 
 
-# ---- questions of servers --------------------------------------------------------------------------------------------
+# ---- requests of servers --------------------------------------------------------------------------------------------
 
 
 @in_real_time

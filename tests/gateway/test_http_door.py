@@ -28,8 +28,8 @@ async def echo(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
 
 
 async def ask_a_name(asking: Asking, _arguments: Mapping[str, Any]) -> Any:
-    question = {"message": "name?", "requestedSchema": {"type": "object"}}
-    return (await asking.ask("elicitation/create", question))["action"]
+    request = {"message": "name?", "requestedSchema": {"type": "object"}}
+    return (await asking.ask("elicitation/create", request))["action"]
 
 
 async def step(asking: Asking, _arguments: Mapping[str, Any]) -> Any:
@@ -160,7 +160,7 @@ async def test_progress_makes_an_event_stream_of_the_answer_in_both_eras(
 
 
 @body_of(with_door, AskingServer({"ask_a_name": ask_a_name}))
-async def test_a_question_comes_on_the_stream_of_the_call_it_belongs_to(
+async def test_a_request_comes_on_the_stream_of_the_call_it_belongs_to(
     opened: Opened, server: AskingServer, /
 ) -> None:
     person = await opened.session(capabilities={"elicitation": {}})
@@ -169,9 +169,9 @@ async def test_a_question_comes_on_the_stream_of_the_call_it_belongs_to(
         "POST", "/mcp", json=call, headers={"accept": ACCEPT_BOTH, **person.real_headers()}
     ) as answer:
         lines = answer.aiter_lines()
-        question = await message_in(lines)
-        assert question["method"] == "elicitation/create"
-        said = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}
+        asked = await message_in(lines)
+        assert asked["method"] == "elicitation/create"
+        said = {"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}
         assert (await person.post(said)).status_code == 202
         assert text_of(await message_in(lines)) == "decline"
 

@@ -993,7 +993,7 @@ async def test_whatever_is_wrong_with_a_newer_request_is_told_under_its_id(ask: 
 
 
 @body_of(apart)
-async def test_an_answer_to_our_question_is_taken_whatever_it_is(ask: Apart, /) -> None:
+async def test_an_answer_to_our_request_is_taken_whatever_it_is(ask: Apart, /) -> None:
     session = await ask.session()
     for answer, status in (
         ({"result": {}}, 202),

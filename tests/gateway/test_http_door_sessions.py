@@ -214,7 +214,7 @@ async def test_who_still_waits_when_a_session_ends_is_answered(
 
 # ---- where each line goes --------------------------------------------------------------------------------------------
 
-QUESTION = b'{"jsonrpc":"2.0","id":"greenroom-1","method":"roots/list"}'
+REQUEST = b'{"jsonrpc":"2.0","id":"greenroom-1","method":"roots/list"}'
 
 
 def events(stream: Stream) -> list[bytes]:
@@ -225,7 +225,9 @@ def events(stream: Stream) -> list[bytes]:
 
 @pytest.mark.parametrize("listens", [False, True])
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_question_goes_to_the_latest_call_and_a_note_to_who_listens(listens: bool, waits: bool) -> None:
+def test_a_server_request_goes_to_the_latest_call_and_a_note_to_who_listens(
+    listens: bool, waits: bool
+) -> None:
     talk = Talk()
     session = talk.session
     if waits:
@@ -234,14 +236,14 @@ def test_a_question_goes_to_the_latest_call_and_a_note_to_who_listens(listens: b
     if listens:
         session._standalone()._reader = cast("Any", object())
     assert session.is_listening is listens
-    assert session.send(QUESTION)
+    assert session.send(REQUEST)
     assert session.send(NOTE)
     found = {name: events(stream) for name, stream in session._streams.items()}
     if waits:
-        assert found == ({0: [NOTE], 1: [QUESTION]} if listens else {1: [QUESTION, NOTE]})
+        assert found == ({0: [NOTE], 1: [REQUEST]} if listens else {1: [REQUEST, NOTE]})
         assert session._replies[b'"b"'].stream is session._streams[1]
     else:
-        assert found == {0: [QUESTION, NOTE]}
+        assert found == {0: [REQUEST, NOTE]}
     if waits:
         session._streams[1]._reader = cast("Any", object())
         assert session.is_listening, "the stream of a call is one, too"
@@ -256,13 +258,13 @@ def test_a_note_does_not_wait_for_a_client_that_no_longer_listens_while_a_call_o
     assert found == {0: [NOTE], 1: [NOTE]}
 
 
-def test_a_question_is_kept_for_a_client_that_does_not_read_and_a_note_is_not() -> None:
+def test_a_server_request_is_kept_for_a_client_that_does_not_read_and_a_note_is_not() -> None:
     talk = Talk(busy_bytes=0)
     session = talk.session
     session._standalone()._reader = cast("Any", object())
     assert [session.send(NOTE), session.send(NOTE)] == [True, False]
-    assert session.send(QUESTION)
-    assert events(session._streams[0]) == [NOTE, QUESTION]
+    assert session.send(REQUEST)
+    assert events(session._streams[0]) == [NOTE, REQUEST]
 
 
 def test_progress_goes_to_the_call_that_asked_for_it() -> None:

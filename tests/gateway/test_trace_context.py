@@ -165,7 +165,7 @@ def test_it_passes_a_real_gateway_and_a_shared_room_to_a_real_server(tmp_path: P
         direct_door(tmp_path, {"own": whole("own")}) as served,
     ):
         for client in (attached, served):
-            client.greet()
+            client.initialize()
             said = {"name": "own_echo", "arguments": {"text": "x"}, "_meta": TRACE}
             answer = client.answer(client.send("tools/call", said))
             assert answer["result"]["_meta"]["x-echo"] == TRACE

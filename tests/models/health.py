@@ -1,4 +1,4 @@
-"""Health, with pencil and paper: what was heard when, and which questions were put."""
+"""Health, with pencil and paper: what was heard when, and which checks were sent."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ class HealthModel:
     """`look` at any moment, late or early: what is to be done, and when to look again."""
 
     interval: float
-    unanswered: list[float] = attrs.field(factory=list[float])  # questions in a row that brought nothing
-    question: float | None = None  # when the open one was put
+    unanswered: list[float] = attrs.field(factory=list[float])  # checks in a row that brought nothing
+    check: float | None = None  # when the open one was sent
 
     def look(self, now: float, heard: list[float]) -> tuple[str, float | None]:
-        if self.question is not None and not any(at >= self.question for at in heard):
-            self.unanswered.append(self.question)
+        if self.check is not None and not any(at >= self.check for at in heard):
+            self.unanswered.append(self.check)
             if len(self.unanswered) == 2:
                 return "lost", None
             return self._ask(now)
         self.unanswered = []
-        self.question = None
+        self.check = None
         if any(at + self.interval > now for at in heard):
             return "well", max(heard) + self.interval
         return self._ask(now)
 
     def _ask(self, now: float) -> tuple[str, float]:
-        self.question = now
+        self.check = now
         return "ask", now + self.interval

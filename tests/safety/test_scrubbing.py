@@ -34,7 +34,7 @@ from greenroom.config.scrubbing import (
 from greenroom.config.secrets import Hidden, Secrets
 from greenroom.gateway.exposures.direct import DirectCalls
 from greenroom.gateway.input_required import StateSigner
-from greenroom.safety.scrubber import scrubbed_params, scrubbed_progress, scrubbed_question
+from greenroom.safety.scrubber import scrubbed_params, scrubbed_progress, scrubbed_server_request
 from greenroom.testing.fake_servers import FakeServer
 
 WEB_TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
@@ -377,7 +377,7 @@ async def test_a_session_s_own_credential_is_removed_from_what_the_session_is_gi
         assert [OWN in json.dumps(each) for each in said] == [False, True], "nobody else's is known"
 
 
-def test_a_question_keeps_the_state_by_which_its_server_knows_it() -> None:
+def test_a_server_request_keeps_the_state_by_which_its_server_knows_it() -> None:
     """The state may be a token; whoever changed it would end the call."""
     told: list[bytes] = []
     room: Any = SimpleNamespace(start_request=None, scrubber=lambda *_: Secrets())
@@ -464,9 +464,9 @@ def test_what_is_too_long_to_be_looked_through_goes_on_without_its_words(over: i
         ("sampling/createMessage", {"message": "S"}, {"message": "S"}),
     ],
 )
-def test_of_a_question_only_the_sentence_for_a_person_is_looked_through(
+def test_of_a_server_request_only_the_sentence_for_a_person_is_looked_through(
     method: str, params: dict[str, Any], shown: dict[str, Any]
 ) -> None:
     room: Any = Wiping()
-    assert scrubbed_question(room, Scrub.MCP, "s", method, params) == shown
-    assert scrubbed_question(room, Scrub.ALL, "s", method, params) == params
+    assert scrubbed_server_request(room, Scrub.MCP, "s", method, params) == shown
+    assert scrubbed_server_request(room, Scrub.ALL, "s", method, params) == params

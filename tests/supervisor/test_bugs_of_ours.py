@@ -30,7 +30,7 @@ from greenroom.testing import FakeServer, assert_one_outcome_each, explore, expl
 from greenroom.testing.fake_servers import FakeConnection
 
 DEEP = (90, 101, 500, 960, *range(964, 990, 3), 1_500)  # levels: some decode, some decode and do not encode
-KINDS = ("error", "question", "log", "progress", "notice")
+KINDS = ("error", "request", "log", "progress", "notice")
 ANSWERS = r"""
 import json, sys
 def send(text):
@@ -57,7 +57,7 @@ for line in sys.stdin:
             send(head + '"error":{"code":5,"message":"no ink","data":%s}}' % deep)
             continue
         send({
-            "question": '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":'
+            "request": '{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":'
                 '{"message":"m","requestedSchema":%s}}',
             "log": '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":%s}}',
             "progress": '{"jsonrpc":"2.0","method":"notifications/progress","params":'

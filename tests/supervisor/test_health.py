@@ -26,7 +26,7 @@ def test_a_server_that_was_heard_lately_is_not_asked() -> None:
     assert Health().look(100, last_heard=80, interval=30) == (Health(), Finding.WELL, 110)
 
 
-def test_silence_is_a_question_then_a_suspicion_then_a_loss() -> None:
+def test_silence_is_a_check_then_a_suspicion_then_a_loss() -> None:
     health, finding, again = Health().look(30, last_heard=0, interval=30)
     assert (finding, again) == (Finding.ASK, 60)
     health, finding, again = health.look(60, last_heard=0, interval=30)
@@ -82,7 +82,7 @@ async def test_a_hung_keep_alive_server_is_replaced_within_four_intervals() -> N
 
 @in_virtual_time
 async def test_t25_a_slow_server_is_not_replaced() -> None:
-    """It answers each question only after 40 seconds, and once every call takes ten minutes."""
+    """It answers each check only after 40 seconds, and once every call takes ten minutes."""
     server = FakeServer(ping_latency=40.0)
     async with open_room({"a": server}, entries=KEEP, healthIntervalMs=30_000) as room:
         await room.ready()
@@ -106,7 +106,7 @@ async def test_lazy_servers_are_never_asked() -> None:
 
 
 @in_virtual_time
-async def test_an_answer_in_the_tick_of_the_question_is_an_answer() -> None:
+async def test_an_answer_in_the_tick_of_the_check_is_an_answer() -> None:
     assert Health(asked_at=60).look(90, last_heard=60, interval=30) == (Health(90), Finding.ASK, 120)
     server = FakeServer()
     async with open_room({"a": server}, entries=KEEP) as room:
@@ -116,7 +116,7 @@ async def test_an_answer_in_the_tick_of_the_question_is_an_answer() -> None:
 
 
 @in_virtual_time
-async def test_a_question_without_an_answer_is_taken_back_before_the_next() -> None:
+async def test_a_check_without_an_answer_is_taken_back_before_the_next() -> None:
     """Of a server that says other things all the while."""
     server = FakeServer(ping_latency=HANG)
     entries = {"a": {"lifecycle": "keep-alive"}}
@@ -184,9 +184,9 @@ async def test_calls_in_flight_clear_a_suspicion() -> None:
         assert server.starts == 2
 
 
-@pytest.mark.parametrize(("version", "question"), [("2025-11-25", "ping"), ("2026-07-28", "server/discover")])
+@pytest.mark.parametrize(("version", "check"), [("2025-11-25", "ping"), ("2026-07-28", "server/discover")])
 @in_virtual_time
-async def test_each_era_is_asked_what_it_can_answer(version: str, question: str) -> None:
+async def test_each_era_is_asked_what_it_can_answer(version: str, check: str) -> None:
     server, asked = FakeServer(), list[str]()
     async with open_room({"a": server}, entries=KEEP, healthIntervalMs=30_000) as room:
         await room.ready()
@@ -200,4 +200,4 @@ async def test_each_era_is_asked_what_it_can_answer(version: str, question: str)
 
         connection.request = note
         await anyio.sleep(95.0)
-        assert asked == [question] * 3
+        assert asked == [check] * 3

@@ -708,7 +708,7 @@ def test_callbacks_declare_what_they_can_and_are_told_what_they_hear() -> None:
 
 
 @in_real_time
-async def test_each_question_goes_to_the_callback_that_is_for_it_or_is_refused() -> None:
+async def test_each_server_request_goes_to_the_callback_that_is_for_it_or_is_refused() -> None:
     methods = {
         "sampling": "sampling/createMessage",
         "elicitation": "elicitation/create",

@@ -28,7 +28,7 @@ Act = Callable[["Asking", Mapping[str, Any]], Awaitable[Any]]
 
 
 class Refused(Exception):
-    """The client refused a question, with this code and text."""
+    """The client refused a request, with this code and text."""
 
     def __init__(self, error: RpcError) -> None:
         super().__init__(error.message)
@@ -96,7 +96,7 @@ class Asking:
         self.beside: str | None = None
         self._tasks = tasks
         self._open: dict[Exchange, anyio.CancelScope] = {}
-        self._questions: dict[str, Any] = {}
+        self._requests: dict[str, Any] = {}
         self._number = 0
 
     # ---- what a tool does -------------------------------------------------------------------------------------------
@@ -105,10 +105,10 @@ class Asking:
         """Ask the client. Raises `Refused`."""
         self._number += 1
         rpc_id, answered = f"q{self._number}", anyio.Event()
-        self._questions[rpc_id] = answered
+        self._requests[rpc_id] = answered
         self.hooks.on_request(rpc_id, method, params)
         await answered.wait()
-        result, error = self._questions.pop(rpc_id)
+        result, error = self._requests.pop(rpc_id)
         if error is not None:
             raise Refused(error)
         return result
@@ -145,7 +145,7 @@ class Asking:
         self.server.notified.append(method)
 
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None = None) -> None:
-        answered, self._questions[rpc_id] = self._questions[rpc_id], (result, error)
+        answered, self._requests[rpc_id] = self._requests[rpc_id], (result, error)
         answered.set()
 
     # ---- Connection -------------------------------------------------------------------------------------------------

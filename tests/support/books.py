@@ -1,6 +1,6 @@
 """After every room and every session of it, in every test: nothing of what has ended is still counted or listed.
 
-What ends is counted in many places: calls in flight and queued, their bytes, places, slots, turns, questions, waits,
+What ends is counted in many places: calls in flight and queued, their bytes, places, slots, turns, requests, waits,
 sessions. A place that is forgotten harms nobody at once, so the tests of what ended do not see it. The books are
 looked at here, when a room has closed (each number is back at nothing) and when a session has ended (nothing knows
 its name any more). It costs two milliseconds for each test.

@@ -149,7 +149,7 @@ async def test_names_that_lead_nowhere_say_what_there_is() -> None:
 )
 @on_one_loop
 @in_real_time
-async def test_questions_of_a_server_look_the_same_in_both_eras(
+async def test_requests_of_a_server_look_the_same_in_both_eras(
     era: str,
     method: str,
     option: str,
@@ -250,18 +250,18 @@ class Slow:
 
 @on_one_loop
 @in_real_time
-async def test_t21_the_server_may_cancel_its_question() -> None:
+async def test_t21_the_server_may_cancel_its_request() -> None:
     slow = Slow()
     async with room_of("2025-11-25", on_sampling=slow) as room:
         await call(room, "ask_and_leave")
-        assert await until(lambda: slow.cancelled == slow.begun and not _questions(room))
+        assert await until(lambda: slow.cancelled == slow.begun and not _requests(room))
         assert (await call(room, "echo", text="still here")).structured == {"text": "still here"}
 
 
 @ERAS
 @on_one_loop
 @in_real_time
-async def test_questions_end_with_what_asked_them(era: str) -> None:
+async def test_requests_end_with_what_asked_them(era: str) -> None:
     """With the incarnation (older), with the call (newer)."""
     slow = Slow()
     async with room_of(era, on_sampling=slow) as room, anyio.create_task_group() as tasks:
@@ -426,7 +426,7 @@ async def test_roots_that_changed_are_announced_to_those_who_know_of_roots() -> 
         assert "notifications/roots/list_changed" in heard
 
 
-def _questions(room: Greenroom) -> int:
+def _requests(room: Greenroom) -> int:
     incarnation = room._live.root.actor("whole").incarnation
     return len(incarnation.server_requests) if incarnation is not None else 0
 
@@ -457,7 +457,7 @@ async def asked_of(answer: Any) -> AsyncGenerator[ServerRequests]:
 
 
 @in_real_time
-async def test_one_refusal_ends_the_other_questions_of_its_result() -> None:
+async def test_one_refusal_ends_the_other_requests_of_its_result() -> None:
     ended: list[str] = []
 
     async def answer(request: ServerRequest) -> Any:
@@ -470,18 +470,18 @@ async def test_one_refusal_ends_the_other_questions_of_its_result() -> None:
             ended.append(request.method)
         return {"a": request.method}
 
-    async with asked_of(answer) as questions:
+    async with asked_of(answer) as requests:
         both = {"x": {"method": "soon", "params": {}}, "y": {"method": "soon"}}
-        assert await questions.answer_all(Call("tools/call", {}), both) == {
+        assert await requests.answer_all(Call("tools/call", {}), both) == {
             "x": {"a": "soon"},
             "y": {"a": "soon"},
         }
         with pytest.raises(RpcRefusal, match="no"):
-            await questions.answer_all(
+            await requests.answer_all(
                 Call("tools/call", {}), {"x": {"method": "no"}, "y": {"method": "late"}}
             )
         with pytest.raises(RpcRefusal, match="an input request without a method"):
-            await questions.answer_all(Call("tools/call", {}), {"x": 7})
+            await requests.answer_all(Call("tools/call", {}), {"x": 7})
         assert ended == ["soon", "soon", "late"]
 
 
