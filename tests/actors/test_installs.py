@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -20,17 +20,20 @@ from tests.support.rooms import Outcomes, open_room, record_events, settle, teac
 
 from greenroom import CallTimeout, Greenroom, ServerStatus
 from greenroom.actors.backend import current_backend
+from greenroom.actors.event_stream import EventStream
 from greenroom.actors.host import Declaration, NoHost
 from greenroom.actors.incarnation import Patience
+from greenroom.actors.room_context import RoomContext, Spawner
 from greenroom.actors.server import declared_to
 from greenroom.actors.timers import Timers
 from greenroom.actors.transports.child_process import tree_signs
 from greenroom.config.installers import is_installer
+from greenroom.config.model import Settings
 from greenroom.protocol.address import Address
 from greenroom.protocol.events import Note
 from greenroom.supervisor.discovery import DISCOVERY_IDLE
 from greenroom.supervisor.room import port_of
-from greenroom.testing.fake_servers import FakeServer
+from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
 IMPATIENT = 1.5  # seconds: the connect timeout, much less than any of these installs takes
 
@@ -235,20 +238,26 @@ async def test_t47_the_log_is_told_that_an_install_goes_on() -> None:
 # ---- patience, by itself -----------------------------------------------------------------------------------------
 
 
-def _patience(quiet: float, most: float | None) -> tuple[Patience, Timers]:
-    """Of an attempt that begins now; its timers have to be run."""
-    loop_backend = current_backend()
-    timers = Timers(loop_backend.now, lambda error: pytest.fail(repr(error)))
-    context: Any = SimpleNamespace(backend=loop_backend, timers=timers)
-    return Patience(context, loop_backend.now(), quiet, most), timers
+@asynccontextmanager
+async def patient(quiet: float, most: float | None) -> AsyncGenerator[tuple[Patience, Timers]]:
+    """Of an attempt that begins now, in the context of a room whose timers run."""
+    backend = current_backend()
+    timers = Timers(backend.now, lambda error: pytest.fail(repr(error)))
+    async with anyio.create_task_group() as tasks:
+        spawner = Spawner(backend, tasks)
+        context = RoomContext(
+            backend, timers, EventStream(backend), Settings(), fake_connectors({}), spawner, client_info={}
+        )
+        tasks.start_soon(timers.run)
+        yield Patience(context, backend.now(), quiet, most), timers
+        tasks.cancel_scope.cancel()
 
 
 @in_virtual_time
 async def test_t47_patience_is_counted_from_the_last_look_that_saw_work() -> None:
-    patience, timers = _patience(quiet=3.0, most=60.0)
-    work, told, began = [0], list[str](), patience.began
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(timers.run)
+    work, told = [0], list[str]()
+    async with patient(quiet=3.0, most=60.0) as (patience, timers):
+        began = patience.began
         patience.begin(lambda: work[0], told.append)
         assert patience.is_installing
         await anyio.sleep(1.0)
@@ -261,21 +270,18 @@ async def test_t47_patience_is_counted_from_the_last_look_that_saw_work() -> Non
         patience.stop()
         assert (patience.is_installing, len(timers)) == (False, 0)
         patience.stop()
-        tasks.cancel_scope.cancel()
     assert told == []
 
 
 @in_virtual_time
 async def test_t47_what_works_on_and_on_has_its_time_in_all_and_is_told_of_ever_less() -> None:
-    patience, timers = _patience(quiet=4.0, most=100.0)
     looks, told = list[None](), list[str]()
 
     def signs() -> int:
         looks.append(None)
         return len(looks)
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(timers.run)
+    async with patient(quiet=4.0, most=100.0) as (patience, _):
         patience.begin(signs, told.append)
         await anyio.sleep(99.5)
         assert len(looks) == 100, "once a second"
@@ -284,17 +290,17 @@ async def test_t47_what_works_on_and_on_has_its_time_in_all_and_is_told_of_ever_
         await anyio.sleep(0.5)
         assert patience.reason() == "no answer to the handshake within 100s, with the time to install it"
         patience.stop()
-        tasks.cancel_scope.cancel()
     assert told == [f"still installing after {seconds} s" for seconds in (10, 20, 40, 80)]
 
 
 @in_virtual_time
 async def test_t47_less_time_in_all_than_for_silence_is_as_much() -> None:
-    assert _patience(quiet=3.0, most=1.0)[0].most == 3.0
-    plain, timers = _patience(quiet=3.0, most=None)
-    plain.begin(lambda: pytest.fail("there is nothing to look at"), print)
-    assert (plain.is_installing, plain.most, len(timers)) == (False, 3.0, 0)
-    assert plain.reason() == "no answer to the handshake within 3s"
+    async with patient(quiet=3.0, most=1.0) as (impatient, _):
+        assert impatient.most == 3.0
+    async with patient(quiet=3.0, most=None) as (plain, timers):
+        plain.begin(lambda: pytest.fail("there is nothing to look at"), print)
+        assert (plain.is_installing, plain.most, len(timers)) == (False, 3.0, 0)
+        assert plain.reason() == "no answer to the handshake within 3s"
 
 
 def test_t47_a_tree_shows_its_processes_and_their_work() -> None:

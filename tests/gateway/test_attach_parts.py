@@ -8,7 +8,6 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -190,6 +189,15 @@ def test_the_log_has_two_files_at_most_and_only_the_user_reads_them(tmp_path: Pa
     assert end_of(path.with_name("room.log.old")).endswith("the last word")
 
 
+class Clock:
+    """The time that a blocking part of `attach` is told."""
+
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 @pytest.mark.parametrize(
     ("lived", "is_over"),
     [
@@ -206,7 +214,7 @@ def test_a_room_that_is_lost_soon_after_another_was_is_not_replaced(
     lived: list[float], is_over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = iter([*((seconds, "") for seconds in lived), (1.0, "client")])
-    clock, notes, hellos = [0.0], list[str](), list[int]()
+    clock, notes, hellos = Clock(), list[str](), list[int]()
 
     def join(_starting: Any, hello: Hello, _descriptors: Any) -> Any:
         hellos.append(hello.rooms)
@@ -214,13 +222,14 @@ def test_a_room_that_is_lost_soon_after_another_was_is_not_replaced(
 
     def run(_bridge: Any, _line: Any, _words: Any, _pipes: Any) -> str:
         seconds, why = next(ends)
-        clock[0] += seconds
+        clock.now += seconds
         return attach_client.OF_CLIENT if why else ""
 
     monkeypatch.setattr(attach_client, "join", join)
     monkeypatch.setattr(Bridge, "run", run)
-    monkeypatch.setattr(attach_client, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    starting: Any = SimpleNamespace(place=SimpleNamespace(log="LOG"))
+    monkeypatch.setattr(attach_client, "time", clock)
+    nowhere = Path("nowhere")
+    starting = Starting(RoomPlace("x", nowhere, nowhere, nowhere, Path("LOG")), (), {})
     if is_over:
         with pytest.raises(attach_client.RoomLost, match="LOG"):
             attach(starting, Hello("9"), 1 << 20, notes.append)

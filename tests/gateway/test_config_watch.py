@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -532,12 +531,17 @@ def test_each_part_of_a_stamp_tells_another_file(monkeypatch: pytest.MonkeyPatch
     same = dict.fromkeys(fields, 7)
     found: dict[str, Any] = {"stat": same}
 
-    def stat(_place: Path) -> Any:
-        if isinstance(found["stat"], OSError):
-            raise found["stat"]
-        return SimpleNamespace(**found["stat"])
+    class Disk:
+        """What the module asks of `os`."""
 
-    monkeypatch.setattr(watch, "os", SimpleNamespace(stat=stat))
+        def stat(self, _place: Path) -> os.stat_result:
+            said = found["stat"]
+            if isinstance(said, OSError):
+                raise said
+            counted = (0, said["st_ino"], said["st_dev"], 1, 0, 0, said["st_size"], 0, 0, 0)
+            return os.stat_result(counted, {name: said[name] for name in fields[3:]})
+
+    monkeypatch.setattr(watch, "os", Disk())
     here = [Path("x")]
     before = watch.look(here)
     assert watch.look(here) == before

@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -528,16 +527,16 @@ async def test_a_gateway_that_cannot_listen_says_so_goes_on_and_tries_again(
 def test_when_no_command_can_be_taken_in_the_socket_is_given_up_for_a_while(
     number: int, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def accept() -> Any:
-        raise OSError(number, "no more")
+    class Full(socket.socket):
+        def accept(self) -> Any:
+            raise OSError(number, "no more")
 
     async def readable(_listener: Any) -> None:
         await anyio.lowlevel.checkpoint()
 
     async def body() -> None:
-        listener: Any = SimpleNamespace(accept=accept)
         nobody: Any = None
-        with pytest.raises(OSError, match="no more"):
+        with Full(socket.AF_UNIX) as listener, pytest.raises(OSError, match="no more"):
             await control._let_in(listener, METHODS, nobody, nobody)
 
     monkeypatch.setattr(anyio, "wait_readable", readable)
