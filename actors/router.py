@@ -25,9 +25,28 @@ from ..protocol.events import CatalogueChanged, Note, NoteCode
 from .backend import Backend
 from .event_stream import EventStream
 from .mailbox import CoreActor, Ref, Reply
-from .workers import MANY_ITEMS, aside
+from .workers import aside, aside_if_many
 
 _NOTED: Final = 10  # faults of one server noted at a time
+
+
+_MANY_SEARCHED: Final = 500  # names; a first search among fewer takes ten milliseconds or two
+
+
+def is_quick(index: Index) -> bool:
+    """Whether a search of `index` takes no longer than one turn of the loop may."""
+    return index.is_searchable or index.size < _MANY_SEARCHED
+
+
+async def make_searchable(index: Index) -> None:
+    """Make all that a search of `index` needs, in a thread if it takes long."""
+    await aside(index.prepare) if not is_quick(index) else index.prepare()
+
+
+async def make_resolvable(index: Index) -> None:
+    """Make what a name needs that is not exposed in exactly that spelling, in a thread if it takes long."""
+    if not index.has_names:
+        await aside_if_many(index.size, index.prepare_names)
 
 
 @attrs.frozen(eq=False)
@@ -104,8 +123,8 @@ class Router:
         if changed or self._is_stale:
             known = [self._entries.get(server) for server in changed]
             make = partial(self._make, changed)
-            is_long = self.index.size + sum(map(_items_of, known)) >= MANY_ITEMS
-            self.index: Index = await aside(make) if is_long else make()
+            size = self.index.size + sum(map(_items_of, known))
+            self.index: Index = await aside_if_many(size, make)
             self._is_stale = False
             for server in changed:
                 self._note_faults(server)
@@ -132,7 +151,7 @@ class Router:
             return False
         if before is not None:
             compare = partial(same_content, before, entry)
-            if await aside(compare) if _items_of(entry) >= MANY_ITEMS else compare():
+            if await aside_if_many(_items_of(entry), compare):
                 return False
         self._events.emit(CatalogueChanged, Address(server))
         return True

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
 from typing import Final, TypeVar
 
 import anyio
@@ -20,32 +21,30 @@ import attrs
 from anyio.lowlevel import RunVar
 
 from ..config.secrets import in_words as named
-from ..protocol.cooperative import Slices, finish
 from ..protocol.errors import GreenroomError
 
-# ---- Runs long work in slices in a loop; between two slices everything else that is due gets its turn ---------------
+# ---- Does the same with many things that only the loop may touch; in between, all others get their turn -------------
 #
-# However many tasks have long work, only one of them runs one slice in each pass of the loop, in turn. Otherwise six
-# clients that ask a gateway of twenty thousand servers for its status would make everybody wait for six slices at a
-# time.
+# However many tasks have such work, one of them does one part in each pass of the loop. Otherwise six clients that ask
+# a gateway of twenty thousand servers for its status would make everybody wait for six parts at a time.
 
 T = TypeVar("T")
+R = TypeVar("R")
+PART: Final = 20  # items that are worked on in one go, if each takes a tenth of a millisecond
 _turn: RunVar[anyio.Lock] = RunVar("greenroom's turn at long work")
 
 
-async def in_turns(work: Slices[T]) -> T:
-    """Do `work`, with a checkpoint after each slice. Work of a single slice has none."""
-    try:
-        next(work)
-    except StopIteration as end:
-        return end.value
-    turn = _turn_of_this_loop()
-    while True:
+async def in_turns(items: Iterable[T], work: Callable[[T], R], size: int = PART) -> list[R]:
+    """What `work` returns for each of `items`, with a checkpoint after every `size` of them. Fewer have none."""
+    rest = iter(items)
+    done = list(map(work, islice(rest, size)))
+    worked_on, turn = len(done), _turn_of_this_loop()
+    while worked_on == size:
         async with turn:  # a checkpoint, and the turns of those who came first
-            try:
-                next(work)
-            except StopIteration as end:
-                return end.value
+            part = list(map(work, islice(rest, size)))
+        done += part
+        worked_on = len(part)
+    return done
 
 
 def _turn_of_this_loop() -> anyio.Lock:
@@ -57,13 +56,16 @@ def _turn_of_this_loop() -> anyio.Lock:
         return turn
 
 
-async def all_of(work: Slices[None]) -> None:
-    """Do all of `work`, in slices. Even if this task is cancelled meanwhile, all of it is done."""
+async def all_of(items: Iterable[T], work: Callable[[T], object], size: int = PART) -> None:
+    """Call `work` for each of `items` as `in_turns` does. Even if this task is cancelled meanwhile, it is called for
+    all of them."""
+    rest = iter(items)
     try:
         with anyio.CancelScope(shield=True):
-            await in_turns(work)
+            await in_turns(rest, work, size)
     except BaseException:
-        finish(work)
+        for item in rest:
+            work(item)
         raise
 
 
@@ -82,6 +84,11 @@ async def aside(work: Callable[[], T]) -> T:
     except LookupError:
         _aside.set(limiter := anyio.CapacityLimiter(1))
     return await anyio.to_thread.run_sync(work, limiter=limiter)
+
+
+async def aside_if_many(items: int, work: Callable[[], T]) -> T:
+    """Do `work`, which goes over so many items: `aside` if they are many, else at once."""
+    return await aside(work) if items >= MANY_ITEMS else work()
 
 
 async def apart(work: Callable[[], T]) -> T:

@@ -6,8 +6,8 @@ is cheap: each server's part is kept from the previous index unless its entry or
 prefixes is kept unless a naming changed. Only the merge is done again. This matters: when twenty thousand servers are
 asked one after the other, an index is made for each of them, and every call waits for one.
 
-An index of thousands of tools is made in a thread: all that it is made of stays as it is. What search and mistaken
-names need is made in slices (`preparing`), or in one go when it is first needed.
+An index of thousands of tools is made in a thread: all that it is made of stays as it is. So is what search and
+mistaken names need of it (`prepare`, `prepare_names`); if nobody has made it, it is made when it is first needed.
 
 A server whose entry is unknown is in the index too, with nothing in it. Its prefix still tells which server to connect
 for a name that no server is known to have. A disabled server is not in the index.
@@ -27,7 +27,6 @@ import attrs
 
 from ..config.model import Pinning, PrefixMode, ServerDefinition, Settings, normal, selector
 from ..protocol.bounds import FAULTS
-from ..protocol.cooperative import Slices, finish
 from ..protocol.safe_text import unhidden
 from .entries import Raw, ServerEntry
 from .fingerprints import notice
@@ -88,7 +87,7 @@ class Lists:
 
 # ---- Search in an index, and suggestions for a mistaken name --------------------------------------------------------
 #
-# Making the ranked index takes time with thousands of tools. So it is made in slices beforehand, or at the first
+# Making the ranked index takes time with thousands of tools. So it is made beforehand in a thread, or at the first
 # search.
 
 _ALIKE: Final = 0.8  # of 1: how much two spellings must agree for one to suggest the other
@@ -104,40 +103,35 @@ class Finder:
     _ranking: Ranking | None = attrs.field(default=None, init=False)
     # Every prefix that a name may have, in any prefix mode, each with its `_`.
     _prefixes: Collection[str] = attrs.field(default=(), init=False)
-    _making: Slices[None] | None = attrs.field(default=None, init=False)
+    has_names: bool = attrs.field(default=False, init=False)
+
+    @property
+    def is_searchable(self) -> bool:
+        """Whether all that `search` and `suggest` need has been made."""
+        return self.has_names and self._ranking is not None
 
     @property
     def ranking(self) -> Ranking:
         """The ranked index; made now, unless it was prepared."""
-        finish(self._preparing_ranking())
-        assert self._ranking is not None
+        if self._ranking is None:
+            tools, forms = self._tools.everything, self._forms or SearchForms()
+            missing = forms.recall(tools, self._key)
+            self._ranking = Ranking(target.document for target in tools)
+            forms.report(tools, missing)
         return self._ranking
 
-    def preparing(self) -> Slices[None]:
-        """Make what `search` and `suggest` need. A second caller in the same loop continues the work of the first."""
-        yield from self._tools.preparing()
+    def prepare_names(self) -> None:
+        """Make what a name needs that is not exposed in exactly that spelling."""
+        self._tools.prepare()
         if not self._prefixes:
             modes = [(server, mode) for server in self._servers for mode in _MODES]
             self._prefixes = {normal(prefix_of(server, mode)) + "_" for server, mode in modes}
-        yield from self._preparing_ranking()
+        self.has_names = True
 
-    def _preparing_ranking(self) -> Slices[None]:
-        if self._ranking is None and self._making is None:
-            self._making = self._make_ranking()
-        while self._ranking is None and self._making is not None:
-            try:
-                next(self._making)
-            except StopIteration:
-                self._making = None
-            else:
-                yield
-
-    def _make_ranking(self) -> Slices[None]:
-        tools, forms = self._tools.everything, self._forms or SearchForms()
-        missing = yield from forms.recalling(tools, self._key)
-        ranking = yield from Ranking.making(target.document for target in tools)
-        yield from forms.reporting(tools, missing)
-        self._ranking = ranking
+    def prepare(self) -> None:
+        """Make what `search` and `suggest` need."""
+        self.prepare_names()
+        _ = self.ranking
 
     def _key(self, server: str) -> str:
         entry = self._servers[server].entry
@@ -167,7 +161,7 @@ class Finder:
     def _unprefixed(self, name: str) -> str:
         """`name` without the longest server prefix it starts with, in any prefix mode."""
         key = normal(name)
-        finish(self.preparing())
+        self.prepare_names()
         ends = [end for end in range(1, len(key) + 1) if key[:end] in self._prefixes]
         return name[max(ends, default=0) :]
 
@@ -364,13 +358,25 @@ class Index:
         """How many servers and names there are: how much work it is to go over all of it."""
         return len(self._parts) + len(self._tools.exact)
 
-    def preparing_names(self) -> Slices[None]:
-        """Make what `resolve` needs for a name that is not exposed in exactly that spelling."""
-        return self._tools.preparing()
+    @property
+    def has_names(self) -> bool:
+        """Whether what `resolve` needs for a name that is not exposed in exactly that spelling has been made."""
+        return self._finder.has_names
 
-    def preparing(self) -> Slices[None]:
-        """Make what `search` and `suggest` need. A second caller in the same loop continues the work of the first."""
-        return self._finder.preparing()
+    @property
+    def is_searchable(self) -> bool:
+        """Whether all that `search` and `suggest` need has been made."""
+        return self._finder.is_searchable
+
+    def prepare_names(self) -> None:
+        """Make what `resolve` needs for a name that is not exposed in exactly that spelling."""
+        self._finder.prepare_names()
+
+    def prepare(self) -> None:
+        """Make what `search` and `suggest` need, and what `faults` tells of each server."""
+        self._finder.prepare()
+        for server in self._parts:
+            self.faults(server)
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
         """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those spelled

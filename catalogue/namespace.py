@@ -22,7 +22,6 @@ from urllib.parse import quote, unquote
 import attrs
 
 from ..config.model import normal
-from ..protocol.cooperative import Pace, Slices
 from ..protocol.errors import CallError, TaskNeeded
 from ..protocol.header_params import Path, mirrored_in
 from ..protocol.result import sdk_types
@@ -279,18 +278,12 @@ class Namespace:
             _, exact, contested = _settled(first, [target for own in everyone for target in own.targets])
         return cls(by_server, prefixes, exact, contested)
 
-    def preparing(self) -> Slices[None]:
-        """Make, in slices, the tables for look-ups of names that are not exposed in exactly that spelling."""
-        pace, size = Pace(), len(self.exact) // 30
-        for table in ("everything", "_loose", "_owned"):
-            getattr(self, table)
-            if pace.due(size):
-                yield
-        for number, own in enumerate(self.by_server.values()):
+    def prepare(self) -> None:
+        """Make the tables for look-ups of names that are not exposed in exactly that spelling."""
+        _ = self.everything, self._loose, self._owned
+        for own in self.by_server.values():
             if own.targets:
                 _ = own.loose
-            if pace.due(len(own.targets) // 30 + (number % 100 == 0)):
-                yield
 
     @cached_property
     def everything(self) -> tuple[Target, ...]:

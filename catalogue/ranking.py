@@ -44,7 +44,6 @@ from typing import Any, Final, cast
 import attrs
 
 from ..config.model import PrefixMode
-from ..protocol.cooperative import Pace, Slices, finish
 from .names import prefix_of
 from .search_words import ROOTS, STOP_WORDS, normalise, phrases, stem, synonyms, tokens, words_of
 
@@ -210,28 +209,19 @@ Hit = tuple[int, int]  # a document's number, and its score
 class Ranking:
     """An inverted index over `documents`, made once. Documents with equal scores keep their order."""
 
-    def __init__(self, documents: Iterable[Document] | None) -> None:
+    def __init__(self, documents: Iterable[Document]) -> None:
         self._count = 0
         self._names: dict[str, int] = {}  # the first document of each name
         self._namesakes: dict[str, list[int]] = {}  # the others
         self._postings: dict[str, array[int]] = defaultdict(partial(array, "I"))
         self._word = lru_cache(maxsize=256)(self._measure)
-        if documents is not None:
-            finish(self._take(documents))
+        self._take(documents)
 
-    @classmethod
-    def making(cls, documents: Iterable[Document]) -> Slices[Ranking]:
-        """The same, in slices; `documents` may themselves be made on the way."""
-        ranking = cls(None)
-        yield from ranking._take(documents)
-        return ranking
-
-    def _take(self, documents: Iterable[Document]) -> Slices[None]:
-        pace, postings = Pace(), self._postings
+    def _take(self, documents: Iterable[Document]) -> None:
+        postings = self._postings
         find = postings.__getitem__
         shared: dict[int, list[array[int]]] = {}  # the postings of the words that documents share
         for number, document in enumerate(documents):
-            cost = 1 + len(document.points) // 16
             for name in (document.plain, document.shown):
                 if self._names.setdefault(name, number) != number:
                     self._namesakes.setdefault(name, []).append(number)
@@ -241,22 +231,15 @@ class Ranking:
             else:
                 if id(words) not in shared:
                     shared[id(words)] = list(map(find, words))
-                    cost += len(words) // 100
                 found = map(shared[id(words)].__getitem__, array("I", document.numbers))
             here = number << _BYTE
             for posting, points in zip(found, document.points, strict=True):
                 posting.append(here | points)
             self._count = number + 1
-            if pace.due(cost):
-                yield
         for term in [term for term, posting in postings.items() if not posting]:
             del postings[term]  # of a tool that was kept, and is not in this list
         self._ones = self._lanes(array("H", [1]) * self._count)
-        if pace.due(len(postings) // 100):
-            yield
         _ = self._text
-        if pace.due(len(postings) // 100):
-            yield
 
     def rank(self, query: str, most: int, only: Iterable[int] | None = None) -> tuple[list[Hit], int]:
         """The `most` best documents that match any word of the query, best first; and how many match.

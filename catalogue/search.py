@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import attrs
 
-from ..protocol.cooperative import Pace, Slices, finish
 from .index import Index
 from .namespace import Target
 from .search_words import STOP_WORDS, words_of
@@ -93,24 +92,7 @@ def search_matching(
     offset: int = 0,
 ) -> SearchPage:
     """The tools whose name or description `matches` accepts, by name, unranked."""
-    return finish(searching_matching(index, matches, server=server, limit=limit, offset=offset))
-
-
-def searching_matching(
-    index: Index,
-    matches: Callable[[str], bool],
-    *,
-    server: str | None = None,
-    limit: int = PAGE,
-    offset: int = 0,
-) -> Slices[SearchPage]:
-    """`search_matching`, in slices."""
-    pace, found = Pace(), list[Target]()
-    for target in index.tools(server):
-        if matches(target.name) or matches(target.description):
-            found.append(target)
-        if pace.due(1 + len(target.description) // 10_000):
-            yield
+    found = [tool for tool in index.tools(server) if matches(tool.name) or matches(tool.description)]
     return _page(found, limit, offset)
 
 

@@ -22,7 +22,6 @@ from typing import Final
 import attrs
 import msgspec
 
-from ..protocol.cooperative import Pace, Slices
 from ..protocol.safe_text import whole
 from ..protocol.version import VERSION
 from .entries import ServerEntry
@@ -42,9 +41,6 @@ _SAMPLE: Final = Document.of(
 )
 _MADE: Final = repr((_SAMPLE.names, _SAMPLE.stems, _SAMPLE.points, sys.version_info[:2], sys.byteorder))
 FORM: Final = f"1 {VERSION} {blake2b(_MADE.encode(), digest_size=_DIGEST).hexdigest()}"
-_A_PIECE: Final = 30_000  # bytes that are read in one piece of work
-_EACH: Final = 500  # what one tool costs, in such bytes
-_TOLD: Final = 500  # tools that are told of in one piece of work
 
 
 class _Row(msgspec.Struct, array_like=True, gc=False):
@@ -76,11 +72,10 @@ class SearchForms:
     records: dict[str, bytes] = attrs.field(factory=dict[str, bytes])
     on_news: Callable[[Mapping[str, Sequence[Target]]], None] | None = None
 
-    def recalling(self, targets: Iterable[Target], key: Callable[[str], str]) -> Slices[Mapping[str, str]]:
-        """Give each of these tools, in slices, what was made of it before. Returns the servers that have tools of which
-        nothing is kept, with their keys. `key`: of a server."""
+    def recall(self, targets: Iterable[Target], key: Callable[[str], str]) -> Mapping[str, str]:
+        """Give each of these tools what was made of it before. Returns the servers that have tools of which nothing is
+        kept, with their keys. `key`: of a server."""
         keys, tools, missing = dict[str, str](), dict[str, _Tools](), dict[str, str]()
-        pace, work = Pace(), 0
         for target in targets:
             if target.override is not None:
                 continue
@@ -88,38 +83,29 @@ class SearchForms:
             if server not in keys:
                 keys[server] = key(server)
             record = self.records.get(keys[server])
-            work += _EACH
             if record is None:  # what was read may have been by an index that reports nothing
                 missing[server] = keys[server]
             elif not target.is_read:
                 if server not in tools:
                     tools[server] = _tools_in(record)
-                    work += len(record)
                 words, rows = tools[server]
                 said = _said(target)
                 if said is not None:
-                    work += len(said)
                     row = rows.get(_digest(said))
                     if row is None:
                         missing[server] = keys[server]
                     else:
                         target.remember(Document(row.plain, row.shown, words, row.points, row.numbers))
-            if work >= _A_PIECE:
-                if pace.due(work // _A_PIECE):
-                    yield
-                work = 0
         return missing
 
-    def reporting(self, targets: Sequence[Target], missing: Mapping[str, str]) -> Slices[None]:
-        """Tell, in slices, of all tools of the servers that are `missing` some."""
+    def report(self, targets: Sequence[Target], missing: Mapping[str, str]) -> None:
+        """Tell of all tools of the servers that are `missing` some."""
         if self.on_news is None or not missing:
             return
-        news, pace = {key: list[Target]() for key in missing.values()}, Pace()
-        for number, target in enumerate(targets):
+        news = {key: list[Target]() for key in missing.values()}
+        for target in targets:
             if target.server in missing and target.override is None:
                 news[missing[target.server]].append(target)
-            if number % _TOLD == 0 and pace.due():
-                yield
         for key in news:
             self.records.setdefault(key, b"")
         self.on_news(news)

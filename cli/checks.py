@@ -31,7 +31,6 @@ from ..config.references import expand_definition, session_variables
 from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import control_directory, identity
 from ..gateway.next_steps import Commands
-from ..protocol.cooperative import finish
 from ..protocol.errors import (
     DISABLED,
     NO_EFFECT_HERE,
@@ -159,10 +158,9 @@ def gateways(setup: Setup) -> Iterator[Finding]:
 
 
 def _cached_rows(setup: Setup) -> Iterable[Mapping[str, Any]]:
-    from ..gateway.exposures.query_modes import CatalogueReader
     from ..gateway.views import status_view
 
-    return finish(status_view(CatalogueReader(setup.catalogue), setup.catalogue))["servers"]
+    return status_view(setup.catalogue)["servers"]
 
 
 def _of_rows(setup: Setup, rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:

@@ -20,7 +20,6 @@ from ..actors.process_tuning import collect_again
 from ..gateway.doors.control_protocol import identity
 from ..gateway.next_steps import Commands
 from ..gateway.result_meta import details_of
-from ..protocol.cooperative import finish
 from ..protocol.errors import DISABLED, UNTRUSTED, UsageError
 from ..protocol.safe_text import one_line, printable, seen_in_json
 
@@ -303,7 +302,7 @@ class FromCache:
     def status(self) -> dict[str, Any]:
         from ..gateway.views import status_view
 
-        return finish(status_view(self._reader, self._catalogue))
+        return status_view(self._catalogue)
 
     def explain(self, server: str, commands: Commands) -> dict[str, Any]:
         from ..gateway.explain import explained
@@ -313,7 +312,7 @@ class FromCache:
     def tools(self, server: str | None) -> dict[str, Any]:
         from ..gateway.views import tools_view
 
-        return finish(tools_view(self._reader, self._catalogue, server))
+        return tools_view(self._catalogue, server)
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         from ..gateway.exposures.tool_definition import parse_request

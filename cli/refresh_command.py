@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..protocol.cooperative import finish
 from ..protocol.safe_text import counted, one_line
 from .common import commands_typed, common_options, left_out, read_config, run_to_end, running_gateway, say
 from .completion import complete_servers
@@ -63,16 +62,14 @@ async def _in_own_room(config: Config, server: str | None) -> list[dict[str, Any
     import anyio
 
     from ..gateway.commands import begin, look
-    from ..gateway.exposures.query_modes import CatalogueReader
-    from ..gateway.exposures.tool_definition import FOR_PEOPLE
     from ..supervisor.room import Greenroom, port_of
 
     async with Greenroom.open(config, bootstrap=False) as room:
         port = port_of(room)
-        reader, asked = CatalogueReader(port, hints=FOR_PEOPLE), begin(room, server)
+        asked = begin(room, server)
         progress = Progress()
         while True:
-            rows = finish(look(port, reader, asked))
+            rows = look(port, asked)
             if progress.tell(rows):
                 return rows
             await anyio.sleep(LOOK_EVERY)

@@ -14,7 +14,7 @@ has come, so the index is made before that, when nobody waits for it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.abc
 
-from ..actors.workers import in_turns
+from ..actors.router import is_quick, make_searchable
 from ..config.model import EXPOSURES
 from ..protocol.errors import UsageError
 from ..protocol.events import CatalogueChanged, Kind
@@ -35,9 +35,7 @@ from .next_steps import PLAIN, Commands
 from .requests import Spawn, tell_unbegun
 
 if TYPE_CHECKING:
-    from ..catalogue.index import Index
     from ..catalogue.namespace import Target
-    from ..protocol.cooperative import Slices
     from ..supervisor.profiles import ProfileView
     from ..supervisor.room import Greenroom
     from ..supervisor.room_port import RoomPort
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
 
 
 _NOTHING: Final[Mapping[str, str]] = {}
-_MANY: Final = 500  # tools; a first search among fewer takes ten milliseconds or two
 _INITIALIZED_BY_THEN: Final = 0.2  # seconds from a client's coming until it has its first lists
 
 
@@ -181,7 +178,8 @@ class Conversations:
             if view is not None:
                 await view.prepare()
             seen = self._port if view is None else view
-            await in_turns(_preparing(seen.index, seen.config.servers))
+            if not is_quick(seen.index):
+                await make_searchable(seen.index)
         except Exception:  # also a profile that a reload has removed: a search meets the same, and says so
             self._searchable.discard(profile)
         except BaseException:  # this client has left: the next one's tasks go on with it
@@ -213,15 +211,6 @@ def _introduced(room: RoomPort, spawn: Spawn, client: object) -> None:
     room.introduced(client)
     if room.unlisted():
         spawn(room.list_own)
-
-
-def _preparing(index: Index, servers: Iterable[str]) -> Slices[None]:
-    """Make what a search looks at: the ranked index, and what is odd in each server's lists."""
-    if len(index.tools()) >= _MANY:
-        yield from index.preparing()
-        for server in servers:
-            index.faults(server)
-            yield
 
 
 def _checked(expose: str) -> str:

@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ..actors.workers import in_turns
-from ..protocol.cooperative import Slices
 from ..protocol.errors import UsageError
 from ..safety.approval import Verdict
 from ..supervisor.room import port_of
@@ -35,7 +33,7 @@ from .exposures.query_modes import CatalogueReader
 from .exposures.tool_definition import FOR_PEOPLE
 from .exposures.tool_texts import waits
 from .next_steps import Commands
-from .views import status_view, tools_view
+from .views import room_status_view, room_tools_view
 
 if TYPE_CHECKING:
     from ..protocol.status import ServerStatus
@@ -117,10 +115,10 @@ def begin(room: Greenroom, server: str | None) -> dict[str, Any]:
     return {"names": room.refresh(server), "since": since}
 
 
-def look(room: RoomPort, reader: CatalogueReader, asked: Mapping[str, Any]) -> Slices[list[dict[str, Any]]]:
+def look(room: RoomPort, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How each server that was asked is doing: `state` is `known`, `failed` or `waiting`."""
     names: Sequence[str] = asked["names"]
-    rows = {row.server: row for row in (yield from reader.rows())}
+    rows = {row.server: row for row in CatalogueReader(room).rows()}
     return [
         {"server": name, "name": name, **_doing(room, name, rows.get(name), asked["since"])} for name in names
     ]
@@ -144,7 +142,6 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
     file that was named when the gateway was started. `vitals` is for leak checks: it tells what the process holds that
     cannot be seen from outside."""
     port = port_of(room)
-    reader = CatalogueReader(port, hints=FOR_PEOPLE)
     numbers = itertools.count(1)
 
     async def hello(_params: Mapping[str, Any]) -> Any:
@@ -154,13 +151,13 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
         return {"pid": os.getpid(), "version": version, "folder": folder, "config": config}
 
     async def status(_params: Mapping[str, Any]) -> Any:
-        said = await in_turns(status_view(reader, port))
+        said = await room_status_view(port)
         return {**said, "waitingForApproval": len(port.approvals), **_audit_view(port)}
 
     async def explain(params: Mapping[str, Any]) -> Any:
         from .explain import explained
 
-        view = await in_turns(status_view(reader, port))
+        view = await room_status_view(port)
         pid = None if params.get("pid") is None else whole_in(params, "pid")
         typed = Commands(text_in(params, "config"), pid)
         return explained(view, room.config, text_in(params, "server") or "", typed, runs=True)
@@ -169,7 +166,7 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
         return {name: [one.key, one.origin] for name, one in port.pin_keys.items()}
 
     async def tools(params: Mapping[str, Any]) -> Any:
-        return await in_turns(tools_view(reader, port, text_in(params, "server")))
+        return await room_tools_view(port, text_in(params, "server"))
 
     async def mcp(params: Mapping[str, Any]) -> Any:
         # A command has a session of its own, and its children per session end with it. Whoever may use the control
@@ -198,7 +195,7 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
 
     async def refreshed(params: Mapping[str, Any]) -> Any:
         asked = {"names": texts_in(params, "names"), "since": number_in(params, "since")}
-        return await in_turns(look(port, reader, asked))
+        return look(port, asked)
 
     async def vitals(_params: Mapping[str, Any]) -> Any:
         return {

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from anyio import to_thread
 
-from ..actors.workers import in_turns
 from ..protocol.errors import UsageError
 from ..protocol.events import CallEnded, Event, Eviction, GateDecision, Kind, Lagged, Transition
 from ..protocol.lifecycle import State
@@ -180,7 +179,7 @@ class Metrics:
         those of the HTTP door."""
         from prometheus_client.exposition import choose_encoder
 
-        rows = await in_turns(room.surveying())
+        rows = await room.surveyed()
         self._forget(self._seen - room.config.servers.keys())
         encode, media_type = choose_encoder(accept)
         shown = _Scrape([*self._registry.collect(), *_snapshot(room, rows, sessions, refused)])

@@ -14,7 +14,6 @@ from ..catalogue.search_file import SearchFile
 from ..catalogue.search_forms import SearchForms, key_of
 from ..catalogue.store import CatalogueFile, catalogue_keys, default_cache_path, pin_keys
 from ..config.references import session_variables
-from ..protocol.cooperative import Slices
 from ..protocol.status import ServerStatus
 from ..safety.pins_file import pins_file
 
@@ -49,12 +48,8 @@ class OfflineCatalogue:
     def entry(self, server: str) -> ServerEntry | None:
         return self._entries.get(server)
 
-    def status(self) -> list[ServerStatus]:
-        return [self._row(name) for name in self.config.servers]
-
-    def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
-        yield from ()  # nobody waits beside a command
-        return [row for row in self.status() if server in (None, row.server)]
+    def status(self, server: str | None = None) -> list[ServerStatus]:
+        return [self._row(name) for name in self.config.servers if server in (None, name)]
 
     def _row(self, name: str) -> ServerStatus:
         definition, entry = self.config.servers[name], self._entries.get(name)

@@ -2,52 +2,64 @@
 the cache alone.
 
 The shapes are those of the `mcp` tool's `details`, with more about each server.
+
+A view of thousands of servers or tools takes longer than one turn of the loop may. So that of a running room is made
+of a snapshot, in a thread if it is long.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.cooperative import Pace, Slices
 from ..protocol.status import json_of
-from .exposures.query_modes import CatalogueReader
+from .exposures.query_modes import CatalogueReader, Snapshot
 from .exposures.tool_definition import FOR_PEOPLE, Mode
 from .exposures.tool_texts import status, tool_details, unknown_details, unknown_sentence
 
 if TYPE_CHECKING:
-    from ..supervisor.room_port import Catalogue
+    from ..supervisor.room_port import Catalogue, RoomPort
 
 
-def status_view(reader: CatalogueReader, catalogue: Catalogue) -> Slices[dict[str, Any]]:
+async def room_status_view(room: RoomPort) -> dict[str, Any]:
+    """`status_view` of a running room."""
+    from ..actors.workers import aside_if_many  # a command that reads the cache has no loop
+
+    known = await Snapshot.of(room)
+    return await aside_if_many(len(known.rows), partial(status_view, known))
+
+
+async def room_tools_view(room: RoomPort, server: str | None) -> dict[str, Any]:
+    """`tools_view` of a running room."""
+    from ..actors.workers import aside_if_many
+
+    known = await Snapshot.of(room)
+    return await aside_if_many(known.index.size, partial(tools_view, known, server))
+
+
+def status_view(catalogue: Catalogue) -> dict[str, Any]:
     """Every server in the order of the configuration; further addresses of a server follow under `addresses`."""
-    rows = yield from reader.rows()
-    details = dict((yield from status(rows, FOR_PEOPLE)).details)
-    servers, pace = list[dict[str, Any]](), Pace()
-    for number, (row, server) in enumerate(zip(rows, details["servers"], strict=True)):
-        servers.append({**json_of(row), **server})
-        if number % 40 == 0 and pace.due():
-            yield
-    details["servers"] = servers
-    others = [row for row in (yield from catalogue.surveying()) if row.scope != "shared"]
+    rows = CatalogueReader(catalogue, hints=FOR_PEOPLE).rows()
+    details = dict(status(rows, FOR_PEOPLE).details)
+    details["servers"] = [
+        {**json_of(row), **server} for row, server in zip(rows, details["servers"], strict=True)
+    ]
+    others = [row for row in catalogue.status() if row.scope != "shared"]
     if others:
         details["addresses"] = [json_of(row) for row in others]
     return details
 
 
-def tools_view(reader: CatalogueReader, catalogue: Catalogue, server: str | None) -> Slices[dict[str, Any]]:
+def tools_view(catalogue: Catalogue, server: str | None) -> dict[str, Any]:
     """Every tool, sorted by name, or those of `server`. If `server` cannot be listed: the `mcp` tool's
     refusal."""
+    reader = CatalogueReader(catalogue, hints=FOR_PEOPLE)
     refusal = reader.refusal(Mode.LIST, server)
     if refusal is not None:
         return {**refusal.details, "mode": "tools", "message": refusal.text}
-    tools, pace = list[dict[str, Any]](), Pace()
-    yield from catalogue.index.preparing_names()
-    for number, target in enumerate(catalogue.index.tools(server)):
-        tools.append(tool_details(target))
-        if number % 40 == 0 and pace.due():
-            yield
+    tools = [tool_details(target) for target in catalogue.index.tools(server)]
     view: dict[str, Any] = {"mode": "tools", "server": server, "tools": tools, "count": len(tools)}
-    unknown = yield from reader.unknown(server)
+    unknown = reader.unknown(server)
     if unknown:
         view["unknownServers"] = unknown_details(unknown)
         view["message"] = unknown_sentence(unknown, FOR_PEOPLE)

@@ -5,7 +5,6 @@ Other rooms may import:
 * `address`: server and scope: who an actor is
 * `bounds`: every bound on input from outside, in one table
 * `content`: results as content blocks for a model, within bounds; schemas as text
-* `cooperative`: long work that pauses: `Slices`, `Pace`, `finish`
 * `errors`: every error a user can meet; a problem of a configuration and its place
 * `events`: every event, and the stages of a start
 * `header_params`: what the stateless era repeats in HTTP headers

@@ -18,10 +18,10 @@ import anyio
 import anyio.lowlevel
 
 from ..actors.call import Call
-from ..actors.router import Sync
+from ..actors.router import Sync, make_resolvable, make_searchable
 from ..actors.server import ServerActor
 from ..actors.tracing import CURRENT
-from ..actors.workers import LONG_WORK, aside, in_turns
+from ..actors.workers import LONG_WORK, aside
 from ..catalogue.index import Index
 from ..catalogue.namespace import Ambiguous, Missing, Place, Target
 from ..config.arguments import name_of, named_values, text
@@ -334,7 +334,7 @@ class Caller:
         Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`, and what kept the server from connecting.
         """
         name_of(name, "a tool")
-        await in_turns(self.index.preparing_names())
+        await make_resolvable(self.index)
         found = self.resolve(name, server)
         if not isinstance(found, Missing):
             return found
@@ -353,14 +353,14 @@ class Caller:
                     continue
                 index = await self.live.router.ref.ask(Sync)
                 if index.get(name) is None:
-                    await in_turns(index.preparing_names())
+                    await make_resolvable(index)
                 again = self.resolve(name, server)
                 if not isinstance(again, Missing):
                     leases.push(lease.pop_all())
                     return again
         if refused is not None:
             raise refused
-        await in_turns(self.index.preparing())
+        await make_searchable(self.index)
         raise self.unknown_tool(name, found.servers, connected)
 
     async def find(self, name: str, server: str | None = None) -> Target:

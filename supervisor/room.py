@@ -11,6 +11,7 @@ discovery of what it has, and a request by name (`connect`, `restart`).
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
@@ -623,20 +624,20 @@ class Greenroom(Calls):
             loaded, plan, recalled = await apart(prepare) if live.store.blocks else prepare()
             if not dry_run:
                 defined = await self._define_ahead(loaded, plan)
-                await all_of(live.applying(loaded, plan, recalled, defined))
+                await all_of(live.apply(loaded, plan, recalled, defined), operator.call)
                 await self._live.router.ref.ask(Sync)
         return plan
 
     async def _define_ahead(self, config: Config, plan: ReloadPlan) -> frozenset[str]:
-        """Define the new servers in slices, because with thousands of them one step would take too long. No
+        """Define the new servers bit by bit, because with thousands of them one step would take too long. No
         name leads to them yet. If this is cancelled in between, they are removed again. Returns their names,
         without those servers that were removed before and of which something is still left."""
         root = self._live.root
         new = [name for name in plan.start if name not in root.records]
         try:
-            await in_turns(root.defining(config.servers[name] for name in new))
+            await in_turns((config.servers[name] for name in new), root.define)
         except BaseException:
-            await all_of(root.removing(new))
+            await all_of(new, root.remove)
             raise
         return frozenset(new)
 

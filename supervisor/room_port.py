@@ -11,7 +11,7 @@ gives it to a door. A door never reaches further in.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -22,10 +22,10 @@ import msgspec
 from ..actors.call import Call
 from ..actors.router import Sync
 from ..actors.server import is_unused
+from ..actors.workers import in_turns
 from ..config.arguments import function, named_values, seconds
 from ..config.model import Config, Isolation, Scrub
 from ..protocol.address import Address
-from ..protocol.cooperative import Pace, Slices, finish
 from ..protocol.errors import CallError, UsageError
 from ..protocol.jsonrpc.incoming import read_parts, read_value
 from ..protocol.jsonrpc.terms import MODERN_VERSIONS, RpcFault
@@ -63,7 +63,7 @@ CHANGES: Final = frozenset({SET_LEVEL, "resources/unsubscribe", "initialize"})  
 ONLY_LOOK: Final = frozenset(
     {"resources/read", "prompts/get", "completion/complete", "resources/subscribe", "resources/unsubscribe"}
 )
-_A_PIECE: Final = 4  # rows of the status that are made in a tenth of a millisecond
+_ROWS: Final = 200  # rows of the status that are made in one go: a millisecond or two
 Progress = Callable[[Mapping[str, Any]], None]
 
 
@@ -76,9 +76,8 @@ class Catalogue(Protocol):
     @property
     def index(self) -> Index: ...
 
-    def surveying(self, server: str | None = None) -> Slices[Sequence[ServerStatus]]:
-        """A row for each server and for each further live address of a server, in slices. `server`: only its
-        rows."""
+    def status(self, server: str | None = None) -> list[ServerStatus]:
+        """A row for each server and for each further live address of a server. `server`: only its rows."""
         ...
 
     def entry(self, server: str) -> ServerEntry | None: ...
@@ -242,14 +241,18 @@ class RoomPort(Caller):
         """Wait until everything that servers have listed so far is in the index. Returns the room's index."""
         return await self.live.router.ref.ask(Sync)
 
-    def status(self) -> list[ServerStatus]:
-        """A row for each server, and one for each further live address."""
-        return finish(self.surveying())
-
-    def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
-        """The same in slices, because there may be thousands of rows. `server`: only its rows. Where this session has
+    def status(self, server: str | None = None) -> list[ServerStatus]:
+        """A row for each server, and one for each further live address. `server`: only its rows. Where this session has
         a child of its own, that child's row stands in place of the server's."""
-        rows = yield from self._rows(server)
+        return self._seen(map(self._row, addresses(self.live.root, server)))
+
+    async def surveyed(self) -> list[ServerStatus]:
+        """`status`, and others have their turns meanwhile: there may be thousands of rows."""
+        return self._seen(await in_turns(addresses(self.live.root), self._row, _ROWS))
+
+    def _seen(self, all_rows: Iterable[ServerStatus | None]) -> list[ServerStatus]:
+        """Those of the room's rows that this scope sees, as it sees them."""
+        rows = [row for row in all_rows if row is not None]
         if self.session is None:
             return rows
         view, scope = self.view, f"session:{self.session}"
@@ -258,23 +261,13 @@ class RoomPort(Caller):
         own = {row.server for row in rows if row.scope == scope}
         return [self._as_seen(row) for row in rows if row.scope == scope or row.server not in own]
 
-    def _rows(self, server: str | None) -> Slices[list[ServerStatus]]:
-        """The rows of the whole room."""
-        root, pace, rows = self.live.root, Pace(), list[ServerStatus]()
-        now = self.live.context.backend.now
-        for number, address in enumerate(addresses(root, server)):
-            if number % _A_PIECE == 0 and pace.due():
-                yield
-            if address.server in root.records:  # it may be gone by now
-                index = self.live.router.index
-                counts = index.counts(address.server)
-                row = status_row(root, address, now(), counts)
-                rows.append(self._with_catalogue(row, index))
-        return rows
-
-    def _with_catalogue(self, row: ServerStatus, index: Index) -> ServerStatus:
-        """The row with the faults and problems that the catalogue has for the server, if any."""
-        entry = self.live.router.entry(row.server)
+    def _row(self, address: Address) -> ServerStatus | None:
+        """The row of an address in the whole room, with what the catalogue has of its server. None: it is gone."""
+        live = self.live
+        if address.server not in live.root.records:
+            return None
+        index, entry = live.router.index, live.router.entry(address.server)
+        row = status_row(live.root, address, live.context.backend.now(), index.counts(address.server))
         if entry is None:
             return row
         faults, problems = index.faults(row.server), entry.problems

@@ -8,7 +8,7 @@ not make itself, and the `Supervision` finds servers and actors here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -19,7 +19,6 @@ from ..actors.server import ServerActor
 from ..config.arguments import name_of
 from ..config.model import Config, Isolation, Lifecycle, ServerDefinition
 from ..protocol.address import SHARED, Address
-from ..protocol.cooperative import Pace, Slices
 from ..protocol.errors import CallError, Problem, RoomClosed, SessionNeeded, UnknownServer
 from ..protocol.lifecycle import Cause, Ending, Reason, State
 from ..safety.approval_desk import Approvals
@@ -75,14 +74,6 @@ class Root:
         self.admission.look()
         return record
 
-    def defining(self, definitions: Iterable[ServerDefinition]) -> Slices[None]:
-        """`define` these servers, in slices."""
-        pace = Pace()
-        for definition in definitions:
-            self.define(definition)
-            if pace.due():
-                yield
-
     def redefine(self, definition: ServerDefinition, *, same_process: bool) -> None:
         """Give an existing server another definition. `same_process`: only its
         policy has changed, and applies at once. Otherwise its incarnations drain, and the next ones use the
@@ -99,22 +90,15 @@ class Root:
             self.supervision.starter.request_by_policy(self.actor(definition.name))
 
     def remove(self, server: str) -> None:
-        """Remove a server that is no longer configured: calls in flight finish, then its actors and its
-        record go."""
-        record = self.record(server)
+        """Remove a server that is no longer configured, if it still exists: calls in flight finish, then its actors
+        and its record go."""
+        record = self.records.get(server)
+        if record is None:
+            return
         record.available = removed(server)
         for actor in self.actors_of(server):
             actor.stop(Ending(Cause.REMOVED))
         self._forget_removed(server)
-
-    def removing(self, servers: Iterable[str]) -> Slices[None]:
-        """`remove` these servers in slices, if they still exist."""
-        pace = Pace()
-        for server in servers:
-            if server in self.records:
-                self.remove(server)
-            if pace.due():
-                yield
 
     def _forget_removed(self, server: str) -> None:
         record = self.records.get(server)

@@ -52,7 +52,6 @@ from ..config.references import session_variables
 from ..config.secrets import KnownSecrets, in_words, of_environment
 from ..protocol.address import Address
 from ..protocol.bounds import PROBLEMS
-from ..protocol.cooperative import Pace, Slices
 from ..protocol.errors import RoomClosed, UnknownTool
 from ..protocol.events import CatalogueChanged, Note, NoteCode
 from ..protocol.lifecycle import Cause, Ending, Reason, State
@@ -318,15 +317,14 @@ class Runtime:
 
     # ---- reload -----------------------------------------------------------------------------------------------------
 
-    def applying(
+    def apply(
         self, config: Config, plan: ReloadPlan, recalled: Recalled, defined: Collection[str] = ()
-    ) -> Slices[None]:
-        """Apply another configuration by this plan, with what the cache knows of it. Servers that the plan
-        keeps notice nothing. `defined`: the servers to start that are defined already.
+    ) -> Sequence[Callable[[], None]]:
+        """Make this the configuration, by this plan, with what the cache knows of it. Servers that the plan keeps
+        notice nothing. `defined`: the servers to start that are defined already.
 
-        The first slice makes this the configuration. The servers that are removed or defined anew follow in
-        slices, because they may be thousands; until its turn comes, each is what it was. All slices must be
-        done.
+        Returns the steps that follow, all of which must be done. Each removes a server or defines it anew, because
+        they may be thousands. Until its turn comes, each server is what it was.
         """
         before, self.config = self.config, config
         self.context.settings = config.settings
@@ -342,12 +340,19 @@ class Runtime:
                 # A file that has appeared, which may be the server's own, makes no server that stays unknown.
                 entries[name] = self.pins.marked(attrs.evolve(entry, definition_hash=now))
         self.router.ref.tell_system(Define(config.servers, entries, config.settings))
-        yield from self.root.removing(name for name in plan.remove if name not in config.broken)
-        pace, live = Pace(), frozenset(plan.live)
-        for name in (*plan.live, *plan.replace):
-            self.root.redefine(config.servers[name], same_process=name in live)
-            if pace.due():
-                yield
+        root, live = self.root, frozenset(plan.live)
+        removed = [partial(root.remove, name) for name in plan.remove if name not in config.broken]
+        changed = [
+            partial(root.redefine, config.servers[name], same_process=name in live)
+            for name in (*plan.live, *plan.replace)
+        ]
+        return [*removed, *changed, partial(self._applied, before, plan, entries, defined)]
+
+    def _applied(
+        self, before: Config, plan: ReloadPlan, entries: Mapping[str, ServerEntry], defined: Collection[str]
+    ) -> None:
+        """The last step: what is new, what cannot be used, and what the room tells of the reload."""
+        config = self.config
         for name in plan.start:
             if name not in defined:
                 self.root.define(config.servers[name])
@@ -366,7 +371,7 @@ class Runtime:
         problems = "; ".join(str(problem) for problem in config.problems if problem not in before.problems)
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
         self.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=f"configuration reloaded: {told}")
-        if self.root.closing is None:  # it may have begun to close between two slices
+        if self.root.closing is None:  # it may have begun to close between two steps
             self._discover_unknown(entries)
 
     def of_sessions(self) -> Sequence[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,19 +21,17 @@ from starlette.requests import Request as PageRequest
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from ...actors.workers import in_turns
+from ...actors.workers import aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
 from ...protocol import jsonrpc as rpc
-from ...protocol.cooperative import Pace, Slices
 from ...protocol.jsonrpc.terms import RpcFault
 from ...supervisor.room import port_of
 from ..arrivals import Arriving
-from ..exposures.query_modes import CatalogueReader
-from ..exposures.tool_definition import FOR_PEOPLE
+from ..exposures.query_modes import CatalogueReader, Snapshot
 from ..exposures.tool_texts import tool_details
 from ..metrics import NOTHING, USABLE_SERVERS, Metrics, word_of
 from ..next_steps import PLAIN, Commands
-from ..views import status_view
+from ..views import room_status_view
 from .http_auth import WELL_KNOWN, Access
 from .http_messages import Read, UnsupportedVersion, check_mirrored, read_message, read_stateless
 from .http_request import (
@@ -54,6 +53,7 @@ from .http_sessions import HttpSession, Sessions, untold
 from .http_streams import Feed
 
 if TYPE_CHECKING:
+    from ...catalogue.index import Index
     from ...supervisor.room import Greenroom
     from ..clients import Conversations
 
@@ -93,7 +93,6 @@ class Operations:
     ) -> None:
         self.door: HttpDoor | None = None
         self._room = port_of(room)
-        self._reader = CatalogueReader(self._room, hints=FOR_PEOPLE)
         self._version = version
         self._feed = feed
         self._metrics = metrics
@@ -136,11 +135,11 @@ class Operations:
 
     async def _words(self) -> dict[str, str]:
         """The state of each server that is not disabled."""
-        rows = await in_turns(self._reader.rows())
+        rows = CatalogueReader(await Snapshot.of(self._room)).rows()
         return {row.server: word_of(row) for row in rows if not row.disabled}
 
     async def _status(self, _request: PageRequest) -> Response:
-        said = await in_turns(status_view(self._reader, self._room))
+        said = await room_status_view(self._room)
         about = {
             "version": self._version,
             "uptimeSeconds": round(anyio.current_time() - self._started, 1),
@@ -166,12 +165,10 @@ class Operations:
         return Response(text, headers={"content-type": media_type})
 
     async def _map(self, _request: PageRequest) -> Response:
-        return _answer(True, await in_turns(self._mapping()))
+        index = self._room.index
+        return _answer(True, await aside_if_many(index.size, partial(self._map_of, index)))
 
-    def _mapping(self) -> Slices[dict[str, Any]]:
-        index, pace = self._room.index, Pace()
-        yield from index.preparing_names()
-        index.prepare_lists()
+    def _map_of(self, index: Index) -> dict[str, Any]:
         shown: dict[str, list[Mapping[str, Any]]] = {
             "tools": [],
             "prompts": [],
@@ -180,8 +177,6 @@ class Operations:
         }
         for target in index.tools():
             shown["tools"].append(self._commands.filled_in(tool_details(target)))
-            if pace.due():
-                yield
         for target in index.prompts():
             shown["prompts"].append({**tool_details(target), "arguments": target.record.get("arguments", [])})
         for kind, places in (("resources", index.resources()), ("templates", index.templates())):
@@ -194,8 +189,6 @@ class Operations:
                 shown[kind].append(
                     {"uri": place.uri, "server": place.server, "original": place.original, **about}
                 )
-                if pace.due():
-                    yield
         counts: dict[str, Any] = {}
         for name in index.servers:
             count = index.counts(name)

@@ -27,7 +27,7 @@ import anyio.abc
 import msgspec
 
 from ...actors.peer import Exchange
-from ...actors.workers import aside, in_turns
+from ...actors.workers import aside
 from ...config.model import Scrub
 from ...protocol.bounds import (
     EXECUTE_IN_FLIGHT,
@@ -173,7 +173,7 @@ class Execution:
                 raw = await self._called(tool, server, args)
             except GreenroomError as error:
                 request = Request(Mode.CALL, tool, server, args)
-                refused = await in_turns(self._tool.refused(error, request))
+                refused = await self._tool.why_refused(error, request)
                 answer(None, refused.filled(self._commands).text)
                 return
         if len(raw) > EXECUTE_RESULT_BYTES:

@@ -1,29 +1,29 @@
 """Carries out the requests to the `mcp` tool.
 
-`CatalogueReader` handles the modes that only look (status, list, search, describe, instructions). It works in
-slices. A request that needs only one slice is answered in the step that read it. With thousands of tools a
-task does the rest, and everybody else gets a turn between two slices. A search that finds nothing good waits a while
-for the servers that are being asked what they have. Calling and connecting need a `RoomPort`. A
-name that the index knows goes straight to `start_call`, without a task. A task is needed only for a name that
-the index does not know, if a server may still turn out to have it.
+`CatalogueReader` handles the modes that only look (status, list, search, describe, instructions). Such a request is
+answered in the step that read it, unless that would take longer than one turn of the loop may: with thousands of tools
+or servers, a task first lets a thread make what takes long. A search that finds nothing good waits a while for the
+servers that are being asked what they have. Calling and connecting need a `RoomPort`. A name that the index knows goes
+straight to `start_call`, without a task. A task is needed only for a name that the index does not know, if a server may
+still turn out to have it.
 
-What becomes of a result, and how a job is answered, is in `_answers`.
+What becomes of a result, and how a job is answered, is in `result_texts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import anyio
 import msgspec
 
-from ...actors.workers import in_turns
+from ...actors.router import is_quick, make_resolvable, make_searchable
+from ...actors.workers import MANY_ITEMS, aside
 from ...catalogue.namespace import Ambiguous, Missing, Target
 from ...config.model import Scrub
 from ...config.secrets import in_words
-from ...protocol.cooperative import Slices
 from ...protocol.errors import (
     AmbiguousTool,
     Bug,
@@ -42,7 +42,7 @@ from ..input_required import SuspendableCall, SuspendedCalls
 from ..requests import Job
 from . import tool_texts as refusals
 from .output_files import Spill
-from .query_modes import CatalogueReader
+from .query_modes import CatalogueReader, Snapshot
 from .result_texts import Answers
 from .tool_definition import FOR_MODELS, Answer, Hints, Mode, Request, parse_request
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ...actors.call import Call
     from ...supervisor.room_port import RoomPort
 
+T = TypeVar("T")
 _LOOK_EVERY: Final = 0.25  # seconds between two looks of a search that waits
 
 
@@ -108,36 +109,70 @@ class McpTool:
         elif request.mode is Mode.CONNECT:
             self._connect(request, job)
         elif request.mode is Mode.PROMOTE:
-            self._answers.reply_in_turns(self._promoting(request), job)
+            self._reply(partial(self._promoted, request), job)
         elif request.mode is Mode.OUTPUT:
             self._answers.turn_page(request, job)
         else:
-            self._look(request, self._reader.answering(request), job)
+            self._look(request, job)
 
     def look_with(self, request: Request, more: str, job: Job) -> None:
         """Answer a request that only looks, with one more text behind the answer."""
-        self._look(request, self._looking_with(request, more), job)
+        self._look(request, job, Answer.of(more).content)
 
-    def _look(self, request: Request, answering: Slices[Answer], job: Job) -> None:
-        """Answer with `answering`; a search first waits for servers that are being asked, if that may find more."""
-        if request.mode is Mode.SEARCH and self._room.is_learning:
-            job.run(partial(self._look_when_known, request, answering, job))
+    def _look(self, request: Request, job: Job, more: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Answer a request that only looks, with `more` content behind the answer."""
+        waits = request.mode is Mode.SEARCH and self._room.is_learning
+        if waits or not self._is_quick(request):
+            job.run(partial(self._look_long, request, job, more))
         else:
-            self._answers.reply_in_turns(answering, job)
+            self._answers.reply(_with(self._reader.answer(request), more), job)
 
-    async def _look_when_known(self, request: Request, answering: Slices[Answer], job: Job) -> None:
+    def _is_quick(self, request: Request | None = None) -> bool:
+        """Whether the request can be answered in one turn of the loop."""
+        room = self._room
+        if len(room.config.servers) >= MANY_ITEMS:
+            return False
+        goes_through_all = request is not None and request.regex
+        return room.index.size < MANY_ITEMS if goes_through_all else is_quick(room.index)
+
+    async def _look_long(self, request: Request, job: Job, more: Sequence[Mapping[str, Any]]) -> None:
+        if request.mode is Mode.SEARCH and self._room.is_learning:
+            await self._wait_for_servers(request)
+        answer = await self._read(lambda reader: reader.answer(request), request)
+        self._answers.reply(_with(answer, more), job)
+
+    async def _read(self, ask: Callable[[CatalogueReader], T], request: Request) -> T:
+        """What `ask` reads in the catalogue: in a thread, if that takes long."""
+        if self._is_quick(request):
+            return ask(self._reader)
+        return await aside(partial(ask, await self._still_reader()))
+
+    async def _still_reader(self) -> CatalogueReader:
+        """A reader of what is known now."""
+        return CatalogueReader(await Snapshot.of(self._room), hints=self._hints)
+
+    async def _wait_for_servers(self, request: Request) -> None:
+        """Wait for the servers that are being asked what they have, as long as that may find more."""
         room = self._room
         if self._searches_by is None:
             self._searches_by = anyio.current_time() + room.config.settings.first_list_timeout
         with anyio.CancelScope(deadline=self._searches_by):
-            while room.is_learning and await in_turns(self._reader.may_find_more(request)):
+            while room.is_learning:
+                if await self._read(lambda reader: reader.is_answered(request), request):
+                    return
                 with anyio.move_on_after(_LOOK_EVERY):
                     await room.catalogued()
-        self._answers.reply(await in_turns(answering), job)
 
-    def _looking_with(self, request: Request, more: str) -> Slices[Answer]:
-        answer = yield from self._reader.answering(request)
-        return Answer((*answer.content, *Answer.of(more).content), answer.details)
+    def _reply(self, answer: Callable[[CatalogueReader], Answer | None], job: Job) -> None:
+        """Answer with what `answer` finds with the reader that it is given."""
+        if self._is_quick():
+            self._answers.reply(answer(self._reader), job)
+        else:
+            job.run(partial(self._reply_later, answer, job))
+
+    async def _reply_later(self, answer: Callable[[CatalogueReader], Answer | None], job: Job) -> None:
+        await make_searchable(self._room.index)
+        self._answers.reply(answer(await self._still_reader()), job)
 
     def refuse(self, name: str, job: Job, arguments: object = None) -> None:
         """Answer a call of another tool than ours."""
@@ -151,9 +186,9 @@ class McpTool:
 
     def misread(self, error: UsageError, arguments: Mapping[str, Any], job: Job) -> None:
         """Answer a request whose arguments cannot be read."""
-        self._answers.reply_in_turns(self._misread(error, arguments), job)
+        self._reply(partial(self._misread, error, arguments), job)
 
-    def _misread(self, error: UsageError, arguments: Mapping[str, Any]) -> Slices[Answer]:
+    def _misread(self, error: UsageError, arguments: Mapping[str, Any], _reader: CatalogueReader) -> Answer:
         """The answer to a request that cannot be read. If it was to call a tool that is known, with what that
         expects."""
         name, server = arguments.get("tool"), arguments.get("server")
@@ -161,20 +196,20 @@ class McpTool:
             return refusals.refused_request("request", error)
         found = None
         if isinstance(name, str) and (not server or isinstance(server, str)):
-            found = yield from self._resolving_again(Request(Mode.CALL, name, server or None))
+            found = self._room.index.resolve(name, server or None)
         answer = refusals.refused_request("call", error, found if isinstance(found, Target) else None)
         named = server if isinstance(server, str) and server else None
         self._turned_away(str(name), named, arguments.get("args"), answer)
         return answer
 
-    def _promoting(self, request: Request) -> Slices[Answer]:
+    def _promoted(self, request: Request, reader: CatalogueReader) -> Answer:
         """List a tool from now on as one of its own, if the client can be told of it."""
-        found = yield from self._resolving_again(request)
+        found = self._room.index.resolve(request.subject, request.server)
         if isinstance(found, Ambiguous):
             return refusals.ambiguous_tool(request.mode.value, request.subject, found.candidates)
         if isinstance(found, Missing):
-            refusal = self._reader.refusal(request.mode, request.server)
-            return refusal or (yield from self._reader.missing(request.mode, request.subject, request.server))
+            refusal = reader.refusal(request.mode, request.server)
+            return refusal or reader.missing(request.mode, request.subject, request.server)
         beside = self._beside
         if beside is None or not beside.hears or not beside.promote(found):
             return refusals.not_promoted(found)
@@ -197,8 +232,8 @@ class McpTool:
         except CallError as error:
             answer = refusals.failed_connect(server, error)
         else:
-            await in_turns(self._room.index.preparing_names())
-            answer = await in_turns(self._reader.listing(server))
+            await make_resolvable(self._room.index)
+            answer = self._reader.listing(server)
         self._answers.reply(answer, job)
 
     # ---- call ----------------------------------------------------------------------------------------------------
@@ -209,11 +244,11 @@ class McpTool:
         if found is not None and request.server in (None, found.server):
             self._start(found, request, job)
         else:
-            self._answers.reply_in_turns(self._call_as_said(request, job), job)
+            self._reply(partial(self._call_as_said, request, job), job)
 
-    def _call_as_said(self, request: Request, job: Job) -> Slices[Answer | None]:
-        """Handle a name that is not in the index in this spelling, in slices. None: the tool is called."""
-        answer = yield from self._calling_as_said(request, job)
+    def _call_as_said(self, request: Request, job: Job, reader: CatalogueReader) -> Answer | None:
+        """Handle a name that is not in the index in this spelling. None: the tool is called."""
+        answer = self._start_as_said(request, job, reader)
         if answer is not None:
             self._turned_away(request.subject, request.server, request.args, answer)
         return answer
@@ -222,14 +257,12 @@ class McpTool:
         """An audit hears of a call that ends here with this answer."""
         self._room.turned_away(Asked("tools/call", name, server, arguments), answer.details["error"])
 
-    def _calling_as_said(self, request: Request, job: Job) -> Slices[Answer | None]:
-        index = self._room.index
-        yield from index.preparing_names()
-        found = index.resolve(request.subject, request.server)
+    def _start_as_said(self, request: Request, job: Job, reader: CatalogueReader) -> Answer | None:
+        found = self._room.index.resolve(request.subject, request.server)
         if isinstance(found, Target):
             self._start(found, request, job)
             return None
-        refusal = self._reader.refusal(Mode.CALL, request.server)
+        refusal = reader.refusal(Mode.CALL, request.server)
         if refusal is not None:
             return refusal
         if isinstance(found, Ambiguous):
@@ -237,7 +270,7 @@ class McpTool:
         if found.servers:
             job.run(partial(self._connect_and_call, request, job))
             return None
-        return (yield from self._reader.missing(Mode.CALL, request.subject, request.server))
+        return reader.missing(Mode.CALL, request.subject, request.server)
 
     def _start(self, target: Target, request: Request, job: Job) -> None:
         """Start the call of a tool that the index knows. It is accepted or refused here, and ends by
@@ -250,7 +283,7 @@ class McpTool:
         try:
             call = self._room.start_call(target, request.args, on_end, on_progress=on_progress)
         except UsageError as error:  # a reload has just removed the server; the index follows later
-            self._answers.reply_in_turns(self.refused(error, request), job)
+            self._reply(partial(self._refused, error, request), job)
         except CallError as error:
             self._answers.reply(refusals.failed_call(error, target, self._hints), job)
         else:
@@ -266,7 +299,7 @@ class McpTool:
             call = self._room.start_call(target, request.args, suspendable.ended, on_progress=on_progress)
         except UsageError as error:
             suspendable.refused()
-            self._answers.reply_in_turns(self.refused(error, request), job)
+            self._reply(partial(self._refused, error, request), job)
         except CallError as error:
             suspendable.refused()
             self._answers.reply(refusals.failed_call(error, target, self._hints), job)
@@ -274,25 +307,36 @@ class McpTool:
             suspendable.follow(call)
 
     def _ended(self, target: Target, request: Request, job: Job, call: Call) -> None:
+        error = call.error
         try:
-            if call.error is not None:
-                failed = self._failed(call.error, target, request, met_a_start=call.met_a_start)
-                self._answers.reply_in_turns(failed, job)
-            else:
+            if error is None:
                 self._answers.conclude(target, call.result or b"", job)
+            elif error.reach is Reach.SENT or self._is_still(target, request):
+                self._answers.reply(refusals.failed_call(error, target, self._hints), job)
+            else:
+                failed = partial(self._failed, error, target, request, call.met_a_start)
+                self._reply(failed, job)
         except Exception as error:
             job.broke(error)
 
+    def _is_still(self, target: Target, request: Request) -> bool:
+        """Whether the name that was asked for still means a tool of this server, in this spelling."""
+        found = self._room.index.get(request.subject)
+        return found is not None and found.server == target.server
+
     def _failed(
-        self, error: CallError, target: Target, request: Request, *, met_a_start: bool
-    ) -> Slices[Answer]:
+        self,
+        error: CallError,
+        target: Target,
+        request: Request,
+        met_a_start: bool,
+        reader: CatalogueReader,
+    ) -> Answer:
         """The answer to a call that failed. If the server no longer has the tool, it says so: the index may
         have come from the cache when the call began, or the server has changed its list."""
-        if error.reach is not Reach.SENT:
-            found = yield from self._resolving_again(request)
-            if isinstance(found, Missing):
-                name, server = request.subject, target.server
-                return (yield from self._reader.missing(Mode.CALL, name, server, connected_now=met_a_start))
+        found = self._room.index.resolve(request.subject, request.server)
+        if isinstance(found, Missing):
+            return reader.missing(Mode.CALL, request.subject, target.server, connected_now=met_a_start)
         return refusals.failed_call(error, target, self._hints)
 
     def _progressed(self, request: Request, job: Job, params: Mapping[str, Any]) -> None:
@@ -312,14 +356,20 @@ class McpTool:
             )
             raw = await call.wait()
         except GreenroomError as error:
-            self._answers.reply(await in_turns(self.refused(error, request)), job)
+            self._answers.reply(await self.why_refused(error, request), job)
             return
-        found = await in_turns(self._resolving_again(request))
+        found = self._room.index.resolve(request.subject, request.server)
         self._answers.conclude_long(target.server, found if isinstance(found, Target) else None, raw, job)
 
-    def refused(self, error: GreenroomError, request: Request) -> Slices[Answer]:
-        """The answer to a call that ended with this error, in slices."""
-        found = yield from self._resolving_again(request)
+    async def why_refused(self, error: GreenroomError, request: Request) -> Answer:
+        """The answer to a call that ended with this error."""
+        if self._is_quick():
+            return self._refused(error, request, self._reader)
+        await make_searchable(self._room.index)
+        return self._refused(error, request, await self._still_reader())
+
+    def _refused(self, error: GreenroomError, request: Request, reader: CatalogueReader) -> Answer:
+        found = self._room.index.resolve(request.subject, request.server)
         if isinstance(error, CallError) and not isinstance(error, UsageError):
             return refusals.failed_call(error, found if isinstance(found, Target) else None, self._hints)
         if isinstance(error, AmbiguousTool):
@@ -328,22 +378,16 @@ class McpTool:
             owners = found.servers if isinstance(found, Missing) else ()
             server = request.server or next(iter((*error.connected, *owners)), None)
             connected_now = server in error.connected
-            return (
-                yield from self._reader.missing(
-                    Mode.CALL, request.subject, server, connected_now=connected_now
-                )
-            )
+            return reader.missing(Mode.CALL, request.subject, server, connected_now=connected_now)
         if isinstance(error, UnknownServer):
-            refusal = self._reader.refusal(Mode.CALL, error.server)
+            refusal = reader.refusal(Mode.CALL, error.server)
             return refusal or refusals.refused_request("call", error)
         at_fault = found if isinstance(found, Target) and error.code == "invalid_args" else None
         return refusals.refused_request("call", error, at_fault)
 
-    def _resolving_again(self, request: Request) -> Slices[Target | Ambiguous | Missing]:
-        index = self._room.index
-        if index.get(request.subject) is None:
-            yield from index.preparing_names()
-        return index.resolve(request.subject, request.server)
+
+def _with(answer: Answer, more: Sequence[Mapping[str, Any]]) -> Answer:
+    return Answer((*answer.content, *more), answer.details) if more else answer
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ import anyio
 import attrs
 import msgspec
 
+from ...actors.router import make_searchable
 from ...actors.transports.http_client import ExchangeFault
-from ...actors.workers import in_turns
 from ...catalogue.search import asked_words, search
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import EXECUTE_CODE_BYTES, REGISTRY_BYTES
@@ -253,7 +253,7 @@ class Meta(Proxy):
         if provision.intent in self._room.config.servers:
             return provision.intent
         index = self._room.index
-        await in_turns(index.preparing())
+        await make_searchable(index)
         found = search(index, provision.words, limit=1).matches
         return found[0].target.server if found else None
 

@@ -1,7 +1,8 @@
 """The modes of the `mcp` tool that only look: status, list, search, describe, instructions.
 
 These modes use no server. So a `CatalogueReader` can answer them from any `Catalogue`: a running room, or
-only the cache. It works in slices, because with thousands of tools an answer takes longer than one turn may.
+only the cache. With thousands of tools or servers an answer takes longer than one turn of the loop may. So it can be
+made in a thread, from a `Snapshot` of the room.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from ...catalogue.names import has_prefix
 from ...catalogue.namespace import Ambiguous, Missing
-from ...catalogue.search import SearchPage, fits_well, search, searching_matching
-from ...protocol.cooperative import Pace, Slices, finish
+from ...catalogue.search import SearchPage, fits_well, search, search_matching
 from ...protocol.errors import UNTRUSTED, UsageError
 from ...protocol.status import ServerStatus
 from . import tool_texts as refusals
@@ -23,11 +25,31 @@ from .tool_definition import FOR_MODELS, MAX_REGEX, MOST_LINES, Answer, Hints, M
 from .tool_texts import Bounds, is_unknown
 
 if TYPE_CHECKING:
-    from ...supervisor.room_port import Catalogue
+    from ...catalogue.entries import ServerEntry
+    from ...catalogue.index import Index
+    from ...config.model import Config
+    from ...supervisor.room_port import Catalogue, RoomPort
 
-_A_PIECE: Final = 20  # names that are compared in a tenth of a millisecond
-_SEEN: Final = 200  # rows that are read in the same time
-_NOTHING_YET: Final[tuple[None, ...]] = ()  # yielding from this makes a generator of work that is one slice
+
+@attrs.frozen(eq=False)
+class Snapshot:
+    """A catalogue as it is at one moment. A thread may read it."""
+
+    config: Config
+    index: Index
+    rows: Sequence[ServerStatus]
+
+    @classmethod
+    async def of(cls, room: RoomPort) -> Snapshot:
+        """What a room knows now. Others have their turns while the rows of thousands of servers are made."""
+        rows = await room.surveyed()
+        return cls(room.config, room.index, rows)
+
+    def status(self, server: str | None = None) -> list[ServerStatus]:
+        return [row for row in self.rows if server in (None, row.server)]
+
+    def entry(self, server: str) -> ServerEntry | None:
+        return self.index.entry(server)
 
 
 class CatalogueReader:
@@ -36,7 +58,7 @@ class CatalogueReader:
     def __init__(self, catalogue: Catalogue, *, hints: Hints = FOR_MODELS) -> None:
         self._catalogue = catalogue
         self._hints = hints
-        self._answers: Final[Mapping[Mode, Callable[[Request], Slices[Answer]]]] = {
+        self._answers: Final[Mapping[Mode, Callable[[Request], Answer]]] = {
             Mode.STATUS: self._status,
             Mode.LIST: self._list,
             Mode.SEARCH: self._search,
@@ -45,16 +67,12 @@ class CatalogueReader:
         }
 
     def answer(self, request: Request) -> Answer:
-        """The answer to a request that only looks, at once."""
-        return finish(self.answering(request))
-
-    def answering(self, request: Request) -> Slices[Answer]:
-        """The same in slices."""
+        """The answer to a request that only looks."""
         return self._answers[request.mode](request)
 
-    def rows(self, server: str | None = None) -> Slices[list[ServerStatus]]:
-        """One row for each server, in the order of the configuration; with `server`, only its row. If a
-        server has several addresses, it is the row of the shared one.
+    def rows(self, server: str | None = None) -> list[ServerStatus]:
+        """One row for each server, in the order of the configuration; with `server`, only its row. If a server has
+        several addresses, it is the row of the shared one.
 
         A server with a broken definition has no actor that could report it. Its row comes after the others.
         """
@@ -64,14 +82,9 @@ class CatalogueReader:
             for name, why in broken.items()
             if server in (None, name)
         }
-        rows, pace = (yield from self._catalogue.surveying(server)), Pace()
-        if pace.due(len(rows) // _SEEN):
-            yield
-        for row in rows:
+        for row in self._catalogue.status(server):
             if row.server not in broken and (row.scope == "shared" or row.server not in found):
                 found[row.server] = row
-        if pace.due(len(rows) // _SEEN):
-            yield
         return [found[name] for name in self._names() if name in found]
 
     @property
@@ -91,9 +104,7 @@ class CatalogueReader:
             return refusals.unknown_server(mode.value, server, self._names(), self._hints)
         return refusals.disabled_server(mode.value, server) if definition.disabled else None
 
-    def missing(
-        self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False
-    ) -> Slices[Answer]:
+    def missing(self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False) -> Answer:
         """The answer when there is no such tool. It names the disabled, broken or unasked server that the
         tool's prefix points to; if there is none, it names similar tools."""
         unusable = self._unusable_owner(tool) if server is None else None
@@ -101,17 +112,11 @@ class CatalogueReader:
             refusal = self.refusal(mode, unusable)
             assert refusal is not None
             return refusal
-        unknown = [] if connected_now else (yield from self.unknown(server))
-        owners, pace = list[ServerStatus](), Pace()
-        for number, row in enumerate(unknown):
-            if server is not None or has_prefix(tool, row.server):
-                owners.append(row)
-            if number % _A_PIECE == 0 and pace.due():
-                yield
+        unknown = [] if connected_now else self.unknown(server)
+        owners = [row for row in unknown if server is not None or has_prefix(tool, row.server)]
         if owners:
             return refusals.not_known_yet(mode.value, tool, owners, self._hints)
         index = self._catalogue.index
-        yield from index.preparing()
         names = [target.name for target in index.tools(server)] if server else []
         return refusals.unknown_tool(
             mode.value,
@@ -132,8 +137,8 @@ class CatalogueReader:
             (name for name in (*config.broken, *disabled) if has_prefix(tool, name)), key=len, default=None
         )
 
-    def listing(self, server: str, *, limit: int = MOST_LINES, offset: int = 0) -> Slices[Answer]:
-        row = next(iter((yield from self.rows(server))), None)
+    def listing(self, server: str, *, limit: int = MOST_LINES, offset: int = 0) -> Answer:
+        row = next(iter(self.rows(server)), None)
         if row is None:
             return refusals.unknown_server("list", server, self._names(), self._hints)
         catalogue = self._catalogue
@@ -151,57 +156,47 @@ class CatalogueReader:
         config = self._catalogue.config
         return [*config.servers, *(name for name in config.broken if name not in config.servers)]
 
-    def _status(self, request: Request) -> Slices[Answer]:
-        rows = yield from self.rows()
-        return (
-            yield from texts.status(
-                rows, self._hints, limit=request.limit, offset=request.offset, bounds=self.bounds
-            )
-        )
+    def _status(self, request: Request) -> Answer:
+        rows, bounds = self.rows(), self.bounds
+        return texts.status(rows, self._hints, limit=request.limit, offset=request.offset, bounds=bounds)
 
-    def _list(self, request: Request) -> Slices[Answer]:
-        yield from self._catalogue.index.preparing_names()
+    def _list(self, request: Request) -> Answer:
         refusal = self.refusal(request.mode, request.subject)
         if refusal is not None:
             return refusal
-        return (yield from self.listing(request.subject, limit=request.limit, offset=request.offset))
+        return self.listing(request.subject, limit=request.limit, offset=request.offset)
 
-    def _instructions(self, request: Request) -> Slices[Answer]:
-        yield from _NOTHING_YET
+    def _instructions(self, request: Request) -> Answer:
         server = request.subject
         refusal = self.refusal(request.mode, server)
         return refusal or texts.instructions(server, self._catalogue.entry(server), self._hints)
 
-    def _describe(self, request: Request) -> Slices[Answer]:
+    def _describe(self, request: Request) -> Answer:
         refusal = self.refusal(request.mode, request.server)
         if refusal is not None:
             return refusal
-        index = self._catalogue.index
-        yield from index.preparing_names()
-        found = index.resolve(request.subject, request.server)
+        found = self._catalogue.index.resolve(request.subject, request.server)
         if isinstance(found, Ambiguous):
             return refusals.ambiguous_tool("describe", request.subject, found.candidates)
         if isinstance(found, Missing):
-            return (yield from self.missing(request.mode, request.subject, request.server))
+            return self.missing(request.mode, request.subject, request.server)
         return texts.describe(found)
 
-    def _search(self, request: Request) -> Slices[Answer]:
+    def _search(self, request: Request) -> Answer:
         refusal = self.refusal(request.mode, request.server)
         if refusal is not None:
             return refusal
-        query = request.subject
-        if not query.strip() and request.server is None:
+        if not request.subject.strip() and request.server is None:
             return refusals.refused_request(
                 "search", UsageError("Search query cannot be empty", code="empty_query")
             )
-        where = {"server": request.server, "limit": request.limit, "offset": request.offset}
         try:
-            page = yield from self._page(request, where)
+            page = self._page(request, request.limit, request.offset)
         except UsageError as error:
             return refusals.refused_request("search", error)
-        unknown = yield from self.unknown(request.server)
+        unknown = self.unknown(request.server)
         return texts.search(
-            query,
+            request.subject,
             page,
             server=request.server,
             full=request.include_schemas,
@@ -212,42 +207,31 @@ class CatalogueReader:
             bounds=self.bounds,
         )
 
-    def may_find_more(self, request: Request) -> Slices[bool]:
-        """Whether a search finds nothing that fits well, and a server of which nothing is known yet may have it."""
+    def is_answered(self, request: Request) -> bool:
+        """Whether a search finds something that fits well already, or no server of which nothing is known yet could
+        help it."""
         if self.refusal(request.mode, request.server) is not None:
-            return False
+            return True
         if request.regex:
             try:
-                page = yield from self._page(request, {"server": request.server, "limit": 1})
+                fits = self._page(request, 1, 0).total > 0
             except UsageError:
-                return False
-            if page.total:
-                return False
+                return True
         elif request.subject.strip():
-            index = self._catalogue.index
-            yield from index.preparing()
-            if fits_well(index, request.subject, server=request.server):
-                return False
-        elif request.server is None:
-            return False
-        return bool((yield from self.unknown(request.server)))
+            fits = fits_well(self._catalogue.index, request.subject, server=request.server)
+        else:
+            fits = request.server is None
+        return fits or not self.unknown(request.server)
 
-    def unknown(self, server: str | None = None) -> Slices[list[ServerStatus]]:
+    def unknown(self, server: str | None = None) -> list[ServerStatus]:
         """The servers of which nothing is known yet; with `server`, only that one."""
-        rows, pace = (yield from self.rows(server)), Pace()
-        if pace.due(len(rows) // _SEEN):
-            yield
-        found = [row for row in rows if is_unknown(row)]
-        if pace.due(len(rows) // _SEEN):
-            yield
-        return found
+        return [row for row in self.rows(server) if is_unknown(row)]
 
-    def _page(self, request: Request, where: Mapping[str, Any]) -> Slices[SearchPage]:
-        index = self._catalogue.index
-        if request.regex and request.subject.strip():
-            return (yield from searching_matching(index, matcher(request.subject), **where))
-        yield from index.preparing()
-        return search(index, request.subject, **where)
+    def _page(self, request: Request, limit: int, offset: int) -> SearchPage:
+        index, query, server = self._catalogue.index, request.subject, request.server
+        if request.regex and query.strip():
+            return search_matching(index, matcher(query), server=server, limit=limit, offset=offset)
+        return search(index, query, server=server, limit=limit, offset=offset)
 
 
 def _is_merely_connecting(row: ServerStatus) -> bool:

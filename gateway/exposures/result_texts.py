@@ -25,18 +25,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import anyio.lowlevel
 import anyio.to_thread
 import attrs
 import msgspec
 
 from ...actors.message_buffer import has_more_values
-from ...actors.workers import LONG_WORK, aside, in_turns
+from ...actors.workers import LONG_WORK, aside
 from ...catalogue.namespace import Target
 from ...config.model import Scrub
 from ...protocol.bounds import DECODED_VALUES
 from ...protocol.content import MAX_BYTES, MAX_LINES, Block, Guarded, Stats, guard, shown
-from ...protocol.cooperative import Slices
 from ...protocol.errors import ProtocolFault, Reach
 from ...protocol.jsonrpc.incoming import NO_MESSAGE
 from ...protocol.jsonrpc.incoming import decode_result as decoded
@@ -169,19 +167,6 @@ class Answers:
         job.answer(answer.as_result())
 
     # ---- answers -------------------------------------------------------------------------------------------------
-
-    def reply_in_turns(self, work: Slices[Answer | None], job: Job) -> None:
-        """Answer with the result of `work`: now, if it takes one slice, else in a task."""
-        try:
-            next(work)
-        except StopIteration as end:
-            self.reply(end.value, job)
-        else:
-            job.run(partial(self._work_on, work, job))
-
-    async def _work_on(self, work: Slices[Answer | None], job: Job) -> None:
-        await anyio.lowlevel.checkpoint()
-        self.reply(await in_turns(work), job)
 
     def reply(self, answer: Answer | None, job: Job) -> None:
         """Answer with a text of ours, within the bounds. None: the job is answered elsewhere."""

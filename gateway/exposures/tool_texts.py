@@ -18,7 +18,6 @@ from ...actors.host import ASKED_FOR
 from ...catalogue.fingerprints import changed_in_words
 from ...catalogue.hidden_characters import hidden_instructions, unhidden_value
 from ...protocol.content import arguments_may_be_at_fault, expected_parameters, parameters_text
-from ...protocol.cooperative import Pace, Slices
 from ...protocol.errors import (
     DISABLED,
     AmbiguousTool,
@@ -296,8 +295,6 @@ PREVIEW: Final = 300
 MOST_PROBLEMS: Final = 5
 SHOWN_QUERY: Final = 200
 UNBOUNDED: Final = Bounds()
-_SEEN: Final = 200  # rows that are read in a tenth of a millisecond
-_A_PIECE: Final = 40  # lines of an overview that are made in a tenth of a millisecond
 
 
 # ---- status --------------------------------------------------------------------------------------------------------
@@ -345,26 +342,15 @@ def status(
     limit: int | None = None,
     offset: int = 0,
     bounds: Bounds = UNBOUNDED,
-) -> Slices[Answer]:
+) -> Answer:
     """A line for each server in the order of the configuration. `rows`: one per server. `limit`, `offset`:
     the page."""
-    pace = Pace()
     disabled = sum(row.disabled for row in rows)
-    if pace.due(len(rows) // _SEEN):
-        yield
     connected = sum(row.state is State.CONNECTED and line_of(row).word == "connected" for row in rows)
-    if pace.due(len(rows) // _SEEN):
-        yield
     total = sum(row.tool_count or 0 for row in rows if not row.disabled)
-    if pace.due(len(rows) // _SEEN):
-        yield
     head = f"MCP: {connected}/{counted(len(rows) - disabled, 'server')}, {counted(total, 'tool')}"
     head += f" ({disabled} disabled)" if disabled else ""
-    wanted: list[tuple[ServerStatus, Line]] = []
-    for number, row in enumerate(rows[offset:] if limit is None else rows[offset : offset + limit]):
-        wanted.append((row, line_of(row)))
-        if number % _A_PIECE == 0 and pace.due():
-            yield
+    wanted = [(row, line_of(row)) for row in islice(rows, offset, None if limit is None else offset + limit)]
     shown = bounds.fitting([f"{line.mark} {row.server} ({line.note})" for row, line in wanted])
     page = _Page(offset, len(shown), len(rows))
     text = [head, "", *shown, *page.footer(hints)]

@@ -16,7 +16,6 @@ from tests.support import in_real_time, in_virtual_time
 from tests.support.loops import on_asyncio
 
 from greenroom.actors.workers import all_of, apart, in_turns
-from greenroom.protocol.cooperative import Slices
 
 
 def open_files() -> int:
@@ -83,52 +82,45 @@ async def test_what_it_raises_is_raised_and_a_cancelled_wait_leaves_at_once() ->
 
 
 @in_real_time
-async def test_however_many_are_at_long_work_one_slice_is_done_in_a_pass() -> None:
-    slices, passes, most = 0, 0, 0
+async def test_however_many_are_at_long_work_one_part_is_done_in_a_pass() -> None:
+    parts, passes, most = 0, 0, 0
 
-    def work() -> Slices[str]:
-        nonlocal slices, most
-        for _ in range(30):
-            slices += 1
-            most = max(most, slices)
-            yield
-        return "done"
+    def work(number: int) -> int:
+        nonlocal parts, most
+        parts += 1
+        most = max(most, parts)
+        return number
 
     async def count(is_over: Callable[[], bool]) -> None:
-        nonlocal slices, passes
+        nonlocal parts, passes
         while not is_over():
             passes += 1
-            slices = 0
+            parts = 0
             await anyio.lowlevel.checkpoint()
 
-    results: list[str] = []
+    results: list[list[int]] = []
 
     async def one() -> None:
-        results.append(await in_turns(work()))
+        results.append(await in_turns(range(30), work, 1))
 
     async with anyio.create_task_group() as tasks:
         for _ in range(6):
             tasks.start_soon(one)
         await anyio.lowlevel.checkpoint()
         await anyio.lowlevel.checkpoint()
-        slices = most = 0  # the first slice is done at once
+        parts = most = 0  # the first part is done at once
         tasks.start_soon(count, lambda: len(results) == 6)
-    assert results == ["done"] * 6
-    assert most <= 2, f"{most} slices while somebody waited for one turn"
+    assert results == [list(range(30))] * 6
+    assert most <= 2, f"{most} parts while somebody waited for one turn"
     assert passes > 100
 
 
 @in_real_time
-async def test_work_of_one_slice_is_done_at_once_whoever_is_at_long_work() -> None:
-    def work(slices: int) -> Slices[int]:
-        for _ in range(slices - 1):
-            yield
-        return slices
-
+async def test_work_of_one_part_is_done_at_once_whoever_is_at_long_work() -> None:
     done: list[int] = []
 
-    async def one(slices: int) -> None:
-        done.append(await in_turns(work(slices)))
+    async def one(items: int) -> None:
+        done.append(len(await in_turns(range(items), str, 2)))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(one, 40)
@@ -152,28 +144,28 @@ def test_a_door_has_the_function_and_not_its_module() -> None:
 async def test_work_that_has_to_be_done_is_done_whatever_becomes_of_its_task() -> None:
     did: list[int] = []
 
-    def work(count: int, fault: Exception | None = None) -> Slices[None]:
-        for number in range(count):
-            did.append(number)
-            yield
-        if fault is not None:
-            raise fault
+    def fail_at_first(number: int) -> None:
+        did.append(number)
+        if number == 0:
+            raise ValueError("its own")
 
     went_on = False
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await all_of(work(5))
+        await all_of(range(5), did.append, 1)
         went_on = True  # it was not cancelled in between
     assert (went_on, did) == (True, list(range(5)))
     did.clear()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(all_of, work(5))
+        tasks.start_soon(all_of, range(5), did.append, 1)
         await anyio.lowlevel.checkpoint()
         assert len(did) < 5  # others have their turn meanwhile
         tasks.cancel_scope.cancel()
     assert did == list(range(5))
+    did.clear()
     with pytest.raises(ValueError, match="its own"):
-        await all_of(work(2, ValueError("its own")))
+        await all_of(range(3), fail_at_first, 1)
+    assert did == list(range(3))
 
 
 @on_asyncio
@@ -181,13 +173,7 @@ async def test_work_that_has_to_be_done_is_done_whatever_becomes_of_its_task() -
 async def test_not_even_a_task_that_is_cancelled_by_its_loop_leaves_such_work_undone() -> None:
     """No scope of ours can hold that off, so the rest is done at once."""
     did: list[int] = []
-
-    def work() -> Slices[None]:
-        for number in range(5):
-            did.append(number)
-            yield
-
-    task = asyncio.create_task(all_of(work()))
+    task = asyncio.create_task(all_of(range(5), did.append, 1))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -16,7 +16,6 @@ from greenroom.catalogue.index import Counts, Index
 from greenroom.catalogue.names import Claim, Proposal, settle
 from greenroom.catalogue.namespace import Ambiguous, Missing, Target
 from greenroom.config.model import PrefixMode, ServerDefinition, Settings
-from greenroom.protocol.cooperative import Slices
 
 T = TypeVar("T")
 Tools = Mapping[str, tuple[str, ...] | None]
@@ -246,28 +245,6 @@ def test_an_unchanged_server_is_not_read_again() -> None:
     assert second.get("a_t") is first.get("a_t")
     assert second.get("b_t") is None
     assert second.get("b_u") is not None
-
-
-def test_what_one_of_very_many_servers_has_is_in_the_next_index_in_a_few_slices() -> None:
-    """While all of them are asked one after the other, every call by a new name waits for an index, slice by slice."""
-    servers = {f"s{number}": ServerDefinition(f"s{number}", command="x") for number in range(5_000)}
-    settings = Settings()
-    index = Index.build(servers, {}, settings)
-    index = Index.build(servers, {"s7": entry("s7", "t")}, settings, previous=index)
-    slices, _ = counted(index.preparing_names())
-
-    assert index.get("s7_t") is not None
-    assert slices < 20
-
-
-def counted(work: Slices[T]) -> tuple[int, T]:
-    count = 0
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return count, end.value
-        count += 1
 
 
 def test_a_policy_change_of_a_name_is_seen() -> None:

@@ -10,7 +10,6 @@ from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Ambiguous, Missing, Place, Target
 from greenroom.config.model import PrefixMode, ServerDefinition, Settings
-from greenroom.protocol.cooperative import finish
 
 
 def entry(
@@ -40,8 +39,8 @@ def test_each_list_is_of_all_servers_or_of_one(prepared: bool) -> None:
     index = index_of(B, A)
     if prepared:
         index.prepare_lists()
-        finish(index.preparing())
-        finish(index.preparing_names())
+        index.prepare_names()
+        index.prepare()
     assert [one.name for one in index.prompts()] == ["a_p", "a_q", "b_q", "b_r"]
     assert [one.name for one in index.prompts("b")] == ["b_q", "b_r"]
     assert [one.uri for one in index.resources("a")] == ["greenroom://a/u:both", "u:1"]
@@ -140,13 +139,12 @@ def test_an_override_is_judged_with_the_tool_that_it_changes() -> None:
     assert listed["inputSchema"]["properties"] == {"a": {}}
 
 
-def test_what_is_prepared_by_two_is_made_once() -> None:
+def test_what_is_prepared_is_not_made_again() -> None:
     index = index_of(*(entry(f"s{number}", tools=[f"t{n}" for n in range(40)]) for number in range(20)))
-    first, second = index.preparing(), index.preparing()
-    next(first)
-    finish(second)
+    assert not index.is_searchable
+    index.prepare()
     ranking = index.ranking
-    finish(first)
-    finish(index.preparing())
+    index.prepare()
+    assert index.is_searchable
     assert index.ranking is ranking
     assert len(ranking.rank("t1", 1_000)[0]) >= 20

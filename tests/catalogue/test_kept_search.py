@@ -282,17 +282,6 @@ def test_only_the_tools_that_have_changed_are_read_again(
     assert read == ["github_create_issue"]
 
 
-def test_others_have_their_turn_while_kept_tools_are_taken(tmp_path: Path) -> None:
-    many = {"s": [tool(f"tool_{number}", f"Does what {number} does") for number in range(3_000)]}
-    file = file_in(tmp_path)
-    keep(file, many)
-    expected = found(index_of(many))
-    index = index_of(many, loaded(file, many))
-    turns = sum(1 for _ in index.preparing())
-    assert turns > 20, "a slice is short, whatever there is to take"
-    assert found(index) == expected
-
-
 # ---- what is in the file ----
 
 

@@ -23,7 +23,6 @@ from greenroom.gateway.exposures.query_modes import CatalogueReader
 from greenroom.gateway.exposures.tool_definition import FOR_MODELS, Mode, Request
 from greenroom.gateway.offline import OfflineCatalogue
 from greenroom.gateway.views import status_view, tools_view
-from greenroom.protocol.cooperative import finish
 from greenroom.protocol.safe_text import seen_in_json, unhidden
 
 # A colour, a title, bidi controls, tags that spell "hi", zero width, joiners, a filler, a soft hyphen, a selector.
@@ -99,8 +98,8 @@ def test_no_planted_character_comes_out_anywhere(data: st.DataObject) -> None:
     catalogue: Any = OfflineCatalogue(config, {"bank": entry})
     index, reader = catalogue.index, CatalogueReader(catalogue, hints=FOR_MODELS)
     said: list[Any] = [
-        finish(status_view(reader, catalogue)),
-        finish(tools_view(reader, catalogue, None)),
+        status_view(catalogue),
+        tools_view(catalogue, None),
         index.faults("bank"),
         *(Shown(catalogue).listing(method, modern=True) for method in LISTS),
         *(target.to_openai() for target in index.tools()),

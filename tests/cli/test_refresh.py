@@ -29,7 +29,6 @@ from greenroom.gateway.exposures.tool_texts import is_unknown, waits
 from greenroom.gateway.exposures.tool_texts import unknown_details as details
 from greenroom.gateway.exposures.tool_texts import unknown_sentence as sentence
 from greenroom.protocol.address import Address
-from greenroom.protocol.cooperative import finish
 from greenroom.protocol.events import Lagged, Note, NoteCode
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import ServerStatus
@@ -180,8 +179,7 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     def doing(known: ServerEntry | None = entry, **row: Any) -> dict[str, Any]:
         room = FakeRoom()
         room.entries["clock"], room.rows = known, {"clock": row}
-        reader = CatalogueReader(room, hints=FOR_PEOPLE)
-        (one,) = finish(look(room, reader, {"names": ["clock"], "since": since}))
+        (one,) = look(room, {"names": ["clock"], "since": since})
         return one
 
     waiting = {
@@ -205,7 +203,7 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     assert doing(failed_ago=60.0, retry_in=9.0)["retryIn"] == 9.0
     assert doing(down="drained", failure="no")["failure"] == "drained"
     room = FakeRoom()
-    gone = finish(look(room, CatalogueReader(room, hints=FOR_PEOPLE), {"names": ["gone"], "since": since}))
+    gone = look(room, {"names": ["gone"], "since": since})
     assert [(row["name"], row["state"]) for row in gone] == [("gone", "failed")]
 
 
@@ -255,7 +253,7 @@ def test_a_server_that_is_shown_has_what_it_waits_for_in_the_overview() -> None:
     )
     assert (
         "○ fresh (not known yet, installing for 7 s: x)"
-        in finish(CatalogueReader(room).answering(parse_request({}))).text
+        in CatalogueReader(room).answer(parse_request({})).text
     )
 
 

@@ -14,9 +14,6 @@ from greenroom import Greenroom
 from greenroom.errors import ConnectFailed
 from greenroom.gateway.commands import begin, look
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
-from greenroom.gateway.exposures.query_modes import CatalogueReader
-from greenroom.gateway.exposures.tool_definition import FOR_PEOPLE
-from greenroom.protocol.cooperative import finish
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, tool
 
@@ -32,9 +29,9 @@ async def asked(room: Greenroom, **arguments: Any) -> tuple[str, dict[str, Any]]
 
 async def refreshed(room: Greenroom, server: str) -> list[dict[str, Any]]:
     """What `greenroom refresh SERVER` comes to."""
-    reader, begun = CatalogueReader(port_of(room), hints=FOR_PEOPLE), begin(room, server)
+    begun = begin(room, server)
     for _ in range(1_000):
-        rows = finish(look(port_of(room), reader, begun))
+        rows = look(port_of(room), begun)
         if all(row["state"] != "waiting" for row in rows):
             return rows
         await anyio.sleep(0.3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -31,7 +32,6 @@ from greenroom.gateway.exposures.tool_definition import (
 from greenroom.gateway.exposures.tool_texts import Bounds, cut
 from greenroom.gateway.input_required import SuspendedCalls
 from greenroom.gateway.requests import Job
-from greenroom.protocol.cooperative import finish
 from greenroom.protocol.errors import (
     UNTRUSTED,
     ApprovalDenied,
@@ -60,6 +60,7 @@ from greenroom.protocol.errors import (
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.result import ToolResult
 from greenroom.protocol.status import ServerStatus
+from greenroom.supervisor.room import Greenroom, port_of
 
 
 class Sink:
@@ -579,24 +580,27 @@ def test_others_have_their_turn_while_thousands_of_tools_are_searched(
 ) -> None:
     room = FakeRoom()
     room.learn("clock", *({**NOW, "name": f"tool_{number}"} for number in range(3_000)))
+    assert run(backend, partial(turns_during, room, asked)) >= 30
 
-    async def body() -> int:
-        turns = first = 0
 
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                await anyio.lowlevel.checkpoint()
-                turns += 1
+async def turns_during(room: Any, asked: dict[str, Any]) -> int:
+    """How often others have their turn while the `mcp` tool is asked this."""
+    turns = passed = 0
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(count)
-            await ask(McpTool(room), asked)
-            first = turns
-            group.cancel_scope.cancel()
-        return first
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
 
-    assert run(backend, body) >= 30
+    async with anyio.create_task_group() as group:
+        group.start_soon(count)
+        await anyio.lowlevel.checkpoint()
+        turns = 0
+        await ask(McpTool(room), asked)
+        passed = turns
+        group.cancel_scope.cancel()
+    return passed
 
 
 def test_two_who_search_at_first_share_the_work(backend: str) -> None:
@@ -720,7 +724,8 @@ def test_the_shared_address_stands_for_a_server_and_a_session_only_where_it_is_a
         "clock": [("session:a", 3), ("session:b", 4)],
     }
 
-    def status() -> list[ServerStatus]:
+    def status(server: str | None = None) -> list[ServerStatus]:
+        assert server is None
         return [
             ServerStatus(name, scope=scope, tool_count=count)
             for name, found in rows.items()
@@ -729,7 +734,7 @@ def test_the_shared_address_stands_for_a_server_and_a_session_only_where_it_is_a
 
     room.status = status
     for _ in range(2):
-        found = {row.server: row.tool_count for row in finish(CatalogueReader(room).rows())}
+        found = {row.server: row.tool_count for row in CatalogueReader(room).rows()}
         assert found == {"github": 1, "clock": 3, "bad": None}
         rows["github"].reverse()
 
@@ -752,26 +757,18 @@ def test_a_tool_of_another_server_than_the_one_named_is_not_called() -> None:
 
 
 @pytest.mark.parametrize(
-    "request_",
-    [{}, {"search": "issue"}, {"describe": "nobodys_tool"}, {"server": "far7"}, {"offset": 5_900}],
-    ids=str,
+    "asked", [{}, {"search": "issue"}, {"describe": "nobodys_tool"}, {"offset": 2_900}], ids=str
 )
-def test_t36_whatever_is_asked_of_thousands_of_servers_is_answered_in_slices(
-    request_: dict[str, Any],
+def test_t36_others_have_their_turn_whatever_is_asked_of_thousands_of_servers(
+    asked: dict[str, Any], backend: str
 ) -> None:
-    def slices(room: FakeRoom) -> int:
-        return sum(1 for _ in CatalogueReader(room).answering(parse_request(request_)))
+    servers = {f"far{number}": {"command": "x"} for number in range(3_000)}
 
-    few = slices(FakeRoom())
-    room = FakeRoom()
-    far = attrs.evolve(room.config.servers["off"], disabled=False)
-    more = {f"far{number}": attrs.evolve(far, name=f"far{number}") for number in range(6_000)}
-    room.config = attrs.evolve(room.config, servers={**room.config.servers, **more})
-    room.reindex()
+    async def body() -> int:
+        async with Greenroom.open({"mcpServers": servers}, bootstrap=False) as room:
+            return await turns_during(port_of(room), asked)
 
-    assert few <= 2, "where there is little, it is answered at once"
-    if request_ != {"server": "far7"}:  # nothing of the others is looked at
-        assert slices(room) > few + 2
+    assert run(backend, body) >= 10
 
 
 # ---- what is asked ---------------------------------------------------------------------------------------------------
@@ -1088,14 +1085,14 @@ def test_a_row_of_one_server_is_that_row_alone_and_a_broken_one_says_whether_it_
     for code, is_untrusted in (("project_untrusted", None), ("config_error", False)):
         why = attrs.evolve(problem, code=code)
         room.config = attrs.evolve(room.config, broken={**room.config.broken, "mine": why})
-        (row,) = finish(CatalogueReader(room).rows("mine"))
+        (row,) = CatalogueReader(room).rows("mine")
         assert row.server == "mine"
         assert is_untrusted is None or row.untrusted is is_untrusted
     room.config = attrs.evolve(room.config, broken={"mine": attrs.evolve(problem, code=UNTRUSTED)})
-    assert [row.untrusted for row in finish(CatalogueReader(room).rows("mine"))] == [True]
+    assert [row.untrusted for row in CatalogueReader(room).rows("mine")] == [True]
     for name in room.config.servers:
-        assert [row.server for row in finish(CatalogueReader(room).rows(name))] == [name]
-    assert finish(CatalogueReader(room).rows("nobody")) == []
+        assert [row.server for row in CatalogueReader(room).rows(name)] == [name]
+    assert CatalogueReader(room).rows("nobody") == []
 
 
 def test_a_search_of_one_server_names_no_other_and_begins_where_it_is_told() -> None:

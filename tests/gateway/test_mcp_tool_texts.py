@@ -35,7 +35,6 @@ from greenroom.gateway.exposures.tool_definition import (
 from greenroom.gateway.exposures.tool_texts import unknown_details, waits
 from greenroom.gateway.exposures.tool_texts import unknown_sentence as sentence
 from greenroom.gateway.requests import Job
-from greenroom.protocol.cooperative import finish
 from greenroom.protocol.errors import (
     AmbiguousTool,
     ApprovalDenied,
@@ -156,7 +155,7 @@ def test_the_overview_counts_all_and_shows_its_page() -> None:
         ServerStatus("d", failed_ago=3.2, failure="no", problems=("cut",)),
         ServerStatus("e", state=ON, failed_ago=3.2, failure="old", tool_count=1),
     ]
-    whole = finish(texts.status(rows, FOR_MODELS))
+    whole = texts.status(rows, FOR_MODELS)
     assert whole.text.splitlines()[0] == "MCP: 2/4 servers, 3 tools (1 disabled)"
     assert whole.text.splitlines()[-2:] == ["", FOR_MODELS.overview]
     assert _details(whole) == {
@@ -179,14 +178,12 @@ def test_the_overview_counts_all_and_shows_its_page() -> None:
         (None, 4, "e", "1 of 5", {"hasMore": False, "nextOffset": None}),
         (9, 0, "abcde", None, {}),
     ):
-        page = finish(texts.status(rows, FOR_MODELS, limit=limit, offset=offset))
+        page = texts.status(rows, FOR_MODELS, limit=limit, offset=offset)
         assert [each["name"] for each in page.details["servers"]] == list(names)
         assert _details(page, "servers", "mode", "totalTools", "connectedCount", "disabledCount") == details
         assert (footer in page.text.splitlines()) if footer else " of 5" not in page.text
-    assert (
-        finish(texts.status([], FOR_MODELS)).text == "MCP: 0/0 servers, 0 tools\n\nNo servers are configured."
-    )
-    assert "disabled)" not in finish(texts.status(rows[:1], FOR_MODELS)).text
+    assert texts.status([], FOR_MODELS).text == "MCP: 0/0 servers, 0 tools\n\nNo servers are configured."
+    assert "disabled)" not in texts.status(rows[:1], FOR_MODELS).text
 
 
 def test_a_list_says_what_it_is_of_and_why_it_is_empty() -> None:
@@ -513,7 +510,7 @@ def test_a_file_holds_the_whole_text_and_a_file_that_is_gone_is_no_error(
 def test_each_error_of_a_call_is_told_with_what_a_program_needs(
     error: Any, text: str, details: dict[str, Any]
 ) -> None:
-    answer = finish(McpTool(FakeRoom()).refused(error, parse_request({"tool": "nobody_has"})))
+    answer = anyio.run(McpTool(FakeRoom()).why_refused, error, parse_request({"tool": "nobody_has"}))
     assert text in answer.content[0]["text"]
     assert {name: answer.details.get(name) for name in details} == details
     assert answer.details["mode"] == "call"

@@ -21,7 +21,6 @@ from greenroom.errors import ServerDown, UnknownServer
 from greenroom.events import Note, NoteCode
 from greenroom.gateway.exposures.direct import Direct
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
-from greenroom.protocol.cooperative import finish
 from greenroom.protocol.events import Transition
 from greenroom.protocol.lifecycle import Cause, State
 from greenroom.supervisor.room import port_of
@@ -168,7 +167,8 @@ async def test_a_call_between_the_removal_of_a_server_and_that_of_its_names_is_t
         assert room.status()[0].state is State.IDLE
         plan = await room.reload(_config(b={}), dry_run=True)
         config = open_config(_config(b={}))
-        finish(room._runtime.applying(config, plan, room._runtime.recall(config)))
+        for step in room._runtime.apply(config, plan, room._runtime.recall(config)):
+            step()
         assert port_of(room).index.get("a_echo") is not None
         answer = await ask(McpTool(port_of(room)), {"tool": "a_echo"})
         assert answer["_meta"]["greenroom/details"]["error"] == "server_not_found"

@@ -8,7 +8,6 @@ from tests.support.rooms import open_room, teach
 
 from greenroom import Greenroom
 from greenroom.errors import UnknownServer
-from greenroom.protocol.cooperative import finish
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
 
@@ -43,7 +42,7 @@ async def test_through_the_port_of_a_session_with_a_profile_the_rest_does_not_ex
             port = port_of(ann)
             assert list(port.config.servers) == ["b"]
             assert [row.server for row in port.status()] == ["b"]
-            assert finish(port.surveying("a")) == []
+            assert port.status("a") == []
             assert port.entry("b") is not None
             with pytest.raises(UnknownServer):
                 port.entry("a")

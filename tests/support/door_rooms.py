@@ -19,7 +19,6 @@ from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Target
 from greenroom.config.model import Config, Scrub, ServerDefinition, Settings
-from greenroom.protocol.cooperative import Slices
 from greenroom.protocol.errors import CallError, Problem, UnknownTool
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.result import ToolResult
@@ -122,12 +121,12 @@ class FakeRoom(_AnyRoom):
     def scrubber(self, server: str, door: Scrub, /) -> None:
         """Nothing is scrubbed."""
 
-    def surveying(self, server: str | None = None) -> Slices[list[ServerStatus]]:
-        yield from ()
-        return [row for row in self.status() if server in (None, row.server)]
+    async def surveyed(self) -> list[ServerStatus]:
+        return self.status()
 
-    def status(self) -> list[ServerStatus]:
-        return [self._row(name, definition) for name, definition in self.config.servers.items()]
+    def status(self, server: str | None = None) -> list[ServerStatus]:
+        servers = self.config.servers.items()
+        return [self._row(name, definition) for name, definition in servers if server in (None, name)]
 
     def _row(self, name: str, definition: ServerDefinition) -> ServerStatus:
         known = self.entries.get(name) is not None
