@@ -45,7 +45,7 @@ import attrs
 
 from ..config.model import PrefixMode
 from .names import prefix_of
-from .search_words import ROOTS, STOP_WORDS, normalise, phrases, stem, synonyms, tokens, words_of
+from .search_words import ROOTS, STOP_WORDS, normalise, paired, phrases, stem, synonyms, tokens, words_of
 
 MAX_WORDS: Final = 32  # of a query; the rest is ignored
 _PARAMETERS: Final = 40  # of one tool that are read
@@ -123,8 +123,8 @@ class Document:
         before = name.removesuffix(original)  # a server's prefix, as a rule
         shown = f"{_often(before)} {plain}".strip() if before.endswith("_") else normalise(name)
         weights: dict[str, float] = {}
-        _add(weights, [*plain.split(), *_together(plain)], _NAME)
-        _add(weights, _often(server).split(), _SERVER)
+        _add(weights, [*paired(plain).split(), *_together(plain)], _NAME)
+        _add(weights, paired(_often(server)).split(), _SERVER)
         _add_stop_words(weights, plain, _NAME)
         _add_stop_words(weights, _short(server), _SERVER)
         end = _END_OF_PURPOSE.search(description, _SHORTEST, _LONGEST)
@@ -179,7 +179,7 @@ def _add_parameters(weights: dict[str, float], schema: Mapping[str, Any]) -> Non
         return
     names, texts = list[str](), list[str]()
     for name, said in list(cast("Mapping[str, Any]", properties).items())[:_PARAMETERS]:
-        names += _often(name).split()
+        names += paired(_often(name)).split()
         if isinstance(said, Mapping):
             described = cast("Mapping[str, Any]", said)
             text = described.get("description")
@@ -246,10 +246,10 @@ class Ranking:
 
         `only`: the numbers of the documents to search; all if not given.
         """
+        if not query.strip():
+            return [], 0
         plain = normalise(query)
         words, meant = asked(plain)
-        if not words:
-            return [], 0
         scores = sum(map(self._word, words, repeat(1.0))) + sum(map(self._word, meant, repeat(PHRASE)))
         scores += sum(map(self._word, filter(self._postings.__contains__, aside(plain)), repeat(ASIDE)))
         first = [self._names[plain]] if plain in self._names else []

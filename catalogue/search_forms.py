@@ -35,7 +35,7 @@ _SAMPLE: Final = Document.of(
     "git-hub_createIssues",
     "createIssues",
     "git-hub-mcp",
-    "Creates issues, running queries on the branches. It has been stopped by a matching policy; use the caches.",
+    "Creates issues, running queries on the branches. It has been stopped by a matching policy; use the caches. 搜索",
     title="Issue creation",
     schema={"properties": {"issueId": {"description": "Which one is updated", "enum": ["added"]}}},
 )

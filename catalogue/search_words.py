@@ -4,6 +4,9 @@ camelCase and runs of punctuation are taken apart, case is folded, and each word
 "creating issues" and `createIssue` agree. The stemmer knows English endings only. It need not find the true stem: it
 is enough that the forms of one word end as one. A word of another language keeps its form, except for a last "s".
 
+Chinese and Japanese are written without spaces, and Korean joins particles to its words. So a run of their characters
+is read as its pairs of neighbours: 搜索文件 as 搜索, 索文 and 文件. Rejected: a dictionary of their words.
+
 Rejected: Snowball. It joins a few more forms, and takes ten times as long for each new word, which the first search
 would wait for.
 """
@@ -13,11 +16,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import pairwise
 from typing import Final
 
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _PUNCTUATION: Final = re.compile(r"[\W_]+")
 _WORD: Final = re.compile(r"[^\W_]+")
+# Kana, Han characters and Hangul.
+_UNSPACED: Final = re.compile(
+    r"[\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
 _LEAST: Final = 3  # letters that a stem keeps
 _REMEMBERED: Final = 1 << 16  # words
 _HISSES: Final = ("ses", "xes", "zes", "ches", "shes")
@@ -40,12 +48,22 @@ def normalise(text: str) -> str:
 
 def words_of(text: str) -> list[str]:
     """The words of a text in plain language: lower case, with repetitions, camelCase kept together."""
-    return _WORD.findall(text.lower())
+    return _WORD.findall(paired(text.lower()))
 
 
 def tokens(text: str) -> list[str]:
     """The different words of a normalised text, in order."""
-    return list(dict.fromkeys(_WORD.findall(text)))
+    return list(dict.fromkeys(_WORD.findall(paired(text))))
+
+
+def paired(text: str) -> str:
+    """The text with each run of characters that are written without spaces as its pairs, and a space between these."""
+    return text if text.isascii() else _UNSPACED.sub(_pairs, text)
+
+
+def _pairs(found: re.Match[str]) -> str:
+    run = found[0]
+    return f" {' '.join(map(''.join, pairwise(run))) or run} "
 
 
 class _Roots(dict[str, str]):

@@ -267,6 +267,37 @@ def test_words_that_say_nothing_count_only_where_there_are_no_others() -> None:
 @pytest.mark.parametrize(
     ("query", "first"),
     [
+        ("搜索", "zh_search"),
+        ("搜索文件夹", "zh_search"),
+        ("怎样删除文件", "zh_delete"),
+        ("请打开", "zh_____"),
+        ("注文を作成", "ja_create"),
+        ("サーバーを再起動する", "ja_restart"),
+        ("이슈 목록", "ko_list"),
+        ("restart サーバー", "ja_restart"),
+    ],
+)
+def test_words_without_spaces_between_them_are_found(query: str, first: str) -> None:
+    index = build(
+        {
+            "zh": [["search", "在工作区中搜索文件"], ["delete", "把文件删除"], ["打开网页", ""]],
+            "ja": [["create", "新しい注文を作成する"], ["restart", "サーバーの再起動"]],
+            "ko": [["list", "저장소의 이슈를 나열한 목록"], ["close", "저장소를 닫는다"]],
+        }
+    )
+    assert names(search(index, query))[0] == first
+
+
+def test_a_name_without_letters_is_found() -> None:
+    index = build({"s": [["___", "Rule."], ["alpha", ""]]})
+    assert names(search(index, "___")) == ["s____"]
+    assert names(search(index, "?!")) == ["s____"]
+    assert names(search(build({"s": [["alpha", ""]]}), "?!")) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
         ("do", "s_do"),
         ("do it", "s_do"),
         ("do xyzzy", "s_do"),
