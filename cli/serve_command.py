@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from ..gateway.doors.attach_client import Starting
 
 
-_GUARDS = (": settings.http", ": adapter.mcpBearerToken")  # places of settings that say who may use the door
+# Places of settings that say who may use the door, and of what they are in.
+_GUARDS = re.compile(r": (settings(\.|\[\")http\b.*|adapter\.mcpBearerToken|settings|adapter)\Z")
 
 
 @click.command("serve")
@@ -225,8 +227,12 @@ def _listen_in(config: Config) -> str:
 def _check_door(config: Config) -> None:
     """Raises `UsageError` for a door of which not everything that guards it could be read. A file that was found, and
     not named, is used as far as possible. With less than it says, this door might be open to everybody."""
+    from ..config.files import find_files, working_directory
+
+    own = find_files(cwd=working_directory("/"), home=Path.home(), environ=os.environ)
+    unread = {*map(os.fspath, own)} & {*config.unread}
     for problem in config.problems:
-        if any(part in problem.where for part in _GUARDS):
+        if problem.where in unread or _GUARDS.search(problem.where):
             raise UsageError(f"The HTTP door is not opened, for it may lack a guard. {problem}. Correct it.")
 
 

@@ -178,6 +178,23 @@ def test_t58_a_door_is_not_opened_while_what_guards_it_cannot_be_read(
 
 
 @pytest.mark.parametrize(
+    "content",
+    ["{", "[]", '{"settings": 5}', '{"adapter": []}', '{"settings": {"http.tokens": {"ann": "t"}}}'],
+)
+def test_t58_a_door_is_not_opened_while_a_file_of_ours_cannot_be_read(
+    content: str, home: Path, served: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = own_config(home, content)
+    assert run(["serve", "--http", ":0"]) == 2
+    assert f"The HTTP door is not opened, for it may lack a guard. {own}" in capsys.readouterr().err
+    assert served == []
+    own.write_text('{"imports": ["cursor"]}')
+    (home / ".cursor").mkdir()
+    (home / ".cursor" / "mcp.json").write_text("{")
+    assert run(["serve", "--http", ":0"]) == 0, "of another program's file only the servers count"
+
+
+@pytest.mark.parametrize(
     "words", [["serve"], ["serve", "--http", ":0"], ["serve", "--background"], ["attach"]]
 )
 @pytest.mark.parametrize(("above", "runs"), [("4", True), ("5", False)])
