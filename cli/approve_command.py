@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from ..gateway.doors import control_client as control
-from ..gateway.doors.control_protocol import identity
+from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import GreenroomError, UsageError
 from ..protocol.safe_text import one_line
 from ..safety.approval import Verdict
@@ -78,7 +78,7 @@ def approve_command(
 
 def _gateways(path: Path | None, pid: int | None) -> Sequence[control.Gateway]:
     """The gateways to ask, the newest first; each connection is closed when the command ends."""
-    name = identity(read_config(path).files)
+    name = name_of(read_config(path))
     if pid is not None:
         found = control.find_gateway(name, pid)
         gateways = [] if found is None else [found]

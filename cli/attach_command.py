@@ -8,24 +8,26 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..config.private_files import peer_pid
-from ..gateway.doors.attach_client import attach, dial
+from ..gateway.doors.attach_client import Starting, attach, dial
 from ..gateway.doors.attach_protocol import Hello, Words, send_hello
 from ..gateway.doors.background import NoRoom, place_named, places
 from ..gateway.doors.control_client import ANSWER_WITHIN, silent
 from ..gateway.doors.control_protocol import identity
 from ..protocol.errors import ConfigError, GreenroomError, UsageError
 from ..protocol.version import VERSION
-from .common import check_profile, config_option, read_config, room_of, say, show_json
+from .common import check_profile, config_option, load, read_config, room_of, say, show_json
 from .completion import complete_profiles
 from .serve_command import check_start, session_names, starting
 
 if TYPE_CHECKING:
+    from ..config.model import Config
     from . import json_shapes as shapes
 
 
@@ -67,7 +69,16 @@ def attach_command(expose: str | None, profile: str | None, config_path: Path | 
         room=os.environ.get("GREENROOM_ROOM"),
         variables={name: os.environ[name] for name in session_names(config) if name in os.environ},
     )
-    attach(starting(config, config_path), hello, config.settings.max_line, say)
+    attach(partial(_starting, config, config_path), hello, config.settings.max_line, say)
+
+
+def _starting(first: Config, path: Path | None) -> Starting:
+    """How the room of the present configuration is started; of the `first`, if it cannot be read now."""
+    try:
+        config = load(path)
+    except GreenroomError:
+        config = first
+    return starting(config, path)
 
 
 @click.command("stop")
@@ -114,7 +125,7 @@ def _dial_room(path: Path | None) -> socket.socket | None:
     try:
         config = read_config(path)
     except ConfigError:
-        line = None if path is None else dial(place_named(identity([os.path.expanduser(path)])))
+        line = None if path is None else dial(place_named(identity([os.fspath(path)])))
         if line is None:
             raise
         return line

@@ -29,7 +29,7 @@ from ..config.model import Config, ServerDefinition, with_settings
 from ..config.private_files import NotOurs, socket_in
 from ..config.references import expand_definition, session_variables
 from ..gateway.doors import control_client as control
-from ..gateway.doors.control_protocol import control_directory, identity
+from ..gateway.doors.control_protocol import control_directory, name_of
 from ..gateway.next_steps import Commands
 from ..protocol.errors import (
     DISABLED,
@@ -140,7 +140,7 @@ def gateways(setup: Setup) -> Iterator[Finding]:
     """A gateway of this configuration that does not answer, or runs another version; what it knows of its servers.
     Without a gateway it is what the cache knows."""
     try:
-        gateway = control.find_gateway(identity(setup.config.files))
+        gateway = control.find_gateway(name_of(setup.config))
         if gateway is None:
             yield from _of_rows(setup, _cached_rows(setup))
             return

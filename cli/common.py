@@ -17,7 +17,7 @@ import attrs
 import click
 
 from ..actors.process_tuning import collect_again
-from ..gateway.doors.control_protocol import identity
+from ..gateway.doors.control_protocol import name_of
 from ..gateway.next_steps import Commands
 from ..gateway.result_meta import details_of
 from ..protocol.errors import DISABLED, UNTRUSTED, UsageError
@@ -100,7 +100,7 @@ def read_config(path: Path | None, *, always: bool = False, most: int | None = _
         # That a file is not obeyed, or not read, is said by each command: its answer is about the other files alone.
         without = {*config.untrusted, *config.unread}
         left = [str(problem) for problem in config.problems if problem.where in without]
-        told = [*left, *not_told_lately([text for text in told if text not in left], identity(config.files))]
+        told = [*left, *not_told_lately([text for text in told if text not in left], name_of(config))]
         _say_some(told, most, is_new=len(told) > len(left))
     else:
         _say_some(told, most, is_new=False)
@@ -158,7 +158,7 @@ def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) ->
     if path is not None:
         return ()
     of_project = project_files(config, cwd=working_directory(None), home=Path.home(), environ=os.environ)
-    found = tuple(file for file in of_project if file not in config.untrusted)
+    found = tuple(file for file in of_project if file not in (*config.untrusted, *config.unread))
     if found and found != known:
         say(
             f"this project also decides which programs are started: {', '.join(found)}. Use --config to name one file."
@@ -168,18 +168,12 @@ def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) ->
 
 def room_of(config: Config, path: Path | None) -> RoomPlace:
     """The place of the background room of `config`, which was read from `path` or found."""
-    from ..config.files import load_config, project_files, working_directory
+    from ..config.files import project_files, working_directory
     from ..gateway.doors.background import room_place
 
-    cwd, home = working_directory(path), Path.home()
-    of_project = bool(project_files(config, cwd=cwd, home=home, environ=os.environ))
-    place = room_place(config, path, cwd, of_project=of_project)
-    if path is not None or place.folder == cwd:
-        return place
-    elsewhere = load_config(cwd=place.folder, home=home, environ=os.environ, platform=sys.platform)
-    if elsewhere.servers == config.servers:
-        return place
-    return room_place(config, path, cwd, of_project=False, apart=True)
+    cwd = working_directory(path)
+    of_project = bool(project_files(config, cwd=cwd, home=Path.home(), environ=os.environ))
+    return room_place(config, path, cwd, of_project=of_project)
 
 
 def check_profile(config: Config, profile: str | None) -> None:
@@ -240,7 +234,7 @@ def running_gateway(config: Config, pid: int | None) -> control.Gateway | None:
     when no gateway has that `pid`."""
     from ..gateway.doors.control_client import find_gateway
 
-    gateway = find_gateway(identity(config.files), pid)
+    gateway = find_gateway(name_of(config), pid)
     return None if gateway is None else click.get_current_context().with_resource(gateway)
 
 
@@ -352,7 +346,7 @@ def say_elsewhere(config: Config) -> dict[str, Any]:
     from ..gateway.doors.control_client import find_elsewhere
     from .warned_once import not_told_lately
 
-    name, command = identity(config.files), click.get_current_context().info_name
+    name, command = name_of(config), click.get_current_context().info_name
     found = find_elsewhere(name)
     shows = command if command in ("tools", "top") else "status"  # others need more words
     new = not_told_lately([str(one) for one in found], name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..gateway.doors import control_client as control
-from ..gateway.doors.control_protocol import identity
+from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import GreenroomError
 from ..protocol.safe_text import counted, one_line, printable
 from .common import FromGateway, commands_typed, elsewhere_in_words, from_cache, load, not_read, say
@@ -49,7 +49,7 @@ def show_overview(path: str | None) -> None:
 def _gateways(config: Config) -> list[control.Gateway]:
     """Those of this configuration, the newest first."""
     try:
-        return control.find_gateways(identity(config.files), say)
+        return control.find_gateways(name_of(config), say)
     except GreenroomError as error:
         say(error.message)
         return []
@@ -119,7 +119,7 @@ def _running(config: Config, gateways: Sequence[control.Gateway]) -> Iterator[st
     pids = ", ".join(str(gateway.pid) for gateway in gateways[:_NAMED])
     more = f" and {len(gateways) - _NAMED} more" if len(gateways) > _NAMED else ""
     yield f"Gateways of this configuration: {f'pid {pids}{more}' if gateways else 'none runs'}"
-    for one in control.find_elsewhere(identity(config.files)):
+    for one in control.find_elsewhere(name_of(config)):
         yield f"  {elsewhere_in_words(one, 'status')}"
 
 
@@ -130,7 +130,9 @@ def _next(config: Config, servers: Sequence[Mapping[str, Any]], *, is_served: bo
         first.setdefault(server["status"], server["name"])
     changed = next((server["name"] for server in servers if server.get("changed")), None)
     about = commands_typed().about
-    if config.untrusted:
+    if config.unread:
+        yield f"Next, see why {one_line(config.unread[0])} cannot be read: {about('doctor')}"
+    elif config.untrusted:
         yield f"Next, see what this project's file would do, and decide: {about('trust')}"
     elif not servers:
         yield f"Next, add a server: {about('add')} NAME -- COMMAND"

@@ -189,10 +189,12 @@ def serve_command(
         _run(partial(serve, config, open_room, options))
         return
     from ..gateway.doors.background import place_named, say_ready
-    from ..gateway.serve import serve_background
+    from ..gateway.serve import Whereabouts, serve_background
 
-    place, on_ready = place_named(as_room), partial(say_ready, ready, lock)
-    _run(partial(serve_background, config, open_room, options, place, on_ready))
+    here = Whereabouts(
+        place_named(as_room), partial(room_of, path=config_path), partial(say_ready, ready, lock)
+    )
+    _run(partial(serve_background, config, open_room, options, here))
 
 
 def _words(context: click.Context) -> list[str]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from ..gateway.doors import control_client as control
-from ..gateway.doors.control_protocol import identity
+from ..gateway.doors.control_protocol import name_of
 from ..protocol.errors import GreenroomError
 from ..protocol.safe_text import counted, one_line, printable
 from ..protocol.status import wait_in_words
@@ -176,7 +176,7 @@ def top_command(once: bool, every: float, config_path: Path | None, pid: int | N
         lines = [*plain(table(details)), summary(details), *([calls_wait(waiting)] if waiting else ())]
         show("\n".join(lines), {"rows": rows, "waitingForApproval": waiting, **source.origin}, as_json)
         return
-    name = identity(read_config(config_path).files)
+    name = name_of(read_config(config_path))
     with _terminal() as keys:
         _watch(name, pid, every, keys)
 

@@ -148,11 +148,13 @@ def _load(
     config = merge((*ours, *theirs, *weakest), environ=around.environ, strict=not found, problems=problems)
     places += (place for kind in (*kinds, *more_kinds) for place in places_of(kind, around))
     files = tuple(dict.fromkeys((*own.files, *foreign.files, *nested.files)))
-    usable = {one.source for read in (own, foreign, nested) for one in read.layers if is_object(one.raw)}
+    layers = (*own.layers, *foreign.layers, *nested.layers)
+    usable = {layer.source for layer in layers if is_object(layer.raw)}
     config = attrs.evolve(
         config,
         files=files,
         unread=tuple(file for file in files if file not in usable),
+        folder=str(cwd) if found and any(layer.of_folder for layer in layers) else None,
         places=tuple(dict.fromkeys(map(str, places))),
     )
     config = with_env_files(config, cwd, around.environ, {one.file for one in asked})

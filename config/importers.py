@@ -11,6 +11,7 @@ configuration asked for it.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -64,6 +65,9 @@ class Read:
     files: tuple[str, ...]
 
 
+_NOWHERE: Final = Path(os.devnull)  # no program has servers for this folder
+
+
 def imported_layers(
     kind: str, around: Surroundings, *, read_json: _Reader, read_text: Callable[[Path], str]
 ) -> Read:
@@ -81,7 +85,9 @@ def imported_layers(
         except ConfigError as error:
             problems += (skipped(problem) for problem in error.problems)
             continue
-        layers.append(Layer(str(path), row.shape(raw, around), imported=True, as_ours=row.as_ours))
+        shaped = row.shape(raw, around)
+        of_folder = shaped != row.shape(raw, attrs.evolve(around, cwd=_NOWHERE))
+        layers.append(Layer(str(path), shaped, imported=True, as_ours=row.as_ours, of_folder=of_folder))
         if not row.all_count:
             break
     if not there:

@@ -740,6 +740,7 @@ class Config:
     problems: tuple[Problem, ...] = ()
     broken: Mapping[str, Problem] = attrs.field(factory=_no_map, hash=False)  # name -> why not served
     files: tuple[str, ...] = ()  # what is there, strongest first; also what is not trusted, or cannot be read
+    folder: str | None = None  # the working directory, if an imported file says something of its own about it
     untrusted: tuple[str, ...] = ()  # those of them that are not obeyed, because their owner has not said yes
     profiles: Mapping[str, Profile] = attrs.field(factory=_no_map, hash=False)
     places: tuple[str, ...] = ()  # absolute paths that were looked at, whether or not a file was there

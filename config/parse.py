@@ -81,12 +81,13 @@ _TOP: Final = {*SECTIONS, *_OURS, "adapter", "inputs"}
 @attrs.frozen
 class Layer:
     """The decoded content of one file. Of an imported file only the servers are read, unless it is `as_ours`: then its
-    settings and its imports count too, as the weakest."""
+    settings and its imports count too, as the weakest. `of_folder`: it says something of its own in this folder."""
 
     source: str
     raw: Any
     imported: bool = False
     as_ours: bool = False
+    of_folder: bool = False
 
     @property
     def only_servers(self) -> bool:

@@ -15,12 +15,13 @@ A configuration may have thousands of servers, so it is read and compared in a t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import attrs
+from anyio.lowlevel import checkpoint
 
 from ..actors.workers import Part, apart
 from ..config.file_watcher import hung_at, prepare
@@ -58,11 +59,11 @@ async def watch_configuration(
     room: Greenroom,
     reread: Callable[[], Config],
     log: Log,
-    reloaded: Callable[[], object] = lambda: None,
+    reloaded: Callable[[], Awaitable[object]] = checkpoint,
     pins: Collection[Path] = (),
     state: ReloadState | None = None,
 ) -> None:
-    """Reload `room` with `reread()` whenever that says something new, until cancelled. `reloaded` is called
+    """Reload `room` with `reread()` whenever that says something new, until cancelled. `reloaded` is awaited
     after each reload. `pins`: the file of pinned definitions; when it changes, the owner may have accepted a tool.
     `state` is told when a change is not used."""
     seen: Look | None = None
@@ -80,7 +81,7 @@ async def watch_configuration(
             if found != seen:
                 seen = found
                 if await reload(room, reread, log, state):
-                    reloaded()
+                    await reloaded()
                     continue  # the places may have changed
             await bell.rung()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from functools import partial
@@ -26,20 +26,23 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.abc
 import attrs
+from anyio.lowlevel import checkpoint
 
 from ..actors.backend import current_backend
 from ..actors.process_tuning import collect_again, set_room_aside
 from ..actors.transports.orphans import want_orphans
-from ..actors.workers import Part
+from ..actors.workers import Part, apart
 from ..catalogue.store import default_cache_path
 from ..config.model import Config
+from ..config.secrets import in_words
+from ..protocol.errors import GreenroomError
 from ..safety.pins_file import pins_file
 from ..supervisor.room import port_of
 from .clients import Conversations
 from .commands import commands
 from .config_watch import ReloadState, watch_configuration
 from .doors import control_server as control
-from .doors.control_protocol import identity, socket_path
+from .doors.control_protocol import name_of, socket_path
 from .doors.control_server import Handler
 from .doors.stdio_door import StdioDoor, StreamFault, taken_over_stdio
 from .endpoint import ClientSession
@@ -209,9 +212,10 @@ async def attend(
     log: Log,
     methods: Mapping[str, control.Handler],
     lines: control.Lines,
+    reloaded: Callable[[], Awaitable[object]] = checkpoint,
 ) -> None:
     """Begin what runs beside every door: commands are served, on `lines`, and a changed configuration is loaded
-    again."""
+    again. `reloaded` is awaited after that."""
     control_socket = Part(
         "the control socket", log.line, "greenroom status and the like do not find this gateway."
     )
@@ -221,7 +225,11 @@ async def attend(
     place: control.Place = await commanding.start(serving)
     if options.reread is not None:
         watching = Part("watching the configuration", log.line, "A changed file is not noticed.")
-        moved = partial(_follow, place, room, control_socket)
+
+        async def moved() -> None:
+            _follow(place, room, control_socket)
+            await reloaded()
+
         pins = [pins_file(default_cache_path()).path]
         commanding.start_soon(
             watching.keep, partial(watch_configuration, room, options.reread, log, moved, pins, state)
@@ -255,7 +263,7 @@ def _follow(place: control.Place, room: Greenroom, part: Part) -> None:
 
 
 def _socket_of(room: Greenroom) -> Path:
-    return socket_path(identity(room.config.files), os.getpid())
+    return socket_path(name_of(room.config), os.getpid())
 
 
 def events_file(path: Path | None, stack: ExitStack, tell: Callable[[str], object]) -> list[Hear]:
@@ -439,6 +447,14 @@ class RoomLog(Log):
         self._path = path
         self._lines = 0
 
+    def go_on_at(self, path: Path) -> None:
+        """Write to this file from now on. Raises `OSError`."""
+        from .doors.background import direct_log
+
+        self.line(f"the configuration is made of other files now; this log goes on at {path}")
+        self._path = path
+        direct_log(path)
+
     def line(self, text: str) -> None:
         from .doors.background import keep_small
 
@@ -449,16 +465,24 @@ class RoomLog(Log):
                 keep_small(self._path)
 
 
-async def serve_background(
-    config: Config, open_room: OpenRoom, options: Options, place: RoomPlace, on_ready: Callable[[], None]
-) -> None:
-    """Serve the clients of the room at `place` until it ends. `on_ready` is called once they can come. Raises
-    `UsageError` when the events file cannot be written, `OSError` when the socket cannot be made."""
+@attrs.frozen
+class Whereabouts:
+    """Where the background room is at first (`place`); where that of another configuration would be (`place_of`, which
+    may read files); `on_ready` is called once clients can come."""
+
+    place: RoomPlace
+    place_of: Callable[[Config], RoomPlace]
+    on_ready: Callable[[], None]
+
+
+async def serve_background(config: Config, open_room: OpenRoom, options: Options, where: Whereabouts) -> None:
+    """Serve the clients of the background room until it ends. Raises `UsageError` when the events file cannot be
+    written, `OSError` when the socket cannot be made."""
     from .doors.attach_server import Listener
 
     collect_again()
     want_orphans()
-    log = RoomLog(place.log, options.commands)
+    log = RoomLog(where.place.log, options.commands)
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack, log.line)]
         async with anyio.create_task_group() as outer:
@@ -475,11 +499,11 @@ async def serve_background(
             async with anyio.create_task_group() as owner:
                 await room.start(owner)
                 set_room_aside()
-                listener, lines = Listener(place.socket), control.Lines(outer)
+                listener, lines = Listener(where.place.socket), control.Lines(outer)
                 doorway = _doorway(room, options, listener, leaving, log)
                 try:
                     await _until_asked_in_background(
-                        room, doorway, listener, options, outer, leaving, log, on_ready, lines
+                        room, doorway, listener, options, outer, leaving, log, where, lines
                     )
                 finally:
                     listener.shut()
@@ -518,22 +542,45 @@ async def _until_asked_in_background(
     outer: anyio.abc.TaskGroup,
     leaving: Exit,
     log: RoomLog,
-    on_ready: Callable[[], None],
+    where: Whereabouts,
     lines: control.Lines,
 ) -> None:
     """Serve clients and commands, until it is time to end."""
     async with anyio.create_task_group() as commanding:
         await commanding.start(doorway.conversations.watch)
         methods = _commands_of_background_room(room, options, doorway)
-        await attend(commanding, room, options, log, methods, lines)
+        reloaded = partial(_move, room, doorway, listener, where, log)
+        await attend(commanding, room, options, log, methods, lines, reloaded)
         commanding.start_soon(doorway.take, listener, outer)
         commanding.start_soon(doorway.leave_when_idle, room.config.settings.background_idle)
-        on_ready()
+        where.on_ready()
         await leaving.asked.wait()
         lines.leave()
         listener.shut()
         doorway.conversations.refuse_new()
         commanding.cancel_scope.cancel()
+
+
+async def _move(
+    room: Greenroom, doorway: Doorway, listener: Listener, where: Whereabouts, log: RoomLog
+) -> None:
+    """Be where clients and commands look for the room of the present configuration, as one that is started for it would
+    be: with its socket, its log and its working directory. If one is there already, give way to it."""
+    from .doors.background import move_room
+
+    try:
+        place = await apart(partial(where.place_of, room.config))
+        if place.socket == listener.path:
+            return
+        if not await apart(partial(move_room, listener.path, place)):
+            log.line("another background room runs for the files that the configuration is made of now")
+            doorway.give_way()
+            return
+        listener.path = place.socket
+        log.go_on_at(place.log)
+        os.chdir(place.folder)
+    except (GreenroomError, OSError) as error:
+        log.line(f"clients that attach from now on may start another background room: {in_words(error)}")
 
 
 def _commands_of_background_room(

@@ -67,15 +67,17 @@ class Starting:
         return line is not None
 
 
-def attach(starting: Starting, hello: Hello, max_line: int, note: Callable[[str], object]) -> None:
-    """Join our standard input and output to the room until the client ends or the room is stopped. Blocking. Raises
-    `NoRoom`, `Refused`, `RoomLost`, or `OSError`."""
+def attach(find: Callable[[], Starting], hello: Hello, max_line: int, note: Callable[[str], object]) -> None:
+    """Join our standard input and output to the room until the client ends or the room is stopped. `find` is asked
+    before each room, because the configuration may be made of other files than when the last one came. Blocking.
+    Raises `NoRoom`, `Refused`, `RoomLost`, or `OSError`."""
     lost = 0  # rooms, one soon after the other
     bridge = Bridge(0, 1, max_line)
     with _without_blocking(1):
         try:
             while True:
                 with closing(Pipes()) as pipes:
+                    starting = find()
                     line, words = join(starting, hello, pipes.theirs)
                     os.close(pipes.theirs.pop())  # only the room writes answers
                     since = time.monotonic()

@@ -125,6 +125,10 @@ class Doorway:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
+    def give_way(self) -> None:
+        """Another room runs for this configuration. Ours ends, and its clients go on with the other."""
+        self._leave(REPLACED)
+
     def _leave(self, why: str) -> None:
         self.why = why
         self.leave()
@@ -195,7 +199,7 @@ class Doorway:
         if is_newer(hello.version, self.version) and not self.clients:
             say(line, leaving=True)
             self._hold(line)
-            self._leave(REPLACED)
+            self.give_way()
             return
         if hello.room is not None and hello.room == self.room.run_id:
             text = (
@@ -315,7 +319,7 @@ class Listener:
     def __init__(self, path: Path) -> None:
         """Raises `OSError`. A socket that a killed room left is replaced: only the holder of the lock gets here."""
         make_own_folder(path.parent)
-        self._path = path
+        self.path = path  # it may be moved
         self.line: socket.socket = bind_own(path, _BACKLOG)
         self._inode = os.stat(path, follow_symlinks=False).st_ino
 
@@ -330,6 +334,6 @@ class Listener:
             return
         anyio.notify_closing(self.line)
         with suppress(OSError):
-            if os.stat(self._path, follow_symlinks=False).st_ino == self._inode:
-                self._path.unlink()
+            if os.stat(self.path, follow_symlinks=False).st_ino == self._inode:
+                self.path.unlink()
         self.line.close()

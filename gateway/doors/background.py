@@ -30,7 +30,7 @@ import attrs
 from ...config.private_files import NotOurs, check_peer, make_folder, make_own_folder, open_own, socket_in
 from ...protocol.address import DEPTH_KEY
 from ...protocol.errors import GreenroomError
-from .control_protocol import control_directory, identity
+from .control_protocol import control_directory, name_of
 
 if TYPE_CHECKING:
     from ...config.model import Config
@@ -41,13 +41,16 @@ if TYPE_CHECKING:
 #
 # Where the background room of a configuration is: its socket, its lock, its log, and the folder it works in.
 #
-# There is one background room per configuration and user. A configuration is the files it was read from (`identity`),
-# so clients in different projects have different rooms, and clients that only have the user's own files share one,
+# There is one background room per configuration and user. A configuration is the files it is made of (`name_of`), so
+# clients in different projects have different rooms, and clients that only have the user's own files share one,
 # whatever folder they were started in. For the same reason the room does not work in the folder of its first client: it
 # works in the folder that the configuration belongs to. That is the project's folder; else the folder of the file. So a
 # relative path in an entry means the same whichever client came first. Some programs keep the servers of each project
 # in one file of the user's. Where that file is imported and says something else in this folder, the folder is part of
 # the configuration.
+#
+# When a file is added, or goes, the configuration has another name. The room then moves to its new place
+# (`move_room`). If another room is there already, it gives way to that.
 #
 # The socket is `room-<configuration>.sock`, beside the control sockets and as private as they are. The log is in the
 # user's state folder.
@@ -84,31 +87,26 @@ class RoomPlace:
         return line
 
 
-def room_place(
-    config: Config, path: Path | None, cwd: Path, *, of_project: bool, apart: bool = False
-) -> RoomPlace:
+def room_place(config: Config, path: Path | None, cwd: Path, *, of_project: bool) -> RoomPlace:
     """The place of the room of `config`, which was read from the file at `path`, or found from `cwd`. `of_project`:
-    some of its files belong to the project in `cwd`. `apart`: none does, but they say something of their own there."""
-    import platformdirs
-
-    files = [cwd / Path(file).expanduser() for file in config.files]
-    name = identity([os.fspath(file) for file in (*files, *([cwd] if apart or not files else []))])
-    is_of_folder = path is None and (of_project or apart or not files)
-    folder = cwd if is_of_folder else Path(os.path.abspath(files[0])).parent
-    run = control_directory()
-    state = platformdirs.user_state_path("greenroom", appauthor=False)
-    return RoomPlace(
-        name, folder, run / f"room-{name}.sock", run / f"room-{name}.lock", state / f"room-{name}.log"
-    )
+    some of its files belong to the project in `cwd`."""
+    files = tuple(os.fspath(cwd / Path(file).expanduser()) for file in config.files)
+    is_of_folder = path is None and (of_project or config.folder is not None or not files)
+    name = name_of(attrs.evolve(config, files=files or (os.fspath(cwd),)))
+    return place_named(name, cwd if is_of_folder else Path(os.path.abspath(files[0])).parent)
 
 
-def place_named(name: str) -> RoomPlace:
-    """The place as the room itself knows it: by its name, in the folder it was started in."""
+def place_named(name: str, folder: Path | None = None) -> RoomPlace:
+    """The place of the room of this name, which works in `folder`: in the present one, if nothing is said."""
     import platformdirs
 
     run, state = control_directory(), platformdirs.user_state_path("greenroom", appauthor=False)
     return RoomPlace(
-        name, Path.cwd(), run / f"room-{name}.sock", run / f"room-{name}.lock", state / f"room-{name}.log"
+        name,
+        folder or Path.cwd(),
+        run / f"room-{name}.sock",
+        run / f"room-{name}.lock",
+        state / f"room-{name}.log",
     )
 
 
@@ -169,6 +167,25 @@ def _take(lock: int) -> None:
             time.sleep(_POLL)
         else:
             return
+
+
+def move_room(socket: Path, place: RoomPlace) -> bool:
+    """Bring the socket of a room to another place. False: a room is there already, or just being started. Raises
+    `OSError`."""
+    lock = open_own(place.lock, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        line = place.dial()
+        if line is not None:
+            line.close()
+            return False
+        with socket_in(socket.parent) as (folder, _):
+            os.rename(socket.name, place.socket.name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BlockingIOError:  # somebody holds the lock, or many clients wait there
+        return False
+    finally:
+        os.close(lock)
+    return True
 
 
 def _start(place: RoomPlace, words: Sequence[str], environ: Mapping[str, str], lock: int) -> None:
@@ -260,9 +277,14 @@ def end_of(path: Path) -> str:
 def keep_small(path: Path) -> None:
     """Begin a new log, if standard error goes to one that has grown to its bound. Raises `OSError`."""
     if os.fstat(2).st_size >= LARGEST:
-        new = open_log(path)
-        os.dup2(new, 2, inheritable=True)
-        os.close(new)
+        direct_log(path)
+
+
+def direct_log(path: Path) -> None:
+    """Let standard error go to this log. Raises `OSError`."""
+    new = open_log(path)
+    os.dup2(new, 2, inheritable=True)
+    os.close(new)
 
 
 def _turn_over(path: Path) -> None:

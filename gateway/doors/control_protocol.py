@@ -8,12 +8,15 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...config.private_files import fits_socket
 from ...config.reading import is_object, kind_of
 from ...protocol.errors import UsageError
 from ...protocol.safe_text import repair_utf8
+
+if TYPE_CHECKING:
+    from ...config.model import Config
 
 
 def parse_request(line: bytes) -> tuple[str, Mapping[str, Any]]:
@@ -88,17 +91,22 @@ def _wrong(fault: str) -> UsageError:
 # Where the control sockets are, and the names by which a command finds the gateway of its configuration.
 #
 # Each running gateway listens on a socket of its own, `<config>-<pid>.sock`. The socket has mode 0600, its
-# folder has mode 0700, and both are this user's. `<config>` is a hash of the paths the configuration was read
-# from. Both sides check who owns the folder (`config.private_files`) and who is at the other end, because calls carry
-# arguments and answers are trusted.
+# folder has mode 0700, and both are this user's. `<config>` is a hash of the paths of the configuration's files, also
+# of those that cannot be read now, because their servers are still meant. Both sides check who owns the folder
+# (`config.private_files`) and who is at the other end, because calls carry arguments and answers are trusted.
 
 _LONGEST_NAME: Final = "0123456789ab-4194304.sock"
 
 
+def name_of(config: Config) -> str:
+    """The name of a configuration, by which commands and clients find whoever serves it."""
+    return identity([*config.files, *([] if config.folder is None else [config.folder])])
+
+
 def identity(files: Sequence[str]) -> str:
-    """The name of a configuration: a hash of the files it was read from, or of the working directory if there
-    are none."""
-    places = [os.path.realpath(file) for file in files] or [os.getcwd()]
+    """A hash of the files that a configuration is made of, and of the working directory if there are none, or if they
+    say something else there than in others."""
+    places = [os.path.realpath(os.path.expanduser(file)) for file in files] or [os.getcwd()]
     return hashlib.sha256("\0".join(places).encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 

@@ -54,6 +54,18 @@ def test_without_any_file_it_says_how_to_begin(home: Path, capsys: pytest.Captur
     assert not (home / ".cache").exists(), "it writes nothing"
 
 
+def test_a_file_that_cannot_be_read_is_there_and_comes_first(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = own_config(home, '{"mcpServers": {')
+    said = overview(capsys)
+    assert f"{own} (yours, cannot be read)" in said
+    (step, *_) = steps_in(said[said.index("Next") :])
+    check(step, capsys, "greenroom")
+    assert run(step.split()[1:]) == 1
+    assert f"correct {own}" in capsys.readouterr().out
+
+
 def test_it_says_the_same_of_a_file_that_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own_config(home, '{"mcpServers": {"mine": {"command": "mine"}}}')
     Path("other.json").write_text('{"mcpServers": {"theirs": {"command": "theirs"}}}')

@@ -92,6 +92,8 @@ def test_a_broken_file_that_was_found_is_skipped_with_a_warning(place: Place) ->
     assert str(problem).startswith(f"{broken}: is no valid JSON: ")
     assert str(problem).endswith("(line 1, column 17); it is skipped")
     assert not problem.fatal
+    assert config.unread == (str(broken),)
+    assert config.files[0] == str(broken), "its servers are still meant"
 
 
 @pytest.mark.parametrize("content", ["{", "", "[1]", "null"])

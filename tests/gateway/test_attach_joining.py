@@ -181,7 +181,8 @@ def test_attach_tells_who_its_client_is_and_passes_only_the_values_that_are_used
     monkeypatch.setenv("SOME_TOKEN", "secret")
     monkeypatch.setenv("ANOTHER_TOKEN", "hidden")
     assert run(["attach", "--config", "mcp.json", "--expose", "direct", "--profile", "work"]) == 0
-    ((starting, hello),) = heard
+    ((find, hello),) = heard
+    starting = find()
     assert hello == Hello(
         VERSION, "direct", "work", pid=os.getpid(), room=None, variables={"SOME_TOKEN": "secret"}
     )

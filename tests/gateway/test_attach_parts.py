@@ -116,7 +116,7 @@ def test_a_room_that_runs_as_another_user_is_refused(tmp_path: Path, monkeypatch
     with listening(tmp_path) as place:
         monkeypatch.setattr(private_files, "_peer_uid", somebody)
         with pytest.raises(NoRoom, match="is not yours"):
-            attach(Starting(place, [], {}), Hello("0"), 1 << 20, print)
+            attach(lambda: Starting(place, [], {}), Hello("0"), 1 << 20, print)
 
 
 def test_a_room_that_cannot_start_says_why(tmp_path: Path) -> None:
@@ -232,9 +232,9 @@ def test_a_room_that_is_lost_soon_after_another_was_is_not_replaced(
     starting = Starting(RoomPlace("x", nowhere, nowhere, nowhere, Path("LOG")), (), {})
     if is_over:
         with pytest.raises(attach_client.RoomLost, match="LOG"):
-            attach(starting, Hello("9"), 1 << 20, notes.append)
+            attach(lambda: starting, Hello("9"), 1 << 20, notes.append)
     else:
-        attach(starting, Hello("9"), 1 << 20, notes.append)
+        attach(lambda: starting, Hello("9"), 1 << 20, notes.append)
     assert hellos == list(range(len(lived) + (not is_over)))
     assert len(notes) == len(lived) - is_over
 

@@ -479,7 +479,7 @@ async def test_after_a_reload_the_new_places_are_watched_and_several_changes_are
         reread.append(None)
         return Config(places=("/new",), files=("new",))
 
-    def reloaded() -> None:
+    async def reloaded() -> None:
         reloads.append(round(anyio.current_time(), 3))
 
     said: Any = Said()
@@ -513,7 +513,7 @@ async def test_what_is_accepted_counts_once_and_at_once_and_its_file_is_watched(
     config = Config(places=(str(other),))
     room, accepted = Accepting(config), list[int]()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: watch.watch_configuration(room, lambda: config, said, lambda: None, [pins]))
+        tasks.start_soon(lambda: watch.watch_configuration(room, lambda: config, said, pins=[pins]))
         for place in (None, pins, None, other, pins):
             if place is not None:
                 stamps[place] += 1
