@@ -413,7 +413,8 @@ class Runtime:
         known, session = self.router.entry(name), actor.address.session
         entry = entry_of(actor, self._hashes.get(name, ""), handshake, listing, revision)
         is_asked = record_of(actor).discovery is not None
-        if session is None and not is_asked and known is not None and is_unchanged(known, entry):
+        max_age = self.config.settings.cache_max_age
+        if session is None and not is_asked and known is not None and is_unchanged(known, entry, max_age):
             return
         is_private = bool(session_variables(actor.definition))
         if not is_private:
@@ -719,20 +720,20 @@ def entry_of(
     )
 
 
-_UNCHANGED_FOR: Final = 3600.0  # seconds until lists that are the same are written again
+_MOST_UNWRITTEN: Final = 3600.0  # seconds until lists that are the same are written again
 _content: Final = attrgetter(
     "definition_hash", "tools", "resources", "templates", "prompts", "instructions", "server_info", "capabilities",
     "protocol_version", "problems", "told",
 )  # fmt: skip
 
 
-def is_unchanged(known: ServerEntry, entry: ServerEntry) -> bool:
-    """Whether a server that is connected again has given the very lists that are known of it, and not long ago, so that
-    there is nothing to compare, to publish or to write. While a tool of it is in quarantine there always is: the
-    owner may have accepted the tool elsewhere."""
+def is_unchanged(known: ServerEntry, entry: ServerEntry, max_age: float) -> bool:
+    """Whether a server that is connected again has given the lists that are known of it, so that there is nothing to
+    publish or to write. False when the known lists are older than an hour, or than half of `max_age`, the seconds that
+    the cache keeps them. False while a tool is in quarantine, for the owner may have accepted it elsewhere."""
     if entry.tools is not known.tools or known.pinned.changed:
         return False
-    is_recent = entry.fetched_at - known.fetched_at < _UNCHANGED_FOR
+    is_recent = entry.fetched_at - known.fetched_at < min(_MOST_UNWRITTEN, max_age / 2)
     return is_recent and _content(known) == _content(entry)
 
 
@@ -750,17 +751,17 @@ def _known(listed: tuple[Raw, ...] | None, capability: str, handshake: Handshake
 
 
 def restart_outdated(runtime: Runtime, session: str | None) -> None:
-    """Restart those unused ones that this session (None: the room) concerns: its own children, and shared servers that
-    lack something it can answer. What others can answer, those servers have been told already; so it is enough to look
-    at this session, however many there are."""
+    """Restart the unused servers that were not told of something that the client of this session (None: the room) can
+    answer. These are the session's own children, and shared servers. Shared servers have been told already what the
+    clients of other sessions can answer, so only this session is looked at, however many there are."""
     root, sessions = runtime.root, runtime.sessions
     actors = (
         tuple(root.all_actors()) if session is None else (*root.in_reach(session), *_seen(runtime, session))
     )
     for actor in actors:
         address = actor.address
-        is_met = actor.life.state in (State.CONNECTING, State.CONNECTED)
-        if not is_met or root.supervision.discovery.is_first_start(actor):
+        is_started = actor.life.state in (State.CONNECTING, State.CONNECTED)
+        if not is_started or root.supervision.discovery.is_first_start(actor):
             continue
         whose = address.session if address.session is not None else session
         if is_outdated(actor, sessions.declaration(whose, address)):

@@ -2,9 +2,10 @@
 
 This is the `Supervisor` of every server actor. It is plain functions called from inside an actor's step, so a
 decision is never out of date when the actor acts on it. The policies are pure objects in modules of their own
-(`circuit_breaker`, `pool`), or stand below (`AFTERMATH`). Each decision is left to the part that knows what it needs.
-The circuit breaker decides whether a call may be accepted, the starter when an actor may start, and `what_follows` what
-follows an ending. `discovery` is told when a server has given its lists."""
+(`circuit_breaker`, `pool`); the table of endings, `AFTERMATH`, is below. The circuit breaker decides whether a call may
+be accepted, the starter when an actor may start, and `what_follows` what happens after an ending. `discovery` is told
+when a server has given its lists.
+"""
 
 from __future__ import annotations
 

@@ -382,14 +382,14 @@ def pressure_makes_room(world: World) -> None:
     shared = [actor for actor in held if not (actor.address.is_shared and actor.address.server in kept)]
     assert len(shared) >= admission.view.capacity, f"{waiting} wait for a slot, and one is free"
     staying = [actor for actor in held if actor.life.state is not State.DRAINING]
-    resting = [
+    idle = [
         actor
         for actor in shared
         if actor.is_connected and actor.has_nothing_to_do and actor.address.is_shared
     ]
     if len(staying) > admission.view.limits.minimum:
         leaving = len(held) - len(staying)
-        assert not resting or leaving >= waiting, f"{resting[0]} rests while {waiting} wait for a slot"
+        assert not idle or leaving >= waiting, f"{idle[0]} is idle while {waiting} wait for a slot"
 
 
 def nothing_outstays_its_time(world: World) -> None:

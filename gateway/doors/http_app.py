@@ -396,7 +396,9 @@ class HttpDoor:
     ) -> None:
         if message.envelope.method is None:
             raise Refusal(400, "Invalid request: a client of this version has no requests to answer.")
-        if not message.key:  # nothing in this version needs it; the SDK's server drops it as well
+        if (
+            not message.key
+        ):  # a notification: this version has none to act on, and the SDK's server drops them too
             version = request.text(b"mcp-protocol-version") or ""
             if version not in rpc.MODERN_VERSIONS:
                 raise UnsupportedVersion(version)

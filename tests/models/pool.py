@@ -1,6 +1,6 @@
 """A referee for the pool: it keeps the books of a small world, lets the pool decide, and blows the whistle.
 
-It decides nothing itself. After each event it knows who holds a slot, who waits, who rests and for how long. It shows
+It decides nothing itself. After each event it knows who holds a slot, who waits, who is idle and for how long. It shows
 that to the pool and holds the decisions against the rules of the design, both ways: nothing was done that a rule
 forbids, and nothing was left undone that a rule asks for.
 """
@@ -27,7 +27,7 @@ class Referee:
     held: dict[str, Seat] = attrs.field(factory=dict[str, Seat])
     queue: dict[str, str | None] = attrs.field(factory=dict[str, "str | None"])  # who waits, and its group
     since: dict[str, float] = attrs.field(factory=dict[str, float])
-    resting: list[str] = attrs.field(factory=list[str])  # longest idle first
+    idle: list[str] = attrs.field(factory=list[str])  # longest idle first
     expired: list[str] = attrs.field(factory=list[str])  # overdue, oldest first
     reserve_from: float = -math.inf
     look_at: float = math.inf  # as the pool said last
@@ -93,7 +93,7 @@ class Referee:
 
     def victims(self) -> list[str]:
         """A session's child is ended by its session's own limits only; who has a slot of its own makes no room."""
-        return [who for who in self.resting if self.held[who].group is None and who not in self.aside]
+        return [who for who in self.idle if self.held[who].group is None and who not in self.aside]
 
     # ---- what happens -----------------------------------------------------------------------------------------------
 
@@ -112,13 +112,13 @@ class Referee:
         if was_shared and len(self.shared) >= self.capacity:  # one too many: the reserve must be earned anew
             self.reserve_from = now
 
-    def rests(self, who: str) -> None:
+    def becomes_idle(self, who: str) -> None:
         if who in self.held and not self.held[who].leaving:
             self.wakes(who)
-            self.resting.append(who)
+            self.idle.append(who)
 
     def wakes(self, who: str) -> None:
-        self.resting = [other for other in self.resting if other != who]
+        self.idle = [other for other in self.idle if other != who]
         self.expired = [other for other in self.expired if other != who]
 
     def walks_out(self, who: str) -> None:
@@ -194,7 +194,7 @@ class Referee:
     def _nothing_left_undone(self, now: float) -> None:
         for who, group in self.queue.items():
             assert not (self.may_have_more(group) and self.has_a_slot(who, now)), "waits beside a free slot"
-        assert not (self.victims() and self._is_surplus()), "one too many rests"
+        assert not (self.victims() and self._is_surplus()), "one too many is idle"
         assert not (self.victims() and self._is_in_the_way()), "nobody was asked to make room"
         assert not (self.expired and self.staying > self.limits.minimum), "outstays the minimum"
 

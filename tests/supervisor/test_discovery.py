@@ -83,12 +83,13 @@ async def test_to_refresh_a_server_by_name_brings_it_back() -> None:
         assert server.starts == 2
 
 
-@pytest.mark.parametrize("asked", ["nobody asked", "changed", "refreshed"])
+@pytest.mark.parametrize("asked", ["nobody asked", "changed", "refreshed", "soon too old"])
 def test_lists_that_a_server_gives_once_more_are_written_only_if_they_are_news(
-    backend: str, asked: str, tmp_path: Path
+    backend: str, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, path, between = FakeServer(), tmp_path / "catalogue.json", 0.0
-    config = {"mcpServers": {"a": {"command": "fake"}}}
+    config = {"mcpServers": {"a": {"command": "fake"}}, "settings": {"cacheMaxAgeDays": 0.01}}
+    true_time, later = time.time, 0.006 * 86_400
 
     async def main() -> None:
         nonlocal between
@@ -96,6 +97,8 @@ def test_lists_that_a_server_gives_once_more_are_written_only_if_they_are_news(
         async with Greenroom.open(config, cache_path=path, connectors=connectors, bootstrap=False) as room:
             await room.connect("a")
             await room.drain("a")
+            if asked == "soon too old":
+                monkeypatch.setattr(time, "time", lambda: true_time() + later)
             between = time.time()
             server.tools = [tool("other")] if asked == "changed" else server.tools
             if asked == "refreshed":

@@ -56,8 +56,8 @@ class Pool:
         self.referee.is_gone(who, now)
         return self.look(now)
 
-    def rests(self, who: str, now: float) -> list[str]:
-        self.referee.rests(who)
+    def becomes_idle(self, who: str, now: float) -> list[str]:
+        self.referee.becomes_idle(who)
         return self.look(now)
 
     def outstays(self, who: str) -> bool:
@@ -68,7 +68,7 @@ def _fill(pool: Pool, *names: str, rest: bool = True) -> None:
     for name in names:
         assert pool.comes(name, 0.0) == [f"grant {name}"]
         if rest:
-            assert pool.rests(name, 0.0) == []
+            assert pool.becomes_idle(name, 0.0) == []
 
 
 def test_a_slot_is_granted_at_once_while_there_is_one() -> None:
@@ -97,7 +97,7 @@ def test_a_busy_connection_is_never_a_victim() -> None:
     _fill(pool, "a", "b", rest=False)
 
     assert pool.comes("c", 0) == []
-    assert pool.rests("b", 1) == ["evict b"]
+    assert pool.becomes_idle("b", 1) == ["evict b"]
     assert pool.is_gone("b", 2) == ["grant c"]
 
 
@@ -126,7 +126,7 @@ def test_two_who_wait_get_two_places() -> None:
     pool.comes("c", 0)
     pool.comes("d", 0)
     for name in ("a", "b"):
-        pool.referee.rests(name)
+        pool.referee.becomes_idle(name)
 
     assert pool.look(1) == ["evict a", "evict b"]
 
@@ -164,7 +164,7 @@ def test_while_the_reserve_is_in_use_the_first_idle_connection_goes_and_its_slot
     pool.look(5)
     pool.comes("c", 5)
 
-    assert pool.rests("a", 6) == ["evict a"]
+    assert pool.becomes_idle("a", 6) == ["evict a"]
     assert pool.is_gone("a", 7) == []
 
     assert pool.live == 1
@@ -178,7 +178,7 @@ def test_behind_a_head_that_must_earn_the_reserve_anew_nobody_else_gets_it() -> 
     for name in ("b", "c", "d"):
         pool.comes(name, 0)
     assert pool.look(5) == ["grant b"]
-    pool.rests("a", 6)
+    pool.becomes_idle("a", 6)
     assert pool.is_gone("a", 7) == []
 
     assert pool.look(8) == []  # `d` has waited eight seconds, and is not the head
@@ -208,10 +208,10 @@ def test_pressure_never_takes_the_total_below_the_minimum() -> None:
 def test_with_more_live_than_slots_the_longest_idle_goes_not_the_last_to_rest() -> None:
     pool = Pool(2)
     _fill(pool, "a", "b", rest=False)
-    pool.referee.rests("a")
+    pool.referee.becomes_idle("a")
     pool.limit(slots=1)
 
-    assert pool.rests("b", 1) == ["evict a"]
+    assert pool.becomes_idle("b", 1) == ["evict a"]
 
 
 def test_a_surplus_of_one_sends_one_away() -> None:
@@ -220,8 +220,8 @@ def test_a_surplus_of_one_sends_one_away() -> None:
     pool.comes("c", 0)
     assert pool.look(5) == ["grant c"]
 
-    assert pool.rests("a", 6) == ["evict a"]
-    assert pool.rests("b", 6) == []  # `a` still stops, and is the one too many
+    assert pool.becomes_idle("a", 6) == ["evict a"]
+    assert pool.becomes_idle("b", 6) == []  # `a` still stops, and is the one too many
 
 
 def test_who_is_too_many_and_outstays_besides_is_asked_once() -> None:
@@ -265,9 +265,9 @@ def test_nobody_makes_room_for_one_who_may_not_have_it() -> None:
 def test_a_session_is_no_victim_of_pressure() -> None:
     pool = Pool(2)
     pool.comes("session", 0, "memory")
-    pool.rests("session", 0)
+    pool.becomes_idle("session", 0)
     pool.comes("a", 0)
-    pool.rests("a", 1)
+    pool.becomes_idle("a", 1)
 
     assert pool.comes("b", 2) == ["evict a"]
     assert pool.comes("c", 2) == []
@@ -289,8 +289,8 @@ def test_a_kept_slot_is_set_aside_for_good() -> None:
     assert pool.comes("a", 0) == ["grant a"]
     assert pool.comes("b", 0) == []  # the slot of `keep` is not for it
     assert pool.comes("keep", 1) == ["grant keep"]
-    assert pool.rests("keep", 2) == []
-    assert pool.rests("a", 2) == ["evict a"]  # never `keep`
+    assert pool.becomes_idle("keep", 2) == []
+    assert pool.becomes_idle("a", 2) == ["evict a"]  # never `keep`
 
 
 def test_a_slot_given_back_is_anybodys() -> None:
@@ -302,7 +302,7 @@ def test_a_slot_given_back_is_anybodys() -> None:
 
     pool.referee.aside.clear()
 
-    assert pool.rests("keep", 1) == ["evict keep"]
+    assert pool.becomes_idle("keep", 1) == ["evict keep"]
     assert pool.is_gone("keep", 2) == ["grant b"]
 
 
@@ -312,7 +312,7 @@ def test_set_aside_while_all_are_in_use_it_waits_for_its_slot_and_the_bound_hold
     pool.referee.sets_aside("keep")
 
     assert pool.comes("keep", 1) == []
-    assert pool.rests("a", 2) == ["evict a"]
+    assert pool.becomes_idle("a", 2) == ["evict a"]
     assert pool.is_gone("a", 3) == ["grant keep"]
     assert pool.live == 2
 
@@ -328,7 +328,7 @@ def test_one_that_is_live_already_keeps_the_slot_it_has() -> None:
 
 # ---- every small world ---------------------------------------------------------------------------------------------
 
-LIVE = ("busy", "resting", "overdue", "leaving", "child", "kept")
+LIVE = ("busy", "idle", "overdue", "leaving", "child", "kept")
 QUEUED = ("early", "late", "child", "kept")
 
 
@@ -357,7 +357,7 @@ def _world(limits: PoolLimits, live: tuple[str, ...], queued: tuple[str, ...]) -
         if how == "kept":
             world.aside.add(name)
         if how not in ("busy", "leaving"):
-            world.resting.append(name)
+            world.idle.append(name)
         if how == "overdue":
             world.expired.append(name)
     for n, how in enumerate(queued):
@@ -402,7 +402,17 @@ PAUSES = st.sampled_from([0.0, 0.0, 1.0, 2.5, 5.0, 1e12, -1.0])
 POOL_EVENTS = st.one_of(
     st.tuples(
         st.sampled_from(
-            ["comes", "rests", "is gone", "comes", "rests", "leaves", "wakes", "walks out", "outstays"]
+            [
+                "comes",
+                "becomes idle",
+                "is gone",
+                "comes",
+                "becomes idle",
+                "leaves",
+                "wakes",
+                "walks out",
+                "outstays",
+            ]
         ),
         NAMES,
     ),
@@ -433,8 +443,8 @@ def _happens(world: Referee, what: str, whom: Any, now: float) -> None:
             world.leaves_the_queue(whom)
         case "is gone":
             world.is_gone(whom, now)
-        case "rests":
-            world.rests(whom)
+        case "becomes idle":
+            world.becomes_idle(whom)
         case "wakes":
             world.wakes(whom)
         case "walks out":
@@ -492,8 +502,8 @@ def test_of_an_order_only_as_much_is_read_as_was_asked_for_and_that_once() -> No
 
 
 def test_of_the_queue_only_those_are_read_that_may_be_helped() -> None:
-    """A room that is exactly full, and nobody rests: the first one who waits tells all there is to tell."""
-    for shared, resting, leaving, seen in ((20, (), 0, 1), (20, (1,), 0, 2), (20, (), 2, 3), (19, (), 0, 2)):
+    """A room that is exactly full, and nobody is idle: the first one who waits tells all there is to tell."""
+    for shared, idle, leaving, seen in ((20, (), 0, 1), (20, (1,), 0, 2), (20, (), 2, 3), (19, (), 0, 2)):
         read: list[Waiter[int]] = []
         waiting = [Waiter(who, 0.0) for who in range(10, 20)]
         full = Snapshot[int](
@@ -502,11 +512,11 @@ def test_of_the_queue_only_those_are_read_that_may_be_helped() -> None:
             shared=shared,
             leaving=leaving,
             staying=20,
-            idle=InOrder(resting),
+            idle=InOrder(idle),
             waiting=counted(waiting, read),
         )
         decide(full)
-        assert len(read) == seen, (shared, resting, leaving)
+        assert len(read) == seen, (shared, idle, leaving)
 
 
 def test_a_group_is_granted_up_to_half_the_slots_in_one_decision() -> None:

@@ -202,7 +202,7 @@ async def test_the_reserve_opens_after_its_time_and_closes_again() -> None:
         while second.at is None:
             await anyio.sleep(1)
 
-        assert _live(servers) == 1  # the first that came to rest went at once
+        assert _live(servers) == 1  # the first that became idle went at once
 
 
 @in_virtual_time

@@ -1180,7 +1180,7 @@ def test_a_world_knows_when_it_was_last_asked(world: World) -> None:
 
 
 def _well(world: World) -> Any:
-    """`a` is connected and rests."""
+    """`a` is connected and idle."""
     world.call("a")
     return world.root.actor("a")
 
@@ -1489,10 +1489,10 @@ BROKEN: dict[str, tuple[laws.Law, Callable[[World], object], str]] = {
         _waits_beside_the_kept,
         "1 wait for a slot, and one is free",
     ),
-    "rests under pressure": (
+    "idle under pressure": (
         laws.pressure_makes_room,
         _rests_while_another_waits,
-        "rests while 1 wait for a slot",
+        "is idle while 1 wait for a slot",
     ),
     "connects for ever": (
         laws.nothing_outstays_its_time,
