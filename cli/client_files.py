@@ -174,7 +174,8 @@ def meaning(path: Path, text: str) -> dict[str, Any]:
 def with_member(path: Path, text: str, keys: Sequence[str], value: Any) -> str:
     """`text` with `value` at `keys`; unchanged when it is there. Raises `ConfigError` or `CannotEdit`."""
     old = meaning(path, text)
-    if _get(old, keys) == value:
+    there = _get(old, keys)
+    if there == value and isinstance(there, bool) is isinstance(value, bool):  # 1 is no `true`
         return text
     mark, rest = _after_mark(text)
     new = mark + _editor(path).put(rest, keys, value)

@@ -131,14 +131,16 @@ def _put(place: _Definition, name: str, value: bool) -> None:
 
 
 def _enable(place: _Definition, name: str) -> bool:
-    """Take `disabled: true` and `enabled: false` out of the entry. An entry that says nothing else goes, too."""
+    """Take `disabled: true` and `enabled: false` out of the entry, and values of these that are neither true nor false.
+    An entry that says nothing else goes, too."""
     before = file_edits.read(place.file)
     old = text = decoded(place.file, before)
     path = (place.section, name)
     rest = {key: value for key, value in place.entry.items() if key not in ("disabled", "enabled")}
-    if place.entry.get("disabled") is True:
+    disabled, enabled = place.entry.get("disabled"), place.entry.get("enabled")
+    if disabled is not None and disabled is not False:
         text = without_member(place.file, text, path if not rest else (*path, "disabled"))
-    if place.entry.get("enabled") is False and rest:
+    if enabled is not None and enabled is not True and rest:
         text = without_member(place.file, text, (*path, "enabled"))
     if text != old:
         file_edits.replace(place.file, before, text.encode("utf-8"))

@@ -152,13 +152,14 @@ def _type_complaint(word: str, found: Givens) -> str | None:
 
 
 def _read_enabled(found: Givens) -> None:
-    """`enabled` is the contrary of `disabled`. Any other value is read as a wrong one of `disabled`, which breaks the
-    server: it may have been meant to be off."""
+    """`enabled` is the contrary of `disabled`. A value that is neither true nor false is read as one of `disabled`,
+    which breaks the server, for it may have been meant to be off."""
     given = found.pop("enabled", None)
     if given is None or given.value is None:
         return
     if not isinstance(given.value, bool):
-        found["disabled"] = given
+        is_off = "disabled" in found and found["disabled"].value is True
+        found["disabled"] = found["disabled"] if is_off else given
     elif not given.value:
         found.setdefault("disabled", attrs.evolve(given, value=True))
 

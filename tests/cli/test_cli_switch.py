@@ -51,6 +51,16 @@ def test_only_the_switch_in_the_defining_file_changes(
     assert not effective(home).servers["a"].disabled
 
 
+@pytest.mark.parametrize("said", ['"disabled": "yes"', '"enabled": "no"', '"disabled": 1, "enabled": 0'])
+def test_a_switch_that_cannot_be_read_is_set_right(home: Path, said: str) -> None:
+    file = own_config(home, f'{{"mcpServers": {{"a": {{"command": "a", {said}}}}}}}')
+    assert "a" in effective(home).broken
+    assert run(["disable", "a"]) == 0
+    assert effective(home).servers["a"].disabled
+    assert run(["enable", "a"]) == 0
+    assert file.read_text() == '{"mcpServers": {"a": {"command": "a"}}}'
+
+
 def test_a_server_of_another_program_is_switched_in_our_own_file(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
