@@ -45,7 +45,18 @@ class Table(ExchangeOwner, Protocol):
     @property
     def connected_at(self) -> float: ...
 
+    @property
+    def incarnation(self) -> int: ...
+
     def cancel(self, call: Call, reason: str) -> None: ...
+
+
+class Watch(Protocol):
+    """Somebody who wants to know when a call is sent."""
+
+    def sending(self, call: Call) -> None:
+        """It is about to be written. What it says of its trace may still be set."""
+        ...
 
 
 @attrs.define
@@ -88,6 +99,7 @@ class Call(Exchange):
     lost_before: bool = False
     is_probe: bool = False
     client: str | None = None  # the session it came from
+    watch: Watch | None = None  # is told that it is about to be sent
     approval: str | None = None  # what was decided, if somebody had to allow it
     # Its call table writes these when it accepts it.
     owner: Table | None = None  # that table

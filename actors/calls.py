@@ -365,6 +365,8 @@ class CallTable:
     def _request(self, call: Call) -> None:
         incarnation = self.actor.incarnation
         assert incarnation is not None
+        if call.watch is not None:
+            call.watch.sending(call)
         try:
             incarnation.peer.request(call)
         except UsageError as error:  # its arguments cannot be written as JSON
@@ -410,6 +412,10 @@ class CallTable:
     @property
     def connected_at(self) -> float:
         return self.actor.connected_at
+
+    @property
+    def incarnation(self) -> int:
+        return self.actor.life.incarnation
 
     @property
     def protocol_version(self) -> str | None:

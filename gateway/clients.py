@@ -114,7 +114,7 @@ class Conversations:
             endpoint = Endpoint(
                 exposure, self._version, note=self._note, arrivals=self.arrivals, commands=self._commands
             )
-            client = endpoint.open(outlet, spawn)
+            client = _opened(endpoint, outlet, spawn, port)
             client.on_introduced = partial(_introduced, port, spawn)
             client.on_refused = partial(tell_unbegun, port, expose == "direct")
             self._clients[client] = exposure
@@ -204,6 +204,16 @@ class Conversations:
         if profile not in self._beside:
             self._beside[profile] = view, Beside(self._port if view is None else view, self._commands)
         return Proxy(room, self._beside[profile][1])
+
+
+def _opened(endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort) -> ClientSession:
+    """The conversation of a new client."""
+    tracing = port.runtime.tracing
+    if tracing is None:
+        return endpoint.open(outlet, spawn)
+    from .tracing import TracedSession
+
+    return TracedSession(endpoint, outlet, spawn, port, tracing)
 
 
 def _introduced(room: RoomPort, spawn: Spawn, client: object) -> None:

@@ -104,6 +104,8 @@ class Endpoint:
 class ClientSession:
     """One client. `receive` is given its lines, one at a time; answers go to its outlet, in any order."""
 
+    kind_of_job: type[Job] = Job
+
     def __init__(self, endpoint: Endpoint, outlet: Outlet, spawn: Spawn) -> None:
         self._endpoint = endpoint
         self._exposure = endpoint.exposure
@@ -309,12 +311,13 @@ class ClientSession:
     def _list_later(self, method: str, envelope: rpc.ClientMessage, key: bytes, size: int) -> None:
         """Answer a list later: part of what it should show is still being learned. All lists of one client
         wait no longer than until the same moment."""
-        job = Job(self._answers, self._spawn, key, method, envelope.params)
+        job = self.kind_of_job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
         job.commands = self._endpoint.commands
         self._look_into(job)
         self._open.check(key)
         self._open[key] = job
+        job.begin_span()
         if self._lists_by is None:
             self._lists_by = anyio.current_time() + self._exposure.settling_time
         job.run(partial(_settle_and_list, self._exposure, job, self._lists_by))
@@ -328,7 +331,7 @@ class ClientSession:
         parts: Mapping[str, msgspec.Raw] | None = None,
     ) -> Job:
         """Begin a request that may take time, as a job. `parts`: those of its params, if they are read already."""
-        job = Job(self._answers, self._spawn, key, method, envelope.params)
+        job = self.kind_of_job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
         job.commands = self._endpoint.commands
         job.trace = CURRENT.get()  # what its door was told beside it
@@ -344,6 +347,8 @@ class ClientSession:
             jobs.check(key)  # raises
         jobs[key] = job
         try:
+            if job.is_traced:
+                job.begin_span()
             if job.trace is None:
                 is_known = self._exposure.begin(job)
             else:

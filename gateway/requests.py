@@ -75,6 +75,7 @@ class Job:
     meta: Mapping[str, Any] | None = None
     token: Any = None
     modern: bool = False
+    is_traced: bool = False
     trace: TraceContext | None = None  # the trace that it belongs to
     waits: bool = True  # at the door: it has not ended, and no call has taken it over
     on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
@@ -124,6 +125,10 @@ class Job:
         line = await aside(partial(self._sink.line_of, self, result, modern=modern))
         if self._end():
             self._sink.job_line(self, line)
+
+    def begin_span(self) -> None:
+        """All that it says about itself is known, and it begins. For a traced one its span begins, and its `trace` is
+        then that of its work."""
 
     @property
     def ended(self) -> bool:

@@ -28,6 +28,7 @@ TRACESTATE_CHARACTERS: Final = 512
 TRACESTATE_ENTRIES: Final = 32
 BAGGAGE_CHARACTERS: Final = 8_192
 BAGGAGE_ENTRIES: Final = 180
+TRACED_TOOLS: Final = 200
 ERROR_BYTES: Final = 128 * KIB  # of an error of a server: its texts are looked through for secrets in one go
 NOTICE_BYTES: Final = 128 * KIB  # of a notification of a server, for the same reason
 SERVER_REQUEST_BYTES: Final = (
@@ -120,6 +121,9 @@ BOUNDS: Final = (
     Bound("`tracestate` of one request", "entries", "it is left out", TRACESTATE_ENTRIES),
     Bound("`baggage` of one request", "characters", "it is left out", BAGGAGE_CHARACTERS),
     Bound("`baggage` of one request", "entries", "it is left out", BAGGAGE_ENTRIES),
+    Bound(
+        "tools with durations of their own, for OpenTelemetry", "tools", "the rest is `other`", TRACED_TOOLS
+    ),
     Bound("an error of a server", "bytes", "its beginning is told in another error", ERROR_BYTES),
     Bound("the data of an error of a server", "levels of nesting", "they are left out", DEPTH),
     Bound("a notification of a server", "bytes", "it is dropped, with a note", NOTICE_BYTES),

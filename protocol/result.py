@@ -14,8 +14,8 @@ import msgspec
 
 from .errors import ProtocolFault, Reach, ToolFailed
 from .jsonrpc.encoding import UNREADABLE
-from .jsonrpc.incoming import decode_result, nbytes, read_value
-from .jsonrpc.terms import RpcFault
+from .jsonrpc.incoming import decode_result, nbytes, read_parts, read_value
+from .jsonrpc.terms import RpcFault, WireFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +33,19 @@ def decoded(result: bytes, target: Called | None) -> dict[str, Any]:
         name, server = (None, "") if target is None else (target.name, target.server)
         text = f'Server "{server}" answered with something that is no result: {problem}.'
         raise ProtocolFault(text, server=server, reach=Reach.ANSWERED, tool=name) from None
+
+
+LOOKED_INTO: Final = 1 << 20  # bytes of a result that is looked into for whether the tool calls it an error
+
+
+def says_error(result: bytes) -> bool:
+    """Whether the tool itself calls its result an error."""
+    if len(result) > LOOKED_INTO or result.find(b'"isError"') < 0:
+        return False
+    try:
+        return read_value(read_parts(msgspec.Raw(result)).get("isError")) is True
+    except (RpcFault, WireFault):
+        return False
 
 
 class _Parts(msgspec.Struct):

@@ -702,6 +702,7 @@ class HeldCall:
 
     protocol_version: str | None = None
     connected_at: float = -math.inf  # no server has been started for it
+    incarnation = 0
     scope: anyio.CancelScope | None = None  # of the task that asks
     answered: anyio.Event  # set when the question about it is over, if somebody is asked about it
     verdict: Verdict | None = None

@@ -5,5 +5,6 @@ Other rooms may import:
 * `profiles`: a room as the clients of one profile see it
 * `room`: `Greenroom` and `Session`, the public door
 * `room_port`: what doors and exposures use of a room, private
+* `tracing`: spans and durations of what is asked of a room, for OpenTelemetry
 * `runtime`: everything that runs while a room is open
 """

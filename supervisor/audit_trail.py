@@ -31,8 +31,7 @@ from ..protocol.address import Address
 from ..protocol.errors import CallError, GreenroomError, Reach, UsageError
 from ..protocol.events import Note, NoteCode
 from ..protocol.jsonrpc.encoding import encode_json
-from ..protocol.jsonrpc.incoming import read_parts, read_value
-from ..protocol.jsonrpc.terms import RpcFault, WireFault
+from ..protocol.result import says_error
 from ..safety import audit
 from ..safety.audit import AUDITED, Asked
 from .profiles import ProfileView
@@ -42,7 +41,6 @@ from .runtime import Runtime
 if TYPE_CHECKING:
     from ..safety.audit_file import AuditFile
 
-LOOKED_INTO: Final = 1 << 20  # bytes of a result that is looked into for whether the tool calls it an error
 _NOTHING: Final[Mapping[str, Any]] = {}
 _NAMES: Final = {"resources/read": "uri"}  # where params have the name of what is asked for; else in `name`
 
@@ -94,7 +92,7 @@ class AuditedPort(RoomPort):
             more = _decided(call)
             if call.number:
                 more["call"] = call.number
-            if call.result is not None and _is_error(call.result):
+            if call.result is not None and says_error(call.result):
                 more["isError"] = True
             self._tell(entry, call.outcome, call.reach, more)
         finally:  # whatever happens here, the call has ended
@@ -203,16 +201,6 @@ def _digest(arguments: object) -> tuple[str | None, int]:
         return None, 0
 
 
-def _is_error(result: bytes) -> bool:
-    """Whether the tool itself calls its result an error."""
-    if len(result) > LOOKED_INTO or result.find(b'"isError"') < 0:
-        return False
-    try:
-        return read_value(read_parts(msgspec.Raw(result)).get("isError")) is True
-    except (RpcFault, WireFault):
-        return False
-
-
 def _nobody() -> None:
     return None
 
@@ -230,14 +218,6 @@ def audit_file(place: str | os.PathLike[str] | None) -> AuditFile | None:
     from ..safety.audit_file import AuditFile
 
     return AuditFile(file_of(place, "audit"))
-
-
-def make_port(runtime: Runtime, session: str | None = None, view: ProfileView | None = None) -> RoomPort:
-    """The port of a room or of a session."""
-    if runtime.audit is None:
-        return RoomPort(runtime, session, view)
-
-    return AuditedPort(runtime.audit, runtime, session, view)
 
 
 @contextmanager

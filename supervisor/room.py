@@ -43,7 +43,7 @@ from ..protocol.status import ServerStatus
 from ..protocol.version import VERSION
 from ..safety.approval import OnApproval
 from ..safety.audit import Asked
-from .audit_trail import audit_file, make_port
+from .audit_trail import audit_file
 from .caller import Updates, subscribed, tool_result
 from .owner import Owner
 from .profiles import ProfileView
@@ -52,8 +52,12 @@ from .room_port import CHANGES, ONLY_LOOK, SET_LEVEL, Progress, RoomPort, check_
 from .root import to_reconnect
 from .runtime import DrainReport, Recalled, Runtime, accept
 from .server_messages import Answer, Callbacks, OnLog, OnNotification, Roots
+from .telemetry import make_port, tracing_of
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
     from ..actors.transports.http_connection import AuthFor
     from ..protocol.model_calls import Format, Told, ToolCall
     from .call_stream import CallStream
@@ -402,6 +406,8 @@ class Greenroom(Calls):
         on_approval: OnApproval | None = None,
         capabilities: Mapping[str, Any] | None = None,
         audit: str | os.PathLike[str] | None = None,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
     ) -> Greenroom:
         """A room over `config`: a path, a dict of the same shape, or a `Config`. Nothing runs before it is
         entered.
@@ -423,6 +429,8 @@ class Greenroom(Calls):
         `on_approval` (`async (ApprovalRequest) -> Verdict | None`) decides about the calls that somebody has to allow
         (`approve`), before anybody else is asked; None leaves it to them. If it raises, the answer is no. `audit`: a
         file that gets a line for each call; entering the room raises `UsageError` if it cannot be written.
+        `tracer_provider` and `meter_provider` (of OpenTelemetry) get spans and durations of each call; None: those that
+        are set for the process, if any.
         """
         for name, server in (named_values(in_process, "in_process") or {}).items():
             if server is None:
@@ -444,6 +452,7 @@ class Greenroom(Calls):
         )
         runtime.sessions.approve_with(on_approval)
         runtime.audit = audit_file(audit)
+        runtime.tracing = tracing_of(tracer_provider, meter_provider)
         room = cls(runtime)
         room._in_process = dict(in_process or {})
         return room

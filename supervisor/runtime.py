@@ -73,6 +73,7 @@ from .supervision import heed_changes
 if TYPE_CHECKING:
     from ..actors.transports.http_connection import AuthFor
     from ..safety.audit_file import AuditFile
+    from .tracing import Tracing
 
 
 FLUSH_TIME = 2.0
@@ -88,6 +89,7 @@ class Runtime:
     connectors: Connectors
     room_host: RoomHost
     audit: AuditFile | None = None
+    tracing: Tracing | None = None  # None: nobody has set a provider
 
     def __init__(
         self,

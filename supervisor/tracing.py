@@ -1,0 +1,366 @@
+"""Spans and durations of what is asked of a room, for OpenTelemetry.
+
+A room has a `Tracing` only if somebody takes part in it: the program gave a provider, or has set one for the whole
+process. Otherwise nothing of this module is loaded, and no call takes a step more. With it, room and sessions have
+`TracedPort`s (`telemetry.make_port`), as with an audit file.
+
+The spans of one call, each beside the others under the span of whoever asked:
+
+* `approval`: a person was asked whether it is allowed.
+* `queue`, `slot`, `connect`: what it waited for before it was sent. It is known only afterwards, so these are made when
+  the wait is over. The moves of its server's start (`StartMoved`) say what there was to wait for, and when; what they
+  do not explain is the queue. A wait of less than a millisecond is none.
+* a span of kind CLIENT: the request to the server, from when it was written to its answer. A call that is sent again
+  has one for each time. Its context is what the server is told.
+
+Names, attributes and durations are those of the semantic conventions for MCP, and `greenroom.…` of our own. Nothing is
+told of arguments and results, and no text of an error, which may quote them. Names lose secrets as in events.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    get_current_span,
+    set_span_in_context,
+)
+
+from ..actors.call import Call
+from ..protocol.address import Address
+from ..protocol.bounds import TRACED_TOOLS
+from ..protocol.errors import Reach, RemoteError
+from ..protocol.events import Event, Kind, Place, StartMoved, Transition
+from ..protocol.lifecycle import Cause, State
+from ..protocol.result import says_error
+from ..protocol.safe_text import one_line
+from ..protocol.trace_context import TraceContext, ids_in
+from ..protocol.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from opentelemetry.metrics import Histogram, MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+    from ..actors.event_stream import EventStream
+
+SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+OTHER: Final = "other"  # stands for the tools over the bound
+TOOL_ERROR: Final = "tool_error"
+_LONGEST_NAME: Final = 128
+_ADDRESSES: Final = 1_024  # whose last moves are remembered
+_MOVES: Final = 32  # of one of them
+_WAIT: Final = 0.001  # seconds from which on somebody has waited
+_WAITED_FOR: Final = {Place.SLOT: "slot", Place.STARTING: "connect"}  # anything else is the queue
+_DURATIONS: Final = {
+    "mcp.client.operation.duration": "From when a request was sent to a server until it was answered.",
+    "mcp.server.operation.duration": "From when a client's request came until it was answered.",
+    "mcp.client.session.duration": "How long a server was connected.",
+    "mcp.server.session.duration": "How long a client was here.",
+}
+Attributes = Mapping[str, str | int | bool]
+
+
+class Tracing:
+    """What one room tells to OpenTelemetry."""
+
+    def __init__(self, tracers: TracerProvider, meters: MeterProvider) -> None:
+        self.tracer = tracers.get_tracer("greenroom", VERSION)
+        meter = meters.get_meter("greenroom", VERSION)
+        self._seconds: dict[str, Histogram] = {
+            name: meter.create_histogram(name, "s", what, explicit_bucket_boundaries_advisory=SECONDS)
+            for name, what in _DURATIONS.items()
+        }
+        self._tools: set[str] = set()  # that have durations of their own
+        self._moves = OrderedDict[Address, deque[tuple[float, Place]]]()  # of the starts, by their end
+        self._connected: dict[Address, float] = {}  # since when
+        self._epoch = 0  # nanoseconds, when the room's clock was 0
+        self._now: Callable[[], float] = time.monotonic
+        self._hide: Callable[[Address | None, str], str] = lambda _address, text: text
+
+    @contextmanager
+    def listening(self, events: EventStream) -> Generator[None]:
+        """Put this around the room's life."""
+        self._now = events.backend.now
+        self._epoch = time.time_ns() - round(self._now() * 1e9)
+        self._hide = lambda address, text: events.hide(address, text)  # a room sets it when it is built
+        reader = events.listen(self._hear, [Kind.START, Kind.TRANSITION])
+        try:
+            yield
+        finally:
+            reader.close()
+
+    def _hear(self, event: Event) -> None:
+        address = event.address
+        if address is None:
+            return
+        if isinstance(event, StartMoved):
+            moves = self._moves.setdefault(address, deque(maxlen=_MOVES))
+            self._moves.move_to_end(address)
+            moves.append((event.at, event.place))
+            if len(self._moves) > _ADDRESSES:
+                self._moves.popitem(last=False)
+        elif isinstance(event, Transition):
+            if event.after is State.CONNECTED:
+                self._connected[address] = event.at
+            elif event.after is State.CLOSED and (since := self._connected.pop(address, None)) is not None:
+                attributes: dict[str, Any] = {"greenroom.server": address.server}
+                if event.cause in (Cause.LOST, Cause.BUG):
+                    attributes["error.type"] = event.cause.value
+                self.took("mcp.client.session.duration", event.at - since, attributes)
+
+    # ---- what is told ------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        return self._now()
+
+    def nanoseconds(self, at: float) -> int:
+        """A time of the room's clock, as OpenTelemetry wants it."""
+        return self._epoch + round(at * 1e9)
+
+    def shown(self, name: str, address: Address | None) -> str:
+        """A name from outside, without secrets."""
+        return one_line(self._hide(address, name[: 8 * _LONGEST_NAME]), _LONGEST_NAME)
+
+    def counted(self, tool: str) -> str:
+        """The tool, as durations name it: there are only so many."""
+        if tool not in self._tools:
+            if len(self._tools) >= TRACED_TOOLS:
+                return OTHER
+            self._tools.add(tool)
+        return tool
+
+    def took(self, name: str, seconds: float, attributes: Attributes) -> None:
+        self._seconds[name].record(seconds, attributes)
+
+    def span(self, name: str, kind: SpanKind, parent: Context, since: float, attributes: Attributes) -> Span:
+        """A span that has begun at this time of the room's clock."""
+        return self.tracer.start_span(
+            name, parent, kind, attributes=attributes, start_time=self.nanoseconds(since)
+        )
+
+    def end(self, span: Span, error: str | None = None) -> None:
+        """`error`: what kind of error it ended with."""
+        if error is not None:
+            span.set_attribute("error.type", error)
+            span.set_status(StatusCode.ERROR)
+        span.end(self.nanoseconds(self._now()))
+
+    def past(
+        self, name: str, parent: Context, since: float, until: float, more: Attributes, error: str | None
+    ) -> None:
+        """A span that is over."""
+        span = self.span(name, SpanKind.INTERNAL, parent, since, more)
+        if error is not None:
+            span.set_attribute("error.type", error)
+            span.set_status(StatusCode.ERROR)
+        span.end(self.nanoseconds(until))
+
+    def waited(
+        self, parent: Context, address: Address, since: float, until: float, error: str | None = None
+    ) -> None:
+        """Somebody has waited for this server. `error`: with what the wait ended."""
+        if until - since < _WAIT:
+            return
+        waits = [wait for wait in self._waits(address, since, until) if wait[2] - wait[1] >= _WAIT]
+        for number, (name, start, end) in enumerate(waits, 1):
+            is_last = number == len(waits)
+            more = {"greenroom.server": address.server}
+            self.past(name, parent, start, end, more, error if is_last else None)
+
+    def _waits(self, address: Address, since: float, until: float) -> Iterator[tuple[str, float, float]]:
+        """What there was to wait for, one after the other: its name, start and end."""
+        name, start = "queue", since
+        for at, place in self._moves.get(address, ()):
+            now_for = _WAITED_FOR.get(place, "queue")
+            if at >= until:
+                break
+            if at > since and now_for != name:
+                yield name, start, at
+                start = at
+            name = now_for
+        yield name, start, until
+
+
+# ---- Contexts --------------------------------------------------------------------------------------------------------
+
+
+def context_of(trace: TraceContext | None, hide: Callable[[str], str] = str) -> Context:
+    """The parent that a trace context names. Its state is left out if it has to be hidden, for it is exported, too."""
+    if trace is None or not trace.traceparent:
+        return Context()
+    trace_id, span_id, flags = ids_in(trace.traceparent)
+    state = trace.tracestate if hide(trace.tracestate) == trace.tracestate else ""
+    found = SpanContext(trace_id, span_id, True, TraceFlags(flags), TraceState.from_header([state]))
+    return set_span_in_context(NonRecordingSpan(found), Context())
+
+
+def trace_of(span: Span, before: TraceContext | None) -> TraceContext | None:
+    """What those are told that work for this span. `before`: what its parent was told."""
+    found = span.get_span_context()
+    if not found.is_valid:
+        return before
+    parent = f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags & 0xFF:02x}"
+    return TraceContext(parent, found.trace_state.to_header(), before.baggage if before is not None else "")
+
+
+def ambient() -> tuple[Context, TraceContext | None] | None:
+    """The span in which the program is now; None: in none."""
+    span = get_current_span()
+    if not span.get_span_context().is_valid:
+        return None
+    said = dict[str, str]()
+    W3CBaggagePropagator().inject(said)
+    return set_span_in_context(span, Context()), trace_of(span, TraceContext(baggage=said.get("baggage", "")))
+
+
+# ---- Calls -----------------------------------------------------------------------------------------------------------
+
+
+class TracedCall:
+    """One call, watched from when it was asked for to its end."""
+
+    def __init__(
+        self,
+        tracing: Tracing,
+        call: Call,
+        parent: Context,
+        before: TraceContext | None,
+        address: Address,
+        transport: str,
+    ) -> None:
+        """`before`: what `parent` was told. A call that nobody asked for in a span gets one for all that it does."""
+        self._tracing = tracing
+        self._parent = parent
+        self._before = before
+        self._address = address
+        self._transport = transport
+        self._on_end = call.on_end
+        self._since = tracing.now  # when the wait that is not told yet began
+        self._whole: Span | None = None
+        if not get_current_span(parent).get_span_context().is_valid:
+            name = tracing.shown(call.tool or call.method, address)
+            more = {"greenroom.server": address.server}
+            self._whole = tracing.span(name, SpanKind.INTERNAL, parent, self._since, more)
+            self._parent = set_span_in_context(self._whole, parent)
+        self._span: Span | None = None
+        self._sent_at = 0.0
+        self._said: dict[str, str | int] = {}  # what its span and its duration have in common
+        self.is_held = False  # somebody has to allow it
+
+    def allowed(self) -> None:
+        """It may be sent now."""
+        self.is_held = False
+        self._was_asked_about(None)
+
+    def _was_asked_about(self, error: str | None) -> None:
+        tracing, now = self._tracing, self._tracing.now
+        if error is not None or now - self._since >= _WAIT:
+            more = {"greenroom.server": self._address.server}
+            tracing.past("approval", self._parent, self._since, now, more, error)
+        self._since = now
+
+    def sending(self, call: Call) -> None:
+        """It is about to be written."""
+        tracing, now, table = self._tracing, self._tracing.now, call.owner
+        assert table is not None
+        self._address = address = table.address
+        if self._span is None:
+            tracing.waited(self._parent, address, self._since, now)
+        else:
+            self._span.set_attribute("greenroom.outcome", "sent again")
+            tracing.end(self._span)
+        self._said = self._attributes(call)
+        target = self._said.get("gen_ai.tool.name") or self._said.get("gen_ai.prompt.name")
+        more: dict[str, str | int] = {**self._said, "greenroom.incarnation": table.incarnation}
+        uri = (call.params or {}).get("uri")
+        if isinstance(uri, str):
+            more["mcp.resource.uri"] = tracing.shown(uri, address)
+        name = f"{call.method} {target}" if target else call.method
+        self._span = tracing.span(name, SpanKind.CLIENT, self._parent, now, more)
+        self._sent_at = now
+        call.trace = trace_of(self._span, self._before)
+
+    def _attributes(self, call: Call) -> dict[str, str | int]:
+        said: dict[str, str | int] = {
+            "mcp.method.name": call.method,
+            "network.transport": self._transport,
+            "greenroom.server": self._address.server,
+        }
+        version = call.protocol_version
+        if version is not None:
+            said["mcp.protocol.version"] = version
+        name = (call.params or {}).get("name")
+        if isinstance(name, str) and call.method in NAMED:
+            said[NAMED[call.method]] = self._tracing.shown(name, self._address)
+        if call.method == "tools/call":
+            said["gen_ai.operation.name"] = "execute_tool"
+        return said
+
+    def refused(self, code: str) -> None:
+        """No server was asked."""
+        if self._whole is not None:
+            self._tracing.end(self._whole, code)
+
+    def ended(self, call: Call) -> None:
+        """It has its outcome."""
+        try:
+            self._tell(call)
+            if self._whole is not None:
+                self._tracing.end(self._whole, error_of(call))
+        finally:  # whatever happens here, the call has ended
+            if self._on_end is not None:
+                self._on_end(call)
+
+    def _tell(self, call: Call) -> None:
+        tracing, now, error = self._tracing, self._tracing.now, error_of(call)
+        if self._span is None:
+            if self.is_held:
+                self._was_asked_about(error)
+            elif call.owner is not None:
+                tracing.waited(self._parent, call.owner.address, self._since, now, error)
+            return
+        span = self._span
+        span.set_attribute("greenroom.outcome", TOOL_ERROR if error == TOOL_ERROR else call.outcome)
+        span.set_attribute("greenroom.reach", call.reach.value)
+        if call.rpc_id:
+            span.set_attribute("jsonrpc.request.id", str(call.rpc_id))
+        failed: dict[str, str] = {}
+        if error is not None:
+            failed["error.type"] = error
+            if isinstance(call.error, RemoteError):
+                failed["rpc.response.status_code"] = error
+                span.set_attribute("rpc.response.status_code", error)
+        tracing.end(span, error)
+        if call.reach is not Reach.NOT_SENT:
+            said = {**self._said, **failed}
+            if tool := said.get("gen_ai.tool.name"):
+                said["gen_ai.tool.name"] = tracing.counted(str(tool))
+            tracing.took("mcp.client.operation.duration", now - self._sent_at, said)
+
+
+NAMED: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+
+
+def error_of(call: Call) -> str | None:
+    """The kind of error that a call ended with; None: it was answered, or its caller left."""
+    if isinstance(call.error, RemoteError):
+        return str(call.error.rpc_code)
+    if call.error is not None:
+        return call.error.code
+    return TOOL_ERROR if call.result is not None and says_error(call.result) else None
