@@ -47,7 +47,8 @@ class Spawner:
         self._bell.set()
 
     async def run(self) -> None:
-        """Ends by cancellation. Each task belongs to the room, not to the caller that came first."""
+        """Start the spawned tasks, as tasks of the room and not of the caller that needed one first. Ends by
+        cancellation."""
         while True:
             await self._bell.wait()
             self._bell = self._backend.waiter()

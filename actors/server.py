@@ -400,7 +400,7 @@ class ServerActor:
     # ---- the alarm --------------------------------------------------------------------------------------------------
 
     def _ring(self) -> None:
-        """Do whatever is due, then set the alarm to what is due next."""
+        """Do everything that is due now, then set the alarm to the time at which the next thing is due."""
         try:
             now = self.context.backend.now()
             self.calls.expire(now)
@@ -517,7 +517,7 @@ class Steps:
             cause = Cause.NEEDS_AUTH if wants_login else Cause.LOST
             error = errors.lost_error(server, reason, Reach.NOT_SENT)
             self.move(Trigger.LOST, Ending(cause, describe(reason), reason.loss, error=error))
-        # Otherwise we are stopping it, and this end is expected.
+        # In all other states the server is being stopped, so the end of its connection is expected.
 
     def _on_stop(self, message: Stop) -> None:
         actor = self._actor
@@ -612,7 +612,8 @@ class Steps:
         return bug
 
     def _stop_for(self, bug: Bug) -> None:
-        """Release everything that waits here, whatever else is broken, and stop the tree."""
+        """Release everybody who waits for this actor, and stop the process tree. Each step is tried, even if one before
+        it failed."""
         actor = self._actor
         self._try(partial(actor.supervisor.stopped_for_bug, actor))
         self._try(partial(self.abort, bug))

@@ -482,7 +482,7 @@ class Part:
     def of(
         cls, definition: ServerDefinition, settings: Settings, entry: ServerEntry | None, kept: Part | None
     ) -> Part:
-        """The part of this server; `kept` itself if it has the same content."""
+        """The part of the index for this server. Returns `kept`, the part from before, if nothing in it has changed."""
         if kept is not None and kept.made_of[0] is definition and kept.made_of[1] is settings:
             same = kept.entry is entry
             return kept if same else cls(kept.server, entry, kept.naming, kept.made_of)
@@ -508,7 +508,7 @@ class Part:
         return Part(self.server, self.entry, naming, self.made_of)
 
     def saying(self, entry: ServerEntry) -> Part:
-        """This part, if its server had listed this."""
+        """This part with `entry` in place of what its server has listed."""
         return Part(self.server, entry, self.naming, self.made_of)
 
     def _is_chosen(self, one: tuple[Proposal, Target]) -> bool:

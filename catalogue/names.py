@@ -109,7 +109,7 @@ class Claim:
 
     @property
     def qualified(self) -> str:
-        """The spelling that names its server, also under `none`."""
+        """The name with its server's prefix, also in the mode `none`."""
         mode = PrefixMode.SERVER if self.mode is PrefixMode.NONE else self.mode
         return self._fit(join(prefix_of(self.server, mode), self.local))
 

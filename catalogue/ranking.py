@@ -397,7 +397,8 @@ def asked(plain: str) -> tuple[list[str], list[str]]:
 
 
 def aside(plain: str) -> list[str]:
-    """The stems of the stop words that a query has beside others: each counts only where it is a name."""
+    """The stems of a query's stop words. They count only where a tool has such a name. Empty if the query has no other
+    words."""
     said = tokens(plain)[:MAX_WORDS]
     stopped = [word for word in said if word in STOP_WORDS]
     return list(dict.fromkeys(map(stem, stopped))) if len(stopped) < len(said) else []

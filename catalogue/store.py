@@ -472,8 +472,8 @@ def own_folder(store: CatalogueStore) -> Path | None:
 
 
 def catalogue_keys(config: Config, servers: Iterable[str] | None = None) -> dict[str, str]:
-    """The definition hash of these servers (None: of all), for the present working directory and environment. It looks
-    which files are there, so it may block."""
+    """The definition hash of each of these servers (None: of all), for the current working directory and environment.
+    Looks for files in the directory, so it may block."""
     directory = _directory()
     environ = dict(os.environ)  # read thousands of times, and `os.environ` decodes each time
     exists = _in_folder(directory)

@@ -227,8 +227,8 @@ def _never_fail_on_a_letter() -> None:
 
 
 def _single(error: BaseException) -> BaseException:
-    """The exception that task groups wrapped, perhaps several times. `error` itself when there are several
-    kinds."""
+    """The exception that is inside the exception groups of task groups. `error` itself if it holds exceptions of
+    several types."""
     first, *others = _leaves(error)
     return error if any(type(other) is not type(first) for other in others) else first
 

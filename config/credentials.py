@@ -169,7 +169,8 @@ def looks_random(text: str) -> bool:
 
 
 def is_common(text: str) -> bool:
-    """Whether the text may well stand in another word: one like `postgres`, which must not be cut out of that."""
+    """Whether the secret is a common word such as `postgres`, which may be part of other words and must not be cut out
+    of them."""
     return _COMMON.fullmatch(text) is not None and not looks_random(text)
 
 

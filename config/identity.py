@@ -191,7 +191,7 @@ def resolves_in_folder(command: str, args: Sequence[str], env: Mapping[str, str]
 
 
 def resolves_by_itself(command: str, args: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Whether it does so whatever is in the folder."""
+    """Whether the program depends on the folder it is started in, whatever files the folder has."""
     return _resolves_by_itself(command, args, _words(args, env))
 
 

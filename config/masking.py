@@ -137,7 +137,8 @@ def _of_login(definition: ServerDefinition, environ: Mapping[str, str]) -> Itera
 
 
 def _under(name: str, value: Any) -> Iterator[Hidden]:
-    """Every text in a value of unknown meaning."""
+    """Every string in `value`, whatever its shape; each may be a secret. `name`: the key or index where the value
+    is."""
     if isinstance(value, str):
         yield Hidden(name, value)
     pairs = value.items() if is_object(value) else ((name, each) for each in value) if is_array(value) else ()

@@ -239,7 +239,7 @@ def _may_be_a_letter(raw: bytes, at: int) -> bool:
 
 
 def _values(raw: bytes) -> list[Span]:
-    """The values of members with the name of a credential."""
+    """Where JSON text has values whose key is the name of a credential, such as `password`."""
     spans: list[Span] = []
     at = 0
     while at < len(raw):

@@ -327,7 +327,7 @@ def _places(text: str, part: str) -> Iterator[int]:
 
 
 def _without_rest(line: str, begun: str, rest: str) -> str:
-    """The line, if it begins with the end of a secret, without that. `begun`, `rest`: the halves of the secret."""
+    """The line without the end of a secret that it begins with. `begun` and `rest` are the two halves of the secret."""
     at = line.find(rest, 0, len(begun) + len(rest))
     return REDACTED + line[at + len(rest) :] if at >= 0 and begun.endswith(line[:at]) else line
 
@@ -344,7 +344,7 @@ def _stands_alone(text: str, begins: int, end: int) -> bool:
 
 
 def _without_alone(text: str, spelling: str) -> str:
-    """`text` without a secret, where it is no part of another word."""
+    """`text` without this spelling of a secret, except where the spelling is part of a longer word."""
     parts: list[str] = []
     done, at = 0, text.find(spelling)
     while at >= 0:

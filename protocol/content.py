@@ -151,7 +151,8 @@ def _read(text: str) -> object:
 
 
 def _laid_out(value: object) -> str:
-    """`value` as indented JSON; on one line when it is long, because indenting a megabyte takes a fifth of a second."""
+    """`value` as indented JSON. A long one stays on one line, because indenting a megabyte takes a fifth of a
+    second."""
     text = _json(value)
     return text if len(text) > MAX_BYTES else _json(value, indent=2)
 

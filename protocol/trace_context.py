@@ -55,7 +55,7 @@ def trace_in(said: Mapping[str, object]) -> TraceContext | None:
     parent, state = said.get("traceparent"), said.get("tracestate")
     has_parent = isinstance(parent, str) and _PARENT.fullmatch(parent) is not None
     traceparent = parent if has_parent and isinstance(parent, str) else ""
-    # Without a parent the state says nothing.
+    # `tracestate` only adds to a `traceparent`, so alone it is dropped.
     tracestate = _listed(state, _STATE, TRACESTATE_CHARACTERS, TRACESTATE_ENTRIES) if traceparent else ""
     baggage = _listed(said.get("baggage"), _ENTRY, BAGGAGE_CHARACTERS, BAGGAGE_ENTRIES)
     return TraceContext(traceparent, tracestate, baggage) if traceparent or baggage else None

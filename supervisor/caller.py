@@ -382,7 +382,8 @@ class Caller:
     def unknown_tool(
         self, name: str, servers: Sequence[str] = (), connected: Sequence[str] = ()
     ) -> UnknownTool:
-        """The error for a name that no server has, with similar names. `connected`: who was connected to look."""
+        """The error for a name that no server has, with similar names. `connected`: the servers that were connected to
+        search their lists."""
         index = self.index
         names = [target.name for server in servers[:1] for target in index.tools(server)]
         message = f'Tool "{name}" not found.'

@@ -126,8 +126,8 @@ class FakeCall(dict[str, Any]):
         return await self.ask("sampling/createMessage", params)
 
     async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        """Ask the client anything, such as `roots/list`. Raises the `RpcRefusal` with which it refuses; not caught,
-        that is how the call ends."""
+        """Send the client a request, such as `roots/list`, and return its result. Raises `RpcRefusal` if the client
+        refuses. A handler that does not catch it ends its call with that error."""
         return await self._wire.ask(method, params or {}, self._exchange)
 
 

@@ -188,7 +188,7 @@ class RoomMachine(RuleBasedStateMachine):
 
     @rule(server=INDEX, blocked=st.booleans(), then=st.sampled_from([0.0, 100.0]))
     def deafen(self, server: int, blocked: bool, then: float) -> None:
-        """A server hears nothing more. Only a long time of silence shows whether its health is checked."""
+        """A server reads nothing any more. Only after a long silence can be seen whether its health is checked."""
         self.world.faults.deafen(self._choice.server(server), blocked=blocked)
         _wait(self.world, then)
 

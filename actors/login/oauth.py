@@ -1,9 +1,10 @@
-"""Getting a login through the SDK's OAuth provider; everything here that imports the SDK.
+"""Getting a login through the SDK's OAuth provider. Nothing else about logins imports the SDK.
 
 The provider finds the authorization server (RFC 9728, RFC 8414), registers us there (a client-id document, given ids,
-or RFC 7591), and runs the flow with PKCE. It is driven by one request to the server, an `initialize` that nobody reads.
-What we add: the configured headers on its own requests, `authorizationParams`, time limits, and errors without secrets.
-The provider may only be used on one loop, so a login without a person runs on a loop of its own, in a thread.
+or RFC 7591), and runs the flow with PKCE. It is driven by one request to the server, an `initialize` whose answer
+nobody reads. What we add: the configured headers on its own requests, `authorizationParams`, time limits, and errors
+without secrets. The provider may only be used on one loop, so a login without a person runs on a loop of its own, in a
+thread.
 """
 
 from __future__ import annotations

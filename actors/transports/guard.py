@@ -167,7 +167,8 @@ class Guard:
                 self._part.works()
 
     async def _until_unwell(self) -> None:
-        """Wait until the guard may have died: where the kernel tells, at once; elsewhere, some time later."""
+        """Wait until the guard may have died. With a pidfd this returns as soon as it has died, without one after a
+        fixed time."""
         assert self._process is not None
         fd = open_pidfd(self._process.pid)
         if fd is None:

@@ -288,7 +288,7 @@ class LineWriter:
             pass
 
     def close(self) -> None:
-        """Write what is taken at once, and nothing afterwards. Idempotent."""
+        """Write as much of what waits as the pipe takes at once; nothing is written afterwards. Idempotent."""
         if not self.is_over:
             self._on_broken = _nothing  # we end it ourselves
             self.flush()

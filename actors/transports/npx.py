@@ -254,7 +254,7 @@ _SPEC: Final = re.compile(rf"({_NAME})(?:@([\w.+^~<>=|* -]+))?", re.IGNORECASE |
 _EXACT: Final = re.compile(r"[=v]*(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)(?:\+[0-9A-Za-z.-]+)?")
 _YES: Final = frozenset({"-y", "--yes"})
 _PACKAGE: Final = frozenset({"-p", "--package"})
-# The interpreter line of a program for node, with the words behind `node`.
+# The first line of a script for node (`#!/usr/bin/env node …`). The group has the words after `node`.
 _FOR_NODE: Final = re.compile(
     rb"#!\s*(?:/usr)?/bin/env\s+(?:-S\s+)?node((?:[ \t]+[\w=./:@-]+)*)[ \t]*\r?(?:\n|$)"
 )

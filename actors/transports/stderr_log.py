@@ -180,7 +180,7 @@ class StderrLog:
             self._logs.is_ready(self)
 
     def handed_over(self) -> Callable[[], None]:
-        """What writes, in a thread, all that has come."""
+        """The function that writes all lines that have come. It blocks, so it is called in a thread."""
         self._hand_over(self._whole_lines())
         return partial(self._write, self._hide())
 

@@ -76,8 +76,8 @@ _BYTES: Final = 24  # of randomness in a session's id
 
 
 class HttpSession:
-    """`caller` opened it, under the profile that `profile` names; nobody else may use it. `version` is the
-    protocol version that the client has asked for last."""
+    """A session of the HTTP door. Only `caller`, who opened it, may use it, and only under this `profile`. `version` is
+    the protocol version of the client's last `initialize`."""
 
     def __init__(
         self, caller: Caller, profile: str | None, rules: Rules, variables: Mapping[str, str]
@@ -284,7 +284,7 @@ class Visitor:
 
     @property
     def in_flight(self) -> int:
-        """Its requests, and its calls that wait while a person thinks about a server's request."""
+        """The number of its open requests, and of its calls that wait for a person's answer to a server request."""
         return self.client.in_flight
 
     @property

@@ -278,7 +278,7 @@ class _Suspendable(SuspendableCall):
 # --------------------------------------------------------------------------------------------------------------
 #
 #
-# How much code of `mcp_execute` may run at once in one room. Each run is two processes, so it is little.
+# How many runs of `mcp_execute` may go on at once in one room: few, because each is two processes.
 
 _WAIT: Final = 30.0  # seconds for another run to end
 

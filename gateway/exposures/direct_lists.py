@@ -52,7 +52,7 @@ CHANGES: Final[Mapping[str, tuple[str, ...]]] = {
 
 @attrs.frozen(eq=False)
 class _Made:
-    """What one index looks like at the door."""
+    """The answers to list requests, made from one index."""
 
     index: Index
     lists: Mapping[str, Mapping[str, Any]]

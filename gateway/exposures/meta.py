@@ -1,10 +1,11 @@
 """The tools of `meta` as a client sees them, and how a request to them is read.
 
-Like the one of `mcp`, the definitions are constants: they name no servers, so they cost the same context for one
-server or for a thousand. Their names and parameters are MetaMCP's. Three things are added: an answer of `mcp_discover`
-has pages, the parameters of each tool that it finds, and the rest of long outputs (`output`).
+Like the definition of the `mcp` tool, these definitions are constants. They name no servers, so they cost the same
+context for one server or for a thousand. Their names and parameters are those of MetaMCP. Three things are added to
+`mcp_discover`: its answers have pages, they show the parameters of each tool, and `output` reads the rest of a long
+output.
 
-Each request is one to the `mcp` tool in other words, and has its answers, bounds and errors.
+Each request is translated into a request to the `mcp` tool, and has the same answers, bounds and errors.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ else:
         from _json import encode_basestring_ascii, make_encoder, make_scanner
 
         class Plain:
-            """What the scanner asks for: nothing is converted."""
+            """The settings that the scanner reads from a decoder. With these it converts no value."""
 
             strict = True
             object_hook = object_pairs_hook = None
