@@ -43,9 +43,10 @@ from ..protocol.errors import (
 )
 from ..protocol.events import CallAccepted, CallEnded, CallEvent, CallSent
 from ..protocol.jsonrpc.encoding import encode_json, weigh
-from ..protocol.jsonrpc.incoming import decode_result
+from ..protocol.jsonrpc.incoming import decode_result, wants_input
 from ..protocol.jsonrpc.terms import INVALID_PARAMS, LOG_LEVEL_KEY, MODERN_VERSIONS, RpcError, WireFault
 from ..protocol.lifecycle import Means, Reason, State
+from ..protocol.result import check_input_size
 from ..protocol.safe_text import unhidden
 from .call import measured
 from .peer import NOT_SENT, LostReason, describe, login_needed
@@ -464,7 +465,11 @@ class CallTable:
 
     def _lacks_input(self, call: Call, result: bytes) -> bool:
         """The answer is not final: the server wants more input first. Then the call stays in flight."""
-        wanting = needs_input(call, result, call.protocol_version)
+        try:
+            wanting = needs_input(call, result, call.protocol_version)
+        except ProtocolFault as problem:
+            self.give_up(call, problem)
+            return True
         if wanting is None:
             return False
         call.deadline = call.total_deadline
@@ -752,18 +757,19 @@ _PAUSES: Final = (
     0.2,
     0.25,
 )  # seconds before sending the call again when there was nothing to answer
-_MARK: Final = b"input_required"
 
 
 def needs_input(call: Call, result: bytes, version: str | None) -> dict[str, Any] | None:
-    """The result, decoded, if it asks for more input and the caller does not handle that itself."""
-    if version not in MODERN_VERSIONS or call.takes_inputs or _MARK not in result:
+    """The result, decoded, if it asks for more input and the caller does not handle that itself. Raises `ProtocolFault`
+    for one over the bound."""
+    if version not in MODERN_VERSIONS or call.takes_inputs or not wants_input(result):
         return None
+    server = call.owner.address.server if call.owner is not None else ""
+    check_input_size(server, result)
     try:
-        decoded = decode_result(result)
+        return decode_result(result)
     except WireFault:
         return None
-    return decoded if decoded.get("resultType") == "input_required" else None
 
 
 async def answer_inputs(

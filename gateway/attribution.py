@@ -9,16 +9,15 @@ it to programs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import msgspec
 
 from ..protocol import jsonrpc as rpc
+from ..protocol.bounds import LONG_META_BYTES
 from .result_meta import OURS, SERVER
 
-_ESCAPED: Final = re.compile(rb"\\u00[2-7]")
 # A result that holds a key of ours contains one of these: the name itself, or escapes that hide it.
 NAMED: Final = b"greenroom"
 ESCAPE: Final = b"\\u00"
@@ -37,16 +36,19 @@ def without_ours(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def result_without_ours(result: bytes) -> bytes:
     """The same for the bytes of a server's result. Only a result that contains `NAMED` or `ESCAPE` needs
-    this."""
-    if result.find(NAMED) < 0 and _ESCAPED.search(result) is None:
-        return result
+    this. A `_meta` over its bound is left out. Raises as a decoder does for a result that cannot be changed."""
     try:
-        parts: dict[str, Any] = dict(rpc.read_parts(msgspec.Raw(result)))
-        said = {"_meta": rpc.read_value(parts["_meta"])} if "_meta" in parts else {}
-    except rpc.RpcFault:
+        meta = rpc.read_members(result).meta
+    except rpc.NO_MESSAGE:
         return result  # not an object, so it has no keys
-    kept = without_ours(said)
-    return result if kept is said else rpc.encode({**parts, **kept})
+    said = rpc.parts_of_meta(meta)
+    kept = {key: value for key, value in said.items() if not key.startswith(OURS)}
+    if len(kept) == len(said) and rpc.nbytes(meta) <= LONG_META_BYTES:
+        return result
+    parts = rpc.result_parts(result)
+    if parts is None:
+        raise msgspec.ValidationError("its other members are too long")
+    return rpc.encode({**parts, "_meta": kept})
 
 
 def attributed_request(server: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:

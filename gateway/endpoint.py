@@ -21,7 +21,6 @@ from functools import partial, reduce
 from typing import Any, Final, Protocol, cast
 
 import anyio
-import anyio.lowlevel
 import attrs
 import msgspec
 
@@ -33,7 +32,7 @@ from ..actors.tracing import CURRENT, within
 from ..actors.workers import aside
 from ..config.model import Settings
 from ..protocol import jsonrpc as rpc
-from ..protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
+from ..protocol.bounds import DECODED_VALUES, ERROR_BYTES, LARGE_MESSAGE
 from ..protocol.errors import RpcRefusal
 from ..protocol.jsonrpc.terms import RpcError, RpcFault
 from ..protocol.trace_context import trace_in
@@ -180,15 +179,13 @@ class ClientSession:
             self._refuse(key, line, error)
 
     async def receive_large(self, line: bytes | bytearray) -> None:
-        """The same for a line of megabytes; others have their turns in between. Raises nothing."""
+        """The same for a line of megabytes, whose envelope is read in a thread. Raises nothing."""
         key, parts = b"", None
         try:
-            envelope = rpc.read_client_line(line)
+            envelope = await aside(partial(rpc.read_client_line, line))
             key = rpc.read_id(envelope)
             if key and envelope.method in JOBS:
-                await anyio.lowlevel.checkpoint()
-                parts = rpc.read_large_parts(envelope.params)
-            await anyio.lowlevel.checkpoint()
+                parts = await aside(partial(rpc.read_large_parts, envelope.params))
         except Exception as error:
             self._refuse(key, line, error)
         else:
@@ -522,8 +519,11 @@ class ClientRequests:
         request = self._requests.answered(_number(_name(key)))
         if request is None:
             return
-        error = bytes(envelope.error)
-        if error and error != b"null":
+        size = rpc.nbytes(envelope.error)
+        if size > ERROR_BYTES:
+            text = f"The client's error has more than {ERROR_BYTES:,} bytes."
+            request.owner.exchange_ended(request, None, RpcError(rpc.INTERNAL_ERROR, text))
+        elif size and bytes(envelope.error) != b"null":
             request.owner.exchange_ended(request, None, _error_in(envelope.error))
         else:
             request.owner.exchange_ended(request, bytes(envelope.result), None)

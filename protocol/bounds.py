@@ -23,14 +23,15 @@ LARGE_MESSAGE: Final = MIB  # from here on a message is passed on by its envelop
 MESSAGE_VALUES: Final = 4_000_000  # in one message: passing over them takes thirty milliseconds
 DECODED_VALUES: Final = 200_000  # of a large text that is decoded: in one go, so it must not take longer
 LONG_ID_BYTES: Final = 64 * KIB  # of the id of a large message, and of its method
-LONG_META_BYTES: Final = 256 * KIB  # of the `_meta` of a large request
+LONG_META_BYTES: Final = 256 * KIB  # of what a large message has beside its content
 TRACESTATE_CHARACTERS: Final = 512
 TRACESTATE_ENTRIES: Final = 32
 BAGGAGE_CHARACTERS: Final = 8_192
 BAGGAGE_ENTRIES: Final = 180
 TRACED_TOOLS: Final = 200
-ERROR_BYTES: Final = 128 * KIB  # of an error of a server: its texts are looked through for secrets in one go
+ERROR_BYTES: Final = 128 * KIB  # of an error: its texts are looked through for secrets in one go
 NOTICE_BYTES: Final = 128 * KIB  # of a notification of a server, for the same reason
+INPUT_BYTES: Final = MIB  # of a result that asks for more input: its client is told that in one go
 SERVER_REQUEST_BYTES: Final = (
     4 * MIB
 )  # of the params of a request of a server: its client is told them in one go
@@ -116,7 +117,16 @@ BOUNDS: Final = (
         MESSAGE_VALUES,
     ),
     Bound("the id or the method of one large message", "bytes", "it is no message", LONG_ID_BYTES),
-    Bound("`_meta` of one large request of a client", "bytes", "it is refused", LONG_META_BYTES),
+    Bound("one large request of a client, beside its arguments", "bytes", "it is refused", LONG_META_BYTES),
+    Bound("`_meta` of a result", "bytes", "it is left out where it has to be changed", LONG_META_BYTES),
+    Bound(
+        "one large result, beside its content and `_meta`",
+        "bytes",
+        "it is passed on as it is, or not at all",
+        LONG_META_BYTES,
+    ),
+    Bound("a result that asks for more input", "bytes", "the call fails", INPUT_BYTES),
+    Bound("an error in a client's answer", "bytes", "another error takes its place", ERROR_BYTES),
     Bound("`tracestate` of one request", "characters", "it is left out", TRACESTATE_CHARACTERS),
     Bound("`tracestate` of one request", "entries", "it is left out", TRACESTATE_ENTRIES),
     Bound("`baggage` of one request", "characters", "it is left out", BAGGAGE_CHARACTERS),

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 import msgspec
 
+from .bounds import INPUT_BYTES
 from .errors import ProtocolFault, Reach, ToolFailed
 from .jsonrpc.encoding import UNREADABLE
-from .jsonrpc.incoming import decode_result, nbytes, read_parts, read_value
-from .jsonrpc.terms import RpcFault, WireFault
+from .jsonrpc.incoming import decode_result, is_true, nbytes, read_members, read_value
+from .jsonrpc.terms import RpcFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,9 +44,16 @@ def says_error(result: bytes) -> bool:
     if len(result) > LOOKED_INTO or result.find(b'"isError"') < 0:
         return False
     try:
-        return read_value(read_parts(msgspec.Raw(result)).get("isError")) is True
-    except (RpcFault, WireFault):
+        return is_true(read_members(result).is_error)
+    except UNREADABLE:
         return False
+
+
+def check_input_size(server: str, result: bytes) -> None:
+    """Raises `ProtocolFault` for a result that asks for input and is over the bound: it is decoded in one go."""
+    if len(result) > INPUT_BYTES:
+        text = f'Server "{server}" asks for input with more than {INPUT_BYTES:,} bytes; nobody was asked.'
+        raise ProtocolFault(text, server=server, reach=Reach.ANSWERED)
 
 
 class _Parts(msgspec.Struct):

@@ -47,8 +47,7 @@ from ..protocol.errors import (
 )
 from ..protocol.events import ApprovalDecision, ApprovalMove, Note, NoteCode
 from ..protocol.jsonrpc.encoding import encode_json
-from ..protocol.jsonrpc.incoming import NO_MESSAGE, read_parts, read_value
-from ..protocol.jsonrpc.terms import RpcFault, WireFault
+from ..protocol.jsonrpc.incoming import NO_MESSAGE, wants_input
 from .approval import (
     ApprovalRequest,
     OnApproval,
@@ -396,7 +395,7 @@ class Approvals:
             call.on_end = partial(self._may_continue, key, call.on_end)
 
     def _may_continue(self, key: Key, on_end: Callable[[Call], None], call: Call) -> None:
-        if call.result is not None and _wants_input(call.result):
+        if call.result is not None and wants_input(call.result):
             self._continued[key] = None
             if len(self._continued) > APPROVALS_REMEMBERED:
                 self._continued.popitem(last=False)
@@ -433,16 +432,6 @@ def _in_json(arguments: object) -> bytes:
         return json.format(bytes(arguments), indent=-1)
     except NO_MESSAGE:
         return bytes(arguments)
-
-
-def _wants_input(result: bytes) -> bool:
-    """Whether it is a question, and no final result that contains the word."""
-    if b"input_required" not in result:
-        return False
-    try:
-        return read_value(read_parts(Raw(result)).get("resultType")) == "input_required"
-    except (RpcFault, WireFault):
-        return False
 
 
 def _target(caller: Caller, server: str, call: Call, original: str) -> Target | None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
+import msgspec
 
 from ..actors.call import Call
 from ..actors.router import Sync, make_resolvable, make_searchable
@@ -188,7 +189,8 @@ class Caller:
     def holding(self, arguments: object, server: str | None) -> Generator[None]:
         """Put this around the search for the server of a call: its arguments count among those that wait. Raises
         `Busy`, and `UsageError` for arguments that are none: no server is started for such a call."""
-        named_values(arguments, "The arguments", server or "")
+        if not isinstance(arguments, msgspec.Raw):
+            named_values(arguments, "The arguments", server or "")
         context = self.live.context
         size, most = weigh(arguments), context.settings.max_queued_bytes
         if context.queued_bytes + size > most:

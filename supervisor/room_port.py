@@ -186,7 +186,7 @@ class RoomPort(Caller):
     async def start_by_name(
         self,
         tool: str,
-        arguments: Mapping[str, Any] | None,
+        arguments: Mapping[str, Any] | msgspec.Raw | None,
         on_end: Callable[[Call], None] | None,
         *,
         server: str | None = None,

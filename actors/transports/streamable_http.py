@@ -81,6 +81,7 @@ _LAST_RETRY = 30.0  # seconds
 _SESSION_ID = re.compile(rf"[\x21-\x7e]{{1,{SESSION_ID_CHARACTERS}}}")  # the specification's characters
 _FRUITLESS = 3  # GET streams in a row that may bring nothing, before we wait longer
 _FAREWELL = 2.0  # seconds
+_NOTHING: Mapping[str, str] = {}
 
 
 class StreamableHttp:
@@ -121,7 +122,11 @@ class StreamableHttp:
             await stream.resume(self._open_again)
 
     async def _ask(self, attempt: Attempt, stream: AnswerStream) -> None:
-        async with exchanged(self._client, self._post(attempt.line, attempt)) as response:
+        named: dict[str, str] = {}
+        if attempt.is_modern:
+            name = partial(self._tools.headers, attempt.method, attempt.exchange.params)
+            named = name() if len(attempt.line) < LARGE_MESSAGE else await aside(name)
+        async with exchanged(self._client, self._post(attempt.line, attempt, named)) as response:
             self._peer.heard()
             if not response.is_success:
                 await self._refused(attempt, response)
@@ -282,15 +287,17 @@ class StreamableHttp:
 
     # -- what goes out --
 
-    def _post(self, line: bytes, attempt: Attempt | None) -> httpx2.Request:
+    def _post(
+        self, line: bytes, attempt: Attempt | None, named: Mapping[str, str] = _NOTHING
+    ) -> httpx2.Request:
+        """`named`: the headers that repeat what is in the body."""
         headers = self._own_headers() if attempt is None else self._headers_of(attempt)
         headers |= {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
         if attempt is None:
             return request_to(self._client, HTTPMethod.POST, self._url, headers, line)
         if attempt.exchange.trace is not None:
             headers |= attempt.exchange.trace.fields
-        if attempt.is_modern:
-            headers |= self._tools.headers(attempt.method, attempt.exchange.params)
+        headers.update(named)
         trace = _SentTeller(attempt, self._peer)
         return request_to(self._client, HTTPMethod.POST, self._url, headers, line, trace)
 

@@ -1,7 +1,7 @@
 """Which JSON-RPC message a body or an outgoing line is.
 
-An incoming body is read once, and its envelope, whose payloads stay bytes, goes to the conversation. Only a body of
-megabytes makes somebody wait: others have their turns while it is read.
+An incoming body is read once, and its envelope, whose payloads stay bytes, goes to the conversation. That of a body of
+megabytes is read in a thread.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import anyio.lowlevel
 import attrs
 import msgspec
 
 from ...actors.tracing import within
+from ...actors.workers import aside
 from ...catalogue.namespace import Target
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import LARGE_MESSAGE
@@ -88,12 +89,11 @@ async def read_message(body: bytes | bytearray, trace: TraceContext | None = Non
     """The envelope of a body, whose headers say `trace`. Raises `Refusal` when it is not one JSON-RPC message."""
     key, parts, is_large = b"", None, len(body) >= LARGE_MESSAGE
     try:
-        message = rpc.read_client_line(body)
+        read = partial(rpc.read_client_line, body)
+        message = await aside(read) if is_large else read()
         key = rpc.read_id(message)
         if is_large and key and message.method is not None:
-            await anyio.lowlevel.checkpoint()
-            parts = rpc.read_large_parts(message.params)
-            await anyio.lowlevel.checkpoint()
+            parts = await aside(partial(rpc.read_large_parts, message.params))
     except RpcFault as fault:
         raise Refusal(400, fault.message, code=fault.code, key=key) from None
     if message.method is None and not rpc.nbytes(message.result) and not rpc.nbytes(message.error):
@@ -183,21 +183,11 @@ async def check_mirrored(said: Stateless, target: Target | None, request: Reques
     """Check the arguments of a call that its headers repeat. Raises `Refusal` for a header that contradicts them."""
     if target is None or not target.mirrored:
         return
-    arguments: Any = said.params.get("arguments")
-    if said.message.is_large and arguments is not None:
-        await anyio.lowlevel.checkpoint()
-        arguments = _members(arguments)
-    header = mismatch(target.mirrored, arguments, request.headers)
+    look = partial(mismatch, target.mirrored, said.params.get("arguments"), request.headers)
+    header = await aside(look) if said.message.is_large else look()
     if header is not None:
         text = f"The header {header} does not match the argument of {target.name} in the body."
         raise Refusal(400, text, code=HEADER_MISMATCH, key=said.key)
-
-
-def _members(value: msgspec.Raw) -> Parts | None:
-    try:
-        return rpc.read_parts(value)
-    except RpcFault:
-        return None
 
 
 def _value(raw: msgspec.Raw) -> Any:

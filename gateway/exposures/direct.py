@@ -22,8 +22,9 @@ from ...catalogue.namespace import Ambiguous, Missing, Target
 from ...config.model import Scrub
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
-from ...protocol.errors import AmbiguousTool, GreenroomError, InputRefused, Reach, UnknownTool
+from ...protocol.errors import AmbiguousTool, GreenroomError, InputRefused, ProtocolFault, Reach, UnknownTool
 from ...protocol.jsonrpc.terms import TRACE_KEYS, RpcFault
+from ...protocol.result import check_input_size
 from ...protocol.safe_text import unhidden
 from ...safety.audit import AUDITED
 from ...safety.scrubber import scrubbed_progress, scrubbed_server_request
@@ -385,7 +386,7 @@ class DirectCalls:
             if len(result) >= (LARGE_MESSAGE if scrubber is None else LONG_WORK):
                 # The version is read now: meanwhile the server may go, or come back with another.
                 modern = call.protocol_version in rpc.MODERN_VERSIONS
-                job.run(partial(self._end_aside, job, server, scrubber, result, modern))
+                job.run(partial(self._end_aside, job, server, target, scrubber, result, modern))
                 return
             if scrubber is not None:
                 result = scrubber.scrub(result)
@@ -395,10 +396,16 @@ class DirectCalls:
         answers.end(job, call, target)
 
     async def _end_aside(
-        self, job: Job, server: str, scrubber: Secrets | None, result: bytes, modern: bool
+        self,
+        job: Job,
+        server: str,
+        target: Target | None,
+        scrubber: Secrets | None,
+        result: bytes,
+        modern: bool,
     ) -> None:
         """The end of any call with a large result, which is made in a thread."""
-        uris, result = await aside(partial(_passed_on, job.method, job.params, scrubber, result))
+        uris, result = await aside(partial(_passed_on, job.method, job.params, target, scrubber, result))
         self._clients.learn_links(job.client, server, uris)
         await job.answer_large(result, modern=modern)
 
@@ -448,11 +455,14 @@ class DirectCalls:
         self, what: tuple[str, ...], target: Target | None, job: Job, call: Call | answers.Scrubbed
     ) -> None:
         result = call.result
-        if result is not None and b"input_required" in result:
-            parts = rpc.read_parts(msgspec.Raw(result))
-            if rpc.read_value(parts.get("resultType")) == "input_required":
-                self._ask(what, job, parts)
-                return
+        if result is not None and rpc.wants_input(result):
+            try:
+                check_input_size(what[0], result)
+            except ProtocolFault as problem:
+                answers.fail(job, problem)
+            else:
+                self._ask(what, job, rpc.read_parts(msgspec.Raw(result)))
+            return
         self._ended(job, what[0], target, call)
 
     def _ask(self, what: tuple[str, ...], job: Job, parts: Mapping[str, msgspec.Raw]) -> None:
@@ -507,15 +517,20 @@ def _asked_by(room: RoomPort, server: str, requests: Mapping[str, Any]) -> dict[
 
 
 def _passed_on(
-    method: str, params: Mapping[str, msgspec.Raw], scrubber: Secrets | None, result: bytes
+    method: str,
+    params: Mapping[str, msgspec.Raw],
+    target: Target | None,
+    scrubber: Secrets | None,
+    result: bytes,
 ) -> tuple[list[Any], bytes]:
     """The resources that a large result points to, and the result as it is passed on. Nobody looks into one of very
     many values."""
     if scrubber is not None:
         result = scrubber.scrub(result)
     points = method in _POINTING or result.find(LINK) >= 0
-    if method == "tools/call" and not points:
+    is_shown_otherwise = target is not None and target.override is not None
+    if method == "tools/call" and not points and not is_shown_otherwise:
         return [], readable_tool(result)
     if has_more_values(result, DECODED_VALUES):
         return [], readable_tool(result) if method == "tools/call" else result
-    return uris_in(result), readable(method, params, result)
+    return uris_in(result) if points else [], answers.told(target, readable(method, params, result))

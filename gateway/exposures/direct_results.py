@@ -23,6 +23,8 @@ from ...catalogue.overrides import ToolOverride
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import COMPLETIONS
 from ...protocol.errors import CallError, GreenroomError, RemoteError, UnknownResource, UsageError
+from ...protocol.jsonrpc.encoding import UNREADABLE
+from ...protocol.jsonrpc.incoming import why
 from ...protocol.jsonrpc.terms import RpcFault
 from ..attribution import error_data_of
 from ..requests import Job
@@ -44,37 +46,32 @@ class Scrubbed:
 def end(job: Job, call: Call | Scrubbed, target: Target | None = None) -> None:
     """End `job` as its call ended. A cancelled call has nobody to tell. `target`: the tool that was called; if its
     names are others here, errors are told in these."""
-    if target is not None and target.override is not None:
-        _end_overridden(job, call, target, target.override)
-    elif call.result is not None:
-        result = readable(job.method, job.params, call.result)
-        job.answer_raw(result, modern=call.protocol_version in rpc.MODERN_VERSIONS)
-    elif call.error is not None:
-        fail(job, call.error)
-
-
-def _end_overridden(job: Job, call: Call | Scrubbed, target: Target, override: ToolOverride) -> None:
     if call.result is not None:
-        raw = readable(job.method, job.params, call.result)
-        if rpc.read_value(rpc.read_parts(msgspec.Raw(raw)).get("isError")) is True:
-            result = rpc.decode_result(raw)
-            blocks = [_told(block, target, override) for block in result.get("content", ())]
-            raw = rpc.encode({**result, "content": blocks})
-        job.answer_raw(raw, modern=call.protocol_version in rpc.MODERN_VERSIONS)
-    elif isinstance(call.error, RemoteError):
+        result = told(target, readable(job.method, job.params, call.result))
+        job.answer_raw(result, modern=call.protocol_version in rpc.MODERN_VERSIONS)
+    elif target is not None and target.override is not None and isinstance(call.error, RemoteError):
         error = call.error
-        text = override.told(error.rpc_message, target.original)
+        text = target.override.told(error.rpc_message, target.original)
         job.fail(error.rpc_code, f"[{error.server}] {text}", error_data_of(error.server, error.data))
     elif call.error is not None:
         fail(job, call.error)
 
 
-def _told(block: Any, target: Target, override: ToolOverride) -> Any:
+def told(target: Target | None, result: bytes) -> bytes:
+    """The result of a call of `target`. One that is an error speaks of the tool by the names that it has here."""
+    if target is None or target.override is None or not rpc.is_true(_members_of(result).is_error):
+        return result
+    said = rpc.decode_result(result)
+    blocks = [_told(block, target.original, target.override) for block in said.get("content") or ()]
+    return rpc.encode({**said, "content": blocks})
+
+
+def _told(block: Any, original: str, override: ToolOverride) -> Any:
     if not isinstance(block, dict):
         return block
     said = cast("dict[str, Any]", block)
     text = said.get("text")
-    return {**said, "text": override.told(text, target.original)} if isinstance(text, str) else said
+    return {**said, "text": override.told(text, original)} if isinstance(text, str) else said
 
 
 def fail(job: Job, error: CallError) -> None:
@@ -140,10 +137,12 @@ LIST: Final = (b"[{", b"[]", b" [")
 def readable_tool(result: bytes) -> bytes:
     if result.find(b'"content":[') >= 0 or result.find(b'"content": [') >= 0:
         return result
-    parts: dict[str, Any] = dict(rpc.read_parts(msgspec.Raw(result)))
-    kind = rpc.read_value(parts.get("resultType"))
+    parts = _parts_of(result)
+    if parts is None:
+        return result
+    kind = bytes(parts.get("resultType", _NULL))
     has_content = bytes(memoryview(parts.get("content", _NULL))[:4]) != b"null"
-    if kind not in (None, "complete") or "task" in parts or has_content:
+    if kind not in (b"null", b'"complete"') or "task" in parts or has_content:
         return result
     structured = parts.get("structuredContent")
     said = None if structured is None else bytes(structured)
@@ -163,10 +162,25 @@ def readable(method: str, params: Mapping[str, msgspec.Raw], result: bytes) -> b
     return result
 
 
+def _parts_of(result: bytes) -> Mapping[str, Any] | None:
+    """See `result_parts`. Raises `RpcFault` when it is no object."""
+    try:
+        return rpc.result_parts(result)
+    except UNREADABLE as error:
+        raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: {why(error)}") from None
+
+
+def _members_of(result: bytes) -> rpc.ResultMembers:
+    try:
+        return rpc.read_members(result)
+    except UNREADABLE as error:
+        raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: {why(error)}") from None
+
+
 def _with_uris(asked: Any, result: bytes) -> bytes:
-    parts = rpc.read_parts(msgspec.Raw(result))
-    contents = rpc.read_value(parts.get("contents"))
-    if not isinstance(contents, list):
+    parts = _parts_of(result)
+    contents = None if parts is None else rpc.read_value(parts.get("contents"))
+    if parts is None or not isinstance(contents, list):
         return result
     items = [cast("dict[str, Any]", each) for each in cast("list[Any]", contents) if isinstance(each, dict)]
     if len(items) == len(cast("list[Any]", contents)) and all(
@@ -178,10 +192,10 @@ def _with_uris(asked: Any, result: bytes) -> bytes:
 
 
 def _shortened(result: bytes) -> bytes:
-    parts = rpc.read_parts(msgspec.Raw(result))
-    completion: Any = rpc.read_value(parts.get("completion"))
+    parts = _parts_of(result)
+    completion: Any = None if parts is None else rpc.read_value(parts.get("completion"))
     values: Any = cast("dict[str, Any]", completion).get("values") if isinstance(completion, dict) else None
-    if not isinstance(values, list) or len(cast("list[Any]", values)) <= _MOST_VALUES:
+    if parts is None or not isinstance(values, list) or len(cast("list[Any]", values)) <= _MOST_VALUES:
         return result
     first = cast("list[Any]", values)[:_MOST_VALUES]
     return rpc.encode({**parts, "completion": {**completion, "values": first, "hasMore": True}})

@@ -1,53 +1,77 @@
-"""Reads a call of a tool of ours, or of one beside it, whose params are megabytes.
+"""Reads a call of a tool of ours, or of one beside it, whose params are megabytes. It is work for a thread.
 
-The arguments of the server's tool stay JSON, member by member: nobody decodes and encodes them again. They may come as
-JSON text in a string, which is looked into here too: nobody has counted yet how many values are in there. Any other
-member that is long stays JSON as well.
+The arguments of the server's tool stay the JSON of an object: nobody decodes and encodes them again. For a tool of ours
+they are `args`, and may come as JSON text in a string, which is looked into here too: nobody has counted yet how many
+values are in there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from typing import Any, Final, NoReturn
 
+import attrs
 import msgspec
 
 from ...actors.message_buffer import LONG, has_more_values
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import MESSAGE_VALUES
 from ...protocol.jsonrpc.encoding import UNREADABLE
-from ...protocol.jsonrpc.incoming import CallParams, why
+from ...protocol.jsonrpc.incoming import why
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.safe_text import JsonRepair
 
 _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")  # in JSON they are white space
+_NULL: Final = b"null"
 
 
 class _Call(msgspec.Struct):
     name: str
-    arguments: dict[str, msgspec.Raw] | None = None
+    arguments: msgspec.Raw = msgspec.Raw(_NULL)
+
+
+class _Arguments(msgspec.Struct):
+    args: msgspec.Raw = rpc.ABSENT
 
 
 _call = msgspec.json.Decoder(_Call)
+_arguments = msgspec.json.Decoder(_Arguments)
+_raw = msgspec.json.Decoder(msgspec.Raw)
 
 
-def read_large_call(params: msgspec.Raw) -> CallParams:
-    """`rpc.read_call`, in which the arguments of the server's tool stay JSON. Raises `RpcFault`."""
+@attrs.frozen
+class LargeCall:
+    """The name of a tool and its arguments: of one of ours by their names, of any other the JSON of an object."""
+
+    name: str
+    arguments: Mapping[str, Any] | msgspec.Raw | None
+
+
+def read_large_call(params: msgspec.Raw, ours: Container[str]) -> LargeCall:
+    """Read such a call. `ours`: the names of our tools. Raises `RpcFault`."""
     try:
         call = _call.decode(params)
+        given = call.arguments
+        if bytes(memoryview(given)[:4]) == _NULL:
+            return LargeCall(call.name, None)
+        args = _arguments.decode(given).args  # raises for what is no object
     except UNREADABLE as error:
         _refuse(why(error))
-    if call.arguments is None:
-        return CallParams(call.name)
-    return CallParams(call.name, {key: _member(key, part) for key, part in call.arguments.items()})
+    if call.name not in ours:
+        return LargeCall(call.name, given)
+    rpc.check_rest(given, [args], "args")
+    parts = rpc.read_parts(given)
+    return LargeCall(
+        call.name,
+        {key: _args(part) if key == "args" else rpc.read_value(part) for key, part in parts.items()},
+    )
 
 
-def _member(key: str, part: msgspec.Raw) -> Any:
+def _args(part: msgspec.Raw) -> Any:
     if rpc.nbytes(part) < LONG:
         return rpc.read_value(part)
-    if key != "args":
-        return part
     is_text = bytes(memoryview(part)[:1]) == b'"'
-    return rpc.read_parts(_in_text(rpc.read_value(part)) if is_text else part)
+    return _in_text(rpc.read_value(part)) if is_text else part
 
 
 def _in_text(text: str) -> msgspec.Raw:
@@ -57,7 +81,10 @@ def _in_text(text: str) -> msgspec.Raw:
         _refuse(f"args has more than {MESSAGE_VALUES:,} values.")
     repair = JsonRepair()
     pieces = [repair.take(raw[at : at + LONG]) for at in range(0, len(raw), LONG)]
-    return msgspec.Raw(b"".join((*pieces, repair.take(b"", is_last=True))))
+    try:
+        return _raw.decode(b"".join((*pieces, repair.take(b"", is_last=True))))
+    except UNREADABLE as error:
+        _refuse(why(error))
 
 
 def _refuse(text: str) -> NoReturn:

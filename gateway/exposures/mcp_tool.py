@@ -352,7 +352,7 @@ class McpTool:
         on_progress = partial(self._progressed, request, job) if job.wants_progress else None
         try:
             target, call = await self._room.start_by_name(
-                request.subject, request.arguments, None, server=request.server, on_progress=on_progress
+                request.subject, request.args, None, server=request.server, on_progress=on_progress
             )
             raw = await call.wait()
         except GreenroomError as error:

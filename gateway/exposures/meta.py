@@ -24,7 +24,6 @@ import msgspec
 from ...actors.router import make_searchable
 from ...actors.transports.http_client import ExchangeFault
 from ...catalogue.search import asked_words, search
-from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import EXECUTE_CODE_BYTES, REGISTRY_BYTES
 from ...protocol.errors import UsageError
 from ...protocol.safe_text import one_line
@@ -199,6 +198,7 @@ class Meta(Proxy):
     """Every server behind four tools, for one client. `room` is open. `runs`: of all clients of the room."""
 
     _plain_name = None
+    _names = _PARAMETERS
 
     def __init__(self, room: RoomPort, runs: Runs, commands: Commands = PLAIN) -> None:
         super().__init__(room, Beside(room, commands), hints=FOR_META)
@@ -215,15 +215,18 @@ class Meta(Proxy):
     def settling_time(self) -> float:
         return 0.0  # its tools are always the same
 
-    def _call(self, params: rpc.CallParams, job: Job) -> None:
-        arguments = params.arguments or {}
+    def _call(self, name: str, arguments: Mapping[str, Any] | msgspec.Raw | None, job: Job) -> None:
+        if isinstance(arguments, msgspec.Raw):  # a large call of a tool that is not ours
+            self._tool.refuse(name, job, arguments)
+            return
+        arguments = arguments or {}
         try:
-            request = parse_meta(params.name, arguments)
+            request = parse_meta(name, arguments)
         except UsageError as error:
             self._tool.misread(error, arguments, job)
             return
         if request is None:
-            self._tool.refuse(params.name, job, arguments)
+            self._tool.refuse(name, job, arguments)
         elif self._continues(job):
             pass
         elif isinstance(request, Execute):

@@ -5,7 +5,7 @@ What carries out the requests to the tool is in `mcp_tool`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +40,7 @@ class Proxy:
     _plain_name: str | None = (
         NAME  # a tool of ours whose requests are read in the short way, if they are plain
     )
+    _names: Container[str] = (NAME,)  # of our tools
 
     def __init__(self, room: RoomPort, beside: Beside | None = None, *, hints: Hints = FOR_MODELS) -> None:
         self._room = room
@@ -83,7 +84,8 @@ class Proxy:
             if job.is_large:
                 job.run(partial(self._call_large, job))
             else:
-                self._call(rpc.read_call(job.raw), job)
+                call = rpc.read_call(job.raw)
+                self._call(call.name, call.arguments, job)
         elif job.method == "logging/setLevel":
             self._set_level(rpc.read_value(job.params.get("level")), job)
         elif job.method == rpc.LISTEN:
@@ -97,17 +99,19 @@ class Proxy:
         """Begin a call whose params take long to read."""
         from .large_call import read_large_call
 
-        self._call(await aside(partial(read_large_call, job.raw)), job)
+        call = await aside(partial(read_large_call, job.raw, self._names))
+        self._call(call.name, call.arguments, job)
 
-    def _call(self, params: rpc.CallParams, job: Job) -> None:
-        arguments = params.arguments or {}
-        if params.name != NAME:
-            if not self._beside.shows(params.name):
-                self._tool.refuse(params.name, job, arguments)
+    def _call(self, name: str, arguments: Mapping[str, Any] | msgspec.Raw | None, job: Job) -> None:
+        """Carry out a call of a tool. The arguments of a large call of a tool that is not ours are still JSON."""
+        if name != NAME:
+            if not self._beside.shows(name):
+                self._tool.refuse(name, job, arguments or {})
                 return
-            arguments = {"tool": params.name, "args": arguments}
+            arguments = {"tool": name, "args": arguments}
         if not self._continues(job):
-            self._tool.begin(arguments, job)
+            assert not isinstance(arguments, msgspec.Raw)
+            self._tool.begin(arguments or {}, job)
 
     def _continues(self, job: Job) -> bool:
         """Heed what a call says beside its arguments. Whether it continues a suspended call. Raises `RpcFault`."""

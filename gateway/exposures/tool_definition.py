@@ -34,7 +34,7 @@ import msgspec
 from ...catalogue.hidden_characters import unhidden_value
 from ...config.reading import did_you_mean
 from ...protocol.errors import UsageError
-from ...protocol.jsonrpc.incoming import ABSENT, NO_MESSAGE, read_value
+from ...protocol.jsonrpc.incoming import ABSENT, NO_MESSAGE
 from ...protocol.safe_text import typed, unhidden
 from ..next_steps import Commands
 from ..result_meta import DETAILS
@@ -200,11 +200,6 @@ class Request(msgspec.Struct, frozen=True):
     limit: int = MOST_LINES
     offset: int = 0
 
-    @property
-    def arguments(self) -> Mapping[str, Any] | None:
-        """`args`, decoded. Raises `RpcFault` for what cannot be."""
-        return read_value(self.args) if isinstance(self.args, msgspec.Raw) else self.args
-
 
 class _PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     tool: str
@@ -236,7 +231,9 @@ def parse_request(arguments: Mapping[str, Any]) -> Request:
     refuse_unknown(arguments, _PARAMETERS)
     mode, subject = _mode_of(arguments)
     if mode is Mode.CALL:  # the hot path: no other parameter matters to a call
-        return Request(mode, subject, _text(arguments, "server"), parse_args(arguments.get("args")))
+        args = arguments.get("args")
+        stays = isinstance(args, msgspec.Raw) and kind_of(args) == "object"  # in a large call
+        return Request(mode, subject, _text(arguments, "server"), args if stays else parse_args(args))
     if mode is Mode.STATUS and arguments.get("args"):
         raise _invalid(
             "Gateway params were nested inside `args`; pass them top-level, "
@@ -286,10 +283,20 @@ def parse_args(args: Any) -> Mapping[str, Any] | None:
     raise _invalid(f"Invalid args: expected a JSON object, got {kind_of(args)}.")
 
 
+_KINDS: Final = {
+    b"{": "object",
+    b"[": "array",
+    b'"': "string",
+    b"n": "null",
+    b"t": "boolean",
+    b"f": "boolean",
+}  # by the first character of JSON
+
+
 def kind_of(value: Any) -> str:
     """The JSON word for a value's type."""
     if isinstance(value, msgspec.Raw):
-        return "something that is too long"
+        return _KINDS.get(bytes(memoryview(value)[:1]), "number")
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -277,6 +277,62 @@ _as_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 # ---- from a server -------------------------------------------------------------------------------------------------
+class ResultMembers(msgspec.Struct, gc=False):
+    """The members of a result that we know, each still JSON; the others are skipped without making anything."""
+
+    content: msgspec.Raw = ABSENT
+    contents: msgspec.Raw = ABSENT
+    structured: msgspec.Raw = msgspec.field(default=ABSENT, name="structuredContent")
+    messages: msgspec.Raw = ABSENT
+    completion: msgspec.Raw = ABSENT
+    is_error: msgspec.Raw = msgspec.field(default=ABSENT, name="isError")
+    result_type: msgspec.Raw = msgspec.field(default=ABSENT, name="resultType")
+    meta: msgspec.Raw = msgspec.field(default=ABSENT, name="_meta")
+
+
+_members = msgspec.json.Decoder(ResultMembers)
+
+
+def read_members(result: bytes) -> ResultMembers:
+    """The members of a result. Raises as a decoder does."""
+    return encoding.decode(_members, result)
+
+
+def result_parts(result: bytes) -> dict[str, msgspec.Raw] | None:
+    """A result by its members, of which those that we do not know could be millions in a large one: None when they are
+    over their bound. So it can only be passed on as it is. Raises as a decoder does."""
+    if len(result) >= LARGE_MESSAGE:
+        known = sum(map(nbytes, msgspec.structs.astuple(read_members(result))))
+        if len(result) - known > LONG_META_BYTES:
+            return None
+    return encoding.decode_parts(result)
+
+
+def parts_of_meta(meta: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """The `_meta` of a result, by its members; empty when it is no object, or over its bound."""
+    try:
+        return encoding.decode_parts(meta) if 0 < nbytes(meta) <= LONG_META_BYTES else {}
+    except UNREADABLE:
+        return {}
+
+
+def is_true(raw: msgspec.Raw) -> bool:
+    return bytes(raw) == b"true"
+
+
+_WANTS_INPUT: Final = b'"input_required"'
+
+
+def wants_input(result: bytes) -> bool:
+    """Whether a result asks for more input. Of a large one only the members are read."""
+    if result.find(b"input_required") < 0:
+        return False
+    try:
+        return bytes(read_members(result).result_type) == _WANTS_INPUT
+    except UNREADABLE:
+        return False
+
+
 def decode_result(result: bytes) -> dict[str, Any]:
     """The result as a dict, every field as the server sent it. Raises `WireFault` when it is not a JSON object."""
     try:
@@ -370,13 +426,30 @@ def read_parts(params: msgspec.Raw) -> dict[str, msgspec.Raw]:
         return {} if bytes(params) in (b"", b"null") else _read(_as_parts, params)
 
 
+class _LongParams(msgspec.Struct, gc=False):
+    """What may be long in the params of a request. A decoder skips the other members without making anything."""
+
+    arguments: msgspec.Raw = ABSENT
+    input_responses: msgspec.Raw = msgspec.field(default=ABSENT, name="inputResponses")
+
+
+_long_params = msgspec.json.Decoder(_LongParams)
+
+
 def read_large_parts(params: msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """`read_parts` of a large request. Raises `RpcFault`."""
-    parts = read_parts(params)
-    if nbytes(parts.get("_meta", ABSENT)) > LONG_META_BYTES:
-        text = f"Invalid params: _meta of a large message may have {LONG_META_BYTES:,} bytes."
+    """`read_parts` of a large request. Only what it asks about may be large: its other members could be millions.
+    Raises `RpcFault`."""
+    long = _read(_long_params, params)
+    check_rest(params, (long.arguments, long.input_responses), "arguments and inputResponses")
+    return read_parts(params)
+
+
+def check_rest(whole: msgspec.Raw, long: Iterable[msgspec.Raw], what: str) -> None:
+    """Raises `RpcFault` when an object of a large request has more than its bound beside its `long` members, which are
+    called `what`."""
+    if nbytes(whole) - sum(map(nbytes, long)) > LONG_META_BYTES:
+        text = f"Invalid params: a large message may have {LONG_META_BYTES:,} bytes beside {what}."
         raise RpcFault(INVALID_PARAMS, text)
-    return parts
 
 
 def plain_call(parts: Mapping[str, msgspec.Raw]) -> PlainCall | None:
@@ -403,17 +476,40 @@ def read_meta(params: Mapping[str, msgspec.Raw]) -> dict[str, Any] | None:
 
 
 def read_at(value: object, path: Iterable[str]) -> object:
-    """The value at a path of members; None when there is none. What is still JSON is only decoded along the path,
-    because there may be megabytes beside it."""
+    """The value at a path of members; None when there is none, or a long one that is still JSON. What is still JSON is
+    only decoded along the path, because there may be megabytes beside it."""
     try:
         for key in path:
-            members = read_parts(value) if isinstance(value, msgspec.Raw) else value
-            if not isinstance(members, Mapping):
+            if isinstance(value, msgspec.Raw):
+                value = _member(value, key)
+            elif isinstance(value, Mapping):
+                value = cast("Mapping[str, object]", value).get(key)
+            else:
                 return None
-            value = cast("Mapping[str, object]", members).get(key)
-        return read_value(value) if isinstance(value, msgspec.Raw) else value
-    except RpcFault:
+        if isinstance(value, msgspec.Raw):
+            return read_value(value) if nbytes(value) <= LONG_ID_BYTES else None
+        return value
+    except (RpcFault, *UNREADABLE):
         return None
+
+
+def _member(raw: msgspec.Raw, key: str) -> msgspec.Raw | None:
+    """The member of this name, or None. Nothing is made of the others. Raises as a decoder does."""
+    decoder = _only(key)
+    if decoder is not None:
+        found = encoding.decode(decoder, raw).value
+        return found if nbytes(found) else None
+    return None if nbytes(raw) >= LARGE_MESSAGE else encoding.decode_parts(raw).get(key)
+
+
+@lru_cache(256)
+def _only(key: str) -> msgspec.json.Decoder[Any] | None:
+    """A decoder of an object that makes nothing but this member; None: it cannot be made for such a name."""
+    try:
+        only = msgspec.defstruct("_Only", [("value", msgspec.Raw, ABSENT)], rename={"value": key})
+    except ValueError:
+        return None
+    return msgspec.json.Decoder(only)
 
 
 def read_value(raw: msgspec.Raw | None) -> Any:

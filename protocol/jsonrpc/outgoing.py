@@ -11,10 +11,9 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 import attrs
-import msgspec
 
-from . import encoding
-from .encoding import REFUSED, UNREADABLE, UNWRITABLE, encode, encode_json, plainly
+from .encoding import REFUSED, UNWRITABLE, encode, encode_json, plainly
+from .incoming import ABSENT, parts_of_meta, result_parts
 from .terms import (
     CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
@@ -31,11 +30,11 @@ from .terms import (
 #
 # Each request of the 2026-07-28 era says in `_meta` who we are. That part is encoded once per connection and spliced
 # into the encoded params, so `Stamp` holds bytes. A result that passes from a server of one era to a client of the
-# other is translated only at its top level: the parts stay the bytes the server sent.
+# other is translated only at its top level: the parts stay the bytes the server sent. One that nobody can take apart
+# (`result_parts`) passes as it is.
 
 _NEWER: Final = frozenset({"resultType", "ttlMs", "cacheScope", "_meta"})
 _LONG: Final = 1 << 16  # bytes
-_object = msgspec.json.Decoder(dict[str, Any])
 
 
 # ---- requests to servers -------------------------------------------------------------------------------------------
@@ -98,25 +97,22 @@ def _inside(encoded: bytes) -> bytes:
 def for_modern(result: bytes, stamp: Mapping[str, Any], cached: Mapping[str, Any]) -> bytes:
     """A server's result in the form for a client of 2026-07-28: with a type, and signed by us. `cached`: the caching
     fields for a result without any."""
-    parts = encoding.decode_parts(result)
-    meta = {**_meta(parts), **stamp}
-    parts.pop("_meta", None)
+    parts = result_parts(result)
+    if parts is None:
+        return result
+    meta = {**parts_of_meta(parts.pop("_meta", ABSENT)), **stamp}
     return encode({"resultType": "complete", **cached, **parts, "_meta": meta})
 
 
 def for_handshake(result: bytes) -> bytes:
     """The result of a server of 2026-07-28 in the form that an older client knows."""
-    parts = encoding.decode_parts(result)
-    meta = {key: value for key, value in _meta(parts).items() if not key.startswith(META)}
+    parts = result_parts(result)
+    if parts is None:
+        return result
+    said = parts_of_meta(parts.get("_meta", ABSENT))
+    meta = {key: value for key, value in said.items() if not key.startswith(META)}
     parts = {key: value for key, value in parts.items() if key not in _NEWER}
     return encode({**parts, "_meta": meta} if meta else parts)
-
-
-def _meta(parts: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-    try:
-        return encoding.decode(_object, parts["_meta"]) if "_meta" in parts else {}
-    except UNREADABLE:  # not an object: there is nothing to keep
-        return {}
 
 
 _REQUEST: Final = b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}\n'

@@ -710,8 +710,11 @@ async def test_a_large_result_is_read_and_remembered_as_a_small_one(params: Any)
         for result, content in (
             ({"content": [{"type": "text", "text": long}, link]}, None),
             ({"structuredContent": {"a": long}}, [{"type": "text", "text": json.dumps({"a": long})}]),
-            ({"other": [long], "content": None}, []),
-            ({"other": [long]}, []),
+            (
+                {"other": 1, "structuredContent": [long], "content": None},
+                [{"type": "text", "text": json.dumps([long])}],
+            ),
+            ({"other": long, "content": []}, []),
         ):
             client.ask("tools/call", {"name": "clock_now", **params})
             room.last.call.end(result)

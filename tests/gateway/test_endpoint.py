@@ -43,6 +43,7 @@ from greenroom.gateway.requests import Job
 from greenroom.gateway.result_meta import OURS
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.address import Address
+from greenroom.protocol.bounds import LARGE_MESSAGE, LONG_META_BYTES
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.protocol.jsonrpc.terms import RpcFault
 from greenroom.supervisor.room import port_of
@@ -640,6 +641,29 @@ def test_a_servers_result_is_stamped_for_either_era_and_keeps_its_own() -> None:
     assert json.loads(rpc.for_handshake(b'{"a":1,"_meta":{"io.modelcontextprotocol/y":1}}')) == {"a": 1}
 
 
+def many_keys(more: bytes = b"") -> bytes:
+    """A large result with one text and so many other members that nobody takes it apart."""
+    keys = b",".join(b'"%d":1' % number for number in range(LARGE_MESSAGE // 8))
+    return b'{"content":[],%b%b}' % (keys, more)
+
+
+def test_a_large_result_of_many_members_passes_as_it_is() -> None:
+    for result in (many_keys(), many_keys(b',"resultType":"complete"')):
+        assert rpc.for_modern(result, {"a": 1}, {}) is rpc.for_handshake(result) is result
+        assert result_without_ours(result) is result
+    with pytest.raises(msgspec.ValidationError, match="its other members are too long"):
+        result_without_ours(many_keys(b',"_meta":{"greenroom/details":1}'))
+
+
+def test_what_is_long_in_the_meta_of_a_result_is_left_out_where_it_is_changed() -> None:
+    meta = b'{"greenroom/details":1,"a":"%b"}' % (b"x" * LONG_META_BYTES)
+    result = b'{"content":[],"_meta":%b}' % meta
+    assert json.loads(result_without_ours(result)) == {"content": [], "_meta": {}}
+    assert json.loads(rpc.for_modern(result, {"b": 1}, {}))["_meta"] == {"b": 1}
+    assert json.loads(rpc.for_handshake(result)) == {"content": []}
+    assert json.loads(result_without_ours(b'{"_meta":{"\\u0067reenroom/x":1,"a":2}}')) == {"_meta": {"a": 2}}
+
+
 LONG_TEXT = " " * (1 << 18)
 CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 
@@ -703,7 +727,7 @@ def _but_words(line: bytes) -> Any:
         ),
         (
             {**CALL, "params": {"name": "mcp", "arguments": {"tool": "x", "args": "[" + LONG_TEXT}}},
-            "Expected `object`",
+            "truncated",
         ),
     ],
     ids=["initialize", "notification", "values in a text", "no json in a text"],

@@ -28,6 +28,7 @@ from greenroom.gateway.exposures.result_texts import outcome_of
 from greenroom.gateway.exposures.tool_definition import (
     DETAILS_LIMIT,
     FOR_MODELS,
+    NAME,
     Answer,
     parse_request,
     size_of,
@@ -558,7 +559,7 @@ def test_a_large_call_asks_for_the_same(args: Any) -> None:
         ):
             for indent in (None, 1):
                 raw = json.dumps(params, indent=indent).encode()
-                found = read_large_call(msgspec.Raw(raw))
+                found = read_large_call(msgspec.Raw(raw), [NAME])
                 read = plain(found.arguments)
                 said = read["args"]
                 if isinstance(args, str) and len(args) > 1 << 18:
@@ -580,29 +581,41 @@ def test_a_large_call_asks_for_the_same(args: Any) -> None:
         (b'{"name":"mcp","arguments":{"args":{"a":}}}', ""),
         (b'{"name":"mcp","arguments":{"args":"[%b]"}}' % (b"1," * 100_000), ""),
         (b'{"name":"mcp","arguments":{"args":"{%b}"}}' % (b"1," * 100_000), ""),
-        (b'{"name":"mcp","arguments":{"args":[%b1]}}' % (b"1," * 100_000), ""),
         (b'{"name":"mcp","arguments":{"args":"[%b"}}' % (b"[]," * 4_000_001), "more than 4,000,000 values"),
     ],
     ids=lambda said: repr(said)[:60],
 )
 def test_a_large_call_that_cannot_be_read_is_refused_as_invalid(raw: bytes, text: str) -> None:
     with pytest.raises(RpcFault, match=r"^Invalid params: ") as refused:
-        read_large_call(msgspec.Raw(raw))
+        read_large_call(msgspec.Raw(raw), [NAME])
     assert (refused.value.code, text in refused.value.message) == (-32602, True)
 
 
-def test_what_is_long_beside_the_arguments_of_a_tool_stays_json() -> None:
-    long = b'"%b"' % (b"x" * (1 << 18))
-    for name in (b"mcp", b"another"):
-        found = read_large_call(msgspec.Raw(b'{"name":"%b","arguments":{"a":%b,"b":[1]}}' % (name, long)))
-        assert found.arguments == {"a": msgspec.Raw(long), "b": [1]}
-    with pytest.raises(UsageError, match="expected a string, got something that is too long"):
-        parse_request({"tool": msgspec.Raw(long)})
+def test_only_the_arguments_of_a_tool_may_be_long_in_a_call_of_ours() -> None:
+    given = b'{"a":"%b","b":[1]}' % (b"x" * (1 << 18))
+    params = msgspec.Raw(b'{"name":"mcp","arguments":%b}' % given)
+    with pytest.raises(RpcFault, match="may have 262,144 bytes beside args"):
+        read_large_call(params, [NAME])
+    assert read_large_call(params, ["another"]).arguments == msgspec.Raw(given)
+
+
+@pytest.mark.parametrize(
+    ("args", "kind"), [("[1]", "array"), ('"x"', "string"), ("7", "number"), ("true", "boolean")]
+)
+def test_long_arguments_that_are_no_object_are_refused_as_short_ones(args: str, kind: str) -> None:
+    raw = '{"name":"mcp","arguments":{"tool":"t","args":"%s%s"}}' % (  # noqa: UP031
+        args.replace('"', '\\"'),
+        " " * (1 << 18),
+    )
+    found = read_large_call(msgspec.Raw(raw.encode()), [NAME]).arguments
+    assert isinstance(found, dict)
+    with pytest.raises(UsageError, match=f"Invalid args: expected a JSON object, got {kind}"):
+        parse_request(found)
 
 
 def test_arguments_that_are_none_are_none_in_a_large_call_too() -> None:
-    assert read_large_call(msgspec.Raw(b'{"name":"mcp"}')).arguments is None
-    assert read_large_call(msgspec.Raw(b'{"name":"mcp","arguments":null}')).arguments is None
+    for raw in (b'{"name":"mcp"}', b'{"name":"mcp","arguments":null}'):
+        assert read_large_call(msgspec.Raw(raw), [NAME]).arguments is None
 
 
 # ---- a refusal, word by word -----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from ._words import (
     forever,
     http,
     nested,
+    numbered,
     packed,
     said,
     stream,
@@ -29,6 +30,9 @@ from ._words import (
 )
 
 TOOL = '{"name":"attack","inputSchema":{"type":"object"}'
+DISCOVERED = answer(
+    '{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}'
+)
 CACHE = "cache/greenroom/catalogue.json"
 
 # ---- servers, over their pipes -------------------------------------------------------------------------------------
@@ -63,6 +67,10 @@ ANSWERS: Final = (
     Row("fat_text", {"attack": content(',"x":"', times(8 * MIB, "x"), '"')}, memory=128 * MIB),
     Row("short_strings", {"attack": content(',"x":["a\\n"', times(8_000_000, ',"\\n"'), "]")}, quick=True),
     Row("keys_without_end", {"attack": content(times(1_500_000, ',"k":1'))}),
+    Row("different_keys", {"attack": content(numbered(1_900_000, ',"', '":1'))}, memory=256 * MIB, quick=True),
+    Row("hidden_name", {"attack": content(numbered(1_900_000, ',"', '":1'), ',"_meta":{"greenroom/details":1}')}, memory=256 * MIB),
+    Row("long_meta", {"attack": content(',"_meta":{"greenroom/details":1', numbered(1_900_000, ',"', '":1'), "}")}, memory=256 * MIB),
+    Row("large_input", {"initialize": error('{"code":-32601,"message":"no"}'), "server/discover": DISCOVERED, "attack": answer('{"resultType":"input_required","inputRequests":{"a":0', numbered(1_900_000, ',"', '":0'), "}}")}, memory=256 * MIB),
     Row("never_a_line", {"attack": [forever("x")]}, memory=256 * MIB),
     Row("twice_as_long", {"attack": [*answer('{"content":[]}'), *answer('{"content":[]}')]}, calls=4),
 )  # fmt: skip
@@ -99,9 +107,6 @@ LEARNED: Final = (
 # ---- servers, over HTTP --------------------------------------------------------------------------------------------
 
 BOMB = packed(packed(packed(times(1 << 30, "\0"))))
-DISCOVERED = answer(
-    '{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}'
-)
 HTTP: Final = (
     Row("stacked", {"attack": http(BOMB, Content_Encoding="gzip, gzip, gzip")}, over="http", quick=True),
     Row("stacked_initialize", {"initialize": http(BOMB, Content_Encoding="gzip, gzip, gzip")}, over="http"),
@@ -165,6 +170,10 @@ CLIENTS: Final = (
     Row("client_half_character", client=[*called("text", '"\\ud83d', times(8 * MIB, "x"), '"'), PING], answers=3, memory=256 * MIB, quick=True),
     Row("client_many_values", client=[*called("x", "[1", times(3_900_000, ",1"), ', ""', times(MIB // 2, " "), "]"), PING], answers=3, memory=256 * MIB, quick=True),
     Row("client_many_objects", client=[*called("x", "[{}", times(1_900_000, ',{"a":"b"}'), ', ""', times(MIB // 2, " "), "]"), PING], answers=3, memory=256 * MIB),
+    Row("client_different_keys", client=[*called("x", "0", numbered(400_000, ',"', '":0')), PING], answers=3, memory=256 * MIB, quick=True),
+    Row("client_many_params", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp"', numbered(1_900_000, ',"', '":0'), "}}\n", PING], answers=2, memory=256 * MIB),
+    Row("client_many_arguments", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","arguments":{"tool":"calm0_echo"', numbered(1_900_000, ',"', '":0'), "}}}\n", PING], answers=2, memory=256 * MIB),
+    Row("client_keys_as_text", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","arguments":{"tool":"calm0_echo","args":"{\\"x\\":0', numbered(400_000, ',\\"', '\\":0'), '}"}}}\n', PING], answers=2, memory=256 * MIB),
     Row("client_args_as_text", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","arguments":{"tool":"calm0_echo","args":"{\\"x\\":[[]', times(5 * MIB, ",[]"), ']}"}}}\n', PING], answers=2, memory=256 * MIB),
     Row("client_long_notification", client=['{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[0', times(4 * MIB, ",0"), "]}}\n", PING], answers=1, memory=128 * MIB),
     Row("client_long_meta", client=['{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"mcp","_meta":{"x":[0', times(400_000, ",0"), ', ""', times(MIB // 2, " "), "]}}}\n", PING], answers=2, memory=128 * MIB),

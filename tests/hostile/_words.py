@@ -17,6 +17,11 @@ def times(count: int, *pieces: Piece) -> Piece:
     return ["times", count, *pieces]
 
 
+def numbered(count: int, before: str, after: str) -> Piece:
+    """`before`, a number and `after`, again and again, each time with another number."""
+    return ["numbered", count, before, after]
+
+
 def forever(*pieces: Piece) -> Piece:
     return ["forever", *pieces]
 

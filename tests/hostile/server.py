@@ -7,10 +7,11 @@ place of an answer. WHEN is a method, `attack` (a call of that tool), `start`, `
 thread writes what belongs to `start`, `stderr` or a notification, beside the answers.
 
 SAY is a list of pieces. Over HTTP it is the whole answer, from its status line on, and the connection is closed after
-it. A piece is text (a lone U+DC80 to U+DCFF is that byte), or one of `["id"]`, `["times", n, piece…]`, `["forever",
-piece…]`, `["gzip", piece…]`, `["sleep", seconds]` and `["exit"]`. `["leave", what…]` writes nothing: it starts a
-process with an empty environment that stays, and that has left its session, its parent or its user. NAME is in the
-command line, so that a test can find what is left.
+it. A piece is text (a lone U+DC80 to U+DCFF is that byte), or one of `["id"]`, `["times", n, piece…]`, `["numbered", n,
+before, after]` (with another number in between each time), `["forever", piece…]`, `["gzip", piece…]`, `["sleep",
+seconds]` and `["exit"]`. `["leave", what…]` writes nothing: it starts a process with an empty environment that stays,
+and that has left its session, its parent or its user. NAME is in the command line, so that a test can find what is
+left.
 """
 
 from __future__ import annotations
@@ -60,6 +61,11 @@ def blocks(say: list[Any], rpc_id: object) -> Iterator[bytes]:
             yield json.dumps(rpc_id).encode()
         elif kind == "times":
             yield from _repeated(b"".join(blocks(rest[1:], rpc_id)), rest[0])
+        elif kind == "numbered":
+            count, before, after = rest
+            for start in range(0, count, BLOCK // 8):
+                numbers = range(start, min(count, start + BLOCK // 8))
+                yield "".join(f"{before}{number}{after}" for number in numbers).encode()
         elif kind == "forever" and any(inner[0] == "sleep" for inner in rest):
             while True:
                 yield from blocks(rest, rpc_id)

@@ -111,9 +111,13 @@ def test_the_params_of_a_large_message_are_read_by_their_parts() -> None:
         with pytest.raises(RpcFault, match=r"^Invalid params: ") as caught:
             read(broken)
         assert caught.value.code == -32602
-    assert len(bytes(read(b'{"_meta":"%b"}' % (b"x" * 262_142))["_meta"])) == 262_144
-    with pytest.raises(RpcFault, match="_meta of a large message may have 262,144 bytes"):
-        read(b'{"_meta":"%b"}' % (b"x" * 262_143))
+    long = b"x" * LARGE_MESSAGE
+    fits = b'{"arguments":"%b","inputResponses":"%b","_meta":"%b"}' % (long, long, b"x" * 262_100)
+    assert len(bytes(read(fits)["_meta"])) == 262_102
+    keys = b",".join(b'"%d":1' % number for number in range(30_000))
+    for rest in (b'"_meta":"%b"' % long, b'"name":"%b"' % long, b'"arguments":1,' * 20_000 + b'"a":1', keys):
+        with pytest.raises(RpcFault, match="may have 262,144 bytes beside arguments and inputResponses"):
+            read(b'{"arguments":"%b",%b}' % (long, rest))
 
 
 @pytest.mark.parametrize(
