@@ -9,8 +9,8 @@ actor: its `life`, its `incarnation` and its `alarm`. It tells the actor that a 
 last call is over (`idling.begin`), that a call needs more input, that the server hangs, or that a step of the table
 raised (`steps.find_input`, `steps.declare_hung`, `steps.stop_for_bug`).
 
-What ends a call cannot fail: its outcome is made, and its server and the circuit breaker are told, before it is taken
-off. Should one of these raise, the call is still on the table, and `Steps.stop_for_bug` ends it.
+Before a call is taken off the table, its outcome is made, and its server and the circuit breaker are told. If one of
+these raises, the call is still on the table, and `Steps.stop_for_bug` ends it.
 
 Ending a call may run its owner's callback. That may do anything: call again, cancel another call, raise. So a call
 is taken off before it is ended, and loops look again after each end. An exception from a callback becomes a note;
@@ -69,7 +69,8 @@ if TYPE_CHECKING:
 def busy_error(
     server: str, calls: Iterable[Call], now: float, *, in_flight: int, queued: int, why: str
 ) -> Busy:
-    """`calls`: the open calls at this address; the numbers are the server's, over all its scopes."""
+    """The error of a call for which a bound is reached. `calls`: the open calls at this address. `in_flight` and
+    `queued` are counted over all scopes of the server."""
     oldest = now - min((call.accepted_at for call in calls), default=now)
     return Busy(
         server,
@@ -82,19 +83,19 @@ def busy_error(
 
 
 def not_ready_error(server: str, waited: float, what: str) -> CallTimeout:
-    """The call was queued for all its time. `what`: what its server was doing."""
+    """The error of a call that was queued for all its time. `what`: what its server was doing."""
     text = f'Server "{server}" was not ready within {waited:g}s ({what}); {Reach.NOT_SENT.words}.'
     return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
 
 
 def not_started_error(server: str, waited: float, why: str) -> CallTimeout:
-    """The server was not allowed to start in time."""
+    """The error of a call whose server was not allowed to start in time."""
     text = f'Server "{server}" was not started within {waited:g}s: {why}; {Reach.NOT_SENT.words}.'
     return CallTimeout(text, server=server, reach=Reach.NOT_SENT, timeout=waited)
 
 
 def timed_out_error(server: str, call: Call, queue_timeout: float) -> CallTimeout:
-    """The call was handed to the connection, and no answer came in time."""
+    """The error of a call that was handed to the connection and got no answer in time."""
     if call.reach is Reach.NOT_SENT:
         waited = queue_timeout
         text = f'Server "{server}" read nothing for {waited:g}s; {call.reach.words}.'
@@ -110,13 +111,13 @@ def timed_out_error(server: str, call: Call, queue_timeout: float) -> CallTimeou
 
 
 def drained_error(server: str, call: Call, ending: Ending | None) -> Drained:
-    """The server's drain time ended before the call did."""
+    """The error of a call that was still open when its server's drain time ended."""
     text = f'Server "{server}" was drained ({ending}) before the call was done; {call.reach.words}.'
     return Drained(text, server=server, reach=call.reach)
 
 
 def lost_error(server: str, reason: LostReason, reach: Reach, what: str = "was lost") -> ServerLost:
-    """The connection was lost during the call."""
+    """The error of a call whose connection was lost."""
     return ServerLost(
         f'Server "{server}" {what}: {describe(reason)}; {reach.words}.',
         server=server,
@@ -127,7 +128,7 @@ def lost_error(server: str, reason: LostReason, reach: Reach, what: str = "was l
 
 
 def answer_error(server: str, call: Call, error: RpcError) -> CallError:
-    """The server answered with an error, or with something that is not an answer."""
+    """The error of a call that the server answered with an error, or with something that is not an answer."""
     if error.fault:
         return ProtocolFault(error.message, server=server, reach=call.reach, tool=call.tool)
     return RemoteError(
@@ -141,8 +142,8 @@ def answer_error(server: str, call: Call, error: RpcError) -> CallError:
 
 
 def without_secrets(error: RpcError, known: Secrets) -> RpcError:
-    """The same error, without these secrets. Data in which they cannot be looked for are left out. If the message is
-    not the server's own but ours about it (`fault`), it also loses what a terminal obeys or hides."""
+    """The same error without these secrets. Data that cannot be searched for them are left out. A message of ours about
+    the server (`fault`) also loses the characters that a terminal obeys or hides."""
     try:
         data = _without(error.data, known) if error.data is not None else None
     except (UsageError, WireFault, RecursionError):
@@ -178,7 +179,7 @@ def lose_all(table: CallTable, reason: LostReason) -> None:
 
 
 def _lose(table: CallTable, call: Call, reason: LostReason) -> None:
-    """Send the call again, once, if it cannot have run or may run twice; otherwise it fails."""
+    """Send the call again, once, if it cannot have run or may run twice. Otherwise fail it."""
     server, ending = table.actor.address.server, table.actor.life.ending
     if _may_replay(call) and ending is not None and ending.cause.has(Means.REQUEUES):
         table.take_off(call)
@@ -194,8 +195,8 @@ def _lose(table: CallTable, call: Call, reason: LostReason) -> None:
 
 
 def broke(table: CallTable, call: Call, error: RpcError) -> None:
-    """The call's exchange broke, and the connection lives on: send the call once more if that is harmless;
-    otherwise it fails."""
+    """The exchange of the call broke while the connection goes on. Send the call once more if that is harmless,
+    otherwise fail it."""
     if _may_replay(call) and table.actor.life.state is State.CONNECTED:
         table.take_off(call)
         call.back_to_queue()
@@ -209,7 +210,7 @@ def broke(table: CallTable, call: Call, error: RpcError) -> None:
 
 
 def _may_replay(call: Call) -> bool:
-    """True once for a call that did not run, or that may run twice."""
+    """Whether the call may be sent again: it did not run, or it may run twice. True only once for a call."""
     return not call.lost_before and (call.reach is Reach.NOT_SENT or call.replayable)
 
 
@@ -235,8 +236,8 @@ def fail_all(table: CallTable, error: CallError) -> None:
 
 
 def expire_sent(table: CallTable, now: float) -> None:
-    """Calls whose time is up. However many there are, a server that was silent meanwhile counts as having failed
-    once."""
+    """End the calls whose time is up. If the server was silent meanwhile, that counts as one failure, however many
+    calls it ends."""
     expired = [call for call in table.open if call.deadline <= now and not _may_wait(table, call, now)]
     if not expired:
         return
@@ -288,7 +289,7 @@ class CallTable:
     # ---- calls in ---------------------------------------------------------------------------------------------------
 
     def submit(self, call: Call) -> None:
-        """Accept a call, or refuse it by raising its `CallError`. Accepted, it ends exactly once."""
+        """Accept a call, or raise the `CallError` that refuses it. An accepted call ends exactly once."""
         actor, record, waiting = self.actor, self.record, self.waiting
         connected = actor.life.state is CONNECTED
         if not connected or record.guarded:
@@ -387,28 +388,28 @@ class CallTable:
             self._request(call)
 
     def give_up(self, call: Call, error: CallError) -> None:
-        """End a call in flight with an error of our own."""
+        """End a call in flight with this error, which is ours."""
         if call in self.open:
             self.take_off(call)
             self.end(call, error)
             self.call_over()
 
     def abandon(self, call: Call, reason: str) -> None:
-        """Take the call off, and tell its server that nobody wants the answer."""
+        """Take the call off the table, and tell its server that nobody wants the answer any more."""
         incarnation = self.actor.incarnation
         assert incarnation is not None
         incarnation.peer.abandon(call, reason)
         self.take_off(call)
 
     def take_off(self, call: Call) -> None:
-        """The call is no longer in flight."""
+        """Take a call that is no longer in flight off the table."""
         if call in self.open:
             del self.open[call]
             self.record.load.in_flight -= 1
             if call.asking is not None:
                 call.asking.cancel()
 
-    # ---- what a call tells ------------------------------------------------------------------------------------------
+    # ---- what the peer reports ---------------------------------------------------------------------------------------
 
     @property
     def connected_at(self) -> float:
@@ -425,7 +426,7 @@ class CallTable:
         return peer.protocol_version if peer is not None else None
 
     def exchange_sent(self, call: Call) -> None:
-        """The first byte was accepted: the call's own clock starts."""
+        """A write has accepted the first byte of the call: its own clock starts."""
         context, alarm = self.context, self.actor.alarm
         now, settings = context.backend.now(), context.settings
         timeout, total = call.timeout, settings.call_total_timeout
@@ -464,7 +465,7 @@ class CallTable:
             actor.steps.stop_for_bug(bug)
 
     def _lacks_input(self, call: Call, result: bytes) -> bool:
-        """The answer is not final: the server wants more input first. Then the call stays in flight."""
+        """Whether the answer is not final, because the server wants more input first. Then the call stays in flight."""
         try:
             wanting = needs_input(call, result, call.protocol_version)
         except ProtocolFault as problem:
@@ -522,8 +523,9 @@ class CallTable:
         self.actor.note_raised("the callback of a call", error)
 
     def _tell(self, call: Call, what: type[CallEvent]) -> None:
-        """Emit an event. Call this only when somebody reads call events. An event that nobody reads takes a number too,
-        but the caller takes it without this call: that is cheaper, three times for each call of a user."""
+        """Emit an event of a call. Call this only when somebody reads such events. An event that nobody reads still
+        takes a number; callers take that number themselves, which is cheaper and happens three times for each call of a
+        user."""
         self.context.events.emit(
             what,
             self.address,
@@ -548,7 +550,7 @@ class CallTable:
             actor.idling.begin()
 
     def share_places(self) -> None:
-        """A free place goes to the address of this server that has waited longest for one."""
+        """Give a free place to that address of this server which has waited longest for one."""
         load, most = self.record.load, self.record.most_in_flight(self.context.settings)
         while load.held and load.in_flight < most:
             waiting = next(iter(load.held))
@@ -569,8 +571,8 @@ class CallTable:
 
 
 def _introduce(table: CallTable, call: Call) -> None:
-    """From 2026-07-28 on each request says what its client can answer: what this one's can, and not another's. A client
-    of that time is served in it also where the connection was made for older ones, if it can be."""
+    """Add to the request what the client of this call can answer, as each request does from 2026-07-28 on. A client of
+    that version is served in it, if the server can, even on a connection that was made for older clients."""
     incarnation = table.actor.incarnation
     assert incarnation is not None
     peer, declaration = incarnation.peer, table.supervisor.declaration(table.actor, call)
@@ -580,7 +582,8 @@ def _introduce(table: CallTable, call: Call) -> None:
 
 
 def _ask_for_logs(table: CallTable, call: Call) -> None:
-    """From 2026-07-28 on each request carries the level; a level that the caller set stays."""
+    """Add the log level to the request, as each request has one from 2026-07-28 on. A level that the caller set
+    stays."""
     level = table.supervisor.log_level(table.actor, call)
     if level is not None and call.protocol_version in MODERN_VERSIONS:
         params = call.params or {}
@@ -615,7 +618,7 @@ class WaitingCalls:
     # ---- in and out -------------------------------------------------------------------------------------------------
 
     def refusal(self, call: Call) -> Busy | None:
-        """Why this call may not wait; None when it may."""
+        """The error with which this call must be refused instead of queued; None when it may wait."""
         definition, settings = self._actor.definition, self._context.settings
         if self._load.queued >= (definition.max_queued or settings.max_queued):
             return self._busy()
@@ -636,7 +639,7 @@ class WaitingCalls:
         )
 
     def add(self, call: Call, *, first: bool = False) -> None:
-        """The call waits, behind the others or before them, and needs a connection."""
+        """Queue the call, behind the others or before them (`first`). It needs a connection."""
         now = self._context.backend.now()
         call.queue_deadline = min(now + self._context.settings.queue_timeout, call.wait_by)
         self._load.queued += 1
@@ -649,7 +652,7 @@ class WaitingCalls:
         self._actor.request_start()
 
     def end(self, call: Call, error: CallError | None = None) -> None:
-        """The call ends while it waits. With the last one, no call here needs a connection."""
+        """End a call that waits. When it was the last one, no call here needs a connection any more."""
         self.calls.remove(call)
         self._uncount(call)
         try:
@@ -665,7 +668,7 @@ class WaitingCalls:
     # ---- sending ----------------------------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Send what waits, as far as there are places. A place that becomes free meanwhile is used by this same
+        """Send the calls that wait, as far as there are places. Places that become free meanwhile are used by this same
         loop."""
         if self._serving:
             return
@@ -702,7 +705,7 @@ class WaitingCalls:
 
     @property
     def next_deadline(self) -> float:
-        """`inf` when none waits."""
+        """When the next waiting call's time is up; `inf` when none waits."""
         return min((call.queue_deadline for call in self.calls), default=float("inf"))
 
     def expire(self, now: float) -> None:
@@ -723,14 +726,14 @@ class WaitingCalls:
                 self.end(call, error.copy())
 
     def refuse_each(self, why: Callable[[Call], CallError | None]) -> None:
-        """End the waiting calls for which `why` gives an error."""
+        """End each waiting call for which `why(call)` returns an error."""
         for call, error in [(call, why(call)) for call in self.calls]:
             if error is not None and call in self.calls:
                 self.end(call, error)
 
     def fail(self, error: CallError) -> None:
-        """End the calls that wait now. A call that a callback adds meanwhile is new, and accepted or refused on
-        its own."""
+        """End the calls that wait now. A call that a callback adds meanwhile is accepted or refused like any new
+        call."""
         failed = list(self.calls)
         self.calls.clear()
         for call in failed:
@@ -775,7 +778,8 @@ def needs_input(call: Call, result: bytes, version: str | None) -> dict[str, Any
 async def answer_inputs(
     table: CallTable, call: Call, result: Mapping[str, Any], server_requests: ServerRequests
 ) -> None:
-    """Find the answers and send the call again; or end it. A call that ends meanwhile cancels this."""
+    """Find the answers and send the call again, or end it with an error. If the call ends meanwhile, this is
+    cancelled."""
     if call.ended:
         return
     more: dict[str, Any] | CallError | None = None

@@ -4,8 +4,8 @@ An actor is a record with a mailbox. The objects it holds do the work: `steps` m
 accepts, sends and ends its calls; `idling` says how long it has had nothing to do; `waits` lists who else waits
 for its connection. No task wakes up to read a mailbox: whatever brings a message (a caller, a pump, a timer)
 handles it at once. So a call on a connected server is admitted and written in its caller's own task, and an idle
-actor has no task at all. From connecting to closed there is one task, `Incarnation.run`, which owns the connection
-and nothing else.
+actor has no task at all. From connecting to closed there is one task, `Incarnation.run`, which owns only the
+connection.
 
 There are two lanes. System messages are handled in the order they came, one at a time, even when handling one
 brings the next. Calls wait in the user lane while there is no connection (or all its places are taken), and
@@ -88,7 +88,7 @@ class Record:
     odd: str | None = None  # the first odd thing that the latest incarnation did, in words
 
     def remark(self, words: str | None) -> None:
-        """It did something odd, or (None) an incarnation begins."""
+        """Note in words that the server did something odd; None when a new incarnation begins."""
         if words is None or self.odd is None:
             self.odd = words
 
@@ -98,7 +98,7 @@ class Record:
 
 
 class Next(enum.Enum):
-    """What follows a closed incarnation."""
+    """What the supervisor decides after an incarnation has closed."""
 
     IDLE = "idle"  # the next incarnation waits for a reason to connect; a queued call is one
     CONNECT = "connect"  # it connects without such a reason
@@ -117,7 +117,8 @@ class Supervisor(Protocol):
     step."""
 
     def refusal(self, actor: ServerActor, call: Call) -> CallError | None:
-        """Why this call may not be accepted now, or None. May make the call the circuit breaker's probe."""
+        """The error with which this call must be refused now, or None. May make the call the circuit breaker's
+        probe."""
         ...
 
     def request_start(self, actor: ServerActor) -> None:
@@ -126,7 +127,8 @@ class Supervisor(Protocol):
         ...
 
     def withdraw_start(self, actor: ServerActor) -> None:
-        """A reason is gone (its last waiting call left). With the last one its start leaves every queue."""
+        """A reason to connect is gone, because its last waiting call left. Without any reason the start leaves every
+        queue."""
         ...
 
     def ready(self, actor: ServerActor, handshake: Handshake, listing: Listing, revision: int) -> None: ...
@@ -138,7 +140,7 @@ class Supervisor(Protocol):
     def answered(self, actor: ServerActor, call: Call) -> None: ...
 
     def declaration(self, actor: ServerActor, call: Call) -> Declaration:
-        """What a server is told of the client of this call: what it can answer, and in which era."""
+        """What the server is told of the client of this call: which requests it can answer, and in which era."""
         ...
 
     def log_level(self, actor: ServerActor, call: Call) -> str | None:
@@ -158,27 +160,29 @@ class Supervisor(Protocol):
         ...
 
     def stopped_for_bug(self, actor: ServerActor) -> None:
-        """A step of the actor raised. From here on its calls are refused with `bug`."""
+        """A step of the actor raised. From now on its calls are refused with the error code `bug`."""
         ...
 
     def failed(self, actor: ServerActor, ending: Ending) -> None:
-        """An attempt to connect has failed, or the connection is lost; what is left of it must still be stopped."""
+        """An attempt to connect has failed, or the connection is lost. Its process tree may still have to be
+        stopped."""
         ...
 
     def closed(self, actor: ServerActor, ending: Ending) -> Decision:
-        """Nothing is left of this incarnation. Returns what follows."""
+        """Nothing is left of this incarnation. Returns what happens next."""
         ...
 
     def became_idle(self, actor: ServerActor) -> None:
-        """The actor has nothing to do any more. Called only while it is not `is_listed`."""
+        """The actor has nothing to do any more. Called only if it is not in the list of idle actors yet
+        (`is_listed`)."""
         ...
 
     def leaving(self, actor: ServerActor) -> None:
-        """The actor begins to stop, or has been told to. Harmless when it was told before."""
+        """The actor begins to stop, or has been told to stop. May be called again."""
         ...
 
     def may_expire(self, actor: ServerActor) -> bool:
-        """Whether the actor may stop, now that its idle time is over. If not, it is told to stop once it may."""
+        """Whether the actor may stop, now that its idle time is over. If not, the supervisor stops it once it may."""
         ...
 
     def health_interval(self, actor: ServerActor) -> float:
@@ -319,14 +323,15 @@ class ServerActor:
         """Since when the oldest call or wait has waited; `inf` when there is none."""
         return min(self.waits.since(self.life), self.calls.waiting.since)
 
-    # ---- what is asked of it ----------------------------------------------------------------------------------------
+    # ---- what others ask of the actor -------------------------------------------------------------------------------
 
     def tell(self, message: Message) -> None:
-        """Put a message in the system lane: it is handled now, or right after the present one."""
+        """Put a message in the system lane. It is handled now, or right after the message that is being handled."""
         self.mailbox.put_system(message)
 
     def stop(self, ending: Ending, patience: float | None = None) -> None:
-        """Ask this incarnation to end. `patience` None: the server's drain time. An idle actor closes at once."""
+        """Ask this incarnation to end. `patience`: the seconds that its calls have to finish; None: the server's drain
+        time. An idle actor closes at once."""
         if patience is None:
             patience = self.definition.drain_timeout or self.context.settings.drain_timeout
         if self.life.state is CONNECTED:
@@ -334,24 +339,24 @@ class ServerActor:
         self.tell(Stop(ending, patience))
 
     def on_connected(self, told: Told, *, by_name: bool = False) -> Callable[[], None]:
-        """Call `told(None)` when it is next connected, `told(error)` when that fails. Returns the function that
-        stops the wait."""
+        """Call `told(None)` when the actor is connected the next time, or `told(error)` when that fails. Returns the
+        function that stops the wait."""
         return self.waits.add(told, self.context.backend.now(), self.life, by_name=by_name)
 
     def list_again(self, told: Told) -> None:
-        """Have a connected server list what it has again. `told(None)` when that has been read, `told(error)` when
-        that failed or the connection has ended instead."""
+        """Have a connected server list what it has again. Calls `told(None)` when its lists have been read, or
+        `told(error)` when reading failed or the connection ended first."""
         assert self.incarnation is not None
         self.incarnation.look_again(told)
 
     def request_start(self) -> None:
-        """There is a reason to connect: a waiting call, another wait, or its policy."""
+        """Ask the supervisor for a start, because a call, another wait or the server's policy needs the connection."""
         if self.life.state is State.IDLE:
             self.supervisor.request_start(self)
 
     def refuse_waiting(self, why: str, since: float) -> None:
-        """The connection does not come in time: calls and waits that began at `since` or earlier get the error, the
-        others wait on."""
+        """The connection does not come in time. Calls and waits that began at `since` or earlier get the error of
+        `why`; the others wait on."""
         error = errors.not_started_error(self.address.server, self.context.settings.acquire_timeout, why)
         had_calls = bool(self.mailbox.user)
         self.calls.waiting.refuse(error, since)
@@ -377,11 +382,11 @@ class ServerActor:
             self.incarnation.rearm()
         self.calls.share_places()
 
-    # ---- what is told of it -----------------------------------------------------------------------------------------
+    # ---- what the actor reports -------------------------------------------------------------------------------------
 
     def hidden(self, text: str) -> str:
-        """A failure's text from a server, a library or the system, without characters that a terminal obeys or hides,
-        and without this server's secrets."""
+        """The text of a failure, from a server, a library or the system, without this server's secrets and without
+        characters that a terminal obeys or hides."""
         return self.context.secrets.of(self.address).without(unhidden(text))
 
     def note(self, code: NoteCode, words: str) -> None:
@@ -389,7 +394,7 @@ class ServerActor:
         self.context.events.emit(Note, self.address, self.life.incarnation, code=code, words=words)
 
     def note_raised(self, what: str, error: BaseException) -> None:
-        """What the embedding program handed in has raised: its own error, with the traceback."""
+        """Write to the log that a function of the embedding program raised this error, with the traceback."""
         text = "".join(traceback.format_exception(error))
         self.note(NoteCode.CALLBACK, f"{what} raised\n{text}")
 
@@ -417,8 +422,8 @@ class ServerActor:
 # the pumps only *send messages*: `Ready`, `Failed`, `Lost`, `Gone`, each with its incarnation's number. So a late
 # message of incarnation n never touches n + 1.
 #
-# An exception in a step is a bug of ours: it ends this incarnation as `failed: bug`, all its calls with it, and the
-# other servers go on. What follows is what follows any other loss.
+# An exception in a step is a bug of ours. It ends this incarnation as `failed: bug`, with all its calls; other servers
+# go on. After that the same happens as after any other loss.
 
 
 class Steps:
@@ -431,7 +436,7 @@ class Steps:
     # ---- messages ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """The bell of the mailbox: handle the messages of the system lane, one step after the other."""
+        """Handle the messages of the system lane, one after the other. The mailbox calls this when a message comes."""
         if self._stepping:
             return
         self._stepping = True
@@ -532,8 +537,8 @@ class Steps:
             actor.incarnation.hurry()
 
     def _on_gone(self) -> None:
-        """The owner task has ended. It said why before, unless it was cancelled from outside; in that case say it
-        here."""
+        """The owner task has ended. It has sent the reason before this, unless it was cancelled from outside; then the
+        reason is made up here."""
         actor = self._actor
         try:
             if actor.life.state is State.CONNECTING:
@@ -548,11 +553,11 @@ class Steps:
             actor.incarnation = None
         self.move(Trigger.GONE)
 
-    # ---- what others bring about ------------------------------------------------------------------------------------
+    # ---- steps that others call -------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """The supervisor grants the start: its circuit breaker lets it, and it holds slot and permit. Joins an attempt
-        that is already running."""
+        """Connect. The supervisor has granted the start: the circuit breaker allows it, and the actor holds a slot and
+        a permit. Joins an attempt that is already running."""
         if self._actor.life.state is State.IDLE:
             try:
                 self.move(Trigger.CONNECT)
@@ -562,13 +567,13 @@ class Steps:
                 self.stop_for_bug(error)
 
     def settle(self) -> None:
-        """The actor drains, and its last call is over."""
+        """The actor drains and its last call is over, so stop its server."""
         actor = self._actor
         actor.life, effects = settle(actor.life)
         self._perform(effects)
 
     def declare_hung(self) -> None:
-        """The supervisor says that its server hangs."""
+        """The supervisor has found that the server hangs: end the connection as lost."""
         actor = self._actor
         assert actor.incarnation is not None
         reason = actor.incarnation.give_up("unresponsive", Reason.UNRESPONSIVE)
@@ -589,7 +594,7 @@ class Steps:
         actor.context.spawn(find)
 
     def abort(self, error: CallError) -> None:
-        """The room has ended under the actor: whatever is still open fails, at once. Nothing is sent."""
+        """The room has ended while the actor lives: fail everything that is still open, at once. Nothing is sent."""
         actor = self._actor
         actor.calls.waiting.fail(error)  # first: they must not get a place that is freed below
         try:
@@ -598,8 +603,8 @@ class Steps:
             actor.waits.tell(error)
 
     def stop_for_bug(self, error: Exception) -> Bug:
-        """A bug of ours. This incarnation stops here; the event carries the traceback. Returns the error of its
-        calls."""
+        """Stop this incarnation because of a bug of ours. The event has the traceback. Returns the error that its calls
+        get."""
         actor = self._actor
         server = actor.address.server
         try:
@@ -628,7 +633,7 @@ class Steps:
             self._try(partial(self.move, Trigger.GONE))
 
     def _try(self, act: Callable[[], object]) -> None:
-        """One part of the way out after a bug. What is broken in it must not keep the others from being done."""
+        """Do one part of the clean-up after a bug. If it raises, the other parts are done all the same."""
         actor = self._actor
         try:
             act()
@@ -640,7 +645,7 @@ class Steps:
     # ---- time -------------------------------------------------------------------------------------------------------
 
     def expire(self, now: float) -> None:
-        """The actor has drained or idled for all its time."""
+        """Stop the actor if its drain time or its idle time is over."""
         if self._actor.life.state is not State.DRAINING:
             self._actor.idling.expire(now)
         elif now >= self.next_deadline(now):
@@ -702,7 +707,8 @@ class Steps:
                     self._announce()
 
     def _announce(self) -> None:
-        """The incarnation is closed. The supervisor says what follows; calls that may not wait for it fail now."""
+        """The incarnation is closed. The supervisor decides what happens next; calls that may not wait for that fail
+        now."""
         actor = self._actor
         closed, ending = actor.life.incarnation, actor.life.ending
         assert ending is not None
@@ -736,7 +742,7 @@ class Steps:
 
 
 def _reason_of(error: CallError) -> str:
-    """The reason, for readers who already say that a connect failed, and of which server."""
+    """The reason alone, without the words that the connect failed and of which server, which its readers add."""
     return error.reason if isinstance(error, ConnectFailed) else str(error)
 
 
@@ -793,7 +799,8 @@ class Idling:
         self._time = self._actor.supervisor.idle_timeout(self._actor)
 
     def shorten(self, seconds: float) -> None:
-        """It is connected although nobody requested it. Unless it is called, it stays at most this long."""
+        """Let the actor, which is connected although nobody requested it, stay at most this long, unless it is
+        called."""
         self._time = min(self._time, seconds)
 
     def begin(self, since: float | None = None) -> None:
@@ -864,12 +871,12 @@ class Waits:
         return stop_waiting
 
     def open(self, life: Life) -> Iterator[Wait]:
-        """The waits that can still be met: not those whose attempt has failed and is being cleaned up."""
+        """The waits that still count: not those whose attempt has failed and is being cleaned up."""
         is_failed = life.ending is not None and life.ending.cause.has(Means.NO_START)
         return (wait for wait in self._waits if not is_failed or wait.incarnation > life.incarnation)
 
     def forget_names(self) -> None:
-        """The server was taken down: requests by name before that no longer count as by name."""
+        """The server was taken down: earlier requests by name count as ordinary requests from now on."""
         for wait in self._waits:
             wait.by_name = False
 
@@ -907,7 +914,7 @@ class Waits:
 
 @attrs.define(eq=False)
 class Start:
-    """Times are of the room's clock, in seconds."""
+    """Where one actor is on its way to its connection. Times are of the room's clock, in seconds."""
 
     place: Place = Place.OUT
     since: float = -math.inf  # when it came to this place
@@ -926,7 +933,7 @@ class Start:
         return self.since if self.place is Place.STARTING else self.began
 
 
-# --------------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------------------------------------
 #
 #
 # What can be seen of a server from outside while it has an incarnation: for people, and for code that must know what
@@ -950,15 +957,17 @@ def declared_to(actor: ServerActor) -> Mapping[str, Any] | None:
 
 
 def is_unused(actor: ServerActor) -> bool:
-    """Nobody has called this incarnation or subscribed at it, and nobody is about to: it ends without loss."""
+    """Whether this incarnation can end without loss: nobody has called it or subscribed to it, and nobody is about
+    to."""
     is_listed_only = actor.idling.since <= actor.connected_at and not actor.subscriptions.uris
     return not actor.is_connected or (actor.has_nothing_to_do and is_listed_only)
 
 
 def is_outdated(actor: ServerActor, declaration: Declaration) -> bool:
-    """Whether it had better connect again: it was told other capabilities than these (if several share it: fewer), or
-    cannot ask a client that expects to be asked. A server that was offered a handshake and took none is left as it is,
-    and one that was used also: nobody's call and nothing that a server remembers is given up for that."""
+    """Whether the server had better be connected again, because of this `declaration` of what a client can answer. True
+    if it was told other capabilities (a shared server: fewer), or was initialized so that it cannot ask a client that
+    expects to be asked. False for a server that was offered a handshake and took none, and for one that was used: no
+    call is given up for this, and nothing that a server remembers."""
     told = actor.incarnation.declaration if actor.incarnation is not None else None
     if told is None or told == declaration or actor.address.is_call or not is_unused(actor):
         return False
