@@ -85,7 +85,7 @@ class Failed:
 
 @attrs.frozen(eq=False)
 class Lost:
-    """The connection ended, and nobody had asked for that."""
+    """The connection ended although nobody had asked for that."""
 
     incarnation: int
     reason: LostReason
@@ -100,7 +100,7 @@ class Gone:
 
 @attrs.frozen(eq=False)
 class Stop:
-    """Somebody asked for the end: idle, evicted, drained, restarted, shut down …"""
+    """Somebody asked for the end of the incarnation: it was idle, evicted, drained, restarted, or the room closes."""
 
     ending: Ending
     patience: float  # seconds that calls in flight may still take; 0 = none
@@ -135,7 +135,7 @@ class Incarnation:
 
     @property
     def is_installing(self) -> bool:
-        """Whether its command may still be installing it: the server itself has not answered yet."""
+        """Whether the command may still be installing the server, which has not answered yet."""
         return self._initialization.patience.is_installing
 
     @property
@@ -144,23 +144,23 @@ class Incarnation:
         return self.actor.hidden(self._connection.last_line) if self._connection is not None else ""
 
     def cancel(self) -> None:
-        """Stop the tree. Idempotent; may be called before the task has begun."""
+        """Stop the process tree. Idempotent; may be called before the task has begun."""
         self._cancelled = True
         if self._scope is not None:
             self._scope.cancel()
 
     def hurry(self) -> None:
-        """The room is closing, so a running stop may get less time than it was given."""
+        """The room is closing: let a stop that is under way take less time, if less is left."""
         if self.actor.context.backend.now() + self._stop_time() < self._stopped_by:
             self._stopping.cancel()
 
     def give_up(self, why: str, loss: Reason) -> LostReason:
-        """The actor declares the connection lost."""
+        """Declare the connection lost, for the actor. Returns the reason that others are told."""
         self.lost = LostReason(self.actor.hidden(why), stderr_tail=self.stderr_tail(), loss=loss)
         return self.lost
 
     def found_dead(self, why: str) -> None:
-        """The connection counts as lost, although the other side did not say so."""
+        """Tell the actor that the connection counts as lost, although the other side has not ended it."""
         self.actor.tell(Lost(self.number, self.give_up(why, Reason.UNHEALTHY)))
 
     def stderr_tail(self) -> tuple[str, ...]:
@@ -215,7 +215,7 @@ class Incarnation:
             await self._stop(connection)
 
     async def _stop(self, connection: Connection) -> None:
-        """Stop the tree within the stop time. When that time is shortened meanwhile, start again with the shorter
+        """Stop the process tree within the stop time. If that time is shortened meanwhile, start again with the shorter
         one."""
         is_hurried = True
         while is_hurried:
@@ -249,7 +249,7 @@ class Incarnation:
         self.listening.listen()
 
     def look_after(self) -> None:
-        """The server is ready: send it the other subscriptions, and start to check its health."""
+        """The server is ready: send it the remaining subscriptions, and begin the health checks."""
         if not self._cancelled and self.listening is not None:
             self.listening.start()
             self._pulse.start()
@@ -260,7 +260,7 @@ class Incarnation:
             self._pulse.start()
 
     def look_again(self, told: Told | None = None) -> None:
-        """The server's lists may have changed. `told`: somebody waits until they have been read again."""
+        """Read the server's lists again, because they may have changed. `told` is called when that is done."""
         self._initialization.look_again(told)
 
     def _fall_silent(self) -> None:
@@ -327,7 +327,7 @@ class Initialization:
             self._tell(self._take_waiting(), self._unread("the connection has ended"))
 
     def look_again(self, told: Told | None = None) -> None:
-        """The server's lists may have changed. `told`: somebody waits until they have been read again."""
+        """Read the server's lists again, because they may have changed. `told` is called when that is done."""
         if told is not None:
             self._waiting.append(told)
         self._changed.set()
@@ -344,7 +344,8 @@ class Initialization:
             await self._stay(connection, handshake)
 
     async def _initialize(self, connection: Connection) -> Handshake | None:
-        """The handshake. None: it was not done in time, and that has been reported. Raises `RpcFailure`."""
+        """Do the handshake. Returns None if it was not done in time, which has been reported by then. Raises
+        `RpcFailure`."""
         context, actor, patience = self._context, self._actor, self.patience
         declaration = self._incarnation.declaration = context.host.declaration(actor.address)
         handshake = None
@@ -365,7 +366,7 @@ class Initialization:
         return handshake
 
     async def _list(self, connection: Connection, handshake: Handshake) -> None:
-        """Read the lists in what is left of the connect time; after an install that used it up, in the same time
+        """Read the lists in the time that is left to connect. If an install used up that time, the lists get as much
         again. Raises `RpcFailure` when the list of tools fails."""
         context, actor, incarnation = self._context, self._actor, self._incarnation
         incarnation.listen(handshake)  # before the lists are read, so that no change in between is missed
@@ -379,7 +380,7 @@ class Initialization:
 
     @property
     def _settings(self) -> Settings:
-        """The room's, with what the server's definition says otherwise of its lists."""
+        """The room's settings, with those that the server's definition overrides for its lists."""
         settings, own = self._context.settings, self._actor.definition.pinning
         return settings if own is None else attrs.evolve(settings, pinning=own)
 
@@ -390,9 +391,9 @@ class Initialization:
         )
 
     async def _answer_first(self, peer: Peer, handshake: Handshake) -> None:
-        """Answer what the server asked when it was initialized, and let it act on the answers. People take their time,
-        so go on after a while in any case. The ping brings the requests that the server was about to send. It does
-        not say when it has acted on the answers."""
+        """Answer the requests that the server sent when it was initialized, and give it time to act on the answers. The
+        ping brings the requests that were on their way; it does not show when the server has acted. People take their
+        time, so after a while the connection is ready in any case."""
         declaration, requests = self._incarnation.declaration, self._incarnation.server_requests
         may_ask = declaration is not None and declaration.capabilities
         if not may_ask or handshake.protocol_version in MODERN_VERSIONS:
@@ -562,7 +563,7 @@ class Pulse:
         self._ping: Exchange | None = None
 
     def start(self) -> None:
-        """Begin, or begin again: the interval may have changed."""
+        """Begin the checks, or begin again with another interval."""
         self.stop()
         self._health = Health()
         self._look_at(self._now() + self._interval())
@@ -623,10 +624,10 @@ TELL_AFTER: Final = (
 
 
 class Patience:
-    """The time an attempt to connect has until the handshake is done, as the deadline of `scope`.
+    """The time that an attempt to connect has for its handshake, as the deadline of `scope`.
 
-    `quiet`: seconds without a sign of work. `most`: seconds in all; None for a server that installs nothing, which
-    has `quiet` seconds whatever signs it shows.
+    `quiet`: the seconds that may pass without a sign of work. `most`: the seconds in all; None for a server that
+    installs nothing, which has `quiet` seconds whatever it does.
     """
 
     def __init__(self, context: RoomContext, began: float, quiet: float, most: float | None) -> None:
@@ -642,8 +643,8 @@ class Patience:
         self._timer: Timer | None = None
 
     def begin(self, signs: Callable[[], object], tell: Callable[[str], None]) -> None:
-        """The attempt was started: look for signs of work, if they can change the deadline. `signs()` is only
-        compared, never interpreted."""
+        """The attempt has started: look for signs of work, if they can move the deadline. The values of `signs()` are
+        only compared with one another."""
         if self.installs:
             self.is_installing = True
             self._seen = signs()
@@ -745,7 +746,8 @@ class ServerRequests:
     def take(
         self, rpc_id: Any, method: str, params: Mapping[str, Any] | None, call: Call | None = None
     ) -> None:
-        """A request came in. It is answered later, or refused now. `call`: the call that it belongs to, if known."""
+        """Take a request of the server. It is answered later, or refused now. `call`: the call that it belongs to, if
+        known."""
         try:
             self._open.check(rpc_id)
         except RpcFault as refusal:
@@ -756,7 +758,7 @@ class ServerRequests:
         self._context.spawn(lambda: self._answer(request, rpc_id, self._request(method, params or {}, call)))
 
     def heed(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """Whether this notification cancels a request; then it has been handled."""
+        """Handle a notification that cancels a request. Returns whether it is one."""
         if method != CANCELLED:
             return False
         rpc_id = (params or {}).get("requestId")
@@ -766,7 +768,7 @@ class ServerRequests:
         return True
 
     def close(self) -> None:
-        """The incarnation ends: nobody waits for an answer any more."""
+        """The incarnation ends: cancel all open requests."""
         self._open.closing = True
         self._open.cancel_all()
 
@@ -807,7 +809,7 @@ class ServerRequests:
             self._note_settled()
 
     async def _ask(self, request: ServerRequest) -> Mapping[str, Any]:
-        """Ask the host. What a callback raises becomes a refusal that does not tell the server what it was."""
+        """Ask the host. If a callback raises, the server gets a refusal that does not say what was raised."""
         try:
             return await self._context.host.answer(request)
         except RpcRefusal:
@@ -877,12 +879,12 @@ class Subscriptions:
     uris: dict[str, int] = attrs.field(factory=dict[str, int])  # subscribers of each, by the server's own URI
 
     def add(self, uri: str) -> bool:
-        """True for the first subscriber."""
+        """Count a subscriber. Returns whether it is the first of this resource."""
         self.uris[uri] = self.uris.get(uri, 0) + 1
         return self.uris[uri] == 1
 
     def drop(self, uri: str) -> bool:
-        """True when that was the last subscriber."""
+        """A subscriber has gone. Returns whether it was the last of this resource."""
         left = self.uris.pop(uri, 1) - 1
         if left > 0:
             self.uris[uri] = left
@@ -903,7 +905,7 @@ class Listening:
         self.is_modern: bool = handshake.protocol_version in MODERN_VERSIONS
 
     def listen(self) -> None:
-        """The handshake has just been done: hear of changes from here on, and of logs before the first call."""
+        """The handshake is done: listen to changes from now on, and set the log level before the first call."""
         if self.is_modern:
             self._listen()
         else:
@@ -919,7 +921,8 @@ class Listening:
             self.presume_changed()
 
     def refresh(self) -> None:
-        """The subscriptions have changed. Older servers were told by the request that changed them."""
+        """The subscriptions have changed, so open the stream anew. Older servers were told by the request that changed
+        them."""
         if self.is_modern:
             self._listen()
 
@@ -942,12 +945,12 @@ class Listening:
             self._again = None
 
     def _note_failure(self, asked: Exchange, _result: bytes | None, error: RpcError | None) -> None:
-        """A request of which only a failure is reported."""
+        """Note that this request failed. Its result is not needed."""
         if error is not None:
             self._incarnation.note(NoteCode.UNREAD, f"{asked.method}: {error.message} ({error.code})")
 
     def _stream_ended(self, stream: Exchange, result: bytes | None, error: RpcError | None) -> None:
-        """The server ended the stream. A server that does not know streams is not asked again."""
+        """The server ended the stream: open it again later, unless the server does not know streams."""
         if stream is not self._stream:
             return
         self._stream = None
@@ -965,7 +968,8 @@ class Listening:
         self._incarnation.look_again()
 
     def _listen(self) -> None:
-        """Open a stream for everything to be heard; the previous one is closed once the new one is requested."""
+        """Open a stream for everything that is subscribed to. The previous stream is closed once this one is
+        requested."""
         self.stop()
         before, self._stream = self._stream, None
         wanted = self._wanted()
@@ -983,7 +987,7 @@ class Listening:
         return wanted
 
     def presume_changed(self) -> None:
-        """Nobody listened for a while: each subscribed resource may have changed."""
+        """Report each subscribed resource as changed: nobody listened for a while, so any of them may have changed."""
         for uri in tuple(self._actor.subscriptions.uris):
             self._actor.context.host.heard(self._actor.address, UPDATED, {"uri": uri})
 

@@ -58,11 +58,12 @@ _OFF, _MCP, _ALL = Scrub.OFF, Scrub.MCP, Scrub.ALL  # as in `actors.peer`: each 
 
 
 class Caller:
-    """Makes requests in one scope. `session` is None for the room itself. `view`: what it sees of the room; None:
-    everything.
+    """Makes requests in one scope. `session` is None for the room itself. `view` is the part of the room that it sees;
+    None: everything.
 
-    For an audit (`audit_trail`), a door says how requests come here (`door`), for whom (`subject`), and what the client
-    says about itself."""
+    For an audit (`audit_trail`), `door` says how requests come here, `subject` for whom, and the client info which
+    program sent them.
+    """
 
     door: str = "embedded"
     subject: str | None = None
@@ -178,7 +179,8 @@ class Caller:
 
     @contextmanager
     def counting_refusals(self, asked: Asked | None = None) -> Generator[None]:
-        """Put this around the search for the server of a request. `asked`: what it is, for an audit."""
+        """Count errors raised inside as refused requests. For the search for a request's server. `asked`: the request,
+        for an audit."""
         try:
             yield
         except CallError as error:
@@ -187,8 +189,8 @@ class Caller:
 
     @contextmanager
     def holding(self, arguments: object, server: str | None) -> Generator[None]:
-        """Put this around the search for the server of a call: its arguments count among those that wait. Raises
-        `Busy`, and `UsageError` for arguments that are none: no server is started for such a call."""
+        """Count the arguments among those of waiting calls. For the search for a call's server. Raises `Busy`, and
+        `UsageError` if `arguments` are no arguments, before a server is started for them."""
         if not isinstance(arguments, msgspec.Raw):
             named_values(arguments, "The arguments", server or "")
         context = self.live.context
@@ -205,17 +207,17 @@ class Caller:
     # ---- for an audit -----------------------------------------------------------------------------------------------
 
     def noting(self, asked: Asked) -> AbstractContextManager[None]:
-        """What a door puts around its own search for the server of a request. It tells an audit how that failed."""
+        """Tell the audit how the search for a request's server failed. Doors put it around a search of their own."""
         return nullcontext()
 
     def turned_away(self, asked: Asked, why: GreenroomError | str) -> None:
-        """A door answers a request by itself, with this error or code, because no server can be asked. Tells an
-        audit, unless it was told of this very error before."""
+        """Tell the audit that a door has answered this request itself, with this error or error code, because there is
+        no server for it. Does nothing if the audit was told of the same error before."""
 
     # ---- waiting for a connection -----------------------------------------------------------------------------------
 
     def wait_by(self) -> float:
-        """The time until which somebody waits who begins to wait for a server now."""
+        """The time until which a request that begins to wait for a server now may wait."""
         context = self.live.context
         return context.backend.now() + context.settings.queue_timeout
 
@@ -225,12 +227,12 @@ class Caller:
         await self.live.router.ref.ask(Sync)
 
     async def connect(self, server: str, *, by_name: bool = False, wait_by: float = math.inf) -> bool:
-        """Wait until the server is connected. Returns whether it was not.
+        """Wait until the server is connected. Returns False if it was connected already.
 
         `by_name`: bypass the circuit breaker, and have a connected server list what it has again. Otherwise wait as a
-        call would wait, and no longer than a call or than until `wait_by`. When the wait ends, a running attempt
-        goes on. A server may have no standing address here: it has a child per call, or a child per session and
-        this is no session. Then it is started for discovery instead, with the same result.
+        call would wait, and no longer than a call or than until `wait_by`. When the wait ends, a running attempt goes
+        on. A server without a standing address in this scope (it has a child per call, or a child per session and this
+        is no session) is started for discovery instead.
         """
         self.check_server(server)
         live = self.live
@@ -269,8 +271,8 @@ class Caller:
         return True
 
     async def _list_again(self, actor: ServerActor) -> bool:
-        """Have a connected server list what it has again. False: its connection is over. A server that does not list
-        is stopped if it has nothing else to do; else raises `ConnectFailed`."""
+        """Have a connected server list what it has again. Returns False if its connection has ended. If it does not
+        list, it is stopped when it has nothing else to do; otherwise this raises `ConnectFailed`."""
         incarnation, waiter = actor.life.incarnation, self.live.context.backend.waiter()
         box = list[CallError | None]()
 
@@ -411,7 +413,8 @@ class Caller:
     async def find_reference(
         self, ref: Mapping[str, Any], server: str | None = None
     ) -> tuple[str, Mapping[str, Any]]:
-        """(server, the ref in that server's own names) for a completion. Raises as `Calls.complete` does."""
+        """The server of a completion's reference, and the reference in that server's own names. Raises as
+        `Calls.complete` does."""
         match ref:
             case {"type": "ref/prompt", "name": str(name)}:
                 target = await self.find_prompt(name, server)
@@ -426,7 +429,8 @@ class Caller:
                 )
 
     def locate(self, uri: str, server: str | None = None) -> Place:
-        """Where a resource is read. Raises `UnknownResource`, `AmbiguousTool`, `UnknownServer`."""
+        """The server and URI at which a resource is read. Raises `UnknownResource`, `AmbiguousTool`,
+        `UnknownServer`."""
         self.check_server(server)
         return _placed(uri, server, self.index.resolve_uri(text(uri, "A URI")))
 

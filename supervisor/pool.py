@@ -64,14 +64,14 @@ class Waiter(Generic[K]):
 
 
 class InOrder(Generic[K]):
-    """Actors in an order, of which only as many are read as a decision needs."""
+    """Actors in an order. Only as many are read as a decision needs."""
 
     def __init__(self, source: Iterable[K] = ()) -> None:
         self._source = iter(source)
         self._read: list[K] = []
 
     def has(self, count: int) -> bool:
-        """Whether there are this many."""
+        """Whether there are at least this many."""
         self._read.extend(islice(self._source, max(0, count - len(self._read))))
         return len(self._read) >= count
 
@@ -133,7 +133,7 @@ def may_expire(staying: int, limits: PoolLimits) -> bool:
 
 
 class _Queue(Generic[K]):
-    """The waiters: which of them get a slot, and how many others are allowed one."""
+    """The waiters: which of them get a slot now, and for how many of the others an idle connection may be evicted."""
 
     def __init__(self, it: Snapshot[K]) -> None:
         self.grants: list[K] = []
@@ -180,7 +180,8 @@ class _Queue(Generic[K]):
 
 
 def _evictions(it: Snapshot[K], unserved: int) -> list[K]:
-    """First the surplus over the limit, then one for each waiter, then overdue ones that the minimum does not keep."""
+    """Which idle connections to evict: those over the limit, then one for each waiter, then overdue ones that the
+    minimum does not keep."""
     gone: list[K] = []
     surplus = it.shared - it.leaving - it.capacity
     for who in it.idle:
@@ -216,7 +217,7 @@ def _reserve_opens(it: Snapshot[K], head: Waiter[K] | None) -> float:
 
 
 class Sees(Protocol):
-    """What the view asks the directory of servers."""
+    """What the pool asks the directory of servers."""
 
     def kept(self) -> Collection[str]:
         """The servers that have a slot set aside."""

@@ -129,32 +129,32 @@ class Runtime:
 
     @cached_property
     def events(self) -> EventStream:
-        """The room's event stream. It exists before the room is built, so that an early reader misses
-        nothing. The first access must be in the loop that the room will run in."""
+        """The room's event stream. It exists before the room is built, so that an early reader misses nothing. It must
+        be read for the first time in the event loop that the room will run in."""
         return EventStream(current_backend())
 
     @cached_property
     def reloading(self) -> anyio.Lock:
-        """Held during a reload, so that each reload begins from the result of the one before."""
+        """The lock that a reload holds, so that the next reload begins from its result."""
         return anyio.Lock()
 
     # ---- from outside -----------------------------------------------------------------------------------------------
 
     def request_stop(self, patience: float | None = None) -> None:
-        """Begin the end. `patience`: seconds for calls in flight; None = the configured drain time. The first
-        request counts, unless a later one is less patient."""
+        """Begin to end the room. `patience`: seconds for calls in flight; None: the configured drain time. A later
+        request changes nothing, unless it is less patient."""
         self._closing.ask(patience, self.config.settings.drain_timeout)
         if self.is_running:
             self._stop.set()
 
     def disown(self) -> None:
-        """In a fork: nobody can ask this copy for anything, and it has nothing to end."""
+        """This is a copy in a forked process: nobody can use it, and it has nothing to end."""
         self.is_copy, self.is_running = True, False
         text = "This room belongs to the process that forked this one. Open another here, after the fork."
         self.root.closing = RoomClosed(text, server="")
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """The owner task: everything, from start to end."""
+        """The owner task of the room, from its start to its end."""
         try:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as tasks:
@@ -278,14 +278,15 @@ class Runtime:
             self.begin()
 
     def begin(self) -> None:
-        """Start what is started without a call; does nothing the second time."""
+        """Start the servers that start without a call: eager, keep-alive and unknown ones. Does nothing the second
+        time."""
         if not self._has_begun and self.is_running:
             self._has_begun = True
             self._standing.connect(self.root)
             self._discover_unknown(self._known)
 
     def _discover_unknown(self, known: Mapping[str, ServerEntry]) -> None:
-        """First run: start each server of which nothing is known, in the background, so that it lists what it has."""
+        """Start each server of which nothing is known, in the background, so that it lists what it has."""
         asked = self.root.records.items() if self._bootstrap else ()
         self.discover([name for name, record in asked if name not in known and record.definition.bootstrap])
 
@@ -297,7 +298,7 @@ class Runtime:
         return usable
 
     def discover_by_name(self, name: str) -> list[str]:
-        """The same for one server, whatever its circuit breaker says."""
+        """Discover what one server has, whatever its circuit breaker says. As `discover`."""
         usable = self.discover([name])
         for each in usable:
             self.root.supervision.discovery.begin_by_name(each)
@@ -305,7 +306,7 @@ class Runtime:
 
     @property
     def is_learning(self) -> bool:
-        """Whether servers are still to be started for the first time."""
+        """Whether some servers were not started yet for discovery."""
         return bool(self._discoveries)
 
     async def ready(self) -> None:
@@ -322,11 +323,11 @@ class Runtime:
     def apply(
         self, config: Config, plan: ReloadPlan, recalled: Recalled, defined: Collection[str] = ()
     ) -> Sequence[Callable[[], None]]:
-        """Make this the configuration, by this plan, with what the cache knows of it. Servers that the plan keeps
-        notice nothing. `defined`: the servers to start that are defined already.
+        """Make `config` the configuration of the room, as the plan says, with what the cache knows of it (`recalled`).
+        Servers that the plan keeps do not notice. `defined`: those of the servers to start that are defined already.
 
-        Returns the steps that follow, all of which must be done. Each removes a server or defines it anew, because
-        they may be thousands. Until its turn comes, each server is what it was.
+        Returns further steps, which must all be done. Each removes or redefines one server; there may be thousands. A
+        server stays as it is until its step is done.
         """
         before, self.config = self.config, config
         self.context.settings = config.settings
@@ -339,7 +340,7 @@ class Runtime:
             if now is not None and now == hashes[name]:
                 entries[name] = self.pins.marked(entry)
             elif now is not None and name in same:
-                # A file that has appeared, which may be the server's own, makes no server that stays unknown.
+                # The hash differs because a file has appeared in the folder, which the server itself may have made.
                 entries[name] = self.pins.marked(attrs.evolve(entry, definition_hash=now))
         self.router.ref.tell_system(Define(config.servers, entries, config.settings))
         root, live = self.root, frozenset(plan.live)
@@ -353,7 +354,8 @@ class Runtime:
     def _applied(
         self, before: Config, plan: ReloadPlan, entries: Mapping[str, ServerEntry], defined: Collection[str]
     ) -> None:
-        """The last step: what is new, what cannot be used, and what the room tells of the reload."""
+        """The last step of a reload: define the new and the broken servers, start what must run, and report the
+        reload."""
         config = self.config
         for name in plan.start:
             if name not in defined:
@@ -364,7 +366,7 @@ class Runtime:
             self.root.define(ServerDefinition(name), problem)
             for actor in self.root.actors_of(name):
                 actor.stop(Ending(Cause.DISABLED, reason=Reason.BAD_DEFINITION))  # there is nothing to start
-        for entry in entries.values():  # what happens to changed tools may be another thing now
+        for entry in entries.values():  # the new configuration may treat changed tools in another way
             self._heed(entry, entry)
         started = set(plan.start)
         for actor in standing(self.root):
@@ -377,8 +379,8 @@ class Runtime:
             self._discover_unknown(entries)
 
     def of_sessions(self) -> Sequence[str]:
-        """The servers that are started with values of a session, and may be started to be asked what they have: what
-        they list is that session's."""
+        """The servers whose definition has variables of a session, if discovery is on. The lists of such a server
+        belong to the session that it is started for."""
         if not self._bootstrap:
             return ()
         config = self.config
@@ -390,7 +392,7 @@ class Runtime:
     # ---- sessions ---------------------------------------------------------------------------------------------------
 
     async def end_session(self, name: str) -> None:
-        """End the session's children. Returns when nothing of them is left; until then its name is taken."""
+        """End the session's children. Returns when nothing of them is left; until then the session's name is taken."""
         self.sessions.end(name)
         self.own_lists.forget(name)
         try:
@@ -437,8 +439,9 @@ class Runtime:
         *,
         is_private: bool,
     ) -> None:
-        """A child of a session has listed what it has. Others are told what any new child would list. Of clients that
-        can be asked different things, the room knows what the first of them found, or one that can be asked nothing."""
+        """Take in what a session's own child has listed. Others are told only what any new child would list. If clients
+        can answer different things, the room keeps the lists that the first of them got, or a client that can answer
+        nothing."""
         for_others = not is_private and is_unused(actor)
         if self.sessions.is_open(session) and self.own_lists.learn(session, entry, for_others=for_others):
             self.context.events.emit(CatalogueChanged, actor.address)
@@ -450,13 +453,14 @@ class Runtime:
             self._remember(entry)
 
     def _shares(self, server: str, known: ServerEntry | None) -> bool:
-        """Whether sessions share this server, and what is `known` of it was read from that one, in this room."""
+        """Whether sessions share this server, and the lists that are `known` were read from the shared one in this
+        run."""
         if server not in self.root.records or self.root.isolation(server) is not Isolation.PERSISTENT:
             return False
         return self.sessions.for_many or (known is not None and known.revision > 0)
 
     def _remind(self, record: ServerRecord) -> None:
-        """Tell the record of a server that is defined anew how this definition failed in an earlier run, if it has not
+        """Put into the record of a newly defined server how this definition failed in an earlier run, unless it has
         worked since."""
         record.note_success()
         failure = self._failed.get(record.definition.name)
@@ -478,7 +482,7 @@ class Runtime:
         self.writer.ref.tell_system(Save(entry))
 
     def _keep_forms(self, news: Mapping[str, Sequence[Target]]) -> None:
-        """Search has read these tools for the first time: the next room need not."""
+        """Save what search has made of these tools, so that the next room need not make it again."""
         if not self.is_running or not isinstance(self.store, FileStore):
             return
         write = partial(self.store.searched.save, news, time.time())
@@ -488,7 +492,7 @@ class Runtime:
             write()
 
     def heed_pins(self) -> None:
-        """The store may say something else of pinned definitions than what is in the index."""
+        """Read the pinned definitions again, for another process may have changed them, and update the index."""
         for name in self.pins.heeded():
             entry = self.router.entry(name)
             if entry is not None and (marked := self.pins.marked(entry)) is not entry:
@@ -497,7 +501,7 @@ class Runtime:
         self._mark_own()
 
     def _mark_own(self) -> None:
-        """What sessions see of their own children is in quarantine, and is not, with what the room knows."""
+        """Update which tools of the sessions' own children are in quarantine."""
         for session, server in self.own_lists.mark(self._marked):
             self.context.events.emit(CatalogueChanged, Address.of_session(server, session))
 
@@ -528,7 +532,7 @@ class Runtime:
             scope.cancel()
 
     def _close(self) -> None:
-        """Synchronous: whatever happened, nothing is left running, waiting or uncounted."""
+        """Whatever happened, leave nothing running, waiting or uncounted. Does not wait."""
         if not self.is_running:
             return
         self.is_running: bool = False
@@ -546,7 +550,7 @@ class Runtime:
 
     @property
     def report_so_far(self) -> DrainReport | None:
-        """The drain report: the last one, or that of now. None before the room is opened."""
+        """The drain report of the end, or of now while the room is open. None before the room is opened."""
         if self.report is None and self.is_running:
             return report_of(self.context.tally, is_final=False)
         return self.report
@@ -561,7 +565,7 @@ async def _run_core(actor: CoreActor[Any], events: EventStream, scope: anyio.Can
 
 
 def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one exception that task groups wrapped, or the group when there are more."""
+    """The one exception inside the exception groups of task groups; the group itself when it holds several."""
     first, *others = group.exceptions
     if others:
         return group
@@ -577,7 +581,7 @@ def note_timer(events: EventStream, error: BaseException) -> None:
 
 
 def note_callback(events: EventStream, address: Address, error: Exception) -> None:
-    """A callback that only listens has raised: report it with its traceback; nobody else is affected."""
+    """Report that a callback which only listens has raised, with its traceback. Nobody else is affected."""
     text = "".join(traceback.format_exception(error))
     events.emit(Note, address, code=NoteCode.CALLBACK, words=f"a callback of the room failed: {text}")
 
@@ -613,13 +617,13 @@ async def keep_running(actor: CoreActor[Any], events: EventStream) -> None:
                 raise failure from error
 
 
-# ---- The sum of a run: what became of every call --------------------------------------------------------------------
+# ---- The drain report: what became of every call --------------------------------------------------------------------
 
 
 @attrs.frozen
 class DrainReport:
-    """The sum of a run: `completed + failed + cancelled == accepted`. While the room is open (`is_final` is false),
-    calls without an outcome are `open`.
+    """What became of all calls of a run: `completed + failed + cancelled == accepted`. While the room is open
+    (`is_final` is false), calls without an outcome are `open`.
 
     `refused` calls were never accepted. `refusals` has the number of them for each error code.
     """
@@ -692,7 +696,7 @@ def recall(config: Config, store: CatalogueStore, pins: PinStore) -> Recalled:
         for name, entry in loaded.entries.items()
         if not session_variables(
             config.servers[name]
-        )  # an older version of ours has kept what is a session's
+        )  # older versions of Greenroom saved lists that belong to one session
     }
     variants = [attrs.evolve(entry, revision=0) for entry in loaded.variants if entry.server in current]
     warnings = [each for each in (loaded.warning, warning) if each is not None]
@@ -740,8 +744,8 @@ def is_unchanged(known: ServerEntry, entry: ServerEntry, max_age: float) -> bool
 
 
 def _known(listed: tuple[Raw, ...] | None, capability: str, handshake: Handshake) -> tuple[Raw, ...] | None:
-    """A list as it is known. A server without the capability has an empty list; a list that failed is
-    unknown."""
+    """A list as the catalogue keeps it: empty if the server lacks the capability, None if the list could not be
+    read."""
     return () if listed is None and capability not in handshake.capabilities else listed
 
 
@@ -777,8 +781,8 @@ def _seen(runtime: Runtime, session: str) -> list[ServerActor]:
 
 
 def tell_roots_changed(runtime: Runtime, session: str | None) -> None:
-    """Tell the servers that were told of roots that these have changed. A shared server is told for a session only if
-    nobody else could answer what the roots are: otherwise it would ask, and be refused."""
+    """Tell the servers which know of roots that the roots have changed. A shared server is told for a session only if
+    nobody else could answer what the roots are; otherwise it would ask and be refused."""
     root, able = runtime.root, runtime.room_host.routing.able
     actors = root.in_reach(session)
     if session is not None:
