@@ -32,7 +32,7 @@ from ..protocol.jsonrpc.terms import WireFault, fault
 from .backend import Backend
 from .handshake import RpcFailure, ask_raw
 from .peer import Handshake, Listing, Peer
-from .workers import LONG_WORK, MANY_ITEMS, aside
+from .workers import CATALOGUE, LONG_WORK, aside, aside_if_many
 
 
 @attrs.frozen
@@ -80,8 +80,7 @@ async def list_all(
     found = {kind: each.found for kind, each in lists.items()}
     problems = tuple(problem for each in lists.values() for problem in each.problems)
     listed = found.get(_TOOLS) or ()
-    work = partial(prints_of, listed, settings.pinning)
-    prints = work() if len(listed) < MANY_ITEMS else await aside(work)
+    prints = await aside_if_many(len(listed), partial(prints_of, listed, settings.pinning))
     return Listing(
         found.get(_TOOLS),
         found.get(_RESOURCES),
@@ -191,10 +190,10 @@ class _List:
             )
             return None
         share.bytes -= len(page)
-        self.pages.update(page)
         items = Items(self.kind.field, self.kind.key, share.items)
         try:
-            cursor = items.read(page) if len(page) < LONG_WORK else await aside(partial(items.read, page))
+            read = partial(self._read, items, page)
+            cursor = read() if len(page) < LONG_WORK else await aside(read, CATALOGUE)
         except WireFault as problem:
             raise RpcFailure(self.kind.method, str(problem), error=fault(str(problem))) from None
         share.items -= len(items.found) + items.left_out.total()
@@ -205,6 +204,10 @@ class _List:
             most = self.settings.max_list_items
             self._say(f"the rest is left out: all lists of one server may have {most:,} items (maxListItems)")
         return cursor
+
+    def _read(self, items: Items, page: bytes) -> object:
+        self.pages.update(page)
+        return items.read(page)
 
     def _usable(self, cursor: object) -> str | None:
         if cursor is not None and not isinstance(cursor, str):

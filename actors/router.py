@@ -25,7 +25,7 @@ from ..protocol.events import CatalogueChanged, Note, NoteCode
 from .backend import Backend
 from .event_stream import EventStream
 from .mailbox import CoreActor, Ref, Reply
-from .workers import aside, aside_if_many
+from .workers import CATALOGUE, aside, aside_if_many
 
 _NOTED: Final = 10  # faults of one server noted at a time
 
@@ -40,7 +40,7 @@ def is_quick(index: Index) -> bool:
 
 async def make_searchable(index: Index) -> None:
     """Make all that a search of `index` needs, in a thread if it takes long."""
-    await aside(index.prepare) if not is_quick(index) else index.prepare()
+    await aside(index.prepare, CATALOGUE) if not is_quick(index) else index.prepare()
 
 
 async def make_resolvable(index: Index) -> None:

@@ -1,9 +1,8 @@
-"""An optional part: when it fails, only the log shows it.
+"""Work beside the calls, so that no call waits for it.
 
-The events file, the control socket, the watch on the configuration and the guard's restart are useful, but no call
-needs them. So each is run through a `Part`. An exception of the part ends here and is logged once. The part is
-tried again, after one second at first and after one minute at most. When it works again, that is logged too. A
-part that works only now and then keeps its long pauses, so it never fills the log.
+What only the loop may do, with many things, is done in parts (`in_turns`). Long work is done in a thread: `aside`, if
+it computes, and `apart`, if it may wait for long, for the network or for another program. What no call needs, and what
+may fail, is a `Part`.
 """
 
 from __future__ import annotations
@@ -70,25 +69,29 @@ async def all_of(items: Iterable[T], work: Callable[[T], object], size: int = PA
 
 
 # ---- Runs long work in a thread, while the loop goes on -------------------------------------------------------------
+#
+# Only one thread computes at a time for messages, and one for the catalogue: the loop would have to wait for each of
+# several until it has the interpreter's lock. A long catalogue must not keep a message waiting, so it has its own.
 
 LONG_WORK: Final = 1 << 18  # bytes of a text from which on it is read aside: it takes some milliseconds
 MANY_ITEMS: Final = 1_000  # from which on lists are gone over aside: it takes twenty milliseconds
-_aside: RunVar[anyio.CapacityLimiter] = RunVar("greenroom's thread for long work")
+MESSAGES: Final[RunVar[anyio.CapacityLimiter]] = RunVar("greenroom's thread for large messages")
+CATALOGUE: Final[RunVar[anyio.CapacityLimiter]] = RunVar("greenroom's thread for long lists")
 
 
-async def aside(work: Callable[[], T]) -> T:
-    """Do long `work` in a thread while the loop goes on. It must use nothing that changes meanwhile. There is one such
-    thread at a time: the loop would have to wait for several in turn until it has the interpreter's lock."""
+async def aside(work: Callable[[], T], thread: RunVar[anyio.CapacityLimiter] = MESSAGES) -> T:
+    """Do long `work` in this thread while the loop goes on. It must use nothing that changes meanwhile. A caller that
+    is cancelled leaves at once if its work has not begun, and else at its end."""
     try:
-        limiter = _aside.get()
+        limiter = thread.get()
     except LookupError:
-        _aside.set(limiter := anyio.CapacityLimiter(1))
+        thread.set(limiter := anyio.CapacityLimiter(1))
     return await anyio.to_thread.run_sync(work, limiter=limiter)
 
 
 async def aside_if_many(items: int, work: Callable[[], T]) -> T:
-    """Do `work`, which goes over so many items: `aside` if they are many, else at once."""
-    return await aside(work) if items >= MANY_ITEMS else work()
+    """Do `work`, which goes over so many items of the catalogue: aside if they are many, else at once."""
+    return await aside(work, CATALOGUE) if items >= MANY_ITEMS else work()
 
 
 async def apart(work: Callable[[], T]) -> T:

@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from ..actors.workers import MANY_ITEMS, aside
+from ..actors.workers import aside_if_many
 from ..catalogue.entries import ServerEntry
 from ..catalogue.index import Index
 from ..config.model import Config, Profile, selector
@@ -83,8 +83,7 @@ class ProfileView:
         whole = self._room_index()
         self._follow()
         if self._index is None or self._whole is not whole:
-            self._narrow()
-        assert self._index is not None
+            self._index, self._whole = _narrowed(whole, self.profile, self._index), whole
         return self._index
 
     async def prepare(self) -> None:
@@ -92,18 +91,10 @@ class ProfileView:
         self._follow()
         whole = self._room_index()
         if self._index is None or self._whole is not whole:
-            if whole.size < MANY_ITEMS:
-                self._narrow()
-            else:
-                self._index, self._whole = await aside(partial(self._narrowed, whole)), whole
-
-    def _narrow(self) -> None:
-        whole = self._room_index()
-        self._index, self._whole = self._narrowed(whole), whole
-
-    def _narrowed(self, whole: Index) -> Index:
-        names = [name for name in whole.servers if self.shows(name)]
-        return whole.narrowed(names, self.profile.tools, self.profile.overrides, previous=self._index)
+            config = self._config
+            index = await aside_if_many(whole.size, partial(_narrowed, whole, self.profile, self._index))
+            if self._config is config is self._room_config():  # else it is made anew when it is asked for
+                self._index, self._whole = index, whole
 
     def entry(self, entry: ServerEntry | None) -> ServerEntry | None:
         """What is known of a server that is shown, without the tools that are not."""
@@ -138,6 +129,12 @@ class ProfileView:
         if self._config is not self._room_config():
             self._config, self._shown_config = self._room_config(), None
             self._shown, self._index = {}, None
+
+
+def _narrowed(whole: Index, profile: Profile, previous: Index | None) -> Index:
+    """The part of the room's index that a profile shows. It may be made in a thread, so it changes nothing."""
+    shown = whole.servers if profile.servers is None else filter(selector(profile.servers), whole.servers)
+    return whole.narrowed(list(shown), profile.tools, profile.overrides, previous=previous)
 
 
 class Profiles:

@@ -45,7 +45,7 @@ from ...protocol.jsonrpc.incoming import (
     read_at,
 )
 from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND, SERVER_ERROR, UNSUPPORTED_VERSION, WireFault
-from ..workers import LONG_WORK, aside
+from ..workers import CATALOGUE, LONG_WORK, aside
 from .event_parser import EventParser
 from .http_client import (
     BadAnswer,
@@ -167,7 +167,7 @@ class StreamableHttp:
         """Learn the listed tools; a tool that must be left out is removed from the answer, if it is of 2026-07-28."""
         read = partial(_listed_in, data, self._settings, leaves_out=leaves_out)
         try:
-            listed = read() if len(data) < LONG_WORK else await aside(read)
+            listed = read() if len(data) < LONG_WORK else await aside(read, CATALOGUE)
         except (WireFault, *NO_MESSAGE):
             return data  # not a list of tools: the code that asked for it reports what is wrong
         self._tools.update(listed.headers)

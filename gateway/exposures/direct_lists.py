@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 
-from ...actors.workers import MANY_ITEMS, aside
+from ...actors.workers import CATALOGUE, MANY_ITEMS, aside
 from ...catalogue.index import Index
 from ...catalogue.namespace import Place, Target, qualified
 from ...protocol import jsonrpc as rpc
@@ -116,8 +116,8 @@ class Shown:
         index = self._room.index
         if index.size < MANY_ITEMS:
             return self.changes()
-        self._made = await aside(partial(self._make, index))
-        return self._compare(await aside(partial(_digests_of, self._made)))
+        self._made = await aside(partial(self._make, index), CATALOGUE)
+        return self._compare(await aside(partial(_digests_of, self._made), CATALOGUE))
 
     def _compare(self, digests: dict[str, bytes]) -> list[str]:
         before, self._digests = self._digests, digests

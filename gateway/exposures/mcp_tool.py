@@ -20,7 +20,7 @@ import anyio
 import msgspec
 
 from ...actors.router import is_quick, make_resolvable, make_searchable
-from ...actors.workers import MANY_ITEMS, aside
+from ...actors.workers import CATALOGUE, MANY_ITEMS, aside
 from ...catalogue.namespace import Ambiguous, Missing, Target
 from ...config.model import Scrub
 from ...config.secrets import in_words
@@ -145,7 +145,7 @@ class McpTool:
         """What `ask` reads in the catalogue: in a thread, if that takes long."""
         if self._is_quick(request):
             return ask(self._reader)
-        return await aside(partial(ask, await self._still_reader()))
+        return await aside(partial(ask, await self._still_reader()), CATALOGUE)
 
     async def _still_reader(self) -> CatalogueReader:
         """A reader of what is known now."""

@@ -25,7 +25,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import anyio.to_thread
 import attrs
 import msgspec
 
@@ -155,7 +154,7 @@ class Answers:
         lines = max(settings.output_max_lines or MAX_LINES, 4) - 2
         turn = partial(self._spill.page, request.subject, request.offset, most, lines)
         try:
-            page = await anyio.to_thread.run_sync(turn)
+            page = await aside(turn)
         except OSError as error:
             answer = refusals.unreadable_output(request.subject, error.strerror or str(error))
         else:
@@ -180,7 +179,7 @@ class Answers:
             job.run(partial(self._save_and_answer, outcome, job))
 
     async def _save_and_answer(self, outcome: Outcome, job: Job) -> None:
-        answer = await anyio.to_thread.run_sync(outcome.saved, self._kept, self._hints)
+        answer = await aside(partial(outcome.saved, self._kept, self._hints))
         job.answer(answer.as_result())
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.support import in_real_time, in_virtual_time
 from tests.support.loops import on_asyncio
 
-from greenroom.actors.workers import all_of, apart, in_turns
+from greenroom.actors.workers import CATALOGUE, all_of, apart, aside, in_turns
 
 
 def open_files() -> int:
@@ -38,6 +38,33 @@ async def test_the_loop_goes_on_meanwhile() -> None:
         await anyio.lowlevel.checkpoint()
         may_end.set()
     assert results == ["greenroom apart"]
+
+
+@in_real_time
+async def test_a_message_does_not_wait_for_a_long_list_and_who_is_cancelled_does_not_wait_for_either() -> (
+    None
+):
+    may_end, done = threading.Event(), list[str]()
+
+    def work() -> None:
+        assert may_end.wait(60), "the loop stood still"
+        done.append("list")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(aside, work, CATALOGUE)
+        await anyio.wait_all_tasks_blocked()
+        done.append(await aside(lambda: "message"))
+        with anyio.CancelScope() as scope:
+            tasks.start_soon(in_a_moment, scope.cancel)
+            await aside(lambda: done.append("never"), CATALOGUE)
+        assert scope.cancelled_caught
+        may_end.set()
+    assert done == ["message", "list"]
+
+
+async def in_a_moment(act: Callable[[], object]) -> None:
+    await anyio.wait_all_tasks_blocked()
+    act()
 
 
 @in_real_time

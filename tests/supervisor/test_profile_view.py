@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import attrs
 import pytest
+from tests.support import in_real_time
 
+from greenroom.actors.workers import MANY_ITEMS
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.index import Index
-from greenroom.config.model import Settings
+from greenroom.config.model import Config, Settings
 from greenroom.config.parse import parse_config
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import UnknownServer, UsageError
@@ -145,3 +150,23 @@ def test_a_profile_is_seen_by_all_its_sessions_in_one_view() -> None:
     house.config = attrs.evolve(house.config, profiles={})
     with pytest.raises(UsageError, match="There are: none"):
         profiles.view("one")
+
+
+@in_real_time
+async def test_the_index_of_many_tools_is_made_in_a_thread_that_touches_nothing_of_the_view() -> None:
+    house = House({"servers": ["notes"]})
+    house.learn(*(f"tool_{number}" for number in range(MANY_ITEMS)))
+    threads = set[threading.Thread]()
+
+    def config() -> Config:
+        threads.add(threading.current_thread())
+        return house.config
+
+    house.view = ProfileView("one", config, lambda: house.index)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(house.view.prepare)
+        await anyio.lowlevel.checkpoint()
+        house.configure({"servers": ["vault"]})
+        assert not house.view.shows("notes")
+    assert house.names() == ["vault_open"], "what was made of the configuration before is not kept"
+    assert threads == {threading.current_thread()}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
+
+import anyio
 import pytest
-from tests.support import in_virtual_time
+from tests.support import in_real_time, in_virtual_time
 from tests.support.rooms import open_room, teach
 
 from greenroom import Greenroom
+from greenroom.actors.workers import LONG_WORK, aside
+from greenroom.config.model import Scrub
 from greenroom.errors import UnknownServer
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors
@@ -47,3 +53,18 @@ async def test_through_the_port_of_a_session_with_a_profile_the_rest_does_not_ex
             with pytest.raises(UnknownServer):
                 port.entry("a")
         assert port_of(room).entry("a") is not None
+
+
+@in_real_time
+async def test_who_waits_until_a_large_answer_is_scrubbed_may_leave() -> None:
+    may_end, answer = threading.Event(), b'{"content":"%b"}' % (b"x" * LONG_WORK)
+    async with open_room({"one": FakeServer()}, entries={"one": {"scrub": "all"}}) as room:
+        port = port_of(room)
+        assert await port.scrubbed("one", Scrub.ALL, answer) == answer
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(aside, partial(may_end.wait, 5.0))
+            await anyio.wait_all_tasks_blocked()
+            with anyio.move_on_after(0.05) as scope:
+                await port.scrubbed("one", Scrub.ALL, answer)
+            may_end.set()
+        assert scope.cancelled_caught
