@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 
 
 class Common:
-    """What the clients of the direct door have in common: the lists, whom to tell of changes, one key."""
+    """What all clients of the direct door share: the lists, the clients to tell of changes, and the key that signs
+    states."""
 
     def __init__(self, room: RoomPort | ProfileView, commands: Commands = PLAIN) -> None:
         self.room = room
@@ -74,7 +75,7 @@ class Common:
 
 
 class Direct:
-    """Everything the servers have, for one client. `room` is open. Clients of one gateway share `common`."""
+    """Shows everything that the servers have to one client. `room` is open. Clients of one gateway share `common`."""
 
     def __init__(self, room: RoomPort, common: Common | None = None) -> None:
         common = common or Common(room)
@@ -100,13 +101,14 @@ class Direct:
 
     @property
     def _shown(self) -> Shown:
-        """The lists, which are its own from when its own servers have listed something else than the room knows."""
+        """The lists for this client. They are its own once its own servers have listed something else than the room
+        knows."""
         if self._own is None and self._room.index is not self._common.room.index:
             self._own = Shown(self._room, self._common.commands, listed=self._common.shown)
         return self._own or self._common.shown
 
     async def announce(self, client: Client) -> None:
-        """Tell the client which lists of its own have changed since the last time. Others' are told by `Common`."""
+        """Tell the client which of its own lists have changed. Changes of the shared lists are told by `Common`."""
         shown = self._shown
         if shown is self._own:
             for change in await shown.look():
@@ -124,7 +126,7 @@ class Direct:
         }
 
     def instructions(self) -> str | None:
-        """What is left out, and every server's own instructions, under its name."""
+        """Which files are left out, and the instructions of every server, each under the server's name."""
         known = {name: self._room.entry(name) for name in self._room.index.servers}
         said = {
             name: unhidden(entry.instructions)
@@ -145,7 +147,7 @@ class Direct:
         return self._room.config.settings.first_list_timeout if self._room.is_learning else 0.0
 
     async def settle(self) -> None:
-        """Many clients list only once, and do not react when a later `list_changed` announces changes."""
+        """Wait until the lists are complete. Many clients list only once, and ignore a later `list_changed`."""
         await self._room.catalogued()
 
     # ---- clients ---------------------------------------------------------------------------------------------
@@ -197,7 +199,7 @@ class Direct:
             self._calls.start_tool(job, target)
 
     def _call_unlisted(self, name: str, job: Job) -> None:
-        """Handle a name that is not listed: it has another spelling, is not known yet, or does not exist."""
+        """Call a tool whose name is not listed: the name has another spelling, is not known yet, or does not exist."""
         found = self._room.index.resolve(name)
         if isinstance(found, Ambiguous):
             raise AmbiguousTool(name, found.candidates)
@@ -297,7 +299,8 @@ class DirectCalls:
         self._levels: dict[str, str] = {}  # the log levels that older servers were told for a newer client
 
     def start_tool(self, job: Job, target: Target) -> None:
-        """The short way, for a call with only a name and arguments. Raises the error that refuses it."""
+        """Call a tool in the short way, for params with only a name and arguments. Raises the error that refuses the
+        call."""
         if not target.may_be_called:
             raise target.refusal()
         plain = job.plain
@@ -410,8 +413,8 @@ class DirectCalls:
         await job.answer_large(result, modern=modern)
 
     def _own_meta(self, job: Job, server: str) -> Mapping[str, Any]:
-        """The client's `_meta` without what it says about itself. An older server is told the log level by a
-        request."""
+        """The client's `_meta` without what the client says about itself. An older server is sent the log level in a
+        request of its own."""
         assert job.meta is not None
         level = job.meta.get(rpc.LOG_LEVEL_KEY)
         if (
@@ -494,7 +497,7 @@ def _own_arguments(target: Target, job: Job) -> Mapping[str, Any] | None:
 
 
 def _undeclared(request: object, capabilities: Mapping[str, Any]) -> str | None:
-    """The capability that a client lacks to be asked this; None: it can be asked."""
+    """The capability that a client lacks, so that it cannot be sent this request; None: it can."""
     asked = cast("dict[str, Any]", request) if isinstance(request, dict) else {}
     params = asked.get("params")
     said = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
@@ -523,8 +526,8 @@ def _passed_on(
     scrubber: Secrets | None,
     result: bytes,
 ) -> tuple[list[Any], bytes]:
-    """The resources that a large result points to, and the result as it is passed on. Nobody looks into one of very
-    many values."""
+    """The resources that a large result points to, and the result as it is passed on. A result of very many values is
+    not looked into."""
     if scrubber is not None:
         result = scrubber.scrub(result)
     points = method in _POINTING or result.find(LINK) >= 0

@@ -44,8 +44,8 @@ _MOST_EARLY: Final = 256  # parts of a resource: more cannot change between two 
 
 @attrs.define(eq=False)
 class _Begun:
-    """A subscription that its client has not been told of yet. A server may report a change right behind its own
-    answer: the client is told it right behind ours. `early`: the last report of each resource."""
+    """A subscription of which its client has not been told yet. A server may report a change right behind its own
+    answer; the client is told of it right behind ours. `early`: the last report of each resource."""
 
     places: list[Place] = attrs.field(factory=list[Place])
     early: dict[tuple[str, str], Mapping[str, Any]] = attrs.field(
@@ -90,7 +90,7 @@ class DirectClient:
     # ---- notifications to the client -------------------------------------------------------------------------
 
     def tell_change(self, method: str) -> None:
-        """A list has changed."""
+        """Tell the client that one of its lists has changed."""
         if self._client.initialized:
             self._client.tell(method)
         for stream in self._streams:
@@ -162,7 +162,7 @@ class DirectClient:
         job.answer({})
 
     async def listen(self, job: Job, wanted: Mapping[str, Any]) -> None:
-        """Keep a stream open until the client ends it. What cannot be watched is left out of the
+        """Keep a stream open until the client ends it. Resources that cannot be watched are missing in the
         acknowledgement."""
         meta = {_ID: rpc.read_value(msgspec.Raw(job.key))}
         flags = frozenset(flag for flag in _FLAGS.values() if wanted.get(flag) is True)
@@ -209,8 +209,8 @@ class DirectClients(dict["Client", DirectClient]):
     """All clients of the door."""
 
     def of(self, client: Client, room: RoomPort) -> DirectClient:
-        """The client's own object, which sees `room`. It is made here for a client whose first request is not
-        the handshake."""
+        """The object for this client, which sees `room`. It is made here if the client's first request is not the
+        handshake."""
         if client not in self:
             self[client] = DirectClient(room, client)
         return self[client]

@@ -60,9 +60,12 @@ class _Made:
 
 
 class Shown:
-    """`beside`: only what is shown beside the `mcp` tool: tools, and only those that were chosen for that.
-    `listed_none`: until now, clients were told that there is nothing. `listed`: they were told what is shown there.
-    Otherwise they were told nothing yet, or what is shown now. `commands`: those that clients are told of."""
+    """The lists of the direct door, and which changes of them the clients were told of.
+
+    `beside`: only the chosen tools, which are shown beside the `mcp` tool. `listed_none`: the clients were shown empty
+    lists until now. `listed`: they were shown these lists. Otherwise they were shown nothing yet, or what is shown now.
+    `commands`: the commands that texts for clients name.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class Shown:
         return self.tool_in(self._room.index, name)
 
     def tool_in(self, index: Index, name: str) -> Target | None:
-        """The same, in the index as its caller sees it now."""
+        """The tool that is shown under this very name in `index`, which is the index as its caller sees it."""
         if index is not self._index:
             self._index, self._found = index, {}
         target = self._found.get(name)
@@ -108,11 +111,11 @@ class Shown:
         return target
 
     def changes(self) -> list[str]:
-        """The notifications that became due since the last look."""
+        """The notifications that are due since the last call of this or of `look`."""
         return self._compare(_digests_of(self._now()))
 
     async def look(self) -> list[str]:
-        """The same. Others have their turns meanwhile."""
+        """`changes`, with turns for others meanwhile."""
         index = self._room.index
         if index.size < MANY_ITEMS:
             return self.changes()
@@ -125,8 +128,8 @@ class Shown:
         return [change for change, lists in CHANGES.items() if not changed.isdisjoint(lists)]
 
     def as_listed(self, index: Index, target: Target) -> Mapping[str, Any] | None:
-        """A tool as it is listed. None: clients would refuse the list for it. Beside the `mcp` tool a result is made
-        fit for a model, like those of that tool, so nothing is promised of its structure."""
+        """A tool as it is listed. None: clients would refuse the whole list because of it. Beside the `mcp` tool a
+        result is made fit for a model, as results of that tool are, so its structure is not promised."""
         record = _named(index, target, self._commands)
         if record is None or not self._beside or "outputSchema" not in record:
             return record
@@ -180,8 +183,8 @@ def _named(index: Index, target: Target, commands: Commands) -> Mapping[str, Any
 
 
 def _with_page(index: Index, server: str, record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A tool of MCP Apps names the page that shows its results (`ui.resourceUri` in `_meta`; in one word before 2026).
-    Where that URI would not be read from the tool's own server, the spelling is listed that names the server."""
+    """A tool of MCP Apps names the page that shows its results (`ui.resourceUri` in `_meta`; one word before 2026). If
+    that URI would be read from another server, the tool is listed with the URI that names its own server."""
     meta = record.get("_meta")
     if not isinstance(meta, Mapping):
         return record
@@ -222,7 +225,7 @@ def _under(record: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
 
 
 def _before_2026(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Until 2025-11-25 an output schema describes an object, or there is none."""
+    """The tool for clients up to 2025-11-25: there an output schema describes an object, or is missing."""
     output = tool.get("outputSchema")
     if output is None or output.get("type") == "object":
         return tool

@@ -44,8 +44,8 @@ class Scrubbed:
 
 
 def end(job: Job, call: Call | Scrubbed, target: Target | None = None) -> None:
-    """End `job` as its call ended. A cancelled call has nobody to tell. `target`: the tool that was called; if its
-    names are others here, errors are told in these."""
+    """End `job` as its call ended; a job whose call was cancelled gets no answer. `target`: the tool that was called.
+    If its parameters have other names here, errors use these names."""
     if call.result is not None:
         result = told(target, readable(job.method, job.params, call.result))
         job.answer_raw(result, modern=call.protocol_version in rpc.MODERN_VERSIONS)
@@ -58,7 +58,7 @@ def end(job: Job, call: Call | Scrubbed, target: Target | None = None) -> None:
 
 
 def told(target: Target | None, result: bytes) -> bytes:
-    """The result of a call of `target`. One that is an error speaks of the tool by the names that it has here."""
+    """The result of a call of `target`. If it is an error, it uses the parameter names that the tool has here."""
     if target is None or target.override is None or not rpc.is_true(_members_of(result).is_error):
         return result
     said = rpc.decode_result(result)
@@ -98,7 +98,7 @@ def refuse(job: Job, error: GreenroomError) -> None:
 
 
 def _fail_call(job: Job, text: str, details: Mapping[str, Any]) -> None:
-    """End with a text of ours."""
+    """End the job with a text of our own."""
     said = job.commands.filled(text)
     job.answer({"content": [{"type": "text", "text": said}], "isError": True, "_meta": {ERROR: details}})
 
@@ -152,7 +152,7 @@ def readable_tool(result: bytes) -> bytes:
 
 
 def readable(method: str, params: Mapping[str, msgspec.Raw], result: bytes) -> bytes:
-    """The same for whatever `method` was asked with `params`."""
+    """The result of `method` in a form that strict clients can read, for a request with these `params`."""
     if method == "tools/call":
         return readable_tool(result)
     if method == "resources/read":

@@ -1,9 +1,8 @@
 """What a door shows to its clients, and what carries out their requests.
 
-The endpoint knows the protocol but no tools. An `Exposure` knows its tools and little of the protocol. `proxy`
-shows one tool, `mcp`, whatever is configured behind it, and `meta` a few in its place. `direct` shows what the
-servers have. With each, the `ClientHost` passes the servers' requests, logs and
-progress on to the client.
+The endpoint knows the protocol but no tools. An `Exposure` knows its tools and little of the protocol. `proxy` shows
+one tool, `mcp`, for all servers, and `meta` a few tools in its place. `direct` shows what the servers have. With each
+of them, the `ClientHost` passes the servers' requests, logs and progress on to the client.
 """
 
 from __future__ import annotations
@@ -26,13 +25,14 @@ class Client(Protocol):
 
     @property
     def modern(self) -> bool:
-        """Whether its last request was of 2026-07-28. Such a client cannot be sent requests, only the answer
-        that input is required."""
+        """Whether its last request was of 2026-07-28. Such a client cannot be sent requests. Instead, its own request
+        is answered with `input_required`."""
         ...
 
     @property
     def may_be_several(self) -> bool:
-        """Whether several programs that say the same of themselves may be this client (2026-07-28 over HTTP)."""
+        """Whether several programs may be this client, because they send the same token and client info (2026-07-28
+        over HTTP)."""
         ...
 
     @property
@@ -43,11 +43,11 @@ class Client(Protocol):
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What it declared that it can answer."""
+        """The client capabilities that it declared: which server requests it can answer."""
         ...
 
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification. It is dropped while the client does not read what was sent before."""
+        """Send a notification. It is dropped if the client has not read what was sent before."""
         ...
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: Any = None) -> Mapping[str, Any]:
@@ -58,27 +58,27 @@ class Client(Protocol):
 
 class Exposure(Protocol):
     def capabilities(self) -> Mapping[str, Any]:
-        """The capabilities that the client is told, in the protocol's form."""
+        """The server capabilities that the client is told, in the protocol's form."""
         ...
 
     def instructions(self) -> str | None: ...
 
     def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
-        """The result of a list request, in a stable order. `modern`: for a request of 2026-07-28. None: there
-        is no such list."""
+        """The result of a list request, in a stable order; None if the exposure has no such list. `modern`: for a
+        request of 2026-07-28."""
         ...
 
     @property
     def settling_time(self) -> float:
-        """The seconds that a client's first lists may wait for `settle`. 0: they are complete already."""
+        """The seconds for which `settle` may delay a client's first lists. 0: the lists are complete already."""
         ...
 
     async def settle(self) -> None:
-        """Wait until everything that is being learned for the lists is known."""
+        """Wait until all servers are known whose lists are being read now."""
         ...
 
     async def announce(self, client: Client) -> None:
-        """What the client's own servers list may have changed: tell it which of its lists that changes."""
+        """The client's own servers may have listed something else: announce those of its lists that changed."""
         ...
 
     @property
@@ -87,12 +87,12 @@ class Exposure(Protocol):
         ...
 
     def begin(self, job: Job) -> bool:
-        """Carry out a request: end `job` exactly once, now or later. False: there is no such method. Must not
+        """Carry out a request: end `job` exactly once, now or later. Returns False if there is no such method. Must not
         block. May raise `RpcFault`."""
         ...
 
     def came(self, client: Client) -> None:
-        """A client declared its capabilities, for the first time or changed."""
+        """A client has declared its capabilities, for the first time or anew."""
         ...
 
     def heard(self, client: Client, method: str) -> None:
@@ -105,7 +105,7 @@ class Exposure(Protocol):
 
 
 def left_out(config: Config, commands: Commands) -> str | None:
-    """What a client is told when files of the project are not obeyed."""
+    """The text that tells a client which files of the project are not used because nobody has trusted them."""
     if not config.untrusted:
         return None
     names = ", ".join(config.untrusted)

@@ -41,14 +41,15 @@ _raw = msgspec.json.Decoder(msgspec.Raw)
 
 @attrs.frozen
 class LargeCall:
-    """The name of a tool and its arguments: of one of ours by their names, of any other the JSON of an object."""
+    """The name of a tool and its arguments. The arguments of a tool of ours are decoded; those of any other tool are
+    the JSON of an object."""
 
     name: str
     arguments: Mapping[str, Any] | msgspec.Raw | None
 
 
 def read_large_call(params: msgspec.Raw, ours: Container[str]) -> LargeCall:
-    """Read such a call. `ours`: the names of our tools. Raises `RpcFault`."""
+    """Read the params of a large call. `ours`: the names of our tools. Raises `RpcFault`."""
     try:
         call = _call.decode(params)
         given = call.arguments

@@ -7,7 +7,7 @@ servers that are being asked what they have. Calling and connecting need a `Room
 straight to `start_call`, without a task. A task is needed only for a name that the index does not know, if a server may
 still turn out to have it.
 
-What becomes of a result, and how a job is answered, is in `result_texts`.
+`result_texts` turns results into answers and ends the jobs.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class ShownBeside(Protocol):
 
     @property
     def hears(self) -> bool:
-        """Whether the client can be told that its list has changed."""
+        """Whether the client can be told that its list of tools has changed."""
         ...
 
     @property
     def promoted(self) -> tuple[str, ...]: ...
 
     def promote(self, target: Target) -> bool:
-        """List the tool from now on. False: it cannot be."""
+        """List the tool from now on. Returns False if it cannot be listed."""
         ...
 
 
@@ -103,7 +103,7 @@ class McpTool:
             self.carry_out(request, job)
 
     def carry_out(self, request: Request, job: Job) -> None:
-        """The same for a request that has been read."""
+        """Answer `job` as `begin` does, for a request that has been read already."""
         if request.mode is Mode.CALL:
             self.call(request, job)
         elif request.mode is Mode.CONNECT:
@@ -116,11 +116,11 @@ class McpTool:
             self._look(request, job)
 
     def look_with(self, request: Request, more: str, job: Job) -> None:
-        """Answer a request that only looks, with one more text behind the answer."""
+        """Answer a request that only looks, and add this text to the answer."""
         self._look(request, job, Answer.of(more).content)
 
     def _look(self, request: Request, job: Job, more: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Answer a request that only looks, with `more` content behind the answer."""
+        """Answer a request that only looks, and add this content to the answer."""
         waits = request.mode is Mode.SEARCH and self._room.is_learning
         if waits or not self._is_quick(request):
             job.run(partial(self._look_long, request, job, more))
@@ -142,17 +142,17 @@ class McpTool:
         self._answers.reply(_with(answer, more), job)
 
     async def _read(self, ask: Callable[[CatalogueReader], T], request: Request) -> T:
-        """What `ask` reads in the catalogue: in a thread, if that takes long."""
+        """What `ask` reads from the catalogue. It runs in a thread if that takes long."""
         if self._is_quick(request):
             return ask(self._reader)
         return await aside(partial(ask, await self._still_reader()), CATALOGUE)
 
     async def _still_reader(self) -> CatalogueReader:
-        """A reader of what is known now."""
+        """A reader of the catalogue as it is now, which does not change."""
         return CatalogueReader(await Snapshot.of(self._room), hints=self._hints)
 
     async def _wait_for_servers(self, request: Request) -> None:
-        """Wait for the servers that are being asked what they have, as long as that may find more."""
+        """Wait for servers whose lists are being read, as long as these may improve the search."""
         room = self._room
         if self._searches_by is None:
             self._searches_by = anyio.current_time() + room.config.settings.first_list_timeout
@@ -164,7 +164,7 @@ class McpTool:
                     await room.catalogued()
 
     def _reply(self, answer: Callable[[CatalogueReader], Answer | None], job: Job) -> None:
-        """Answer with what `answer` finds with the reader that it is given."""
+        """Answer with the result of `answer(reader)`."""
         if self._is_quick():
             self._answers.reply(answer(self._reader), job)
         else:
@@ -175,13 +175,13 @@ class McpTool:
         self._answers.reply(answer(await self._still_reader()), job)
 
     def refuse(self, name: str, job: Job, arguments: object = None) -> None:
-        """Answer a call of another tool than ours."""
+        """Answer a call of an unknown tool, which is not ours."""
         answer = refusals.other_tool(name, self._hints)
         self._turned_away(name, None, arguments, answer)
         self._answers.reply(answer, job)
 
     def tell(self, result: Mapping[str, Any], job: Job, **details: Any) -> None:
-        """Answer with a result that is none of a server, within the bounds."""
+        """Answer with a result of our own, within the bounds."""
         job.run(partial(self._answers.telling, result, details, job))
 
     def misread(self, error: UsageError, arguments: Mapping[str, Any], job: Job) -> None:
@@ -189,7 +189,7 @@ class McpTool:
         self._reply(partial(self._misread, error, arguments), job)
 
     def _misread(self, error: UsageError, arguments: Mapping[str, Any], _reader: CatalogueReader) -> Answer:
-        """The answer to a request that cannot be read. If it was to call a tool that is known, with what that
+        """The answer to a request that cannot be read. If it meant to call a known tool, the answer says what that tool
         expects."""
         name, server = arguments.get("tool"), arguments.get("server")
         if not name:
@@ -203,7 +203,7 @@ class McpTool:
         return answer
 
     def _promoted(self, request: Request, reader: CatalogueReader) -> Answer:
-        """List a tool from now on as one of its own, if the client can be told of it."""
+        """The answer to a request to promote a tool: list it from now on, if the client can be told of that."""
         found = self._room.index.resolve(request.subject, request.server)
         if isinstance(found, Ambiguous):
             return refusals.ambiguous_tool(request.mode.value, request.subject, found.candidates)
@@ -247,14 +247,15 @@ class McpTool:
             self._reply(partial(self._call_as_said, request, job), job)
 
     def _call_as_said(self, request: Request, job: Job, reader: CatalogueReader) -> Answer | None:
-        """Handle a name that is not in the index in this spelling. None: the tool is called."""
+        """Find a name that the index does not have in this spelling. Returns the answer, or None if the tool is
+        called."""
         answer = self._start_as_said(request, job, reader)
         if answer is not None:
             self._turned_away(request.subject, request.server, request.args, answer)
         return answer
 
     def _turned_away(self, name: str, server: str | None, arguments: object, answer: Answer) -> None:
-        """An audit hears of a call that ends here with this answer."""
+        """Tell the audit that this call ends here with this answer."""
         self._room.turned_away(Asked("tools/call", name, server, arguments), answer.details["error"])
 
     def _start_as_said(self, request: Request, job: Job, reader: CatalogueReader) -> Answer | None:
@@ -290,7 +291,8 @@ class McpTool:
             job.follow(call)
 
     def _start_suspendable(self, target: Target, request: Request, job: Job) -> None:
-        """The same for a client of 2026-07-28: a server request ends the job, and the call goes on (`_suspended`)."""
+        """Start the call as `_start` does, for a client of 2026-07-28: a server request ends the job while the call
+        goes on (`_suspended`)."""
         suspendable = SuspendableCall(
             self._suspended, job, target.server, partial(self._ended, target, request)
         )
@@ -320,7 +322,7 @@ class McpTool:
             job.broke(error)
 
     def _is_still(self, target: Target, request: Request) -> bool:
-        """Whether the name that was asked for still means a tool of this server, in this spelling."""
+        """Whether this name still means the same tool of this server."""
         found = self._room.index.get(request.subject)
         return found is not None and found.server == target.server
 
@@ -332,16 +334,16 @@ class McpTool:
         met_a_start: bool,
         reader: CatalogueReader,
     ) -> Answer:
-        """The answer to a call that failed. If the server no longer has the tool, it says so: the index may
-        have come from the cache when the call began, or the server has changed its list."""
+        """The answer to a call that failed. It says so if the server no longer has the tool: the index may have come
+        from the cache, or the server has changed its list."""
         found = self._room.index.resolve(request.subject, request.server)
         if isinstance(found, Missing):
             return reader.missing(Mode.CALL, request.subject, target.server, connected_now=met_a_start)
         return refusals.failed_call(error, target, self._hints)
 
     def _progressed(self, request: Request, job: Job, params: Mapping[str, Any]) -> None:
-        """Progress of a call of a tool that the index did not know. Its server is known now, unless a reload has just
-        removed it: then nobody can tell what has to be hidden."""
+        """Pass on progress of a call whose tool the index did not know. Its server is known now. If a reload has just
+        removed the server, nobody knows what has to be scrubbed, so nothing is passed on."""
         found = self._room.index.resolve(request.subject, request.server)
         if isinstance(found, Target):
             job.progress(scrubbed_params(self._room, Scrub.MCP, found.server, params))

@@ -106,13 +106,13 @@ def can_execute() -> bool:
 
 
 def definitions() -> tuple[Mapping[str, Any], ...]:
-    """What `tools/list` shows. A tool that could only refuse is left out."""
+    """The tools that `tools/list` shows. `mcp_execute` is missing where it would always be refused."""
     return (*_SHOWN, _RUNNING) if can_execute() else _SHOWN
 
 
 @attrs.frozen
 class Provision:
-    """A request to find the server for a task. `starts`: and to start it."""
+    """A request to find the server for a task. `starts`: start that server too."""
 
     intent: str
     context: str = ""
@@ -195,7 +195,8 @@ def _invalid(message: str) -> UsageError:
 
 
 class Meta(Proxy):
-    """Every server behind four tools, for one client. `room` is open. `runs`: of all clients of the room."""
+    """Every server behind four tools, for one client. `room` is open. `runs`: the runs of code of all clients of the
+    room."""
 
     _plain_name = None
     _names = _PARAMETERS
@@ -241,8 +242,8 @@ class Meta(Proxy):
             self._tool.carry_out(request, job)
 
     async def _provision(self, provision: Provision, job: Job) -> None:
-        """Answer with the tools that fit, or with the tools of the server that fits best, once it has started. Unless
-        one is started, what the registry has stands behind them."""
+        """Answer with the tools that fit the request, or with the tools of the best server once it has started. If none
+        is started, the offers of the registry follow."""
         server = await self._best_server(provision) if provision.starts else None
         registry = self._room.config.settings.registry
         if server is not None:
@@ -306,7 +307,7 @@ class Offer:
 
 
 async def look_up(registry: str, words: str) -> str:
-    """What the registry has for these words, as a text for a model."""
+    """A text for a model with the servers that the registry has for these words."""
     asked = sorted(asked_words(words), key=len, reverse=True)
     if not asked:
         return ""
@@ -336,7 +337,7 @@ async def _ask(registry: str, word: str, offers: dict[str, Offer], faults: list[
 
 
 def offers_in(said: Any) -> list[Offer]:
-    """The servers in an answer of the registry; what does not look like one is left out."""
+    """The servers in an answer of the registry. Entries of another shape are left out."""
     found: list[Offer] = []
     for entry in [entry for answer in _objects([said]) for entry in _objects(answer.get("servers"))]:
         server = next(iter(_objects([entry.get("server")])), entry)
@@ -368,7 +369,7 @@ def _fits(form: re.Pattern[str], text: object) -> bool:
 
 
 def _line(text: object, most: int) -> str:
-    """A text of theirs on one line."""
+    """A text of a registry on one line."""
     return one_line(text, most) if isinstance(text, str) else ""
 
 

@@ -77,16 +77,16 @@ class Spill:
         return self._write((piece.encode("utf-8", "replace") for piece in pieces), suffix)
 
     def write_base64(self, data: str, mime: str) -> Path:
-        """The same for binary content; its MIME type decides the file's suffix. Raises `OSError`, and `ValueError` when
-        it is not base64."""
+        """Write base64 content to a new file, decoded, as `write` does. Its MIME type decides the suffix. Raises
+        `OSError`, and `ValueError` when it is not base64."""
         suffix = mimetypes.guess_extension(mime.partition(";")[0].strip().lower()) or ".bin"
         pieces = (data[start : start + _AT_ONCE] for start in range(0, len(data), _AT_ONCE))
         decoded = (base64.b64decode(piece, validate=True) for piece in pieces)  # its errors are `ValueError`s
         return self._write(decoded, suffix if _SUFFIX.fullmatch(suffix) else ".bin")
 
     def page(self, output: str, offset: int, max_bytes: int, max_lines: int) -> Page | None:
-        """The part of a kept text that begins at byte `offset` (or at the character before it ends), at most so much
-        of it. None when no text is kept under this id. Raises `OSError`."""
+        """The part of a kept text that begins at byte `offset`, or at the character that has this byte, within these
+        bounds. None when no text has this id. Raises `OSError`."""
         if _ID.fullmatch(output) is None:
             return None
         try:
@@ -117,7 +117,7 @@ class Spill:
         return len(files)
 
     def _write(self, pieces: Iterable[bytes], suffix: str) -> Path:
-        """In pieces, because no other thread runs while a piece is encoded."""
+        """Write the pieces one by one, because no other thread runs while a piece is encoded."""
         make_own_folder(self.directory, denied=WRITABLE)
         path = self.directory / f"output-{secrets.token_hex(8)}{suffix}"
         descriptor = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 class Proxy:
-    """Every server behind the one `mcp` tool, for one client. `room` is open. `beside`: what clients that see the same
-    are shown beside it."""
+    """Every server behind the one `mcp` tool, for one client. `room` is open. `beside`: the tools that are shown beside
+    it to all clients of the same profile."""
 
     _plain_name: str | None = (
         NAME  # a tool of ours whose requests are read in the short way, if they are plain
@@ -114,7 +114,8 @@ class Proxy:
             self._tool.begin(arguments or {}, job)
 
     def _continues(self, job: Job) -> bool:
-        """Heed what a call says beside its arguments. Whether it continues a suspended call. Raises `RpcFault`."""
+        """Read what the params have beside name and arguments, such as a log level. Returns whether the request
+        continues a suspended call. Raises `RpcFault`."""
         if job.meta is not None:
             self._heed_level(job.meta.get(rpc.LOG_LEVEL_KEY))
         return job.modern and self._resumed(job)
@@ -128,14 +129,14 @@ class Proxy:
             job.answer({})
 
     def _heed_level(self, level: object) -> None:
-        """Set the log level, if it is another one. A client of 2026-07-28 names it in each request. Each
-        server is told in the way that its own version knows."""
+        """Tell the servers this log level, if it is a new one. A client of 2026-07-28 names it in each request. Each
+        server is told in the way of its protocol version."""
         if isinstance(level, str) and level != self._level:
             self._room.set_log_level(level)
             self._level = level
 
     def _resumed(self, job: Job) -> bool:
-        """Whether this request continues a suspended call, with the answer to the server's request. Raises
+        """Whether this request continues a suspended call, because it has the answer to a server request. Raises
         `RpcFault`."""
         state = rpc.read_value(job.params.get("requestState"))
         if not isinstance(state, str):
@@ -171,11 +172,11 @@ class Proxy:
 # over it, the promoted tool that was not called for longest leaves the list.
 #
 # A call of any of them is a call through the `mcp` tool: it is bounded, transformed and refused like one. A change is
-# announced to a client of the handshake era, and to one of 2026-07-28 that listens for it.
+# announced to a client of the handshake era, and to a client of 2026-07-28 that listens for it.
 #
-# What is the same for all clients with one profile is in `Beside`. The direct door's lists are used for it, and loaded
-# only when there is something to show. Changes are found by comparing with what was listed before: if a client was told
-# that nothing is chosen before they were loaded, with nothing.
+# `Beside` has what is the same for all clients with one profile. It uses the direct door's lists, which are loaded only
+# when there is something to show. Changes are found by comparing with the list that was shown before. For a client that
+# asked before they were loaded, that list was empty.
 
 CHANGED: Final = "notifications/tools/list_changed"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -184,7 +185,7 @@ _ID: Final = f"{rpc.META}subscriptionId"
 
 
 class Beside:
-    """The chosen tools of a room, for all clients that see the same of it."""
+    """The chosen tools of a room, for all clients with the same profile."""
 
     def __init__(self, room: RoomPort | ProfileView, commands: Commands = PLAIN) -> None:
         self.room = room
@@ -214,7 +215,7 @@ class Beside:
         return self._shown
 
     def listing(self) -> Sequence[Mapping[str, Any]]:
-        """The tools that a client is told of."""
+        """The chosen tools as they are listed."""
         if not self.has_chosen:
             self._listed_none = True
             return ()
@@ -226,17 +227,17 @@ class Beside:
         return self._shown is not None or self.has_chosen
 
     async def announce(self) -> None:
-        """Tell the clients that see a list which is not what it was. The index has just changed."""
+        """The index has just changed: tell the clients whose list changed with it."""
         is_changed = bool(await self.shown().look())
         for client in tuple(self.clients):
             client.look(is_changed=is_changed)
 
 
 class BesideClient:
-    """What one client is shown, besides what all are."""
+    """The tools that one client is shown beside the `mcp` tool."""
 
     def __init__(self, beside: Beside, room: RoomPort | ProfileView | None = None) -> None:
-        """`room`: as this client sees it, if it may see something else than the others."""
+        """`room`: the room as this client sees it, if it may differ from what the others see."""
         self._beside = beside
         self._room = room or beside.room
         self._own: Beside | None = (
@@ -270,7 +271,7 @@ class BesideClient:
         yield from (record for record in self._promoted.values() if record is not None)
 
     def shows(self, name: str) -> bool:
-        """Whether there is such a tool. If it was promoted, this counts as a use of it."""
+        """Whether the tool of this name is shown. For a promoted tool, this counts as a use."""
         if name in self._promoted:
             del self._used[name]
             self._used[name] = None
@@ -278,14 +279,14 @@ class BesideClient:
         return self._chosen.has_chosen and self._chosen.shown().tool(name) is not None and name != NAME
 
     def _renew(self) -> bool:
-        """Read the promoted tools again. Whether something has changed."""
+        """Read the promoted tools again. Returns whether something has changed."""
         before = dict(self._promoted)
         for name in before if before else ():
             self._promoted[name] = self._record(self._room.index.get(name))
         return before != self._promoted
 
     def _record(self, target: Target | None) -> Mapping[str, Any] | None:
-        """None: it is gone, or cannot be listed, or is listed among the chosen ones by now."""
+        """The tool as it is listed. None if it is gone, cannot be listed, or has been chosen meanwhile."""
         index, shown = self._room.index, self._chosen.shown()
         if (
             target is None
@@ -308,7 +309,7 @@ class BesideClient:
         return self._client is not None and (self._client.initialized or bool(self._streams))
 
     def promote(self, target: Target) -> bool:
-        """List the tool from now on. False: it cannot be."""
+        """List the tool from now on. Returns False if it cannot be listed."""
         if self._promoted.get(target.name) is not None or self._room.index.is_direct(target, beside=True):
             return True
         record = self._record(target)
@@ -324,7 +325,8 @@ class BesideClient:
     # ---- telling ---------------------------------------------------------------------------------------------
 
     def look(self, *, is_changed: bool) -> None:
-        """The index has changed. `is_changed`: and with it the list of chosen tools."""
+        """The index has changed: announce the list if it is another now. `is_changed`: the chosen tools have
+        changed."""
         if self._renew() or is_changed:
             self._tell()
 

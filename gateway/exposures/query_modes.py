@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False)
 class Snapshot:
-    """A catalogue as it is at one moment. A thread may read it."""
+    """A catalogue as it is at one moment, which a thread may read."""
 
     config: Config
     index: Index
@@ -93,7 +93,7 @@ class CatalogueReader:
         return Bounds(settings.output_max_bytes, settings.output_max_lines)
 
     def refusal(self, mode: Mode, server: str | None) -> Answer | None:
-        """The refusal if `server` cannot be used: it is unknown, disabled or broken. None: it can."""
+        """The answer that refuses `server` because it is unknown, disabled or broken. None: it can be used."""
         config = self._catalogue.config
         if server is None:
             return None
@@ -105,8 +105,8 @@ class CatalogueReader:
         return refusals.disabled_server(mode.value, server) if definition.disabled else None
 
     def missing(self, mode: Mode, tool: str, server: str | None, *, connected_now: bool = False) -> Answer:
-        """The answer when there is no such tool. It names the disabled, broken or unasked server that the
-        tool's prefix points to; if there is none, it names similar tools."""
+        """The answer when there is no such tool. If the tool's prefix belongs to a server that is disabled, broken or
+        not known yet, it names that server, otherwise similar tools."""
         unusable = self._unusable_owner(tool) if server is None else None
         if unusable is not None:
             refusal = self.refusal(mode, unusable)
@@ -208,8 +208,8 @@ class CatalogueReader:
         )
 
     def is_answered(self, request: Request) -> bool:
-        """Whether a search finds something that fits well already, or no server of which nothing is known yet could
-        help it."""
+        """Whether waiting would not help this search: it has found something that fits well, or all servers are
+        known."""
         if self.refusal(request.mode, request.server) is not None:
             return True
         if request.regex:
@@ -235,7 +235,7 @@ class CatalogueReader:
 
 
 def _is_merely_connecting(row: ServerStatus) -> bool:
-    """Whether the server is connecting now, so that it will be known in a moment."""
+    """Whether the server is connecting now, and so will be known in a moment."""
     return row.connecting and row.waiting_for is None
 
 

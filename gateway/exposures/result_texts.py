@@ -93,7 +93,8 @@ class Answers:
             self._end(outcome_of(target.server, target, result, **self._bounds), job)
 
     def conclude_long(self, server: str, target: Target | None, raw: bytes, job: Job) -> None:
-        """The same for a result of any size, in a thread. `target`: the tool that was called, if known."""
+        """End `job` with the bytes of a result of any size, in a thread. `target`: the tool that was called, if
+        known."""
         job.run(partial(self._conclude_aside, server, target, raw, job))
 
     async def _conclude_aside(self, server: str, target: Target | None, raw: bytes, job: Job) -> None:
@@ -120,7 +121,7 @@ class Answers:
         return outcome_of(server, target, result, **self._bounds).saved(self._kept, self._hints)
 
     async def telling(self, result: Mapping[str, Any], details: Mapping[str, Any], job: Job) -> None:
-        """End `job` with a result that is none of a server: it has these details."""
+        """End `job` with a result of our own that has these details."""
 
         def answer() -> Answer:
             outcome = attrs.evolve(outcome_of("", None, result, **self._bounds), details=details)
@@ -168,7 +169,7 @@ class Answers:
     # ---- answers -------------------------------------------------------------------------------------------------
 
     def reply(self, answer: Answer | None, job: Job) -> None:
-        """Answer with a text of ours, within the bounds. None: the job is answered elsewhere."""
+        """Answer with a text of our own, within the bounds. None: the job is answered elsewhere."""
         if answer is not None:
             self._end(Outcome.of(answer.filled(job.commands), **self._bounds), job)
 
@@ -190,7 +191,8 @@ _ELSEWHERE: Final = frozenset({"content", "contents", "resultType", "ttlMs", "ca
 
 @attrs.frozen(eq=False)
 class Outcome:
-    """The answer to a call, without the paths of its files. `rest`: what does not fit the details."""
+    """The answer to a call, before something of it is saved in files. `rest`: the part that does not fit the
+    details."""
 
     guarded: Guarded
     details: Mapping[str, Any]
@@ -211,11 +213,11 @@ class Outcome:
 
     @property
     def is_whole(self) -> bool:
-        """Nothing must be saved."""
+        """Whether nothing of it must be saved in a file."""
         return self.guarded.spill is None and self.rest is None
 
     def saved(self, spill: Spill, hints: Hints = FOR_MODELS) -> Answer:
-        """The finished answer, with its long text and its rest in files. `hints` say how to read on. Blocks."""
+        """The finished answer. Saves its long text and its rest in files; `hints` say how to read on. Blocks."""
         details = self.details
         if self.rest is not None:
             data = msgspec.json.encode(self.rest).decode()
@@ -333,7 +335,8 @@ def _report(stats: Stats) -> dict[str, Any]:
 
 
 def _rest_of(result: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-    """What a result says beside its content, for the details; and the same for a file when it does not fit them."""
+    """The parts of a result beside its content: those for the details, and, if they do not fit there, those for a
+    file."""
     if result.keys() <= _ELSEWHERE:
         return {}, None
     rest = {key: value for key, value in result.items() if key not in _ELSEWHERE}
@@ -367,13 +370,13 @@ _MOST_PIXELS: Final = 50_000_000  # a larger image is not decoded
 
 
 def may_have_binaries(raw: bytes) -> bool:
-    """Whether `has_binaries` may find something: nearly always the bytes tell that it cannot. (`find` and not `in`,
-    which raises and catches an error first.)"""
+    """Whether `has_binaries` may find something. Nearly always the bytes show that it cannot. (`find` costs less than
+    `in`, which raises and catches an error first.)"""
     return raw.find(b'"data"') >= 0 or raw.find(b'"blob"') >= 0 or raw.find(_ESCAPE) >= 0
 
 
 def has_binaries(result: Mapping[str, Any], max_image: int) -> bool:
-    """Whether something in the result goes to a file. `max_image`: characters of base64; 0 = no bound."""
+    """Whether content of the result is to be kept in a file. `max_image`: characters of base64; 0 = no bound."""
     for key in _KEYS:
         for block in _blocks(result.get(key)):
             if _is_binary(block, max_image):
@@ -382,7 +385,7 @@ def has_binaries(result: Mapping[str, Any], max_image: int) -> bool:
 
 
 def without_binaries(result: Mapping[str, Any], spill: Spill, max_image: int) -> dict[str, Any]:
-    """The result with this content in files. Blocks; call it in a thread."""
+    """The result with its binary content moved into files. Blocks; call it in a thread."""
     changed = dict(result)
     for key in _KEYS:
         if isinstance(result.get(key), list):

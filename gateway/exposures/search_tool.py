@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class SearchTool:
-    """One tool with which a model searches, describes and calls all tools of a room, however many there are: the `mcp`
-    tool of the gateway. `session`: whose servers and whose calls.
+    """One tool with which a model searches, describes and calls all tools of a room, however many there are. It is the
+    `mcp` tool of the gateway. `session`: the session in which the calls are made.
 
     Give a model its `to_openai()` or `to_anthropic()`, and `room.run_tool_calls(…, also=[tool])` the calls it makes.
     """
@@ -29,15 +29,15 @@ class SearchTool:
         self._tool = McpTool(port_of(session or room))
 
     def to_openai(self) -> dict[str, Any]:
-        """As OpenAI's chat completions take a tool."""
+        """The definition in the form of OpenAI's chat completions."""
         return {"type": "function", "function": {**self._about, "parameters": self._schema}}
 
     def to_anthropic(self) -> dict[str, Any]:
-        """As Anthropic's messages take a tool."""
+        """The definition in the form of Anthropic's messages."""
         return {**self._about, "input_schema": self._schema}
 
     async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Do what a model asks of the tool. What goes wrong is told in the result."""
+        """Carry out a model's request to the tool. Errors are told in the result."""
         from .mcp_tool import ask
 
         return ToolResult(dict(await ask(self._tool, arguments)))

@@ -66,15 +66,16 @@ def _no_details() -> Mapping[str, Any]:
 
 @attrs.frozen(eq=False)
 class Answer:
-    """`content` is MCP content blocks, and `details` says the same for programs."""
+    """The answer of the `mcp` tool. `content` is MCP content blocks for a model; `details` says the same for
+    programs."""
 
     content: Sequence[Mapping[str, Any]]
     details: Mapping[str, Any] = attrs.field(factory=_no_details)
 
     @classmethod
     def of(cls, text: str, **details: Any) -> Answer:
-        """An answer of one text block, in our own words and those of definitions: without hidden characters, also in
-        the details."""
+        """An answer of one text block, in our own words and words of definitions. Hidden characters are taken out of
+        the text and of the details."""
         return cls(({"type": "text", "text": unhidden(text)},), unhidden_value(details))
 
     @property
@@ -82,7 +83,7 @@ class Answer:
         return "error" in self.details
 
     def filled(self, commands: Commands) -> Answer:
-        """The same answer, its next steps with the options of `commands`. What a server says stays as it is."""
+        """The same answer with the options of `commands` in its next steps. Texts of servers stay as they are."""
         error = self.details.get("error")
         if (
             commands == Commands()
@@ -97,8 +98,8 @@ class Answer:
         return Answer(content, commands.filled_in(self.details))
 
     def slim(self) -> Answer:
-        """The same answer with its details within bounds: the largest details are left out, and their names
-        kept."""
+        """The same answer with its details within their bound: the largest details are left out, and only their names
+        are kept."""
         sizes = {key: size_of(value) for key, value in self.details.items()}
         omitted: dict[str, int] = {}
         for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
@@ -188,8 +189,8 @@ _DECIDES: Final[tuple[tuple[str, Mode], ...]] = (
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A parsed request to the `mcp` tool. `subject` is the value of the deciding parameter: a tool, a server,
-    a query."""
+    """A request to the `mcp` tool, read. `subject` is the value of the parameter that decides the mode: a tool, a
+    server or a query."""
 
     mode: Mode
     subject: str = ""
@@ -252,8 +253,8 @@ def parse_request(arguments: Mapping[str, Any]) -> Request:
 
 
 def refuse_unknown(arguments: Mapping[str, Any], known: Set[str]) -> None:
-    """Raise `UsageError` (code `invalid_args`) for a parameter that our tool does not have, because what it was to say
-    would be lost. One that says nothing (null or empty text) does not matter."""
+    """Raise `UsageError` (code `invalid_args`) for a parameter that our tool does not have, because its value would be
+    ignored. A null or empty value does no harm."""
     if arguments.keys() <= known:
         return
     unknown = [key[:_SHOWN_KEY] for key in arguments if key not in known and arguments[key] not in (None, "")]
@@ -351,7 +352,7 @@ def _decoded(text: str) -> Any:
 
 
 def decode_json(text: str) -> Any:
-    """The value of a JSON text. Raises `ValueError`, also for what only Python takes for JSON, such as NaN, and for a
+    """The value of a JSON text. Raises `ValueError`, also for texts that only Python accepts, such as NaN, and for a
     number that is too large for a float."""
     try:
         return json.loads(text, parse_constant=_no_number, parse_float=_finite)
@@ -383,8 +384,8 @@ def _invalid(message: str) -> UsageError:
 
 @attrs.frozen
 class Hints:
-    """Each hint completes a message. `{server}`, `{typed}` (the server, for a shell), `{tool}`, `{output}` and
-    `{offset}` are filled in."""
+    """Texts that complete a message with a next step. `{server}`, `{typed}` (the server, for a shell), `{tool}`,
+    `{output}` and `{offset}` are filled in."""
 
     overview: str
     see_servers: str
@@ -402,11 +403,11 @@ class Hints:
 
     @property
     def between(self) -> str:
-        """What stands before a step."""
+        """The words before a step."""
         return "\n" if self.stands_alone else " "
 
     def with_step(self, text: str, step: str, more: str = "") -> str:
-        """A message with a step, and what else is to be said."""
+        """A message, followed by a step and by `more`."""
         return f"{text}{more}\n{step}" if self.stands_alone else f"{text} {step}{more}"
 
     def to_connect(self, server: str) -> str:
