@@ -61,6 +61,13 @@ _GUARDS = re.compile(r": (settings(\.|\[\")http\b.*|adapter\.mcpBearerToken|sett
     type=click.Path(path_type=Path),
     help="Append a line for each call to this file, in a chain of hashes.",
 )
+@click.option(
+    "--otlp",
+    is_flag=False,
+    flag_value="",
+    metavar="URL",
+    help="Send spans and durations to this OpenTelemetry collector. Without a value: as OTEL_* says.",
+)
 @click.option("--max-connections", type=click.IntRange(1), metavar="N", help="Run at most N servers at once.")
 @click.option(
     "--idle-timeout",
@@ -103,6 +110,7 @@ def serve_command(
     profile: str | None,
     events: Path | None,
     audit: Path | None,
+    otlp: str | None,
     http: str | None,
     token_file: Path | None,
     tls_cert: Path | None,
@@ -164,7 +172,12 @@ def serve_command(
     from ..protocol.version import VERSION
     from ..supervisor.room import Greenroom
 
-    open_room = Greenroom.open if audit is None else partial(Greenroom.open, audit=audit)
+    more: dict[str, Any] = {} if audit is None else {"audit": audit}
+    if otlp is not None:
+        from ..gateway.otlp import exporting
+
+        more |= click.get_current_context().with_resource(exporting(otlp, say))
+    open_room = partial(Greenroom.open, **more) if more else Greenroom.open
     options = Options(
         expose=expose,
         profile=profile,

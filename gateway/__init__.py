@@ -20,6 +20,7 @@ Other rooms may import:
 * `near`: which tool or server somebody may have meant
 * `next_steps`: commands that are printed as the next step, with the options they need
 * `offline`: the catalogue without a room
+* `otlp`: sends what the room tells to OpenTelemetry to a collector
 * `result_meta`: our keys in the `_meta` of a result
 * `serve`: a room and its doors, in the foreground, over HTTP or in the background, and how it all ends
 * `views`: `status` and `tools` as the command line gets them, from a room or from the cache

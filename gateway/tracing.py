@@ -66,7 +66,7 @@ class RequestSpan:
         self._span = tracing.span(
             f"{method} {target}" if target else method,
             SpanKind.SERVER,
-            context_of(trace, session.hide),
+            context_of(trace),
             self._since,
             {**self._said, **here},
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from functools import partial
 
 from opentelemetry.context import Context
 
@@ -35,7 +34,7 @@ class TracedPort(RoomPort):
             super().submit(server, call, allowed=True)
             return
         address = Address(server)
-        context, said = self._asked_by(call.trace if call.trace is not None else CURRENT.get(), address)
+        context, said = _asked_by(call.trace if call.trace is not None else CURRENT.get())
         call.trace = said
         if call.on_end is None and self.runtime.is_built:  # as its table would, for a call without a callback
             call.waiter = self.runtime.context.backend.waiter()
@@ -50,7 +49,7 @@ class TracedPort(RoomPort):
 
     async def connect(self, server: str, *, by_name: bool = False, wait_by: float = math.inf) -> bool:
         tracing, error = self.tracing, None
-        context, said = self._asked_by(CURRENT.get(), Address(server))
+        context, said = _asked_by(CURRENT.get())
         since = tracing.now
         try:
             return await super().connect(server, by_name=by_name, wait_by=wait_by)
@@ -73,11 +72,12 @@ class TracedPort(RoomPort):
             return root.address(server, self.session)
         return Address(server, DISCOVERY, self.session)
 
-    def _asked_by(self, trace: TraceContext | None, address: Address) -> tuple[Context, TraceContext | None]:
-        """Whose child the spans are: as the request says, or the program's own span."""
-        if trace is None and (found := ambient()) is not None:
-            return found
-        return context_of(trace, partial(self.runtime.events.hide, address)), trace
+
+def _asked_by(trace: TraceContext | None) -> tuple[Context, TraceContext | None]:
+    """Whose child the spans are: as the request says, or the program's own span."""
+    if trace is None and (found := ambient()) is not None:
+        return found
+    return context_of(trace), trace
 
 
 class TracedAuditedPort(TracedPort, AuditedPort):

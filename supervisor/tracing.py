@@ -34,7 +34,6 @@ from opentelemetry.trace import (
     SpanKind,
     StatusCode,
     TraceFlags,
-    TraceState,
     get_current_span,
     set_span_in_context,
 )
@@ -200,13 +199,13 @@ class Tracing:
 # ---- Contexts --------------------------------------------------------------------------------------------------------
 
 
-def context_of(trace: TraceContext | None, hide: Callable[[str], str] = str) -> Context:
-    """The parent that a trace context names. Its state is left out if it has to be hidden, for it is exported, too."""
+def context_of(trace: TraceContext | None) -> Context:
+    """The parent that a trace context names. Its state is passed on to the servers, and not told of our spans: it is a
+    client's text, in which a secret could be."""
     if trace is None or not trace.traceparent:
         return Context()
     trace_id, span_id, flags = ids_in(trace.traceparent)
-    state = trace.tracestate if hide(trace.tracestate) == trace.tracestate else ""
-    found = SpanContext(trace_id, span_id, True, TraceFlags(flags), TraceState.from_header([state]))
+    found = SpanContext(trace_id, span_id, True, TraceFlags(flags))
     return set_span_in_context(NonRecordingSpan(found), Context())
 
 
@@ -216,7 +215,10 @@ def trace_of(span: Span, before: TraceContext | None) -> TraceContext | None:
     if not found.is_valid:
         return before
     parent = f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags & 0xFF:02x}"
-    return TraceContext(parent, found.trace_state.to_header(), before.baggage if before is not None else "")
+    state = found.trace_state.to_header()
+    if before is None:
+        return TraceContext(parent, state)
+    return TraceContext(parent, state or before.tracestate, before.baggage)
 
 
 def ambient() -> tuple[Context, TraceContext | None] | None:

@@ -236,6 +236,8 @@ async def test_names_lose_secrets_and_so_does_a_state_that_has_one() -> None:
         await room.call(f"a_say_{secret}", meta=meta)
         await room.read_resource(f"x://{secret}")
     exported = "".join(told.span.to_json() for told in telemetry.spans())
+    told = server.calls[0]["_meta"]
+    assert (told["tracestate"], told["baggage"]) == (meta["tracestate"], meta["baggage"])
     assert "tools/call say_" in exported
     assert secret not in exported
     assert secret not in str(telemetry.reader.get_metrics_data())

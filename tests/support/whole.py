@@ -207,6 +207,7 @@ def direct_door(
     modern: bool = False,
     expose: str = "direct",
     events: Path | None = None,
+    options: Sequence[str] = (),
     **settings: Any,
 ) -> Generator[RawClient]:
     """`greenroom serve` over `servers`, as a process."""
@@ -218,6 +219,6 @@ def direct_door(
         "XDG_RUNTIME_DIR": os.fspath(folder),
     }
     command = [*GREENROOM, "serve", "--expose", expose, "--config", os.fspath(config)]
-    command += [] if events is None else ["--events", os.fspath(events)]
+    command += [*options, *([] if events is None else ["--events", os.fspath(events)])]
     with raw_client(command, modern=modern, env=environment, cwd=folder) as client:
         yield client

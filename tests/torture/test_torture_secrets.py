@@ -18,6 +18,7 @@ from tests.support import run
 from tests.support.forked import GREENROOM, run_forked
 from tests.support.gateway import started
 from tests.support.loops import on_one_loop
+from tests.support.otlp import collector
 
 from greenroom import Greenroom
 from greenroom.config.masking import redacted, secrets_of
@@ -178,18 +179,24 @@ def test_t40_no_planted_secret_leaves_a_gateway(tmp_path: Path, door: str) -> No
     plant = Plants()
     events, log, config = tmp_path / "events.jsonl", tmp_path / "stderr.txt", tmp_path / "mcp.json"
     env = environment(tmp_path, plant)
-    with over_http() as url:
+    trace = {
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "tracestate": f"a={env['OUR_OWN_TOKEN']}",
+        "baggage": f"a={env['OUR_OWN_TOKEN']}",
+    }
+    with over_http() as url, collector() as taken:
         entries = servers(url, plant, tmp_path)
         settings = {"bootstrap": False, "requestTimeoutMs": 5000, "connectTimeoutMs": 5000}
         config.write_text(json.dumps({"mcpServers": entries, "settings": settings}))
         options = ["--config", os.fspath(config), "--expose", door, "--events", os.fspath(events)]
+        options += ["--otlp", taken.url]
         with (
             log.open("wb") as stderr,
             started(*GREENROOM, "serve", *options, env=env, cwd=tmp_path, stderr=stderr) as gateway,
         ):
             gateway.initialize()
             asked = [
-                gateway.send("tools/call", {"name": f"{name}_{tool}", "arguments": {}})
+                gateway.send("tools/call", {"name": f"{name}_{tool}", "arguments": {}, "_meta": trace})
                 if door == "direct"
                 else gateway.start_mcp(tool=tool, server=name)
                 for name in entries
@@ -225,6 +232,8 @@ def test_t40_no_planted_secret_leaves_a_gateway(tmp_path: Path, door: str) -> No
     for word in ("***", "no connection can be made", "X-Key"):
         assert word in texts, "they have failed, and said so"
     assert_clean("log", log.read_text())
+    assert {"tools/call refuse", "connect"} <= {span.name for span in taken.spans}
+    assert_clean("what a collector is told", b"".join(taken.bodies).decode(errors="replace"))
     assert_clean("events", events.read_text())
     assert_clean("trace", greenroom(env, tmp_path, "trace", os.fspath(events)))
     alone = ("config", "call option_refuse", "call nowhere_refuse", "refresh extra", "status")

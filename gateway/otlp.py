@@ -1,0 +1,85 @@
+"""`serve --otlp`: sends what the room tells to OpenTelemetry to a collector, by OTLP over HTTP.
+
+The SDK does all of it, in threads of its own; it comes with the extra `otel`, and is loaded only here. Its variables
+(`OTEL_…`) have their effect. Of a collector that cannot be reached the log says so once: a gateway serves on without
+it, and what it would have been told is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from ..protocol.errors import UsageError
+from ..protocol.safe_text import one_line
+from ..protocol.version import VERSION
+
+_LAST_WORDS: Final = 1.0  # seconds to send what has not been sent yet
+_OURS: Final = "opentelemetry"  # the root of its loggers
+
+
+@contextmanager
+def exporting(url: str, tell: Callable[[str], object]) -> Generator[dict[str, Any]]:
+    """The providers for a room, as options of `Greenroom.open`. `url`: the collector's; empty: as `OTEL_…` says. Raises
+    `UsageError` without the extra, and for what is no URL."""
+    if url and not url.startswith(("http://", "https://")):
+        raise UsageError(f"{one_line(url)} is no URL for --otlp. Write it like http://127.0.0.1:4318.")
+    try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        text = "--otlp needs packages that are not installed. Run: pip install 'greenroom[otel]'"
+        raise UsageError(text) from None
+    base = url.rstrip("/")
+    traces, metrics = (f"{base}/v1/{what}" if base else None for what in ("traces", "metrics"))
+    log = logging.getLogger(_OURS)
+    once = _Once(tell)
+    log.addHandler(once)
+    log.propagate = False
+    resource = Resource.create(_about_us())
+    # Not at the exit of the process, which would wait for a collector that does not answer.
+    tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+    tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(traces)))
+    reader = PeriodicExportingMetricReader(OTLPMetricExporter(metrics))
+    meters = MeterProvider([reader], resource, shutdown_on_exit=False)
+    try:
+        yield {"tracer_provider": tracers, "meter_provider": meters}
+    finally:
+        once.is_over = True
+        ends = [threading.Thread(target=each.shutdown, daemon=True) for each in (tracers, meters)]
+        for end in ends:
+            end.start()
+        for end in ends:
+            end.join(_LAST_WORDS)
+
+
+def _about_us() -> dict[str, str | int]:
+    said = f"service.name={os.environ.get('OTEL_SERVICE_NAME', '')},{os.environ.get('OTEL_RESOURCE_ATTRIBUTES', '')}"
+    named = any(part.strip().startswith("service.name=") and part.strip()[13:] for part in said.split(","))
+    about: dict[str, str | int] = {"service.version": VERSION, "process.pid": os.getpid()}
+    return about if named else {"service.name": "greenroom", **about}
+
+
+class _Once(logging.Handler):
+    """Tells the first warning, and that it was the last."""
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+        self.is_over = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._tell(
+                f"OpenTelemetry: {one_line(record.getMessage(), 300)} (told once; calls go on without it)"
+            )
