@@ -97,7 +97,7 @@ class Outgoing(Protocol):
     def reply(self, rpc_id: Any, result: Mapping[str, Any] | None, error: RpcError | None) -> None: ...
 
     def withdraw(self, exchange: Exchange) -> None:
-        """The owner no longer wants it: stop what is still being sent."""
+        """The owner no longer wants the answer: stop sending the request, if that is still going on."""
         ...
 
 

@@ -652,7 +652,8 @@ class Steps:
             self.move(Trigger.DEADLINE)
 
     def next_deadline(self, now: float) -> float:
-        """When the drain time or the idle time ends. Once the idle time is over, the pool decides."""
+        """When the drain time or the idle time ends. After its idle time an actor is stopped by the pool, so there is
+        no deadline."""
         actor, life = self._actor, self._actor.life
         if life.state is State.CONNECTED:
             if actor.has_nothing_to_do and actor.idling.until > now:

@@ -21,7 +21,7 @@ def _no_raw() -> Raw:
 
 @attrs.frozen
 class Pinned:
-    """What is remembered of a server beside what it says now (`pinning`)."""
+    """What is known of a server's pinned definitions: which tools are not as they were first shown (`pinning`)."""
 
     # Tools that are not as they were first shown: which parts of them have changed.
     changed: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])

@@ -119,14 +119,14 @@ _ON_STDOUT: Final = "on stdout"  # how a note about its output begins or ends
 
 
 def started_slowly(server: str, took: float) -> Iterator[Finding]:
-    """What there is to say of a start that took this long, in seconds."""
+    """The finding about a start that took this many seconds; none if that is quick enough."""
     if took > _SLOW:
         mend = f'"lifecycle": "keep-alive" for {server}, or install what its command fetches at each start'
         yield Finding(Severity.WARNING, "start", server, f"it took {took:.0f} s to start", mend)
 
 
 def behaved_oddly(server: str, words: str) -> Finding:
-    """`words`: the first odd thing that was noted of it."""
+    """The finding about a server that did something odd. `words`: the first odd thing that was noted."""
     kind = words.partition(":")[0]
     mend = (
         "let it print to stderr: stdout is for the protocol"

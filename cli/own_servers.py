@@ -139,7 +139,7 @@ def _is_here(word: str, here: Path) -> bool:
 
 
 def _check(name: str, entry: dict[str, Any]) -> None:
-    """Raises `UsageError` for an entry that could not be used."""
+    """Check that the entry could be used. Raises `UsageError`."""
     config = parse_config({OURS: {name: entry}}, source="what was typed", strict=False)
     if (problem := config.broken.get(name)) is not None:
         raise UsageError(f'"{name}" could not be used: {problem.what}.', server=name)

@@ -395,7 +395,7 @@ def _asks_nothing(value: Any) -> bool:
 
 
 def foreign_settings(merged: Givens) -> Iterable[Problem]:
-    """What is said of settings without effect: of all that have the same advice at once."""
+    """The problems of settings that have no effect here. Settings with the same advice share one problem."""
     groups: dict[tuple[str, str], list[str]] = {}
     for key, given in merged.items():
         asks_nothing = given.value is True if key in _ON_BY_DEFAULT else _asks_nothing(given.value)

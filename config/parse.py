@@ -603,7 +603,7 @@ def _lay(lower: Givens, wrong: dict[str, Problem], upper: Givens) -> None:
 
 
 def _refused(name: str, given: Given) -> Problem | None:
-    """What is wrong with a setting of the door."""
+    """The problem of a setting that belongs to the HTTP door; None if it has none, or is another setting."""
     if given.value is None or not (name in _DOOR or (name.startswith("http.") and name in SETTING_KEY)):
         return None
     if name in _DOOR:

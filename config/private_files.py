@@ -268,7 +268,7 @@ MAX_BROKEN: Final = 5  # files set aside and kept; the last one is replaced
 
 
 class Broken(Exception):
-    """The file is not one of ours; says why."""
+    """The file is not one that Greenroom wrote. The text says why."""
 
 
 class LockedFile:

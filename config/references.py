@@ -342,8 +342,8 @@ def asked_of(definition: ServerDefinition) -> Iterable[tuple[str, str | int, str
 
 
 def without_asked(definition: ServerDefinition) -> ServerDefinition:
-    """The definition without headers that are asked for, for who does not ask. `Authorization` stays, because that
-    there is one decides how to log in."""
+    """The definition without the headers whose values have to be asked for (by a command), for readers that do not ask.
+    `Authorization` stays, because its presence decides how to log in."""
     kept = {
         name: value
         for name, value in definition.headers.items()

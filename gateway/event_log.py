@@ -260,10 +260,10 @@ _PASSING: Final = frozenset(
 
 
 class EventsFile:
-    """A hearer of events. `close` it at the end."""
+    """Writes each event to a file, as a line of JSON. `close` it at the end."""
 
     def __init__(self, path: Path, part: Part) -> None:
-        """Raises `UsageError` when `path` can never be written to."""
+        """Open the file. Raises `UsageError` when `path` can never be written to."""
         self._path = path
         self._part = part
         self._fd: int | None = None

@@ -55,7 +55,7 @@ class Trigger(enum.Enum):
 
 
 class Means(enum.Flag):
-    """What a cause means, for every part of the program."""
+    """What a cause means for the parts of the program that have to decide something."""
 
     NOTHING = 0
     FAILED = enum.auto()  # it failed by itself: the circuit breaker and the restart intensity may count it

@@ -111,7 +111,7 @@ class Configured(Protocol):
 
 
 class Servers(Protocol):
-    """The servers of a room, and the sessions that can be asked about calls to them."""
+    """What approval needs to know of a room: its servers, its sessions, and whether it is closing."""
 
     @property
     def records(self) -> Mapping[str, Configured]: ...

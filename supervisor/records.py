@@ -30,7 +30,7 @@ from .sessions import Sessions
 
 
 def quarantine(record: ServerRecord, tools: Mapping[str, tuple[str, ...]]) -> None:
-    """Let no call to these tools pass from now on: the server's own names, with what has changed."""
+    """Let no call to these tools pass from now on. `tools`: the server's own names, each with what has changed."""
     record.quarantined = tools
     record.guarded = record.breaker.state.is_troubled or bool(tools)
 
@@ -70,7 +70,7 @@ class Availability:
         return self.use in _BY_DEFINITION
 
     def unless_defined(self, other: Availability) -> Availability:
-        """`other`, unless the definition decides already."""
+        """`other`, unless this availability follows from the definition, which counts more."""
         return self if self.is_by_definition else other
 
 
@@ -103,7 +103,8 @@ def drained(server: str) -> Availability:
 
 
 def down_with(error: CallError) -> Availability:
-    """Down, with this error: a bug of ours that ends it for good, or the failure of the last attempt to connect."""
+    """The server is down with this error: a bug of ours that ends it for good, or the failure of its last attempt to
+    connect."""
     return Availability(Use.DOWN, error)
 
 
@@ -145,7 +146,7 @@ class ServerRecord(GuardedRecord):
 
     @property
     def server(self) -> ServerRecord:
-        """The server's own record; from a session's record, too."""
+        """The record of the server itself, also when this is a session's record."""
         return self.parent or self
 
     @property
@@ -160,7 +161,7 @@ class ServerRecord(GuardedRecord):
         return self.available.refusal or (self.parent.available.refusal if self.parent is not None else None)
 
     def note_failure(self, why: str, at: float, failed_starts: int) -> None:
-        """Keep how it failed, until it works: a session's failure is its server's, too."""
+        """Keep why the server failed, until it works again. A session's failure is also its server's."""
         self.failure, self.failed_at, self.failed_starts = why, at, failed_starts
         if self.parent is not None:
             self.parent.note_failure(why, at, failed_starts)
@@ -199,7 +200,7 @@ class Levels(Protocol):
         ...
 
     def shared(self, server: str) -> str | None:
-        """What a server is told that all share: the most talkative level that anybody wants."""
+        """The level that a shared server is told: the one with the most messages that anybody wants."""
         ...
 
 

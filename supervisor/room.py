@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 
 class OwnTool(Protocol):
-    """A tool for a model that is no server's."""
+    """A tool for a model that belongs to the program and not to a server."""
 
     @property
     def name(self) -> str: ...
@@ -186,12 +186,12 @@ class Calls:
     async def run_tool_calls(
         self, calls: Iterable[Any] | None, format: Format, *, also: Iterable[OwnTool] = ()
     ) -> list[dict[str, Any]]:
-        """Call the tools that a model wants to call, all at once. Returns the messages to put behind the model's own,
-        in the order of `calls`. Nothing is raised for a call that goes wrong: the model is told why, and what to do.
+        """Call the tools that a model wants to call, all at once. Returns the messages that answer the model, in the
+        order of `calls`. A call that fails raises nothing: the model is told why, and what to do.
 
         `format="openai"`: `calls` are the `tool_calls` of a chat completion's message, or the `output` of a response.
-        `format="anthropic"`: the `content` of a message. What is no tool call is passed over. Texts are cut as for the
-        `mcp` tool, and lose credentials as there (`scrub`). `also`: further tools, such as a `SearchTool`.
+        `format="anthropic"`: the `content` of a message. Entries that are no tool calls are skipped. Texts are cut and
+        lose credentials as in the `mcp` tool (`scrub`). `also`: further tools, such as a `SearchTool`.
         """
         from ..protocol.model_calls import read_calls, told_back
 
@@ -300,7 +300,7 @@ class Calls:
         server: str | None = None,
         timeout: float | None = None,
     ) -> Completion:
-        """Complete an argument of a prompt (`{"type": "ref/prompt", "name": …}`, a name of ours) or of a
+        """Complete an argument of a prompt (`{"type": "ref/prompt", "name": …}`, with the name in this room) or of a
         template (`{"type": "ref/resource", "uri": …}`). `argument`: `{"name": …, "value": …}`.
 
         Raises as `get_prompt` and `read_resource` do, and `UsageError` for another kind of ref.
@@ -372,7 +372,7 @@ class Calls:
 
 
 def port_of(room: Calls) -> RoomPort:
-    """What a door uses of a room, or of a session."""
+    """The port through which a door uses a room or a session."""
     return room._port  # pyright: ignore[reportPrivateUsage]  # doors are no programs, which have no use for it
 
 
@@ -486,7 +486,7 @@ class Greenroom(Calls):
 
     @property
     def _live(self) -> Runtime:
-        """The machinery. Raises `UsageError` before the room is opened."""
+        """The runtime of the open room. Raises `UsageError` before the room is opened."""
         return self._port.live
 
     # ---- what is known ----------------------------------------------------------------------------------------------
@@ -498,12 +498,12 @@ class Greenroom(Calls):
 
     @property
     def drain_report(self) -> DrainReport | None:
-        """How the calls of this room ended. While it is open: those so far, and how many are `open`. None before it is
-        opened."""
+        """How the calls of this room ended. While the room is open: those so far, and how many are `open`. None before
+        that."""
         return self._runtime.report_so_far
 
     async def settled(self) -> None:
-        """Wait until everything that servers have listed so far is in what `tools` and the like tell."""
+        """Wait until `tools` and the like tell everything that servers have listed so far."""
         await self._port.settled()
 
     async def ready(self) -> None:
@@ -511,8 +511,7 @@ class Greenroom(Calls):
         await self._live.ready()
 
     async def catalogued(self) -> None:
-        """Wait until each server of which nothing was known was started once to list what it has, also if that
-        failed."""
+        """Wait until each unknown server was started once to list what it has, with or without success."""
         await self._live.catalogued()
 
     def entry(self, server: str) -> ServerEntry | None:
@@ -734,7 +733,7 @@ class Session(Calls):
         return f"<Session {self.name!r}{' (over)' if self._port.is_over else ''}>"
 
     async def connect(self, server: str) -> None:
-        """Connect the child that calls of this session go to. Raises as `Greenroom.connect` does."""
+        """Connect the child that serves calls of this session. Raises as `Greenroom.connect` does."""
         await self._port.connect_by_name(server)
 
     async def __aenter__(self) -> Session:

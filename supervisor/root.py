@@ -119,7 +119,7 @@ class Root:
         return self.records[server].actors.get(SHARED)
 
     def record(self, server: str) -> ServerRecord:
-        """Raises `UnknownServer`."""
+        """The record of this server. Raises `UnknownServer`."""
         found = self.records.get(server if type(server) is str else name_of(server, "a server"))
         if found is None:
             raise UnknownServer(server, tuple(self.records))
@@ -130,7 +130,7 @@ class Root:
         return self.actor_at(Address(server, scope))
 
     def actor_at(self, address: Address) -> ServerActor:
-        """The same, by address."""
+        """The actor of this address, made on first use. Raises `UnknownServer`."""
         record = server = self.record(address.server)
         found = server.actors.get(address.scope)
         if found is None:
@@ -229,7 +229,7 @@ class Root:
             record_of(actor).available = USABLE
 
     def end_session(self, session: str) -> list[ServerActor]:
-        """End all children of a session, whatever their state. Returns the actors that are not gone yet."""
+        """End all children of a session, in whatever state they are. Returns the actors that are not closed yet."""
         self.log_levels.forget(session)
         self.approvals.end_session(session)
         for actor in self.in_reach(session):
@@ -237,8 +237,7 @@ class Root:
         return self.in_reach(session)
 
     def settings_changed(self, config: Config, others: Collection[str]) -> None:
-        """The settings have changed, and with them the numbers of the policies. `others`: the names that stand for
-        another server than before."""
+        """Apply changed settings to the policies. `others`: the names that mean another server than before."""
         self.approvals.heed(config, others)
         self.admission.look()
         for actor in self.all_actors():
@@ -272,7 +271,7 @@ class Root:
 
 
 def abort(root: Root, error: CallError) -> None:
-    """Nothing goes on any more, whatever state it is in. Synchronous."""
+    """Fail everything that is still open, in whatever state it is. Does not wait."""
     root.closing = root.closing or error
     root.approvals.close(error)
     for actor in root.all_actors():
@@ -280,8 +279,8 @@ def abort(root: Root, error: CallError) -> None:
 
 
 def forget_credentials(root: Root, session: str) -> None:
-    """Forget the credentials of a session that is over, when nothing is left that was started with them: a
-    call's own child goes on until its call ends. Until then no text may show them."""
+    """Forget the credentials of a session that has ended, once nothing runs that was started with them: a call's own
+    child runs until its call ends. Until then they are scrubbed from texts."""
     if root.sessions.is_open(session):
         return  # another session has this name now
     for actor in root.all_actors():
@@ -299,7 +298,7 @@ _LIVE: Final = (State.CONNECTING, State.CONNECTED, State.DRAINING)
 
 
 def standing(root: Root) -> list[ServerActor]:
-    """The actors of the eager and keep-alive servers that can be used."""
+    """The actors of those eager and keep-alive servers that can be used."""
     return [
         root.actor(name)
         for name, record in root.records.items()
@@ -338,7 +337,7 @@ class Standing:
         await self._over.wait()
 
     def release(self) -> None:
-        """Nobody waits any more."""
+        """The room ends: release everybody who waits here."""
         self._over.set()
 
     def _tried(self, actor: ServerActor) -> None:

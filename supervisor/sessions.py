@@ -30,7 +30,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class Sessions:
-    """`own` answers for the room itself. In all methods `session` None stands for the room."""
+    """The open sessions. `own` answers for the room itself. In all methods `session` None means the room."""
 
     def __init__(self, own: Host) -> None:
         self.for_many = False  # clients come and go, of both eras, and can answer different things
@@ -52,8 +52,8 @@ class Sessions:
         view: ProfileView | None = None,
         on_approval: OnApproval | None = None,
     ) -> None:
-        """Raises `UsageError` when the name is empty, a session of this name is open or still ending, or a variable has
-        no usable name or value."""
+        """Open a session. Raises `UsageError` when the name is empty or in use (also by a session that is still
+        ending), or when a variable has no usable name or value."""
         if not name_of(session, "a session").strip():
             raise UsageError("A session needs a name, by which it is told from others. Give it one.")
         if session in self._open:
@@ -76,7 +76,8 @@ class Sessions:
         self.answer_with(host, session)
 
     def approve_with(self, on_approval: OnApproval | None, session: str | None = None) -> None:
-        """Ask this one, if there is one, before anybody else about calls that somebody has to allow."""
+        """Ask `on_approval` before anybody else about calls of this session that somebody has to allow. None: do
+        not."""
         if on_approval is not None:
             self.approvers[session] = on_approval
 
@@ -84,7 +85,7 @@ class Sessions:
         return session in self._open
 
     def end(self, session: str) -> None:
-        """From now on it is not open, and its name is not free yet: its children are found by that name."""
+        """The session is not open any more. Its name stays in use, because its children are found by it."""
         self._open.pop(session, None)
         self._hosts.pop(session, None)
         self._views.pop(session, None)
@@ -92,13 +93,13 @@ class Sessions:
         self._ending.add(session)
 
     def ended(self, session: str) -> None:
-        """Nothing is left of it: another may have its name."""
+        """Nothing is left of the session, so another may take its name."""
         self._ending.discard(session)
 
     # ---- who answers ------------------------------------------------------------------------------------------------
 
     def answer_with(self, host: Host | None, session: str | None) -> None:
-        """Let `host` answer for this session. None: from now on the room answers for it, as for one without."""
+        """Let `host` answer for this session. None: the room answers for it from now on."""
         if session is None:
             self._stand_in = host
         elif host is None:
@@ -112,7 +113,7 @@ class Sessions:
         return self._hosts.keys()
 
     def who_see(self, server: str) -> Collection[str]:
-        """Those of them for whom this server exists."""
+        """Those sessions with a host of their own for which this server exists."""
         if not self._views:
             return self._hosts.keys()
         return [session for session in self._hosts if self.sees(session, server)]
@@ -125,8 +126,8 @@ class Sessions:
         return session not in self._views
 
     def answers_for(self, session: str | None) -> str | None:
-        """Whose host answers for this session: its own (then this is the session), or the room's (None). Raises
-        `KeyError` when the session is over."""
+        """The session whose host answers for this session: itself, or None for the room. Raises `KeyError` when the
+        session is over."""
         if session is None or session in self._hosts:
             return session
         if session in self._open:
@@ -134,11 +135,12 @@ class Sessions:
         raise KeyError(session)
 
     def host(self, session: str | None) -> Host:
-        """The host of a session that has one, or the room's. Raises `KeyError` for another session."""
+        """The host that this session has, or the room's. Raises `KeyError` for a session without one."""
         return self._hosts[session] if session is not None else self._stand_in or self._own
 
     def declaration(self, session: str | None, address: Address) -> Declaration:
-        """What a server at this address is told for this session alone. Nothing, when the session is over."""
+        """What a server at this address is told of this session alone; an empty declaration when the session is
+        over."""
         try:
             who = self.answers_for(session)
         except KeyError:
@@ -151,7 +153,7 @@ class Sessions:
         return _NOTHING if session is None else self._open.get(session, _NOTHING)
 
     def missing(self, definition: ServerDefinition, session: str | None) -> tuple[str, ...]:
-        """The values that this session lacks, or has empty, without which the server cannot be started for it."""
+        """The values that the server needs and that this session lacks or has empty."""
         needed = session_variables(definition)
         if not needed:
             return ()
@@ -159,6 +161,6 @@ class Sessions:
         return tuple(sorted(name for name in needed if not given.get(name, "").strip()))
 
     def check(self, definition: ServerDefinition, session: str | None) -> None:
-        """Raises `CredentialNeeded` when this session lacks a value."""
+        """Raises `CredentialNeeded` when this session lacks a value that the server needs."""
         if missing := self.missing(definition, session):
             raise CredentialNeeded(definition.name, missing, has_session=session is not None)

@@ -65,8 +65,8 @@ _NOTHING: Final[Mapping[str, tuple[str, ...]]] = {}
 def heed_changes(
     events: EventStream, root: Directory, config: Config, before: ServerEntry | None, entry: ServerEntry
 ) -> None:
-    """Let no call through to the tools of this server that have changed; also not those that wait for it. Tell of
-    tools that were not known to have changed `before`."""
+    """Refuse all calls of tools that have changed, waiting calls too. Report those that were not known `before` to have
+    changed."""
     definition, changed = config.servers.get(entry.server), entry.pinned.changed
     pinning = (definition.pinning if definition is not None else None) or config.settings.pinning
     keep_out = changed if pinning is Pinning.QUARANTINE else _NOTHING
@@ -142,7 +142,7 @@ _LOST: Final = {
 
 
 def after(cause: Cause, definition: ServerDefinition, general: RestartPolicy | None = None) -> After:
-    """What follows this ending of a shared or session address. (`call:` addresses never restart.)"""
+    """What happens after this ending of a shared or session address. (`call:` addresses never restart.)"""
     if cause in (Cause.LOST, Cause.BUG):
         return _LOST[restart_policy(definition, general)]
     return AFTERMATH[cause][definition.lifecycle]
@@ -177,8 +177,8 @@ class Supervision:
     def discover_apart(
         self, server: str, session: str | None, over: Callable[[ServerActor], None]
     ) -> ServerActor:
-        """Start a server without a shared address once, for a caller who wants to know what it has, out of this
-        session or out of none; then call `over(actor)`. Raises the error that a call would be refused with."""
+        """Start a server without a shared address once, for a caller in this session (or in none) who wants to know
+        what it has. Calls `over(actor)` at the end. Raises the error that would refuse a call."""
         actor = self.discovery.apart(server, session)
         self.on_closed(actor, lambda: over(actor))
         self.starter.request_by_policy(actor)
@@ -275,7 +275,7 @@ class Supervision:
     # ---- the end of an incarnation ----------------------------------------------------------------------------------
 
     def failed(self, actor: ServerActor, ending: Ending) -> None:
-        """A failure counts at once, so calls are refused while the old tree is being stopped."""
+        """Count the failure at once, so that calls are refused while the old process tree is being stopped."""
         if not ending.cause.has(Means.FAILED):
             return  # it is being stopped already, for a stronger cause
         record, now = record_of(actor), self._context.backend.now()
@@ -332,7 +332,7 @@ class Supervision:
         return decision
 
     def _logged_in(self, server: str) -> None:
-        """Somebody has logged in at a server that was parked for it: connect it, as a person would by name."""
+        """Somebody has logged in at a server that waited for a login: connect it, as by name."""
         self._directory.bring_back(server)
         if self._directory.has_standing_address(server, None):
             self.starter.request_by_policy(self._directory.actor(server))
@@ -349,7 +349,7 @@ class Supervision:
 
 
 def refusal_on_the_way_out(actor: ServerActor) -> CallError | None:
-    """Why a call may not wait for the next incarnation of an actor that is being stopped; None when it may."""
+    """Why a call may not wait for the next incarnation of an actor that is being stopped; None: it may."""
     ending = actor.life.ending
     if ending is None or not _as_it_stands(record_of(actor), ending.cause).has(Means.FINAL):
         return None
@@ -361,10 +361,9 @@ def refusal_on_the_way_out(actor: ServerActor) -> CallError | None:
 def what_follows(
     actor: ServerActor, ending: Ending, general: RestartPolicy | None, *, is_closing: bool
 ) -> Decision:
-    """What follows this ending of the actor's incarnation. Afterwards the actor's record says why it is down,
-    if it is.
+    """What happens after this ending of the actor's incarnation. If the server is down then, its record says why.
 
-    `general`: the restart policy of the settings; `is_closing`: the room closes.
+    `general`: the restart policy of the settings. `is_closing`: the room closes.
     """
     record, server = record_of(actor), actor.address.server
     if is_closing or ending.cause is Cause.SHUTDOWN:
@@ -398,6 +397,6 @@ def _down(actor: ServerActor, ending: Ending) -> Availability:
 
 
 def _as_it_stands(record: ServerRecord, cause: Cause) -> Cause:
-    """The cause of an ending as it counts now. If a server was taken down, and brought back while it drained,
-    this incarnation only makes way for the next one, as after a reload."""
+    """The cause of an ending as it counts now. A server that was taken down, and brought back while it drained, is only
+    to be replaced by its next incarnation, as after a reload."""
     return Cause.RELOAD if cause.has(Means.TAKEN_DOWN) and record.refusal is None else cause

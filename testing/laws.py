@@ -33,7 +33,8 @@ from .world import ECHO, OneCall, World
 # explained by what the trace checker saw and the world did while the call was open. The search depends on this: an
 # oracle that accepts any error finds nothing.
 
-# The last one: a session that was opened again while the children of its predecessor are still being stopped.
+# The causes that take a server down. SCOPE_ENDED is one of them for a session that was opened again while the children
+# of its predecessor are still being stopped.
 _TAKEN_DOWN = tuple(cause for cause in Cause if cause.has(Means.FINAL) and cause is not Cause.SHUTDOWN)
 
 

@@ -413,7 +413,7 @@ class World:
         self.background.start(close)
 
     def close(self) -> None:
-        """Close the room. Returns when it has closed, or has had all the time that it may take."""
+        """Close the room. Returns when it has closed, or when the longest time that closing may take is over."""
         self.truth.note_ask("shutdown", "")
         self.is_closed: bool = True
         self.background.start(self.room.aclose)

@@ -212,7 +212,7 @@ def _key(server: str, url: str) -> str:
 
 GRANT: Final = "pi"  # of a login that pi has made
 SERVICE: Final = "pi-mcp-adapter.oauth"  # in the keyring
-# A long entry of the keyring is in pieces, because some keyrings hold little, and the entry itself says which.
+# Some keyrings hold only short entries. There pi splits a long entry, and the entry itself lists its pieces.
 _IN_PIECES: Final = "__piMcpAdapterOAuthChunked"
 _MOST_PIECES: Final = 100
 _DIGEST: Final = re.compile("[0-9a-f]{16}")

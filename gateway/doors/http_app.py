@@ -257,8 +257,8 @@ class HttpDoor:
             redirect_slashes=False,
             default=self._nowhere,
         )
-        # A browser asks first (preflight), without the token, and for any path. That answer says what a page may send;
-        # it tells nothing about the path, and the request itself is checked as any other.
+        # Before a request a browser sends a preflight, for any path and without the token. The answer says what a page
+        # may send. It says nothing about the path, and the request itself is checked like any other.
         self._for_pages = CORSMiddleware(
             self._answer,
             allow_origin_regex=".*",  # of those for which it is asked

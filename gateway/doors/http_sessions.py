@@ -492,8 +492,8 @@ class Sessions:
             member.close()
 
     def silent(self, since: float) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Those whose clients have most likely gone: no message since then, no open request, no open event stream.
-        The name in the room and what ends it, of the longest silent first."""
+        """The sessions whose clients have most likely gone: no message since then, no open request and no open event
+        stream. For each its name in the room and the function that ends it, the longest silent first."""
         for member, used in self._used.items():
             if used > since:
                 break
@@ -501,8 +501,8 @@ class Sessions:
                 yield self._names[member], partial(self.end, member, _GAVE_WAY)
 
     def view(self) -> list[dict[str, Any]]:
-        """Each that is open, and why it still is: seconds since its last message, what is open of it, and when it ends
-        without another message. The longest silent first."""
+        """Each open session: the seconds since its last message, what is open of it, and when it ends without another
+        message. The longest silent first."""
         now = anyio.current_time()
         return [
             {
