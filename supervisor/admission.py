@@ -44,7 +44,7 @@ class Admission:
     # ---- moves ------------------------------------------------------------------------------------------------------
 
     def enter(self, actor: ServerActor) -> None:
-        """The circuit breaker lets the actor start: queue for a slot and a permit. One that starts only for
+        """The circuit breaker lets the actor start: queue it for a slot and a permit. An actor that starts only for
         discovery queues for its turn first."""
         if not self._starter.is_discovery(actor):
             self.move(actor, Place.SLOT)
@@ -66,7 +66,7 @@ class Admission:
             self._bound_the_wait(actor)
 
     def became_idle(self, actor: ServerActor) -> None:
-        """The actor has become idle, and the pool does not look at it by itself: list it, and decide."""
+        """The actor has become idle and is not in the list of idle actors: list it, and decide."""
         if not actor.address.is_shared:
             actor.idling.is_listed = True  # it is never asked to make room, so nobody has to look at it
             return
@@ -74,7 +74,8 @@ class Admission:
         self.look()
 
     def may_expire(self, actor: ServerActor) -> bool:
-        """The actor's idle time is over. False: the minimum keeps it; it stops when the total exceeds that."""
+        """Whether an actor whose idle time is over may stop. If the pool's minimum keeps it, it stops once there are
+        more."""
         return actor.start.place not in HOLDS_SLOT or may_expire(self.view.staying(), self.view.limits)
 
     # ---- deciding ---------------------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ class Admission:
             self._is_looking = False
 
     def _give_turns(self) -> bool:
-        """Whether any actor's turn has come."""
+        """Give turns to waiting discoveries. Returns whether any got one."""
         settings, starts = self._context.settings, self.starts
         places = (Place.TURN, *_TURN_TAKEN)
         if starts.count(Place.INSTALL_TURN) and not self._has_discoveries(
@@ -109,8 +110,8 @@ class Admission:
         return False
 
     def _has_discoveries(self, count: int, *places: Place, installs: bool = False) -> bool:
-        """Whether there are this many discoveries at these places; on request, only those that may have to install are
-        counted. It is called after every move, so it looks no further than it must."""
+        """Whether at least `count` discoveries are at these places. `installs`: count only those that may have to
+        install something first. Called after every move, so it stops as soon as it knows."""
         if sum(map(self.starts.count, places)) < count:
             return False
         found = chain.from_iterable(map(self.starts.at, places))
@@ -126,7 +127,7 @@ class Admission:
         self._bound_the_wait(actor)
 
     def _give_slots(self) -> Decision[ServerActor]:
-        """Ask the pool, if anything can change."""
+        """Ask the pool for slots, unless nothing can have changed."""
         waits_or_too_many = self.starts.count(Place.SLOT) or self.view.shared() > self.view.capacity
         may_be_overdue = self.view.limits.minimum and may_expire(self.view.staying(), self.view.limits)
         if not waits_or_too_many and not may_be_overdue:
@@ -145,7 +146,8 @@ class Admission:
         return first is not None
 
     def _send_away(self, decision: Decision[ServerActor]) -> None:
-        """No further start can be granted: decide which actors must stop, and when to look again."""
+        """No further start can be granted a slot: stop the actors that the pool evicts, and set when to decide
+        again."""
         for actor in decision.evictions:
             self._evict(actor)
         if self._alarm is not None:
@@ -163,7 +165,8 @@ class Admission:
     # ---- the bound on waiting ---------------------------------------------------------------------------------------
 
     def _bound_the_wait(self, actor: ServerActor) -> None:
-        """No actor waits longer than this for a slot, each counted from its own arrival; calls have another bound."""
+        """Bound the time for which this actor may wait for a slot, counted from its own arrival. Calls have another
+        bound."""
         since = min(actor.awaited_since, self._now())
         when = since + self._context.settings.acquire_timeout
         actor.start.deadline = self._context.timers.at(when, lambda: self._too_late(actor, since))
@@ -244,7 +247,7 @@ class Starter:
         actor.request_start()
 
     def withdraw(self, actor: ServerActor) -> None:
-        """A reason to connect is gone. With the last one the actor's start leaves every queue."""
+        """A reason to connect is gone. Without any reason the actor's start leaves every queue."""
         has_another_reason = actor.start.by_policy or actor.is_awaited
         if actor.life.state is State.IDLE and not has_another_reason:
             self.admission.move(actor, Place.OUT)
@@ -288,7 +291,7 @@ class Starter:
 
 
 def made_out_to(server: str, refusal: CallError) -> CallError:
-    """A copy of a standing refusal, for one more caller. `server`: the server that was called."""
+    """A copy of a refusal, for one more caller. `server`: the server that was called."""
     refused = refusal.copy()
     refused.server = server
     return refused

@@ -47,7 +47,7 @@ _NAMES: Final = {"resources/read": "uri"}  # where params have the name of what 
 
 @attrs.define(eq=False)
 class _Entry:
-    """What is known of a request before it has ended."""
+    """A request before it has ended, as the audit will have it."""
 
     asked: Asked
     original: str | None
@@ -147,7 +147,7 @@ class AuditedPort(RoomPort):
         return _Entry(asked, original, self.runtime.events.backend.now(), digest, size)
 
     def _tell(self, entry: _Entry, outcome: str, reach: Reach, more: Mapping[str, Any]) -> None:
-        """Add the line. What goes wrong with it changes nothing for the caller."""
+        """Add the line for this request. If that fails, the caller does not notice."""
         try:
             self._file.write(
                 {**self._record(entry), "outcome": outcome, "reach": reach.value, **self._took(entry), **more}
@@ -159,7 +159,7 @@ class AuditedPort(RoomPort):
         return {"ms": round((self.runtime.events.backend.now() - entry.since) * 1000, 1)}
 
     def _record(self, entry: _Entry) -> dict[str, Any]:
-        """Who asked for what."""
+        """The fields of a line that say who asked for what."""
         asked, server = entry.asked, entry.asked.server
         hide = partial(self.runtime.events.hide, _address(server, self.session))
         record: dict[str, Any] = {"door": self.door}
@@ -186,7 +186,7 @@ def _address(server: str | None, session: str | None) -> Address | None:
 
 
 def _decided(call: Call) -> dict[str, Any]:
-    """What somebody decided about it, if somebody had to."""
+    """What was decided about the call, if somebody had to allow it."""
     return {} if call.approval is None else {"approval": call.approval}
 
 

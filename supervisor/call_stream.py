@@ -16,8 +16,8 @@ _MOST: Final = 1024  # progress that is kept for a slow reader: the newest says 
 
 
 class CallStream:
-    """A call that runs. As an async iterator: the `params` of each progress notification, in order, until the call has
-    ended. A slow reader loses the oldest ones."""
+    """A running call. As an async iterator it yields the `params` of each progress notification, in order, until the
+    call has ended. A slow reader misses the oldest ones."""
 
     def __init__(self, read: Callable[[Call], Awaitable[ToolResult]]) -> None:
         self._read = read
@@ -49,8 +49,8 @@ class CallStream:
         return self._told.popleft()
 
     async def result(self) -> ToolResult:
-        """The result, when the call has ended. Raises its `CallError`, as `call` does, and `UsageError` when it was
-        cancelled because its block was left."""
+        """The result of the call, once it has ended. Raises its `CallError`, as `call` does, and `UsageError` when the
+        call was cancelled because its block was left."""
         while self._call is None:
             await self._wait()
         if self._call.error is None and self._call.result is None:

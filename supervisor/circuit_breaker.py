@@ -2,7 +2,7 @@
 
 The policies are pure (`CircuitBreaker`, `Intensity`). A `ServerBreaker` keeps their state. When the state changes,
 calls that were held back for the probe are sent, and the starts that wait for the breaker apply again. Which starts
-wait is read off the starts.
+wait is not stored here: the starts themselves know it (`Starts.at`).
 
 The probe of a half-open breaker is one call, or one attempt to connect that no call asked for; the `ServerBreaker`
 knows which. Only the end of that call or attempt ends the probe. A probe that ends without an answer passes its turn
@@ -112,7 +112,7 @@ class CircuitBreaker:
         return self.failures > 0 or self.tripped
 
     def admit(self, now: float) -> tuple[CircuitBreaker, Admits]:
-        """What it admits, and its state after one call (or one attempt to connect) has asked."""
+        """Which calls it admits now, and its state after one call (or one attempt to connect) has asked."""
         if now < self.refuses_until or self.probing:
             return self, Admits.NONE
         if self.tripped:
@@ -225,14 +225,14 @@ class ServerBreaker:
     # ---- calls ------------------------------------------------------------------------------------------------------
 
     def refuses_start(self) -> Unavailable | None:
-        """Why no call may cause a start now: its own breaker, or its server's, refuses."""
+        """The error with which no call may cause a start now; None: this breaker and its server's allow it."""
         for each in (self.parent, self):
             if each is not None and each._refuses_all():
                 return each._unavailable()
         return None
 
     def refuses(self, actor: ServerActor, call: Call) -> Unavailable | None:
-        """Why this call may not be accepted now; None when it may. May make it the probe."""
+        """The error with which this call must be refused now; None: it may be accepted. May make it the probe."""
         state = actor.life.state
         if state in _BETWEEN and self.parent is not None and self.parent._refuses_all():
             return self.parent._unavailable()
@@ -260,7 +260,8 @@ class ServerBreaker:
             self._set(state, GateMove.ANSWERED)
 
     def timed_out(self) -> bool:
-        """Nothing at all was heard. Returns whether the breaker is tripped now: the server hangs."""
+        """A call timed out and nothing at all was heard meanwhile. Returns whether the breaker is tripped now, so that
+        the server counts as hung."""
         self._set(self.state.timed_out(self._breakers.policy, self._now(), "did not answer"), GateMove.SILENT)
         return self.state.tripped
 
@@ -329,10 +330,9 @@ class ServerBreaker:
             self._set(self.state.probe_left(), GateMove.PROBE_LEFT)
 
     def set_timer(self, now: float) -> None:
-        """Set the timer at which the waiting starts apply again: when the breaker stops refusing, or may be
-        bypassed again.
+        """Set the timer at which waiting starts apply again: when the breaker stops refusing, or may be bypassed again.
 
-        `now` was read before the breaker refused. So an end of that between two looks at the clock is still to come.
+        `now` was read before the breaker refused, so the end of the refusal is always later than `now`.
         """
         if self.timer is not None:
             self.timer.cancel()
@@ -389,8 +389,8 @@ class ServerBreaker:
     def _set(
         self, state: CircuitBreaker, move: GateMove, cause: Cause | None = None, words: str = ""
     ) -> None:
-        """Set the state, report it, and let starts and held calls apply again. `cause`: of the ending that led to
-        this."""
+        """Set the state, report it, and let waiting starts and held calls apply again. `cause`: the cause of the ending
+        behind it."""
         was_tripped, self.state = self.state.tripped, state
         self._record.guarded = state.is_troubled or bool(self._record.quarantined)
         if not state.probing:
@@ -420,7 +420,7 @@ class ServerBreaker:
             self.set_timer(now)
 
     def _apply_again(self) -> None:
-        """It may admit again: the starts that wait for it apply again."""
+        """The breaker may admit starts again, so the waiting starts apply again."""
         for actor in self._breakers.waiting_for(self):
             if actor.start.place is Place.GATE:  # an earlier one may have ended its wait
                 self._breakers.apply(actor)

@@ -94,8 +94,8 @@ class Connectors:
         return self.reaching(definition, address, incarnation, environ, session)
 
     def helper(self, name: str, command: Sequence[str], max_line: int) -> StdioConnector:
-        """What starts a child of ours that is no server. It is guarded, tagged and ended like a server's.
-        `max_line`: bytes of a line, either way."""
+        """A connector that starts a child of ours which is no server. It is guarded, tagged and ended like a server's.
+        `max_line`: bytes of a line in either direction."""
         definition = ServerDefinition(name, command=command[0], args=tuple(command[1:]), cwd=os.sep)
         settings = attrs.evolve(self.settings(), max_line=max_line)
         number = -next(self.helpers)  # a server has none below zero, so no tag of a server is this one's
@@ -181,7 +181,8 @@ class Connectors:
 
 @attrs.frozen
 class AskingConnector:
-    """`asked`: attribute, place in it, and text of each value. `limit`: seconds for one command or entry."""
+    """`asked`: for each value its attribute, its place in there and its text. `limit`: seconds for one command or
+    keyring entry."""
 
     reach: Callable[[ServerDefinition], Connector]  # for the complete definition
     definition: ServerDefinition  # complete but for these values
@@ -223,7 +224,7 @@ class AskingConnector:
         return attrs.evolve(self.definition, **{**changed, "args": tuple(changed["args"])})
 
     async def _variables(self) -> Mapping[str, str]:
-        """Those of the `envFile`."""
+        """The variables of the `envFile`."""
         file = self.definition.env_file
         if file is None:
             return {}
@@ -233,7 +234,7 @@ class AskingConnector:
         return await anyio.to_thread.run_sync(variables_in, file, definition.name, definition.env_file_asked)
 
     async def _answers(self) -> list[str]:
-        """What the commands and the keyring say, in the order of `asked`."""
+        """The outputs of the commands and the entries of the keyring, in the order of `asked`."""
         name = self.definition.name
         places = {text: f"{attribute}.{place}" for attribute, place, text in reversed(self.asked)}
         commands = {text: said for text in places if (said := command_in(text)) is not None}

@@ -33,14 +33,14 @@ class Owner:
         self._ended: anyio.Event | None = None
 
     async def enter(self) -> None:
-        """For `async with`: to be followed by `leave` in the same task."""
+        """Start the room for `async with`. `leave` must follow in the same task."""
         if sniffio.current_async_library() == "trio":
             await self._enter_trio()
         else:
             await self.start(None)
 
     async def leave(self) -> None:
-        """End the room, and leave what `enter` entered."""
+        """End the room, and leave the group that `enter` entered."""
         stack, self._stack = self._stack, None
         if stack is None:
             await self.aclose(None)
@@ -93,7 +93,7 @@ class Owner:
             raise sole(group) from None
 
     async def _stop_when_cancelled(self) -> None:
-        """The group is cancelled: end in order. (The runtime is shielded and would not notice.)"""
+        """When the group is cancelled, request an orderly end. (The runtime is shielded and would not notice.)"""
         try:
             await anyio.sleep_forever()
         finally:
@@ -145,7 +145,8 @@ class Owner:
             raise
 
     async def _wait_for_the_end(self) -> BaseException | None:
-        """Wait until the runtime has ended; it bounds itself. A cancellation meanwhile is held and returned."""
+        """Wait until the runtime has ended, which it does in bounded time. A cancellation meanwhile is held back and
+        returned."""
         assert self._ended is not None
         held: BaseException | None = None
         with anyio.CancelScope(shield=True):

@@ -27,7 +27,7 @@ _NOTHING: Final = Profile(servers=())
 
 
 class ProfileView:
-    """`config` and `index` give those of the room."""
+    """The part of a room that one profile shows. `config` and `index` return those of the room."""
 
     def __init__(self, name: str, config: Callable[[], Config], index: Callable[[], Index]) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class ProfileView:
 
     @property
     def config(self) -> Config:
-        """The room's, without other servers and without what was found wrong with those."""
+        """The room's configuration with only the servers of the profile, and the problems of those."""
         self._follow()
         if self._shown_config is None:
             whole = self._room_config()
@@ -97,7 +97,7 @@ class ProfileView:
                 self._index, self._whole = index, whole
 
     def entry(self, entry: ServerEntry | None) -> ServerEntry | None:
-        """What is known of a server that is shown, without the tools that are not."""
+        """What is known of a server of the profile, with only the tools that the profile shows."""
         if entry is None or entry.tools is None or not self._narrows:
             return entry
         shown = {target.original for target in self.index.tools(entry.server) if target.kind == "tool"}
@@ -105,7 +105,7 @@ class ProfileView:
         return attrs.evolve(entry, tools=tools, problems=())
 
     def row(self, row: ServerStatus) -> ServerStatus:
-        """The row of a server that is shown, without what it says of tools that are not."""
+        """The row of a server of the profile, with only the tools that the profile shows."""
         if not self._narrows:
             return row
         counts = self.index.counts(row.server)
@@ -125,7 +125,7 @@ class ProfileView:
         return self.profile.tools is not None or bool(self.profile.overrides)
 
     def _follow(self) -> None:
-        """Forget what was made of another configuration."""
+        """Forget what was made of an earlier configuration."""
         if self._config is not self._room_config():
             self._config, self._shown_config = self._room_config(), None
             self._shown, self._index = {}, None

@@ -57,8 +57,8 @@ def plan_reload(old: Config, new: Config) -> ReloadPlan:
 
 
 def _usable(config: Config, is_same: bool) -> Mapping[str, ServerDefinition]:
-    """The servers that can be used. `is_same`: the settings that complete a definition are equal in both
-    configurations, so they need not be filled in."""
+    """The servers that can be used, by name. `is_same`: both configurations have the same settings that complete a
+    definition, so definitions are compared without them."""
     return {
         name: definition if is_same else with_settings(definition, config.settings)
         for name, definition in config.servers.items()

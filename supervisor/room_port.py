@@ -68,8 +68,8 @@ Progress = Callable[[Mapping[str, Any]], None]
 
 
 class Catalogue(Protocol):
-    """What is known without asking a server: enough for status, list, search, describe and instructions. A port is
-    one; so is what a command reads from the cache, without a room."""
+    """What status, list, search, describe and instructions need, without any server. A port is a catalogue, and so is
+    what a command reads from the cache."""
 
     @property
     def config(self) -> Config: ...
@@ -99,13 +99,12 @@ class RoomPort(Caller):
         wait_by: float = math.inf,
         meta: Mapping[str, Any] | None = None,
     ) -> Call:
-        """Start a call without waiting for it. It ends with `on_end(call)`, exactly once, possibly before
-        this returns.
+        """Start a call without waiting for it. It ends with `on_end(call)`, exactly once, possibly before this returns.
 
-        `arguments` of a door may be `Raw`, the JSON of an object on one line: then nobody decodes them who need not.
-        `wait_by`: the time of the room's clock by which it must be sent, if that is before its queue timeout.
-        `meta`: the request's `_meta`. Raises the `CallError` with which it is refused. For doors, which have
-        no task per call.
+        A door may give `arguments` as `Raw`, the JSON of an object on one line, so that they are decoded only where
+        that is needed. `wait_by`: the time of the room's clock by which the call must be sent, if that is before its
+        queue timeout. `meta`: the request's `_meta`. Raises the `CallError` that refuses the call. For doors, which
+        have no task per call.
         """
         if type(arguments) not in _PLAIN:
             with self.counting_refusals(Asked.of(target, arguments)):
@@ -204,7 +203,7 @@ class RoomPort(Caller):
             return target, self.start_call(target, arguments, on_end, wait_by=wait_by, **options)
 
     async def read_result(self, target: Target, answer: bytes, door: Scrub) -> ToolResult:
-        """The result of a call of this tool, as it is shown at a door."""
+        """The result of a call of this tool, as this door shows it."""
         return tool_result(await self.scrubbed(target.server, door, answer), target)
 
     # ---- what is known ----------------------------------------------------------------------------------------------
@@ -228,12 +227,12 @@ class RoomPort(Caller):
 
     @property
     def is_learning(self) -> bool:
-        """Whether there are servers of which nothing is known and which are still to be started for the first time, or
-        to be asked by this session."""
+        """Whether servers of which nothing is known are still to be started for the first time, or to be discovered by
+        this session."""
         return self.live.is_learning or bool(self.unlisted())
 
     async def catalogued(self) -> None:
-        """Wait until all of those were asked once, and the answers are in the index."""
+        """Wait until each such server was tried once, and the results are in the index."""
         await self.list_own()
         await self.live.catalogued()
 
@@ -242,16 +241,16 @@ class RoomPort(Caller):
         return await self.live.router.ref.ask(Sync)
 
     def status(self, server: str | None = None) -> list[ServerStatus]:
-        """A row for each server, and one for each further live address. `server`: only its rows. Where this session has
-        a child of its own, that child's row stands in place of the server's."""
+        """A row for each server, and one for each further live address. `server`: only its rows. The row of this
+        session's own child replaces that of the server."""
         return self._seen(map(self._row, addresses(self.live.root, server)))
 
     async def surveyed(self) -> list[ServerStatus]:
-        """`status`, and others have their turns meanwhile: there may be thousands of rows."""
+        """`status`, with turns for others meanwhile, because there may be thousands of rows."""
         return self._seen(await in_turns(addresses(self.live.root), self._row, _ROWS))
 
     def _seen(self, all_rows: Iterable[ServerStatus | None]) -> list[ServerStatus]:
-        """Those of the room's rows that this scope sees, as it sees them."""
+        """Those of the room's rows that this scope may see, as it sees them."""
         rows = [row for row in all_rows if row is not None]
         if self.session is None:
             return rows
@@ -287,12 +286,12 @@ class RoomPort(Caller):
     # ---- subscriptions, and who answers servers ---------------------------------------------------------------------
 
     async def watch_resource(self, place: Place) -> None:
-        """Ask a server to report changes of a resource. Counted: it ends after as many calls of
-        `unwatch_resource`. For doors, which hear of updates through their host."""
+        """Ask a server to report changes of a resource. Counted: it ends after as many calls of `unwatch_resource`. For
+        doors, which get the updates through their host."""
         await subscribe(self, place)
 
     def unwatch_resource(self, place: Place) -> None:
-        """The opposite of `watch_resource`. With the last one the server is told; nobody waits for that."""
+        """Undo one `watch_resource`. After the last one the server is told, without waiting for its answer."""
         unsubscribe(self, place)
 
     def is_stateless(self, server: str) -> bool:
@@ -302,16 +301,15 @@ class RoomPort(Caller):
 
     def answer_with(self, host: Host | None) -> None:
         """Let `host` answer the requests of servers and receive their notifications, instead of the callbacks. In a
-        session: what belongs to this session. Servers that were told other capabilities than it has are connected
-        again, if nobody has used them yet; the others are told when they start the next time."""
+        session: for what belongs to this session. Servers that were told other capabilities are connected again if
+        nobody has used them yet; the others are told at their next start."""
         self.live.sessions.answer_with(host, self.session)
         self._restart_outdated()
 
     def restart_outdated(self) -> None:
-        """Restart the unused servers that were not told what the host can answer now. In a session: its children, and
-        the shared servers that were not told all of it. A server that is being installed, or started only for
-        discovery, finishes first; it is checked again when it is ready. Servers that have waited for a client are
-        started."""
+        """Restart the unused servers that were not told all that the host can answer. In a session: its children and
+        shared servers. A server that is being installed or discovered finishes first, and is checked when it is ready.
+        Servers that have waited for a client are started."""
         self.live.begin()
         self._restart_outdated()
 
@@ -341,17 +339,17 @@ class RoomPort(Caller):
     # ---- the client of a door ---------------------------------------------------------------------------------------
 
     def came_by(self, door: str, subject: str | None = None) -> None:
-        """A door says for an audit that it is the door of this session, and who is behind it, if it knows."""
+        """Tell the audit which door this session came by, and who is behind it, if the door knows."""
         self.door: str = door
         self.subject: str | None = subject
 
     def introduced(self, client: object) -> None:
-        """What the client of this session says about itself, for an audit."""
+        """Tell the audit what the client of this session says about itself."""
         self.client_said = client
 
     def unlisted(self) -> list[str]:
-        """The servers whose lists belong to this session, because they are started with values that it gives, and that
-        have not been asked yet."""
+        """The servers whose lists belong to this session, because they are started with values that it gives, and whose
+        lists it does not know yet."""
         if self.is_over or self.session is None:
             return []
         live = self.live
@@ -383,25 +381,25 @@ class RoomPort(Caller):
                 tasks.start_soon(connect, server)
 
     def helper(self, name: str, command: Sequence[str], *, max_line: int) -> Connector:
-        """What starts a child of ours that is no server, for a door. See `Connectors.helper`."""
+        """A connector that starts a child of ours which is no server, for a door. See `Connectors.helper`."""
         return self.live.connectors.helper(name, command, max_line)
 
     # ---- the whole room ---------------------------------------------------------------------------------------------
 
     def expect_clients(self) -> None:
-        """Clients will come and go, in sessions, which can answer different things: servers that they share are told
-        from the start that everything can be asked, and who cannot answer is answered for. For a door, before the room
-        is opened."""
+        """Clients that can answer different things will come and go, in sessions. So shared servers are told from the
+        start that they may ask for everything, and the room answers for a client that cannot. For a door, before the
+        room is opened."""
         self.runtime.sessions.for_many = True
 
     def await_client(self, seconds: float) -> None:
-        """One client comes soon and says what it can answer. Servers that need no call to be started are started then,
-        or after `seconds`, and not twice because they were told too little. For a door, before the room is opened."""
+        """One client will come soon and say what it can answer. Servers that start without a call start then, or after
+        `seconds`, so that they are not told too little and started twice. For a door, before the room is opened."""
         self.runtime.client_within = seconds
 
     @property
     def audit(self) -> AuditFile | None:
-        """The file that `audit` names; None: there is none."""
+        """The audit file; None: there is none."""
         return self.runtime.audit
 
     @property
@@ -416,12 +414,12 @@ class RoomPort(Caller):
 
     @property
     def approvals(self) -> Desk:
-        """The calls that wait for a person's yes, for whoever shows them at a terminal."""
+        """The calls that wait for a person's yes. They are shown and decided at a terminal."""
         return self.live.root.approvals.desk
 
     @property
     def pin_keys(self) -> Mapping[str, PinKey]:
-        """Under which keys the catalogue and the pins have the configured servers."""
+        """The keys of the configured servers in the catalogue and in the pins."""
         return self.live.pins.keys
 
 
@@ -431,7 +429,8 @@ def check_options(timeout: object, on_progress: object) -> None:
 
 
 def _values(arguments: msgspec.Raw) -> dict[str, Any]:
-    """The arguments, decoded. Raises `UsageError` (code `invalid_args`), which names one that cannot be."""
+    """The arguments, decoded. Raises `UsageError` (code `invalid_args`), which names an argument that cannot be
+    decoded."""
     found: dict[str, Any] = {}
     for name, part in read_parts(arguments).items():
         try:

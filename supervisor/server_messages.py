@@ -67,7 +67,8 @@ class Callbacks:
         json_object(self.capabilities, "capabilities")
 
     def declaration(self, address: Address) -> Declaration:
-        """With a callback, servers may ask or notify at any moment, which needs a handshake."""
+        """What a server is told of these callbacks. If there are any, servers may send requests or notifications at any
+        moment, which needs a handshake."""
         declared = self.declared()
         waits = bool(declared) or self.on_log is not None or self.on_notification is not None
         return Declaration(declared, by_handshake=waits)
@@ -84,7 +85,7 @@ class Callbacks:
         return {**found, **self.capabilities}
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
-        """Raises `RpcRefusal`, and whatever the callback raises."""
+        """Answer a server request with the callback for it. Raises `RpcRefusal`, and whatever the callback raises."""
         if request.method == "sampling/createMessage" and self.on_sampling is not None:
             return await self.on_sampling(request)
         if request.method == "elicitation/create" and self.on_elicitation is not None:
@@ -135,7 +136,8 @@ _REJECTED: Final = -1  # the specification's example of a sampling request that 
 
 
 def _declined(request: ServerRequest, who: str) -> Mapping[str, Any]:
-    """The answer in place of a client that cannot answer. Raises `RpcRefusal` where the protocol has no other no."""
+    """The answer in place of a client that cannot answer. Raises `RpcRefusal` where the protocol has no other way to
+    decline."""
     match request.method:
         case "elicitation/create":
             return {"action": "decline"}
@@ -214,7 +216,7 @@ class RoomHost:
         raise RpcRefusal(METHOD_NOT_FOUND, text)
 
     def _may_be_declined(self, request: ServerRequest) -> bool:
-        """Whether the server was told that this can be asked, because there may be clients that can be."""
+        """Whether the server was told that it may send such requests, because some clients can answer them."""
         is_told_each_time = request.call is not None and request.call.protocol_version in MODERN_VERSIONS
         is_told = self._sessions.for_many and request.address.session is None and not is_told_each_time
         return is_told and not request.is_ours and request.method in ASKED_FOR
@@ -259,15 +261,15 @@ class Routing:
     # ---- requests ---------------------------------------------------------------------------------------------------
 
     def with_its_call(self, request: ServerRequest) -> ServerRequest:
-        """The request with the call that it is about, also where it names none: then it can only be about the call
-        that the server is working on, if that is one and no more."""
+        """The request with the call that it is about. If the request names none, it can only be about the call that the
+        server is working on, provided there is exactly one."""
         calls = self._open_calls(request.address)
         if request.call is not None or len(calls) != 1:
             return request
         return attrs.evolve(request, call=calls[0])
 
     def asked(self, request: ServerRequest) -> Who:
-        """The session that is asked. Raises `RpcRefusal` when nobody can know, or nobody can answer."""
+        """The session that the request goes to. Raises `RpcRefusal` when that cannot be known, or nobody can answer."""
         who = self._asked(request)
         elicitation = request.params.get("elicitationId")
         if isinstance(elicitation, str):
@@ -277,7 +279,7 @@ class Routing:
         return who
 
     def forget(self, session: str) -> None:
-        """The session is over: another one of its name is told nothing of what this one was asked."""
+        """The session is over. Another session of its name must not be sent the rest of its requests."""
         for key in [key for key, who in self._elsewhere.items() if who == session]:
             del self._elsewhere[key]
 
@@ -303,7 +305,7 @@ class Routing:
             raise RpcRefusal(INTERNAL_ERROR, text, {"reason": "client_gone"}) from None
 
     def able(self, address: Address, method: str) -> list[Who]:
-        """All sessions that can answer this request."""
+        """All sessions that can answer a request of this method."""
         needed = ASKED_FOR.get(method)
         everybody: list[Who] = [None, *self._sessions.who_see(address.server)]
         if needed is None:
@@ -313,7 +315,7 @@ class Routing:
         ]
 
     def _with_calls(self, address: Address) -> dict[Who, None]:
-        """All sessions that have calls in flight there."""
+        """All sessions that have calls in flight at this address."""
         found: dict[Who, None] = {}
         for client in {call.client for call in self._open_calls(address)}:
             try:
@@ -382,13 +384,13 @@ _NOTHING: Final[Mapping[str | None, str]] = {}
 
 
 def is_heard(said: object, least: str | None) -> bool:
-    """Whether a message of the level `said` is for a session that wants `least` and above. None: all messages. A level
-    that the protocol does not have is heard."""
+    """Whether a message of the level `said` is for a session that wants the level `least` and above. None: all
+    messages. A message of an unknown level is heard."""
     return least is None or not isinstance(said, str) or _RANK.get(said, len(_RANK)) >= _RANK[least]
 
 
 class LogLevels:
-    """`session` None stands for the room."""
+    """The log levels that were set. `session` None means the room."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -418,11 +420,11 @@ class LogLevels:
         return self.wanted(session, server) or self.wanted(None, server)
 
     def of(self, scope: str, server: ServerRecord) -> str | None:
-        """The level of this scope's child of a server."""
+        """The level that a server's child in this scope is told."""
         return self.least(Address("", scope).session, server.definition.name)
 
     def shared(self, server: str) -> str | None:
-        """What a server is told that all share: the most talkative level that anybody wants."""
+        """The level that a shared server is told: the one with the most messages that anybody wants."""
         sees = self._directory.sessions.sees
         return _most_talkative(self.wanted(one, server) for one in self._who_count() if sees(one, server))
 
@@ -435,7 +437,7 @@ class LogLevels:
         return [session for session in self._wanted if session is None or session in heard]
 
     def _tell_shared(self) -> None:
-        """Tell each shared server its level, if that has changed."""
+        """Tell each shared server its level, if it has changed."""
         sessions, general, particular = self._directory.sessions, list[str | None](), list[str | None]()
         for one in self._who_count():
             if len(self._wanted[one]) == 1 and None in self._wanted[one] and sessions.sees_all(one):

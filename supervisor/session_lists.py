@@ -26,7 +26,7 @@ Known = Mapping[str, ServerEntry]
 
 
 def told(capabilities: Mapping[str, Any]) -> str:
-    """What a server was told that its client can be asked, as a part of a key. Nothing: empty."""
+    """The capabilities that a server was told of its client, as a part of a key; empty if none."""
     if not capabilities:
         return ""
     return hashlib.sha256(json.dumps(capabilities, sort_keys=True).encode()).hexdigest()[:16]
@@ -42,7 +42,8 @@ class _Session:
 
 
 class OwnLists:
-    """`shares(server, entry)`: whether sessions share this server, and the room knows this of it from itself."""
+    """The lists of sessions' own children. `shares(server, entry)`: whether sessions share this server, and the room
+    has this entry from the server itself."""
 
     def __init__(self, shares: Callable[[str, ServerEntry | None], bool]) -> None:
         self._shares = shares
@@ -51,15 +52,15 @@ class OwnLists:
         self._changes = 0
 
     def recall(self, entries: Iterable[ServerEntry]) -> None:
-        """What servers have listed in earlier runs, for whatever they were told."""
+        """Take the lists of earlier runs, for each set of capabilities that a server was told."""
         self._by_told = {}
         for entry in entries:
             self._by_told.setdefault(entry.told, {})[entry.server] = entry
         self._changes += 1
 
     def mark(self, marked: Callable[[ServerEntry], ServerEntry]) -> list[tuple[str, str]]:
-        """What is remembered of tools has changed; `marked` is an entry with that. Returns the sessions that see
-        something else now of a server, and which."""
+        """The pins have changed; `marked(entry)` is an entry with the new state. Returns the sessions and servers whose
+        tools look different now."""
         self._changes += 1
         for entries in self._by_told.values():
             entries.update({server: marked(entry) for server, entry in entries.items()})
@@ -73,13 +74,13 @@ class OwnLists:
         return news
 
     def meet(self, session: str, capabilities: Mapping[str, Any]) -> None:
-        """The client of this session has said what it can be asked."""
+        """The client of this session has declared its capabilities."""
         self._sessions.setdefault(session, _Session()).told = told(capabilities)
         self._changes += 1
 
     def learn(self, session: str, entry: ServerEntry, *, for_others: bool) -> bool:
-        """A child of this session has listed what it has. `for_others`: any client that can be asked the same would
-        find that. Whether it is news for this session."""
+        """A child of this session has listed what it has. `for_others`: any client with the same capabilities would get
+        these lists. Returns whether they are news for this session."""
         own = self._sessions.setdefault(session, _Session())
         before = own.entries.get(entry.server)
         own.entries[entry.server] = entry
@@ -89,7 +90,7 @@ class OwnLists:
         return before is None or before.pinned != entry.pinned or not same_content(before, entry)
 
     def entry(self, session: str | None, server: str) -> ServerEntry | None:
-        """What this session's own child listed."""
+        """What this session's own child has listed."""
         own = self._sessions.get(session) if session is not None else None
         return own.entries.get(server) if own is not None else None
 
@@ -97,7 +98,7 @@ class OwnLists:
         self._sessions.pop(session, None)
 
     def index(self, session: str, base: Index) -> Index:
-        """The index as this session sees it, of what the room (or its profile) shows."""
+        """The index as this session sees it. `base`: the index of the room, or of the session's profile."""
         own = self._sessions.get(session)
         if own is None:
             return base
@@ -111,7 +112,7 @@ class OwnLists:
         return own.seen or base
 
     def _others(self, own: _Session, base: Index) -> Known:
-        """What this session sees of servers that the room knows otherwise."""
+        """The entries that this session sees in place of those that the room has."""
         alike = self._by_told.get(own.told, {})
         wanted = {
             **{name: each for name, each in alike.items() if not self._shares(name, base.entry(name))},
