@@ -51,7 +51,7 @@ def _nobody_watches(_client: Client, _server: str, _params: Mapping[str, Any]) -
 class ClientHost:
     """Stands between one client and the servers. `room` is the client's session, or a whole room with one client.
     `on_update(client, server, params)` is called when a resource changes. `passes_extensions`: servers are told which
-    extensions the client has. `door`: where it is configured that results lose credentials."""
+    extensions the client has. `door`: the kind of door, which decides where credentials are scrubbed."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ _NOT_CARRIED: Final = frozenset({"io.modelcontextprotocol/tasks"})
 
 
 def extensions_of(capabilities: Mapping[str, Any]) -> dict[str, Any]:
-    """What the capabilities of one side say of extensions that pass."""
+    """The extensions that these capabilities declare, without those that do not pass."""
     found: dict[str, Any] = {}
     for kind in _KINDS:
         said: object = capabilities.get(kind)
@@ -175,5 +175,5 @@ def extensions_of(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def extensions_of_all(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The same of several servers, joined."""
+    """The extensions that several servers declare, joined."""
     return dict(joined(Declaration(extensions_of(each)) for each in capabilities).capabilities)

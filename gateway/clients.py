@@ -77,7 +77,7 @@ class Conversations:
         self._refuses = False
 
     def __len__(self) -> int:
-        """The clients that are here."""
+        """The number of clients that are connected."""
         return len(self._clients)
 
     @asynccontextmanager
@@ -129,22 +129,22 @@ class Conversations:
                 client.close()
 
     def listed(self, name: object, profile: str | None) -> Target | None:
-        """The tool that clients with this profile are shown under this name. None: there is none, or they are shown
-        the `mcp` tool."""
+        """The tool of this name as clients with this profile are shown it. None: there is none, or they are shown the
+        `mcp` tool."""
         found = self._common.get(profile)
         if found is None or not isinstance(name, str):
             return None
         return (found[0] or self._port).index.get(name)
 
     def refuse_new(self) -> None:
-        """Refuse every client's new requests from now on, also of clients that come later. Those in flight are
-        still answered."""
+        """Refuse new requests of all clients from now on, also of clients that come later. Requests in flight are still
+        answered."""
         self._refuses = True
         for client in self._clients:
             client.refuse_new()
 
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Announce each real change of the lists once to every client, when it is in the index. Runs until
+        """Tell every client of each real change of the lists, once, as soon as it is in the index. Runs until
         cancelled."""
         async with self._room.events([Kind.CATALOGUE]) as events:
             task_status.started()
@@ -166,7 +166,7 @@ class Conversations:
             await exposure.announce(client)
 
     def _prepare_search(self, spawn: Spawn, view: ProfileView | None) -> None:
-        """Make what the first search needs, for who sees everything or for who sees this much; once."""
+        """Make what the first search needs, once for each profile (None: for clients that see everything)."""
         profile = None if view is None else view.name
         if profile not in self._searchable:
             self._searchable.add(profile)
@@ -217,14 +217,14 @@ def _opened(endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort) ->
 
 
 def _introduced(room: RoomPort, spawn: Spawn, client: object) -> None:
-    """The client has said who it is, and what it can be asked: its own servers list what they have."""
+    """The client has said who it is and what it can answer, so its own servers list what they have."""
     room.introduced(client)
     if room.unlisted():
         spawn(room.list_own)
 
 
 def _checked(expose: str) -> str:
-    """The name of an exposure. Raises `UsageError` for an unknown name."""
+    """The exposure of this name. Raises `UsageError` for an unknown name."""
     if expose not in EXPOSURES:
         raise UsageError(f'Nothing is exposed as "{expose}". Use --expose {", ".join(EXPOSURES)}.')
     return expose

@@ -53,7 +53,7 @@ _VERDICTS: Final[Mapping[Any, Verdict]] = {verdict.value: verdict for verdict in
 
 
 def approval_methods(room: RoomPort) -> Mapping[str, Handler]:
-    """The methods of the control socket about calls that wait."""
+    """The methods of the control socket for calls that wait for approval."""
 
     async def approvals(params: Mapping[str, Any]) -> Any:
         said = {"approvals": _view(room, params), "waitingForApproval": len(room.approvals)}
@@ -72,7 +72,7 @@ def approval_methods(room: RoomPort) -> Mapping[str, Handler]:
 
 
 def _view(room: RoomPort, params: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls that wait, or the one that was asked for by its number, if it does. Seconds to one decimal."""
+    """The waiting calls; with a number in `params`, only the call of this number. Seconds have one decimal."""
     desk = room.approvals
     if params.get("watching") is not None:
         desk.watch(number_in(params, "watching"))
@@ -108,9 +108,10 @@ def _view(room: RoomPort, params: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def begin(room: Greenroom, server: str | None) -> dict[str, Any]:
-    """Begin to ask the servers. Returns their `names`, and `since`, the time by the wall clock.
+    """Begin to discover the servers. Returns their `names`, and `since`, the time by the wall clock.
 
-    Raises `UnknownServer`, `ServerDown` (the server is out of service)."""
+    Raises `UnknownServer`, `ServerDown` (the server is out of service).
+    """
     since = time.time()
     return {"names": room.refresh(server), "since": since}
 

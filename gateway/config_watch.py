@@ -41,7 +41,7 @@ Look = Mapping[Path, object]  # a stamp per place, equal while nothing has chang
 @attrs.define
 class ReloadState:
     """Whether the configuration in use is what its files say. `refused`: why the last change is not used, in words;
-    empty if it is."""
+    empty if it is used."""
 
     refused: str = ""
 
@@ -63,9 +63,9 @@ async def watch_configuration(
     pins: Collection[Path] = (),
     state: ReloadState | None = None,
 ) -> None:
-    """Reload `room` with `reread()` whenever that says something new, until cancelled. `reloaded` is awaited
-    after each reload. `pins`: the file of pinned definitions; when it changes, the owner may have accepted a tool.
-    `state` is told when a change is not used."""
+    """Reload `room` with `reread()` whenever that returns something new, until cancelled. `reloaded` is awaited after
+    each reload. `pins`: the file of pinned definitions; when it changes, the owner may have accepted a tool. `state` is
+    told when a change is not used."""
     seen: Look | None = None
     pinned: Look = look(pins) if pins else {}
     state = state or ReloadState()

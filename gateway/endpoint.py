@@ -58,12 +58,12 @@ class Outlet(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether so much waits for the client to read that no notification should be added."""
+        """Whether so much waits for the client to read that no further notification should be sent."""
         ...
 
     def send(self, line: bytes) -> bool:
-        """Take one line, newline included. False: too much is waiting already, so the line was dropped. A
-        short line is always taken. Must not block or raise."""
+        """Send one line, newline included. Returns False if it was dropped because too much is waiting already. A short
+        line is never dropped. Must not block or raise."""
         ...
 
 
@@ -79,9 +79,9 @@ def _nobody_asks(*_what: object, **_how: object) -> None:
 class Endpoint:
     """What all client sessions of a gateway share.
 
-    `version` is our own, which clients are told. `max_open` bounds the requests that one client may have in
-    flight, and `arrivals` the bytes of all that wait. `note` is given the texts that belong in the log.
-    `commands` are those that clients are told of.
+    `version` is Greenroom's own, which clients are told. `max_open` bounds the requests that one client may have in
+    flight, and `arrivals` the bytes of all that wait. `note` is given the texts that belong in the log. `commands` are
+    the commands that clients are told of.
     """
 
     exposure: Exposure
@@ -137,8 +137,8 @@ class ClientSession:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What it can be asked. From 2026-07-28 on each request declares that for itself: what each of its open calls
-        has declared, for any of them may carry a server's request."""
+        """The client capabilities that it declared. From 2026-07-28 on each request declares them anew; then these are
+        what all of its open calls have declared, because any of them may carry a server request."""
         if not self._varies:
             return self._declared
         open_calls = (job for job in self._open.values() if job.modern and job.method in AUDITED)
@@ -151,9 +151,9 @@ class ClientSession:
         return len(self._open) + len(self._exposure.suspended)
 
     def initialize_again(self, initialize: bytes, *, initialized: bool, gateways: int) -> None:
-        """Take in how the client introduced itself to a gateway that is gone; it knows the answer already.
-        `initialized`: it has also said that it is ready. `gateways`: how many it has had before; without any, nothing
-        happens."""
+        """Take in how the client introduced itself to an earlier gateway, which has answered it already. `initialized`:
+        the client has also sent `notifications/initialized`. `gateways`: how many gateways it has had before; without
+        any, nothing happens."""
         self._client_requests.number_after(gateways)
         if initialize:
             with suppress(RpcFault):
@@ -161,8 +161,8 @@ class ClientSession:
                 self.initialized = initialized
 
     def receive(self, line: bytes, envelope: rpc.ClientMessage | None = None, size: int = 0) -> None:
-        """Handle one line, or its `envelope` (of a message of this `size`), if a door has read that already. Never
-        raises."""
+        """Handle one line. `envelope`: of the line, if a door has read it already; `size`: the bytes of that message.
+        Never raises."""
         key = b""
         try:
             if envelope is None:
@@ -179,7 +179,7 @@ class ClientSession:
             self._refuse(key, line, error)
 
     async def receive_large(self, line: bytes | bytearray) -> None:
-        """The same for a line of megabytes, whose envelope is read in a thread. Raises nothing."""
+        """Handle a line of megabytes. Its envelope is read in a thread. Never raises."""
         key, parts = b"", None
         try:
             envelope = await aside(partial(rpc.read_client_line, line))
@@ -194,8 +194,8 @@ class ClientSession:
     def take_large(
         self, envelope: rpc.ClientMessage, key: bytes, parts: Mapping[str, msgspec.Raw] | None
     ) -> None:
-        """Handle a message of megabytes; `parts` are those of its params, each still JSON. Every door ends here with
-        such a message. Never raises."""
+        """Handle a message of megabytes whose envelope has been read. `parts` are the members of its params, each still
+        JSON. Never raises."""
         try:
             method = envelope.method
             if key and method in JOBS:
@@ -306,8 +306,8 @@ class ClientSession:
         return self._answers.stamped(result, cacheable=True) if modern else result
 
     def _list_later(self, method: str, envelope: rpc.ClientMessage, key: bytes, size: int) -> None:
-        """Answer a list later: part of what it should show is still being learned. All lists of one client
-        wait no longer than until the same moment."""
+        """Answer a list request later, because lists of servers are still being read. All lists of one client wait
+        until the same moment at the latest."""
         job = self.kind_of_job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
         job.commands = self._endpoint.commands
@@ -327,7 +327,7 @@ class ClientSession:
         key: bytes,
         parts: Mapping[str, msgspec.Raw] | None = None,
     ) -> Job:
-        """Begin a request that may take time, as a job. `parts`: those of its params, if they are read already."""
+        """Begin a request that may take time, as a job. `parts`: the members of its params, if they have been read."""
         job = self.kind_of_job(self._answers, self._spawn, key, method, envelope.params)
         job.client = self
         job.commands = self._endpoint.commands
@@ -358,7 +358,8 @@ class ClientSession:
         return job
 
     def _hold(self, job: Job, size: int) -> None:
-        """No call has taken the request over: count it among what waits at the doors, or end it if that is too much."""
+        """No call has taken the request over yet: count it among what waits at the doors, or refuse it if that is too
+        much."""
         arrivals = self._endpoint.arrivals
         try:
             arrivals.take(size)
@@ -369,7 +370,7 @@ class ClientSession:
             job.on_handed_over = partial(arrivals.give_back, size)
 
     def _look_into(self, job: Job, parts: Mapping[str, msgspec.Raw] | None = None) -> None:
-        """Read the parts of a request: its era, its `_meta`, its progress token. Raises `RpcFault`."""
+        """Read what a request says about itself: its era, its `_meta`, its progress token. Raises `RpcFault`."""
         job.params = rpc.read_parts(job.raw) if parts is None else parts
         job.meta = rpc.read_meta(job.params)
         job.modern = self._is_modern(job.method, job.meta)
@@ -395,8 +396,8 @@ class ClientSession:
         return True
 
     def _learn(self, capabilities: object, info: object, *, modern: bool) -> None:
-        """Learn who the client is and what it can answer. From 2026-07-28 on, every request of a client says so, and
-        nearly always the same."""
+        """Learn who the client is and what it can answer. From 2026-07-28 on every request of a client says so, nearly
+        always in the same way."""
         self.modern: bool = modern
         said = _declared(capabilities)
         if said != self._declared or not self._introduced:
@@ -481,8 +482,8 @@ class ClientRequests:
         self._requests = RequestTable()
 
     def number_after(self, gateways: int) -> None:
-        """So many gateways have asked this client before, and it may still answer their requests: use no id of
-        theirs."""
+        """Use no id that an earlier gateway may have used: the client has had so many gateways, and may still answer
+        their requests."""
         self._requests.last_id = gateways * _IDS_OF_ONE
 
     async def ask(
@@ -529,7 +530,8 @@ class ClientRequests:
             request.owner.exchange_ended(request, bytes(envelope.result), None)
 
     def broken(self, key: bytes, fault: RpcFault) -> bool:
-        """A message with this id came that cannot be read. False: it does not answer any request."""
+        """A message with this id came that cannot be read. Fails the request that it answers. Returns False if it
+        answers none."""
         request = self._requests.answered(_number(_name(key)))
         if request is None:
             return False
@@ -544,7 +546,7 @@ class ClientRequests:
         self._requests.progress(_number(str(params.get("progressToken"))), params)
 
     def close(self) -> None:
-        """The client is gone."""
+        """The client is gone: fail all requests to it."""
         requests, gone = list(self._requests.values()), RpcError(rpc.INTERNAL_ERROR, "The client is gone.")
         self._requests.clear()
         for request in requests:

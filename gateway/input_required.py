@@ -64,8 +64,8 @@ class StateSigner:
 
 
 class SuspendableCall:
-    """A call for a newer client. Its job may end before the call does; then another job takes the first one's
-    place.
+    """A call for a newer client. Its job may end before the call does. Then a later request brings another job, which
+    takes the first one's place.
 
     When the call ends, `conclude(job, call)` ends the job that waits for it.
     """
@@ -83,7 +83,7 @@ class SuspendableCall:
         suspended.started(self)
 
     def follow(self, call: Any) -> None:
-        """The call was accepted. It may have ended already."""
+        """The call was accepted, so the job follows it. It may have ended already."""
         if not self._ended:
             self._call = call
             if self.job is not None:
@@ -93,11 +93,12 @@ class SuspendableCall:
         return call is not None and self._call is call
 
     async def carried(self) -> bool:
-        """Wait until its request is open again, to carry another server request. False: it carries one at a time."""
+        """Wait until the call's request is open again, so that it can carry another server request. Returns False for a
+        call that carries one at a time."""
         return False
 
     def ended(self, call: Any) -> None:
-        """The call has ended. Give this to it as `on_end`."""
+        """The `on_end` of the call."""
         self.refused()
         if self.job is None:
             self._outcome = call
@@ -105,7 +106,7 @@ class SuspendableCall:
             self.job.concluded_by(self._conclude, self.job)(call)
 
     def refused(self) -> None:
-        """No call was made, or it has ended."""
+        """The call was refused, or has ended."""
         self._ended, self._call = True, None
         self._suspended.ended(self)
 
@@ -114,7 +115,7 @@ class SuspendableCall:
             self.job.progress(params)
 
     def carry(self, job: Job) -> None:
-        """From now on `job` waits for the call."""
+        """Let `job` wait for the call from now on."""
         self.job = job
         if self._outcome is not None:
             job.concluded_by(self._conclude, job)(self._outcome)
@@ -122,7 +123,7 @@ class SuspendableCall:
             job.follow(self._call)
 
     def drop(self) -> None:
-        """Cancel the call: its client does not come back."""
+        """Cancel the call, because its client does not come back."""
         if self._call is not None:
             self._call.cancel()
 
@@ -136,7 +137,7 @@ class SuspendedCalls:
         self._suspensions: dict[str, _Suspension] = {}
 
     def __len__(self) -> int:
-        """The calls whose client may still come back with an answer."""
+        """The number of calls whose client may still come back with an answer."""
         return sum(suspension.until > anyio.current_time() for suspension in self._suspensions.values())
 
     def started(self, suspendable: SuspendableCall) -> None:
@@ -148,9 +149,9 @@ class SuspendedCalls:
     async def ask(
         self, client: Any, server: str, request: Mapping[str, Any], call: object = None
     ) -> Mapping[str, Any]:
-        """Ask a newer client what an older server asks in `request`. `call`: the call it is about, if known; then
-        only its own request carries it. Raises `RpcRefusal` when the client cannot be asked or does
-        not answer in time."""
+        """Send a newer client the `request` of an older server, and return its answer. `call`: the call that the
+        request is about, if known; then only that call's request carries it. Raises `RpcRefusal` when the client cannot
+        be asked or does not answer in time."""
         suspendable, job = await self._carrier(client, server, call)
         self._drop_overdue()
         suspension = _Suspension(suspendable, client, anyio.current_time() + self._patience)
@@ -184,8 +185,8 @@ class SuspendedCalls:
                 raise RpcRefusal(rpc.INTERNAL_ERROR, text)
 
     def resume(self, job: Job, name: str) -> SuspendableCall | None:
-        """The client sends its request again: `job` waits for the suspended call of this name. None: there is
-        no such name. Raises `RpcFault` when the request has no answer."""
+        """The client has sent its request again: let `job` wait for the suspended call of this name. None: there is no
+        such name. Raises `RpcFault` when the request has no answer."""
         found = self._suspensions.get(name)
         if found is None:
             return None
@@ -216,7 +217,7 @@ class SuspendedCalls:
 
 
 class _Suspension:
-    """A suspended call: whose it is, and `until` when its client may come back."""
+    """A suspended call, its client, and until when the client may come back."""
 
     def __init__(self, suspendable: SuspendableCall, client: Any, until: float) -> None:
         self.suspendable = suspendable

@@ -9,6 +9,6 @@ from ..protocol.near_names import meant
 
 
 def no_such_server(server: str, known: Collection[str]) -> UsageError:
-    """The error for the name of a server that the configuration does not have. `known`: those that it has."""
+    """The error for the name of a server that the configuration does not have. `known`: the names that it has."""
     there = f"There are: {', '.join(known)}.{meant(server, known)}" if known else "There are none."
     return UsageError(f'There is no server "{server}" in this configuration. {there}', server=server)

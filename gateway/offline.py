@@ -28,7 +28,7 @@ _PATIENCE: Final = 0.1  # seconds that a command waits to write what its search 
 
 
 class OfflineCatalogue:
-    """See `Catalogue`. Use `open_catalogue`."""
+    """A `Catalogue` of what is on disk. Made by `open_catalogue`."""
 
     def __init__(
         self,
@@ -75,8 +75,7 @@ class OfflineCatalogue:
 
 
 def open_catalogue(config: Config, keys: Mapping[str, PinKey] | None = None) -> OfflineCatalogue:
-    """The catalogue of `config`, with the entries that the catalogue on disk has for its definitions, and what is
-    pinned of them."""
+    """The catalogue of `config`: for each definition the entry on disk, with the state of its pinned definitions."""
     keys, path = pin_keys(config) if keys is None else keys, default_cache_path()
     wanted = {name: one.key for name, one in keys.items()}
     loaded = CatalogueFile(path, max_age=config.settings.cache_max_age).load(wanted, time.time())
@@ -98,7 +97,7 @@ def open_catalogue(config: Config, keys: Mapping[str, PinKey] | None = None) -> 
 
 
 def forget_failure(config: Config, server: str) -> None:
-    """What kept the server from working is mended: do not remember it as its last failure."""
+    """Forget the server's last failure, because its reason has been removed."""
     path, key = default_cache_path(), catalogue_keys(config, [server]).get(server, "")
     if server in CatalogueFile(path).load({server: key}, time.time()).failures:
         CatalogueFile(path).save([], time.time(), {(server, key): None})

@@ -40,13 +40,13 @@ Spawn = Callable[[Work], object]
 
 
 class Sink(Protocol):
-    """Where a job's answer goes."""
+    """Where the answer of a job goes."""
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None: ...
 
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
-        """The answer with a result as a server sent it. `modern`: that server speaks 2026-07-28. Raises nothing, and
-        for a result of megabytes it is called in a thread."""
+        """The line of an answer whose result is as a server sent it. `modern`: that server speaks 2026-07-28. Never
+        raises. For a result of megabytes it is called in a thread."""
         ...
 
     def job_line(self, job: Job, line: bytes) -> None:
@@ -121,14 +121,14 @@ class Job:
             self._sink.job_line(self, self._sink.line_of(self, result, modern=modern))
 
     async def answer_large(self, result: bytes, *, modern: bool = False) -> None:
-        """The same with a result of megabytes: others have their turns meanwhile."""
+        """End with a result of megabytes, as a server sent it. The line is made in a thread."""
         line = await aside(partial(self._sink.line_of, self, result, modern=modern))
         if self._end():
             self._sink.job_line(self, line)
 
     def begin_span(self) -> None:
-        """All that it says about itself is known, and it begins. For a traced one its span begins, and its `trace` is
-        then that of its work."""
+        """The job has been read and begins. If it is traced, its span begins, and `trace` becomes the parent of its
+        work."""
 
     @property
     def ended(self) -> bool:
@@ -145,9 +145,8 @@ class Job:
             self._sink.job_progress(self, params)
 
     def broke(self, error: Exception) -> None:
-        """End with an error that was raised on the way: an `RpcFault` as it is, a `UsageError` as what it says of the
-        request, any other as a bug of ours.
-        Cancels the call it follows and the task it runs."""
+        """End with an error that was raised on the way. An `RpcFault` is answered as it is, a `UsageError` as invalid
+        params, and any other as a bug of ours."""
         call, scope = self._call, self._scope
         if not self._end():
             return
@@ -163,8 +162,8 @@ class Job:
             scope.cancel()
 
     def concluded_by(self, step: Callable[..., None], *what: Any) -> Callable[[Any], None]:
-        """An `on_end` for a call: it calls `step(*what, call)`, which ends the job. If that raises, the error
-        ends the job."""
+        """An `on_end` for a call. It calls `step(*what, call)`, which ends the job. If that raises, the error ends the
+        job."""
         return partial(self._conclude, step, what)
 
     def _conclude(self, step: Callable[..., None], what: tuple[Any, ...], call: Any) -> None:
@@ -182,7 +181,7 @@ class Job:
                 self._hand_over()
 
     def let_go(self) -> None:
-        """Follow no call any more: the call goes on after the job's end."""
+        """Follow no call any more. The call goes on when the job ends."""
         self._call = None
 
     def run(self, work: Work) -> None:
@@ -259,7 +258,7 @@ REFUSALS: Final = Refusals(
 
 
 def open_jobs(limit: int) -> OpenJobs:
-    """The table of one client's open requests: at most `limit`."""
+    """The table of one client's open requests, of which there are at most `limit`."""
     return IncomingTable(limit, REFUSALS)
 
 
@@ -341,7 +340,7 @@ class Answers:
         return rpc.error_line(key, fault)
 
     def stamped(self, result: Mapping[str, Any], *, cacheable: bool = False) -> dict[str, Any]:
-        """The result with the fields that 2026-07-28 asks for: in every result, and in those a client may
+        """The result with the fields that 2026-07-28 requires. `cacheable`: also those of results that a client may
         cache."""
         stamped: dict[str, Any] = {"resultType": "complete", **(_UNCACHED if cacheable else {}), **result}
         stamped["_meta"] = {**(result.get("_meta") or {}), rpc.SERVER_INFO_KEY: self._server_info}
@@ -354,7 +353,7 @@ _CALLING: Final = ("mcp", "mcp_call")  # our own tools that call another one
 
 
 def asked_in(job: Job) -> Asked:
-    """The request of a job, as its client wrote it."""
+    """The request of a job in the words of an audit, as its client wrote it."""
     plain = job.plain
     if plain is not None:
         return Asked(job.method, plain.name, None, plain.arguments)
@@ -363,7 +362,8 @@ def asked_in(job: Job) -> Asked:
 
 
 def tell_unbegun(room: RoomPort, is_direct: bool, job: Job, *, closing: bool, doubled: bool) -> None:
-    """A request is refused whatever it asks for: the gateway is ending, or too many are open (or one with its id)."""
+    """Tell the audit of a request that is refused unread: the gateway is ending, too many are open, or its id is in
+    use."""
     if job.method in AUDITED:
         asked = asked_in(job)
         is_ours = not is_direct and asked.name in _CALLING and not job.is_large
@@ -374,7 +374,7 @@ def tell_unbegun(room: RoomPort, is_direct: bool, job: Job, *, closing: bool, do
 
 
 def _inside(job: Job) -> Asked | None:
-    """The call that the `mcp` tool is asked for; None: it is asked for something else."""
+    """The call that a request to the `mcp` tool asks for; None: it asks for something else."""
     try:
         arguments = rpc.read_call(job.raw).arguments or {}
     except RpcFault:

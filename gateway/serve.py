@@ -81,7 +81,7 @@ class Options:
 
 
 class Exit:
-    """When and how to end. Signals and the client's end ask for it, and `serve` does it."""
+    """When and how to end. Signals and the end of the client set it, and `serve` follows it."""
 
     def __init__(self, hurry: Callable[[], object]) -> None:
         self.asked: anyio.Event = anyio.Event()
@@ -90,7 +90,7 @@ class Exit:
 
     @property
     def last_words(self) -> float:
-        """The seconds in which those who asked can read the answers written while the room closed."""
+        """The seconds that a client has to read the answers written while the room closed."""
         return _LAST_ANSWERS if self.patience is None else _LAST_WORDS
 
     def politely(self) -> None:
@@ -176,8 +176,8 @@ async def _serve_room(
 
 
 def _of_client(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The values of the client's session, for servers that name `${session.NAME}`: our environment, because the client
-    started us with its own, and there is no other client."""
+    """The values of the client's session, for servers that name `${session.NAME}`. They are our environment: there is
+    one client, and it started us with its own."""
     return {name: value for name, value in environ.items() if name.isidentifier()}
 
 
@@ -214,8 +214,8 @@ async def attend(
     lines: control.Lines,
     reloaded: Callable[[], Awaitable[object]] = checkpoint,
 ) -> None:
-    """Begin what runs beside every door: commands are served, on `lines`, and a changed configuration is loaded
-    again. `reloaded` is awaited after that."""
+    """Begin what runs beside every door: serve commands on `lines`, and load a changed configuration. `reloaded` is
+    awaited after a reload."""
     control_socket = Part(
         "the control socket", log.line, "greenroom status and the like do not find this gateway."
     )
@@ -254,8 +254,8 @@ async def heed_signals(
 
 
 def _follow(place: control.Place, room: Greenroom, part: Part) -> None:
-    """Rename the socket after a reload. The configuration may consist of other files now, and commands find
-    the socket by their names."""
+    """Rename the socket after a reload. The configuration may consist of other files now, and commands derive the
+    socket's name from these."""
     try:
         place.move(_socket_of(room))
     except OSError as error:
@@ -288,7 +288,7 @@ def events_file(path: Path | None, stack: ExitStack, tell: Callable[[str], objec
 
 @attrs.frozen
 class HttpOptions:
-    """Where to listen, who may come, and what they see."""
+    """Where to listen, who may connect, and what clients see."""
 
     host: str
     port: int
@@ -467,8 +467,8 @@ class RoomLog(Log):
 
 @attrs.frozen
 class Whereabouts:
-    """Where the background room is at first (`place`); where that of another configuration would be (`place_of`, which
-    may read files); `on_ready` is called once clients can come."""
+    """Where the background room is (`place`). `place_of` says where the room of another configuration would be, and may
+    read files. `on_ready` is called once clients can attach."""
 
     place: RoomPlace
     place_of: Callable[[Config], RoomPlace]
@@ -564,8 +564,8 @@ async def _until_asked_in_background(
 async def _move(
     room: Greenroom, doorway: Doorway, listener: Listener, where: Whereabouts, log: RoomLog
 ) -> None:
-    """Be where clients and commands look for the room of the present configuration, as one that is started for it would
-    be: with its socket, its log and its working directory. If one is there already, give way to it."""
+    """Move to where clients and commands look for the room of the present configuration: its socket, its log and its
+    working directory. If another room is there already, give way to it."""
     from .doors.background import move_room
 
     try:
