@@ -21,6 +21,7 @@ import attrs
 
 from ..protocol.errors import CallError, GreenroomError, Reach
 from ..protocol.events import CallAccepted, CallEvent, CallSent
+from ..protocol.result import says_error
 from .peer import NOT_SENT, Exchange, ExchangeOwner
 
 if TYPE_CHECKING:
@@ -225,4 +226,11 @@ def measured(call: Call, what: type[CallEvent], now: float) -> dict[str, Any]:
     if what is CallSent:
         return {"waited": waited}
     taken = now - call.sent_at if was_sent else None
-    return {"outcome": call.outcome, "reach": call.reach, "waited": waited, "taken": taken}
+    is_error = call.result is not None and says_error(call.result)
+    return {
+        "outcome": call.outcome,
+        "is_error": is_error,
+        "reach": call.reach,
+        "waited": waited,
+        "taken": taken,
+    }

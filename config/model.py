@@ -655,6 +655,12 @@ class Settings:
     http_metrics: bool = key(
         "http.metrics", FLAG, "Count what happens, for `/metrics` (docs/http.md).", False
     )
+    http_metrics_tools: int = key(
+        "http.metricsTools",
+        count("tools", least=0),
+        "As many tools are counted each by itself, and the others as `other`; 0 = none.",
+        0,
+    )
     http_max_sessions: int = key("http.maxSessions", count("sessions"), "Sessions open at once.", 1000)
     http_session_idle: float = key(
         "http.sessionIdle", MINUTES, "A session without a message ends then.", 1800.0

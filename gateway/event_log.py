@@ -115,6 +115,7 @@ _KEYS: Final[dict[str, str]] = {
     "after": "to",
     "shut_for": "shutFor",
     "at_terminal": "atTerminal",
+    "is_error": "isError",
 }
 
 

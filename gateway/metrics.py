@@ -5,8 +5,9 @@ events of calls cost each call something, so nothing is counted unless `http.met
 the numbers and writes the text; it is imported only then. The text is written in a thread, because with many servers
 it takes longer than others should wait.
 
-The only labels are a server, and words of ours whose number is small: states, causes, outcomes, moves of a circuit
-breaker. A server that is no longer configured is left out from the next scrape on.
+The only labels are a server, words of ours whose number is small (states, causes, outcomes, moves of a circuit
+breaker), and as many tools as the setting `http.metricsTools` allows. A server that is no longer configured is left out
+from the next scrape on.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ HEARD: Final = frozenset({Kind.TRANSITION, Kind.DECISION, Kind.CALL})
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _WAITS: Final = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30)
 NOTHING: Final[Mapping[int, int]] = {}
+_OTHER: Final = "other"  # stands for all tools of a server over the bound
 _LEAST: Final = 1  # the incarnation that begins first
 
 
@@ -79,6 +81,18 @@ WAIT_SECONDS: Final = Named(
     ("server",),
     "From when a call was accepted until it was sent, in seconds.",
 )
+TOOL_CALLS: Final = Named(
+    "tool_calls_total",
+    "counter",
+    ("server", "tool", "outcome"),
+    "The same of each tool (`http.metricsTools`); `tool_error` is a result that the tool calls an error.",
+)
+TOOL_SECONDS: Final = Named(
+    "tool_call_seconds",
+    "histogram",
+    ("server", "tool"),
+    "From when a call of this tool was sent to its end, in seconds.",
+)
 EVENTS_LOST: Final = Named("events_lost_total", "counter", (), "Events that came too fast to be counted.")
 REFUSED: Final = Named("refused_total", "counter", ("code",), "Calls that were not accepted, by error code.")
 CONNECTIONS: Final = Named(
@@ -105,15 +119,16 @@ HTTP_REFUSED: Final = Named(
 SESSIONS: Final = Named("http_sessions", "gauge", (), "Sessions open at the HTTP door.")
 METRICS: Final = (
     *(TRANSITIONS, ENDINGS, RESTARTS, GATE_MOVES, EVICTIONS, CALLS, CALL_SECONDS, WAIT_SECONDS, REFUSED),
+    *(TOOL_CALLS, TOOL_SECONDS),
     *(EVENTS_LOST, CONNECTIONS, USABLE, GATE_SHUT, IN_FLIGHT, QUEUED, POOL_SLOTS, POOL_HELD, POOL_WAITING),
     *(SESSIONS, HTTP_REFUSED),
 )
 
 
 class Metrics:
-    """The numbers of one room. Raises `UsageError` when the client library is not installed."""
+    """The numbers of one room, and of as many `tools`. Raises `UsageError` when the client library is not installed."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: int = 0) -> None:
         try:
             import prometheus_client as library
         except ImportError:
@@ -141,6 +156,9 @@ class Metrics:
         self._restarts, self._evictions = counter(RESTARTS), counter(EVICTIONS)
         self._gate_moves, self._calls = counter(GATE_MOVES), counter(CALLS)
         self._taken, self._waited = histogram(CALL_SECONDS, _SECONDS), histogram(WAIT_SECONDS, _WAITS)
+        self._tool_calls, self._tool_taken = counter(TOOL_CALLS), histogram(TOOL_SECONDS, _SECONDS)
+        self._most_tools = tools
+        self._tools: set[tuple[str, str]] = set()  # that are counted each by itself
         self._lost = counter(EVENTS_LOST)
         self._seen: set[str] = set()  # the servers that are counted
 
@@ -159,6 +177,8 @@ class Metrics:
                 self._waited.labels(server).observe(event.waited)
                 if event.taken is not None:
                     self._taken.labels(server).observe(event.taken)
+                if self._most_tools and event.tool is not None and event.method == "tools/call":
+                    self._count_tool(server, event.tool, event)
             case Transition():
                 self._transitions.labels(server, event.after.value).inc()
                 if event.after is State.CONNECTING and event.incarnation > _LEAST:
@@ -171,6 +191,16 @@ class Metrics:
                 self._evictions.labels(server).inc()
             case _:
                 return
+
+    def _count_tool(self, server: str, tool: str, event: CallEnded) -> None:
+        if (server, tool) not in self._tools:
+            if len(self._tools) < self._most_tools:
+                self._tools.add((server, tool))
+            else:
+                tool = _OTHER
+        self._tool_calls.labels(server, tool, "tool_error" if event.is_error else event.outcome).inc()
+        if event.taken is not None:
+            self._tool_taken.labels(server, tool).observe(event.taken)
 
     async def text(
         self, room: RoomPort, sessions: int, refused: Mapping[int, int], accept: str
@@ -190,6 +220,7 @@ class Metrics:
             for metric in self._by_server:
                 metric.remove_by_labels({"server": server})
         self._seen -= servers
+        self._tools = {(server, tool) for server, tool in self._tools if server not in servers}
 
 
 @attrs.frozen

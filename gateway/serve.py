@@ -314,7 +314,7 @@ async def serve_http(config: Config, open_room: OpenRoom, options: Options, http
     hosts, origins = settings.http_hosts, settings.http_origins
     access = Access(http.host, http.tokens, oauth=oauth, hosts=hosts, origins=origins)
     check_tls(http.cert, http.key)
-    metrics = Metrics() if settings.http_metrics else None
+    metrics = Metrics(settings.http_metrics_tools) if settings.http_metrics else None
     with ExitStack() as stack:
         hearers = [to_log(log), *events_file(options.events, stack, log.line)]
         listener = stack.enter_context(bound(http.host, http.port))

@@ -259,6 +259,7 @@ class CallSent(CallEvent):
 @attrs.frozen(kw_only=True)
 class CallEnded(CallEvent):
     outcome: str = ""  # result, an error's code, or cancelled
+    is_error: bool = False  # it is a result that the tool itself calls an error (results up to 1 MiB)
     reach: Reach = Reach.NOT_SENT
     waited: float = 0.0  # seconds until it was sent (last), or until its end if it never was
     taken: float | None = None  # seconds from then to its end

@@ -203,6 +203,7 @@ def test_an_event_says_how_long_its_call_has_waited_and_taken_and_how_it_ended(
     )
     assert measured(made, CallEnded, 107.0) == {
         "outcome": how,
+        "is_error": False,
         "reach": made.reach,
         "waited": 3.0 if was_sent else 10.0,
         "taken": 7.0 if was_sent else None,

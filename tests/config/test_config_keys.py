@@ -71,6 +71,7 @@ NUMBERS: list[tuple[str, float, str, float, float]] = [
     ("maxListBytes", 2004, "max_list_bytes", 2004, 1024),
     ("maxListItems", 40, "max_list_items", 40, 1),
     ("probeTimeoutMs", 1200, "probe_timeout", 1.2, 0.5),
+    ("http.metricsTools", 43, "http_metrics_tools", 43, 0),
     ("http.maxSessions", 41, "http_max_sessions", 41, 1),
     ("http.sessionIdle", 3.5, "http_session_idle", 210.0, 0),
     ("http.sessionLife", 4.5, "http_session_life", 270.0, 0),

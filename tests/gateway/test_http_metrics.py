@@ -9,18 +9,19 @@ from typing import Any
 
 import anyio
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from tests.gateway.test_conversations import asking_room, echo
 from tests.gateway.test_http_door_attacks import ANN, TOKENS
-from tests.support import run
+from tests.support import in_virtual_time, run
 from tests.support.asking import AskingServer
 from tests.support.bodies import body_of
 from tests.support.door_rooms import FakeRoom
 from tests.support.gateway import PATIENCE
 from tests.support.http_door import Opened, http_door
 from tests.support.kept import paths_to
-from tests.support.rooms import teach
+from tests.support.rooms import open_room, record_events, teach
 
 from greenroom import Greenroom
 from greenroom.gateway.doors.http_app import Operations
@@ -33,7 +34,7 @@ from greenroom.protocol.errors import CallError, UsageError
 from greenroom.protocol.events import CallEnded, Eviction, GateDecision, GateMove, Lagged, Transition
 from greenroom.protocol.lifecycle import Cause, Reason, State
 from greenroom.protocol.status import ServerStatus
-from greenroom.testing.fake_servers import tool
+from greenroom.testing.fake_servers import FakeServer, tool
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 
@@ -159,6 +160,56 @@ def test_the_page_lists_what_is_exported() -> None:
         f"| {named.text} |"
         for named in METRICS
     ]
+
+
+def test_tools_are_counted_up_to_a_number_and_the_rest_together() -> None:
+    metrics = Metrics(tools=2)
+
+    def ended(server: str, name: str, outcome: str = "result", *, is_error: bool = False) -> None:
+        call: Any = {"call": 0, "method": "tools/call", "tool": name, "client": None, "outcome": outcome}
+        metrics.hear(CallEnded(0, 9.0, Address(server), taken=0.5, is_error=is_error, **call))
+
+    for name in ("a", "b", "c", "a", "d"):
+        ended("one", name)
+    ended("two", "a")
+    ended("one", "a", "timeout")
+    ended("one", "a", is_error=True)
+    metrics.hear(
+        CallEnded(0, 9.0, Address("one"), call=0, method="ping", tool=None, client=None, outcome="result")
+    )
+
+    def counted(prefix: str) -> Samples:
+        text = generate_latest(metrics._registry).decode()
+        return {key: value for key, value in samples(text).items() if key[0].startswith(prefix)}
+
+    assert counted("greenroom_tool_calls_total") == {
+        ("greenroom_tool_calls_total", labels): count
+        for labels, count in {
+            ("result", "one", "a"): 2,
+            ("tool_error", "one", "a"): 1,
+            ("timeout", "one", "a"): 1,
+            ("result", "one", "b"): 1,
+            ("result", "one", "other"): 2,
+            ("result", "two", "other"): 1,
+        }.items()
+    }
+    assert counted("greenroom_tool_call_seconds_sum")["greenroom_tool_call_seconds_sum", ("one", "a")] == 2.0
+    metrics._forget({"one"})
+    ended("two", "z")
+    assert counted("greenroom_tool_calls_total").keys() == {
+        ("greenroom_tool_calls_total", ("result", "two", "other")),
+        ("greenroom_tool_calls_total", ("result", "two", "z")),
+    }
+
+
+@in_virtual_time
+async def test_a_result_that_its_tool_calls_an_error_is_told_in_the_event() -> None:
+    server = FakeServer(handler=lambda call: {"content": [], "isError": bool(call.get("wrong"))})
+    async with open_room({"a": server}) as room:
+        ends = record_events(room, CallEnded)
+        await room.call("a_echo", {"wrong": True}, server="a")
+        await room.call("a_echo")
+    assert [(end.outcome, end.is_error) for end in ends] == [("result", True), ("result", False)]
 
 
 @body_of(with_metrics)
