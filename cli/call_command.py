@@ -37,6 +37,7 @@ from .common import (
     running_gateway,
     say,
     say_elsewhere,
+    say_if_none,
     show_result,
 )
 from .completion import complete_servers, complete_tools
@@ -88,6 +89,7 @@ def call_command(
     schemas = cache(partial(_schemas, config, gateway, tool, server))
     asked = ToolCall(tool, server, {**given_args(args_json), **split_pairs(pairs, schemas)})
     if gateway is None:
+        say_if_none(config)
         origin: Mapping[str, Any] = {"source": "room", **say_elsewhere(config)}
         call = partial(_call_in_own_room, config, asked)
     else:

@@ -24,7 +24,7 @@ import anyio
 import attrs
 
 from ..config.files import unread_file, working_directory
-from ..config.masking import secrets_of
+from ..config.masking import files_with_secrets
 from ..config.model import Config, ServerDefinition, with_settings
 from ..config.private_files import NotOurs, socket_in
 from ..config.references import expand_definition, session_variables
@@ -255,7 +255,7 @@ def examine(setup: Setup) -> list[Finding]:
     """All findings, the worst first. What keeps a server from starting is said once."""
     found = [finding for check in CHECKS for finding in check(setup)]
     explained = {one.about for one in found if one.check != FAILED and one.severity is Severity.ERROR}
-    return _worst_first(one for one in found if one.check != FAILED or one.about not in explained)
+    return worst_first(one for one in found if one.check != FAILED or one.about not in explained)
 
 
 def examine_one(setup: Setup, server: str, row: Mapping[str, Any]) -> list[Finding]:
@@ -271,10 +271,11 @@ def examine_one(setup: Setup, server: str, row: Mapping[str, Any]) -> list[Findi
         return where == server or where in files or (colon != "" and at[:1] in ("", ".", "["))
 
     found = (finding for check in _OF_SERVERS for finding in check(only) if is_about(finding.about))
-    return _worst_first((*found, *of_start(only, server, row)))
+    return worst_first((*found, *of_start(only, server, row)))
 
 
-def _worst_first(found: Iterable[Finding]) -> list[Finding]:
+def worst_first(found: Iterable[Finding]) -> list[Finding]:
+    """The findings in the order in which they are printed."""
     return sorted(found, key=lambda finding: list(Severity).index(finding.severity))
 
 
@@ -310,7 +311,7 @@ def _broken(setup: Setup) -> Iterator[Finding]:
 
 
 def _nothing(setup: Setup) -> Iterator[Finding]:
-    if not setup.config.servers and not setup.config.broken:
+    if not (setup.config.servers or setup.config.broken or setup.config.unread):
         mend = f"{setup.commands.about('add')} NAME -- COMMAND"
         if setup.path is None:
             mend = f"`{mend}`, or those of a client: greenroom init CLIENT --move"
@@ -328,12 +329,7 @@ def _unread(setup: Setup) -> Iterator[Finding]:
 
 def _rights(setup: Setup) -> Iterator[Finding]:
     """Files that others may change, and files with secrets that others may read."""
-    secret = {
-        source
-        for server in setup.config.servers.values()
-        if secrets_of(server, {})
-        for source in server.sources.values()
-    }
+    secret = files_with_secrets(setup.config)
     for file in setup.config.files:
         try:
             found = os.stat(file)
@@ -356,6 +352,12 @@ def _programs(setup: Setup) -> Iterator[Finding]:
         if server.cwd is not None and not cwd.is_dir():
             mend = f"mkdir -p {shlex.quote(str(cwd))}"
             yield Finding(Severity.ERROR, "program", server.name, "its working directory is missing", mend)
+            continue
+        if not server.command.strip():
+            written = setup.config.servers[server.name].command
+            what = f"its command is empty, because the variables in it are: {written}"
+            mend = f'set them, or correct "command", or: {setup.commands.about("disable", server.name)}'
+            yield Finding(Severity.ERROR, "program", server.name, what, mend)
             continue
         command = server.command if os.sep not in server.command else os.fspath(cwd / server.command)
         if shutil.which(command, path=server.env.get("PATH") or setup.environ.get("PATH")) is None:
@@ -522,10 +524,11 @@ CHECKS: Final = (_broken, _nothing, _unread, *_OF_SERVERS, gateways, sockets)
 
 async def try_servers(setup: Setup, known: Collection[str], tell: Callable[[str], object]) -> list[Finding]:
     """What is wrong with the servers in service that need no session. Each is started once and ended, without those
-    that are `known` to fail."""
+    that are `known` to fail. What they have and print is kept, as that of every start."""
     from ..supervisor.room import Greenroom
+    from .logs_command import has_log
 
-    room = Greenroom.open(setup.config, cache_path=":memory:", bootstrap=False)
+    room = Greenroom.open(setup.config, bootstrap=False)
     findings: list[Finding] = []
     began: dict[str, float] = {}
     odd: set[str] = set()
@@ -553,7 +556,12 @@ async def try_servers(setup: Setup, known: Collection[str], tell: Callable[[str]
             mend = setup.commands.about("auth", name)
             findings.append(Finding(Severity.ERROR, "login", name, error.message, mend))
         except GreenroomError as error:
-            mend = f"correct its entry, or: {setup.commands.about('disable', name)}"
+            logs = (
+                f". What it printed: {setup.commands.about('logs', name)}"
+                if has_log(setup.config, name)
+                else ""
+            )
+            mend = f"correct its entry, or: `{setup.commands.about('disable', name)}`{logs}"
             findings.append(Finding(Severity.ERROR, "start", name, error.message, mend))
 
     async with room.events([Kind.NOTE, Kind.TRANSITION]) as events, anyio.create_task_group() as readers:

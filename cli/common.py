@@ -201,6 +201,21 @@ def check_usable(config: Config, server: str) -> None:
         raise no_such_server(config, server)
 
 
+def none_in_service(config: Config) -> Iterator[str]:
+    """What is said where servers are wanted and the configuration has none: that, and the next step."""
+    if config.broken or not all(server.disabled for server in config.servers.values()):
+        return
+    if config.servers:
+        yield "Every server is disabled."
+        yield f"To bring one back into service: {commands_typed().about('enable', next(iter(config.servers)))}"
+    elif config.unread:
+        yield f"No server is known, because a file cannot be read: {one_line(config.unread[0])}"
+        yield f"To see why: {commands_typed().about('doctor')}"
+    else:
+        yield "No servers are configured."
+        yield f"To add one: {commands_typed().about('add')} NAME -- COMMAND"
+
+
 def left_out(config: Config) -> Iterator[str]:
     """One line for each reason why configured servers are not used, with their names and the next step."""
     untrusted = [name for name, problem in config.broken.items() if problem.code == UNTRUSTED]
@@ -322,7 +337,15 @@ def open_source(path: Path | None, pid: int | None, config: Config | None = None
     if gateway is not None:
         return FromGateway(gateway)
     say("no gateway runs for this configuration; this is what the cache knows.")
+    if click.get_current_context().info_name != "status":  # which says it in its answer
+        say_if_none(config)
     return from_cache(config, say_elsewhere(config), warns=True)
+
+
+def say_if_none(config: Config) -> None:
+    """Say it on stderr if no server is in service."""
+    for text in none_in_service(config):
+        say(text)
 
 
 def from_cache(

@@ -69,7 +69,8 @@ def cost_command(words: str | None, encoding: str | None, as_json: bool, config_
     if catalogue.warning is not None:
         say(catalogue.warning)
     cost = cost_of(catalogue.index, counted_by, count)
-    unknown = sorted(set(catalogue.config.servers) - {one.server for one in cost.servers})
+    used = {name for name, server in catalogue.config.servers.items() if not server.disabled}
+    unknown = sorted(used - {one.server for one in cost.servers})
     details: shapes.Cost = {
         "countedBy": cost.counted_by,
         "proxy": cost.proxy,

@@ -55,17 +55,17 @@ def doctor_command(starts: bool, config_path: Path | None, pid: int | None, as_j
     setup = Setup(config, config_path, os.environ, commands_typed())
     found = examine(setup)
     if starts:
-        from .checks import FAILED, try_servers
+        from .checks import FAILED, try_servers, worst_first
 
         found = [one for one in found if one.check != FAILED]  # whether it still fails is seen now
         known = {one.about for one in found if one.severity is Severity.ERROR}
-        found += run_to_end(lambda: try_servers(setup, known, say))
+        found = worst_first((*found, *run_to_end(lambda: try_servers(setup, known, say))))
     counts = {each.value: sum(one.severity is each for one in found) for each in Severity}
     rows = [one.as_dict() for one in found]
     files = list(config.files)
     unseen = [] if starts else _not_seen(setup)
     show_lines(
-        _lines(found, config, unseen),
+        _lines(found, config, unseen, starts=starts),
         {"findings": rows, "files": files, "notSeenStarting": unseen, **counts},
         as_json,
     )
@@ -77,12 +77,12 @@ def _not_seen(setup: Setup) -> list[str]:
     return [server.name for server in setup.in_service() if server.name not in setup.seen_starting]
 
 
-def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str]) -> Iterator[str]:
+def _lines(found: Sequence[Finding], config: Config, unseen: Sequence[str], *, starts: bool) -> Iterator[str]:
     for one in found:
         yield f"{MARKS[one.severity.value]} {one.about}: {one.what}"
         yield f"    → {one.mend}"
     if not found:
-        yield "✓ Nothing is wrong that can be seen without starting a server."
+        yield f"✓ Nothing is wrong{'' if starts else ' that can be seen without starting a server'}."
     if unseen:
         names = ", ".join(unseen[:_NAMED]) + (", …" if len(unseen) > _NAMED else "")
         yield f"· How these start is not known here, and --start would look: {names}"

@@ -83,8 +83,22 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 
 
+_OF_COMMANDS: Final = ("--json", "--pid")
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands' names and help without importing them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in _OF_COMMANDS:
+                raise
+            what = (
+                f"{error.option_name} stands behind the command, as in: greenroom status {error.option_name}"
+            )
+            raise click.UsageError(what, ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from . import file_edits
 from .client_files import OURS, decoded, meaning, with_member, without_member
 
 _URLS: Final = ("http://", "https://")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @attrs.frozen
@@ -42,6 +44,9 @@ def entry_of(wanted: Wanted, here: Path) -> dict[str, Any]:
         if rest:
             raise UsageError(f"An address stands alone. Leave this out: {' '.join(rest)}")
         entry = {"url": first} | ({"type": "sse"} if wanted.transport == "sse" else {})
+    elif (scheme := _SCHEME.match(first)) is not None:
+        what = f"A server is reached at an http:// or https:// address, and {scheme[0]} is neither."
+        raise UsageError(f"{what} Give its http address, or the command that starts it.")
     else:
         if wanted.transport not in (None, "stdio"):
             raise UsageError(f"--transport {wanted.transport} needs an address (http://…), and no command.")

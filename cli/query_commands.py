@@ -24,7 +24,7 @@ from .common import (
     common_options,
     config_option,
     left_out,
-    load,
+    none_in_service,
     not_read,
     open_source,
     read_config,
@@ -55,14 +55,17 @@ _FURTHER = 10  # processes of sessions and calls that are shown of one server
 @common_options
 def status_command(config_path: Path | None, pid: int | None, as_json: bool) -> None:
     """Show the configured servers and their states."""
-    source = open_source(config_path, pid)
+    config = read_config(config_path)
+    source = open_source(config_path, pid, config)
     details = source.status()
     if details["servers"] and not as_json and tables.on_terminal():
         _print_status(details)
     else:
-        lines = [*_status_lines(details)]
         if not details["servers"] and pid is None:
-            lines += not_read(load(config_path))
+            none = [*none_in_service(config)] or ["No servers are configured."]
+            lines = [*none, *not_read(config), *_around_servers(details)]
+        else:
+            lines = [*_status_lines(details)]
         show("\n".join(lines), {**details, **source.origin}, as_json)
 
 
@@ -145,6 +148,7 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
     servers: list[Mapping[str, Any]] = details["servers"]
     if not servers:
         yield "No servers are configured."
+        yield from _around_servers(details)
         return
     width = max(len(server["name"]) for server in servers)
     further = _further(details)
@@ -170,6 +174,11 @@ def _overall(details: Mapping[str, Any]) -> Iterator[str]:
         yield calls_wait(waiting)
     if details.get("audit", {}).get("failing"):
         yield f"The audit file {details['audit']['file']} cannot be written: the gateway's log says why."
+    yield from _around_servers(details)
+
+
+def _around_servers(details: Mapping[str, Any]) -> Iterator[str]:
+    """What a gateway says of its configuration, of itself as a background room, and of its clients."""
     if why := details.get("notReloaded"):
         yield one_line(f"The changed configuration is not used, the old one stays: {why}")
     if "background" in details:

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..protocol.safe_text import counted, one_line
-from .common import commands_typed, common_options, left_out, read_config, run_to_end, running_gateway, say
+from .common import (
+    commands_typed,
+    common_options,
+    left_out,
+    none_in_service,
+    read_config,
+    run_to_end,
+    running_gateway,
+    say,
+)
 from .completion import complete_servers
 from .tables import on_terminal, show_lines
 
@@ -43,7 +52,9 @@ def refresh_command(server: str | None, config_path: Path | None, pid: int | Non
     else:
         origin = {"source": "gateway", "pid": gateway.pid}
         rows = _through(gateway, server)
-    unused = [] if server is not None or pid is not None else [*left_out(config)]
+    unused: list[str] = []
+    if server is None and pid is None:
+        unused = [*(none_in_service(config) if not rows else ()), *left_out(config)]
     show_lines(_lines(rows, unused), {"servers": rows, **origin}, as_json)
     if len(rows) > 1 and not as_json:
         say(_total(rows))
@@ -113,13 +124,9 @@ class Progress:
 
 
 def _lines(rows: list[dict[str, Any]], unused: list[str]) -> Iterator[str]:
-    """`unused`: what there is to say of servers that are configured and not used."""
-    if not rows:
-        yield (
-            "Every server that is used is known; nothing to do."
-            if unused
-            else "Every server is known; nothing to do."
-        )
+    """`unused`: what there is to say of servers that are not used, or that there are none."""
+    if not rows and not unused:
+        yield "Every server is known; nothing to do."
     for row in rows:
         if row["state"] == "known":
             yield f"✓ {row['name']}: {counted(row['tools'], 'tool')}"

@@ -34,7 +34,7 @@ from .references import (
     with_defaults,
     without_references,
 )
-from .secrets import REDACTED, Hidden, without_logins
+from .secrets import REDACTED, Hidden, credentials_of, without_logins
 
 # ---- The effective configuration without secrets, each value with its source ----------------------------------------
 #
@@ -94,6 +94,25 @@ def secrets_of(definition: ServerDefinition, environ: Mapping[str, str]) -> list
     except ConfigError:  # it cannot be reached, but messages may still quote parts of it
         hider.url(expand(definition.url or "", environ))
     return hider.found
+
+
+def files_with_secrets(config: Config) -> set[str]:
+    """The files in which credentials are written. A reference is none, nor is a command that prints one."""
+    settings = config.settings.http_tokens.items()
+    tokens = [Hidden(name, expand(text, _Set()), known=True) for name, text in settings]
+    found = {config.setting_sources.get("http_tokens", "")} if any(map(_is_written, tokens)) else set[str]()
+    for server in config.servers.values():
+        for key, source in server.sources.items():
+            said: dict[str, Any] = {"extra": {key: server.extra[key]}} if key in server.extra else {}
+            part = ServerDefinition(server.name, **(said or {key: getattr(server, key)}))
+            if any(map(_is_written, secrets_of(part, _Set()))):
+                found.add(source)
+    return found
+
+
+def _is_written(hidden: Hidden) -> bool:
+    written = attrs.evolve(hidden, value=expand(hidden.value, {}))
+    return not is_asked(hidden.value) and bool(credentials_of(written))
 
 
 def _referred(name: str, value: str) -> Hidden:
@@ -156,6 +175,13 @@ def hides(args: Any) -> bool:
     if len(said) < len(given) or any(is_asked(arg) for arg in said):  # of the keyring, or of a command
         return True
     return bool(hider.found) or any(SECRET_WORD.search(name) for name in names)
+
+
+class _Set(dict[str, str]):
+    """An environment that has every variable, with a value that is too short for a credential."""
+
+    def get(self, key: str, default: Any = None) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return "x"
 
 
 class _Anything(dict[str, str]):

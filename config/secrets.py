@@ -82,7 +82,9 @@ class Secrets:
 
     def learn(self, found: Iterable[Hidden]) -> None:
         """Add these. The longest are looked for first, because one may be part of another."""
-        told = {spelling for each in found for value in _values(each) for spelling in _spellings(value)}
+        told = {
+            spelling for each in found for value in credentials_of(each) for spelling in _spellings(value)
+        }
         if not told <= self._spellings.keys():
             longest_first = sorted(told | self._spellings.keys(), key=len, reverse=True)
             self._spellings = {spelling: spelling[:_ANCHOR] for spelling in longest_first}
@@ -301,7 +303,7 @@ def _common(text: str, at: int, spelling: str) -> int:
     return next((length for length, (one, other) in enumerate(pairs) if one != other), len(text) - at)
 
 
-def _values(hidden: Hidden) -> set[str]:
+def credentials_of(hidden: Hidden) -> set[str]:
     """The credentials in a value, and the password of each login in it."""
     text = hidden.value.strip()
     found = {*credentials_in(text, hidden.name, known=hidden.known)}

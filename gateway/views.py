@@ -12,7 +12,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.status import json_of
+import attrs
+
+from ..protocol.status import ServerStatus, json_of
 from .exposures.query_modes import CatalogueReader, Snapshot
 from .exposures.tool_definition import FOR_PEOPLE, Mode
 from .exposures.tool_texts import status, tool_details, unknown_details, unknown_sentence
@@ -39,7 +41,7 @@ async def room_tools_view(room: RoomPort, server: str | None) -> dict[str, Any]:
 
 def status_view(catalogue: Catalogue) -> dict[str, Any]:
     """Every server in the order of the configuration; further addresses of a server follow under `addresses`."""
-    rows = CatalogueReader(catalogue, hints=FOR_PEOPLE).rows()
+    rows = [_at_present(row) for row in CatalogueReader(catalogue, hints=FOR_PEOPLE).rows()]
     details = dict(status(rows, FOR_PEOPLE).details)
     details["servers"] = [
         {**json_of(row), **server} for row, server in zip(rows, details["servers"], strict=True)
@@ -48,6 +50,14 @@ def status_view(catalogue: Catalogue) -> dict[str, Any]:
     if others:
         details["addresses"] = [json_of(row) for row in others]
     return details
+
+
+def _at_present(row: ServerStatus) -> ServerStatus:
+    """The row without what is of no interest as long as the server is disabled: how it failed, and its next try."""
+    if not row.disabled:
+        return row
+    tries = {"failed_starts": 0, **dict.fromkeys(("failure", "failed_ago", "retry_in", "quarantined"))}
+    return attrs.evolve(row, waiting_for=None, waiting=None, **tries)
 
 
 def tools_view(catalogue: Catalogue, server: str | None) -> dict[str, Any]:

@@ -266,7 +266,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     try:
         search = engine.compile(pattern, options).search
     except UnicodeEncodeError:
-        raise UsageError(f"Invalid regex: {pattern!a}", code="invalid_pattern") from None
+        raise _invalid(ascii(pattern)[1:-1], "it has half of a surrogate pair") from None
     except engine.error as error:
         raise _refusal(pattern, error) from None
     return lambda text: search(text) is not None
@@ -277,9 +277,14 @@ def _refusal(pattern: str, error: Exception) -> UsageError:
     otherwise."""
     try:
         re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):
-        return UsageError(f"Invalid regex: {pattern}", code="invalid_pattern")
+    except (re.error, RecursionError, OverflowError) as wrong:
+        return _invalid(pattern, str(wrong))
     reason = error.args[0] if error.args else "not supported"
     if isinstance(reason, bytes):
         reason = reason.decode(errors="replace")
     return UsageError(f"Regex query rejected as unsafe ({reason}).", code="unsafe_pattern")
+
+
+def _invalid(pattern: str, why: str) -> UsageError:
+    text = f'Invalid regex "{pattern}": {why}. To search for it as words, leave out regex.'
+    return UsageError(text, code="invalid_pattern")

@@ -130,7 +130,7 @@ def unknown_tool(
     step = ""
     if server is not None and connected_now:
         details["error"] = "tool_not_found_after_reconnect"
-        text = f'Tool "{tool}" not found on "{server}" after reconnect.'
+        text = f'Tool "{tool}" not found on "{server}", which was asked for its list just now.'
         text += f' Available tools on "{server}": {some_of(names) or "none"}.'
     else:
         text = f'Tool "{tool}" not found.'

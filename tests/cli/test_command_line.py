@@ -118,7 +118,12 @@ NOT_KNOWN = ("Not known yet: clock (not asked yet)", "To start them once")
 OFFLINE = "no gateway runs for this configuration; this is what the cache knows."
 
 TABLE: list[Row] = [
-    Row("nothing", "status", 0, ("= No servers are configured.\n",)),
+    Row("nothing", "status", 0, ("= No servers are configured.\nTo add one: greenroom add NAME -- COMMAND\n",)),
+    Row("nothing", "refresh", 0, ("= No servers are configured.\nTo add one: greenroom add NAME -- COMMAND\n",)),
+    *(Row("nothing", command, code, ("! To add one",), ("greenroom add NAME -- COMMAND\n",))
+      for command, code in (("search x", 0), ("tools", 0), ("describe x", 1), ("call x", 1))),
+    Row("nothing", "--json status", 2, ("",), ("greenroom status --json",)),
+    Row("nothing", "--pid 7 status", 2, ("",), ("greenroom status --pid",)),
     Row("nothing", "--help", 0, ("Supervised MCP servers",), ("",)),
     Row("nothing", "completion bash", 0, ("_GREENROOM_COMPLETE=bash_complete",), ("",)),
     Row("nothing", "completion zsh", 0, ("_GREENROOM_COMPLETE=zsh_complete",), ("",)),
@@ -149,7 +154,8 @@ TABLE: list[Row] = [
     Row("known for 3 days", "status", 0, ("○ clock  not connected", "! cut after")),
     Row("known for a day", "status", 0, ("○ clock  cached, 1 tool", "cut after 3 pages")),
     Row("a torn cache", "tools", 0, NOT_KNOWN, ("The catalogue cache ",)),
-    Row("a broken file", "status", 0, ("No servers are configured.",), ("mcp.json",)),
+    *(Row("a broken file", command, 0, ("cannot be read", "greenroom doctor\n", "! greenroom add"), ("mcp.json",))
+      for command in ("status", "refresh")),
     Row("a secret", "config", 0, ('"clock"', "! hush-hush")),
     *(Row("untrusted", command, 0, ("mine, other", "greenroom trust\n")) for command in ("refresh", "tools")),
     Row("untrusted", "tools --json", 0, ("mine, other",)),

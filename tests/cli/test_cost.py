@@ -153,3 +153,13 @@ def test_the_command_says_what_is_shown_and_what_is_not_counted(
     assert said["task"]["direct"] == 2 * said["direct"]
     assert said["task"]["proxy"] > 3 * said["proxy"] + 2 * said["search"]
     assert lines[-1] == "not counted, because their tools are unknown: new"
+
+
+def test_a_disabled_server_is_not_among_those_that_are_not_counted(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("some.json").write_text(
+        json.dumps({"mcpServers": {"new": {"command": "x"}, "off": {"command": "x", "disabled": True}}})
+    )
+    assert run(["cost", "--config", "some.json"]) == 0
+    assert "tools are unknown: new\n" in capsys.readouterr().out

@@ -80,6 +80,7 @@ def has(mode: int = 0o600, **entries: Any) -> Callable[[Path], Path]:
 
 WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("a program", has(a={"command": "uvx-nowhere"}), "error", "program", "disable a"),
+    ("an empty program", has(a={"command": "${NO_4711}"}), "error", "program", "set them, or correct"),
     ("its folder", has(a={"command": "sh", "cwd": "/no/where"}), "error", "program", "mkdir"),
     ("no JSON", lambda home: own_config(home, '{"mcpServers": {'), "error", "file", "correct /"),
     ("a key", has(a={"command": "sh", "comand": 1}), "warning", "configuration", "correct"),
@@ -122,6 +123,49 @@ def test_it_is_found_and_comes_with_what_mends_it(
     assert mend in found[0]["mend"]
     assert code == (details["error"] > 0)
     assert SECRET not in said
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_written"),
+    [
+        ({"command": "sh", "env": {"TOKEN": SECRET}}, True),
+        ({"command": "sh", "env": {"TOKEN": f"${{NO_4711:-{SECRET}}}"}}, True),
+        ({"command": "sh", "args": ["--token", SECRET]}, True),
+        ({"url": f"https://h.example/mcp?key={SECRET}"}, True),
+        ({"url": "https://h.example/mcp", "oauth": {"clientSecret": SECRET}}, True),
+        ({"command": "sh", "env": {"LOG_LEVEL": "debug", "REGION": "eu-west-1"}}, False),
+        ({"command": "sh", "env": {"TOKEN": "${NO_4711}"}}, False),
+        ({"command": "sh", "env": {"TOKEN": "!cat token"}}, False),
+        (
+            {"url": "https://h.example/mcp?version=2", "headers": {"Authorization": "Bearer ${NO_4711}"}},
+            False,
+        ),
+        ({"url": "https://h.example/mcp", "oauth": {"clientSecret": "${NO_4711}"}}, False),
+        ({"url": "https://h.example/mcp", "bearerTokenEnv": "NO_4711"}, False),
+    ],
+)
+def test_a_file_holds_secrets_if_a_credential_is_written_in_it(
+    home: Path, entry: dict[str, Any], is_written: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_config(home, servers(a=entry), 0o644)
+    (home / ".config/mcp").mkdir()
+    (home / ".config/mcp/mcp.json").write_text(servers(a={"lifecycle": "eager"}))
+    run(["doctor", "--json"])
+    said = json.loads(capsys.readouterr().out)
+    found = [one["about"] for one in said["findings"] if one["check"] == "rights"]
+    assert found == [str(home / ".config/greenroom/mcp.json")] * is_written
+
+
+def test_a_file_with_a_token_of_the_http_door_holds_secrets(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text, count in ((SECRET, 1), ("${NO_4711}", 0)):
+        said = {"mcpServers": {"a": {"command": "sh"}}, "settings": {"http": {"tokens": {"me": text}}}}
+        Path("some.json").write_text(json.dumps(said))
+        Path("some.json").chmod(0o644)
+        run(["doctor", "--json", "--config", "some.json"])
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        assert [one["check"] for one in findings].count("rights") == count
 
 
 def cached(*tools: str | dict[str, Any]) -> None:
@@ -215,15 +259,21 @@ def test_with_start_a_server_that_prints_or_cannot_start_is_named(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     noisy = {"command": sys.executable, "args": ["-S", os.fspath(FAULTY), "--junk-before"]}
-    dies = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
-    own_config(home, servers(noisy=noisy, dies=dies))
+    dies = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no database')"]}
+    own_config(
+        home, servers(noisy=noisy, dies=dies, unknown={"command": "sh", "comand": 1, "disabled": True})
+    )
     assert run(["doctor", "--start", "--json"]) == 1
     details = json.loads(capsys.readouterr().out)
     assert details["notSeenStarting"] == []
     found = [(one["about"], one["severity"], one["mend"]) for one in details["findings"]]
-    assert [mend for about, severity, mend in found if (about, severity) == ("dies", "error")] == [
-        "correct its entry, or: greenroom disable dies"
-    ]
+    assert found[0] == (
+        *("dies", "error"),
+        "correct its entry, or: `greenroom disable dies`. What it printed: greenroom logs dies",
+    )
+    assert [severity for _, severity, _ in found] == sorted(severity for _, severity, _ in found)
+    assert run(["logs", "dies"]) == 0
+    assert "no database" in capsys.readouterr().out
     assert ("noisy", "warning", "let it print to stderr: stdout is for the protocol") in found
 
 

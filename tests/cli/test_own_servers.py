@@ -54,6 +54,8 @@ def test_what_was_typed_is_what_is_written(
     ("typed", "what"),
     [
         (["https://h.example/mcp", "more"], "stands alone"),
+        (["ftp://h.example/mcp"], "ftp:// is neither"),
+        (["ws+unix://h"], "ws+unix:// is neither"),
         (["-H", "A: b", "--", "true"], "--env"),
         (["-e", "A=b", "https://h.example/mcp"], "--header"),
         (["-e", "secret", "--", "true"], "--env NAME=VALUE"),

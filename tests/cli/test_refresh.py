@@ -6,12 +6,14 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from tests.support.attached import until
 from tests.support.door_rooms import FakeRoom
 from tests.support.forked import GREENROOM, greenroom_in, popen_forked
 from tests.support.gateway import faulty, serve
@@ -94,6 +96,28 @@ def test_a_server_that_is_named_is_started_although_it_has_just_failed(tmp_path:
         mended = greenroom_in(tmp_path, "refresh", "one")
         assert (mended.returncode, mended.stdout[:7]) == (0, "✓ one: "), mended.stdout
         gateway.end()
+
+
+def test_a_server_that_is_disabled_after_it_failed_is_shown_without_its_past(tmp_path: Path) -> None:
+    bad = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+
+    def shown(*words: str) -> list[str]:
+        """The words of the line about the server."""
+        (line,) = [line for line in greenroom_in(tmp_path, *words).stdout.splitlines() if "bad  " in line]
+        return line.split()
+
+    with serve(tmp_path, {"bad": bad}) as gateway:
+        gateway.initialize()
+        assert greenroom_in(tmp_path, "refresh", "bad").returncode == 1
+        assert {"next", "try", "exited"} <= {*shown("status")}
+        assert greenroom_in(tmp_path, "disable", "bad").returncode == 0
+        until(lambda: "disabled" in shown("status"))
+        for words in (("status",), ("top", "--once")):
+            assert not {"try", "waits", "exited"} & {*shown(*words)}
+        (row,) = json.loads(greenroom_in(tmp_path, "status", "--json").stdout)["servers"]
+        assert [row[key] for key in ("failure", "failedAgo", "retryIn", "waitingFor")] == [None] * 4
+        assert gateway.end() == 0
+    assert shown("status") == ["⊘", "bad", "disabled"]
 
 
 def test_t47_a_call_alone_waits_for_the_install_that_ends_with_it(tmp_path: Path) -> None:

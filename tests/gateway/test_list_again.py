@@ -1,4 +1,5 @@
-"""Whoever connects or refreshes a connected server gets its list of now; "after reconnect" is said only after one."""
+"""Whoever connects or refreshes a connected server gets its list of now; that it was asked
+for its list just now is said only if it was."""
 
 from __future__ import annotations
 
@@ -164,21 +165,21 @@ async def test_one_that_dies_while_it_lists_again_is_connected(by: str) -> None:
 
 
 @in_virtual_time
-async def test_not_found_after_reconnect_is_said_only_after_one() -> None:
+async def test_that_a_server_was_asked_just_now_is_said_only_if_it_was() -> None:
     async with open_room({"one": FakeServer(), "two": FakeServer(), "three": FakeServer()}) as room:
         await room.connect("one")
         for given in ({"tool": "one_nope"}, {"tool": "nope", "server": "one"}):
             text, details = await asked(room, **given)
-            assert (details["error"], "reconnect" in text) == ("tool_not_found", False), given
+            assert (details["error"], "just now" in text) == ("tool_not_found", False), given
             assert "one_echo" in text, given
         for given in ({"tool": "two_nope"}, {"tool": "nope", "server": "three"}):
             text, details = await asked(room, **given)
-            assert (details["error"], "reconnect" in text) == ("tool_not_found_after_reconnect", True), given
+            assert (details["error"], "just now" in text) == ("tool_not_found_after_reconnect", True), given
             assert "_echo" in text, given
 
 
 @in_virtual_time
-async def test_a_tool_that_went_away_during_its_call_is_no_word_about_a_reconnect() -> None:
+async def test_a_tool_that_went_away_during_its_call_does_not_say_that_it_was_asked_just_now() -> None:
     one = FakeServer(call_latency=1.0, call_error=(-32602, "no such tool"))
     async with open_room({"one": one}) as room, anyio.create_task_group() as tasks:
         await room.connect("one")
@@ -193,5 +194,5 @@ async def test_a_tool_that_went_away_during_its_call_is_no_word_about_a_reconnec
         one.announce_tools()
         await anyio.sleep(2.0)
         ((text, details),) = told
-        assert (details["error"], "reconnect" in text) == ("tool_not_found", False)
+        assert (details["error"], "just now" in text) == ("tool_not_found", False)
         assert "one_other" in text
