@@ -1,15 +1,7 @@
-"""`greenroom serve`: a room, the doors to it, and how it all ends.
+"""The methods of the control socket: what commands ask a running gateway, and decide there.
 
-There are two ways to end. *Politely* (the first SIGTERM or SIGINT): no new calls are taken, the room drains,
-the answers of its last calls are written, and the client has a second to read them. *At once* (the client
-closed its end, or a second signal): the client is gone or the user has lost patience, so calls are cancelled
-and the room closes without waiting. Clients kill a server that still runs two seconds after they closed its
-input. So ending at once also sets an alarm: whatever holds us up, the process ends after 1.2 s, and the guard
-ends what it started.
-
-The client's part (reading, writing, waiting jobs) runs in the outer task group, which ends after the room.
-Otherwise nobody would write the room's last answers. The room has an owner task beside it and not a context
-around it, because the second signal must be able to hurry a close that has begun.
+Most answers are those of the `mcp` tool, in words for people. Two groups of methods have functions of their own: calls
+that wait for a person's yes, and `greenroom refresh`.
 """
 
 from __future__ import annotations

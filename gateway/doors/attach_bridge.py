@@ -46,7 +46,8 @@ _LOST: Final = RpcFault(
 
 
 class Lines:
-    """Gives whole lines and holds the rest. A line over `most` bytes is dropped; `on_overlong` is given its head."""
+    """Splits what comes into whole lines, and holds the rest. A line over `most` bytes is dropped, and `on_overlong` is
+    given its head."""
 
     def __init__(self, most: int, on_overlong: Callable[[bytes], object]) -> None:
         self._most = most
@@ -77,7 +78,7 @@ class Lines:
 
 
 class Pipes:
-    """The two pipes between this process and one room. `theirs` are the ends that are passed to it."""
+    """The two pipes between this process and one room. `theirs` are the ends that the room gets."""
 
     def __init__(self) -> None:
         reads, requests = os.pipe()
@@ -94,7 +95,7 @@ class Pipes:
         return int.from_bytes(fcntl.ioctl(self.theirs[0], termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def close_requests(self) -> None:
-        """The client has closed its end, and has had all its lines passed on."""
+        """The client has closed its end and all its lines were passed on, so close the pipe to the room."""
         os.close(self.requests)
         self.requests = -1
 
@@ -132,14 +133,14 @@ class Bridge:
 
     @property
     def initialize(self) -> str | None:
-        """How the client introduced itself, if a room has answered that."""
+        """The line of the client's `initialize`, if a room has answered it."""
         if self._initialize is None or self._initialize[0] in self._open:
             return None
         return self._initialize[1].decode("utf-8", "surrogateescape")
 
     @property
     def initialized(self) -> bool:
-        """Whether it has said that it is ready."""
+        """Whether the client has sent `notifications/initialized`."""
         return self._is_ready
 
     def lose(self, pipes: Pipes) -> None:

@@ -80,8 +80,8 @@ if TYPE_CHECKING:
 
 
 class Operations:
-    """The pages about `room`. `door` is the door they are shown at, once there is one. `commands`: those that their
-    readers are told of."""
+    """The pages for operators of `room`. `door` is the door that shows them, once there is one. `commands`: the
+    commands that the pages name."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Operations:
         self._started = anyio.current_time()
 
     def open_pages(self) -> Mapping[str, Page]:
-        """Those that need no token."""
+        """The pages that need no token."""
         return {"/health": self._health, "/ready": self._ready}
 
     def pages(self) -> Mapping[str, Page]:
@@ -219,9 +219,9 @@ _NO_PAGES: Final[Mapping[str, Page]] = {}
 
 class HttpDoor:
     """The door to `conversations`. `pages` are further paths, for GET; those in `open_pages` need no token. `profile`
-    is what clients without one of their own see. `session_headers` name the headers whose values a session is given.
-    `on_end` is told of each session that has ended, and why. `refusals` counts the requests that were refused, by the
-    status of the answer."""
+    is what clients see whose token has none. `session_headers` name the headers whose values a session is given.
+    `on_end` is told of each session that has ended, and why. `refusals` counts the refused requests by the status of
+    the answer."""
 
     def __init__(
         self,
@@ -326,7 +326,8 @@ class HttpDoor:
         self._note(f"a bug in Greenroom, please report it: {type(error).__name__} at {places}")
 
     def _for_everything(self, page: Page) -> Page:
-        """A page that shows everything: it needs a token, and does not exist for who is bound to a profile."""
+        """A page that shows everything. It needs a token, and does not exist for a caller that is bound to a
+        profile."""
 
         async def shown(request: PageRequest) -> Response:
             caller = await self._access.caller(request.state.request)
@@ -407,12 +408,12 @@ class HttpDoor:
         said = read_stateless(message, request)
         if self.is_ending:
             raise ending()
-        visitor = await self.sessions.visitor(caller, profile, self._variables(request), said.who)
-        self.sessions.touch(visitor)
+        stateless = await self.sessions.stateless_client(caller, profile, self._variables(request), said.who)
+        self.sessions.touch(stateless)
         if said.method == _CALL and "name" in said.params:
             name = said.params["name"]
             await check_mirrored(said, self._conversations.listed(rpc.read_value(name), profile), request)
-        await visitor.serve(said, request)
+        await stateless.serve(said, request)
 
     async def _post_in_session(
         self, message: Read, request: Request, caller: Caller, profile: str | None
@@ -468,7 +469,8 @@ class HttpDoor:
 
 @attrs.frozen
 class _Endpoint:
-    """An ASGI application as the end of a route, which would call a function with a request of starlette's."""
+    """An ASGI application as the end of a starlette route. (A function there would be called with starlette's
+    request.)"""
 
     app: Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -477,7 +479,8 @@ class _Endpoint:
 
 
 def _is_stateless(request: Request) -> bool:
-    """Whether a request is of 2026-07-28, or of a version that we do not know: that one is told which we know."""
+    """Whether a request is of 2026-07-28, or of a version that we do not know. The answer to the latter names the
+    versions that we know."""
     version = request.text(b"mcp-protocol-version")
     return version is not None and version not in rpc.HANDSHAKE_VERSIONS
 

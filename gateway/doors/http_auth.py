@@ -115,8 +115,8 @@ def _digest(text: bytes) -> bytes:
 
 
 class Access:
-    """`host` is the address that is listened on; `oauth` checks the tokens that are not among `tokens`. Raises
-    `UsageError` when other machines can reach it and no token is needed."""
+    """Who may use the door. `host` is the address that is listened on; `oauth` checks the tokens that are not among
+    `tokens`. Raises `UsageError` when other machines can reach the address and no token is needed."""
 
     def __init__(
         self,
@@ -159,10 +159,11 @@ class Access:
             raise Refusal(403, "Forbidden: the origin of this page is not allowed.", CLOSE)
 
     def may_read(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether a page sends this that the configuration names (`http.origins`), which may read the answer.
+        """Whether a page that `http.origins` names sent this request, so that the page may read the answer.
 
-        A page of this machine may send requests without being named, as any program here may, but a browser lets it
-        neither read the answers nor send JSON: an origin on localhost is any development server."""
+        Pages of this machine may send requests without being named, as any program here may. A browser lets them
+        neither read the answers nor send JSON: an origin on localhost may be any development server.
+        """
         return bool(self._origins) and any(
             name == b"origin" and value.decode("latin-1").lower() in self._origins for name, value in headers
         )
@@ -186,7 +187,7 @@ class Access:
         return origin.startswith(("http://", "https://")) and _name_of(origin) in _LOOPBACK
 
     async def caller(self, request: Request) -> Caller:
-        """Who sends it. Raises `Refusal` without a right token, where one is needed."""
+        """The caller that sends this request. Raises `Refusal` without a valid token where one is needed."""
         oauth = self.oauth
         if not self.tokens and oauth is None:
             return _ANYBODY
@@ -245,7 +246,8 @@ _RETRY: Final = (b"retry-after", b"5")
 
 @attrs.frozen
 class Terms:
-    """What a token must be. `profiles`: what callers see, by scope; the first that a token has counts."""
+    """What an access token must fulfil. `profiles`: what callers see, by scope; the first scope that a token has
+    counts."""
 
     issuer: str
     resource: str
@@ -262,7 +264,7 @@ class Terms:
 
 
 def terms_in(settings: Settings) -> Terms | None:
-    """What the configuration says; None: there is no issuer. Raises `UsageError` when it cannot be used."""
+    """The terms that the configuration sets; None: there is no issuer. Raises `UsageError` when they cannot be used."""
     issuer, resource = settings.http_oauth_issuer, settings.http_oauth_resource
     if issuer is None:
         return None
@@ -293,7 +295,7 @@ def _is_plain(url: str) -> bool:
 
 
 class OAuth:
-    """Checks tokens. `note` is given the texts that belong in the log."""
+    """Checks access tokens. `note` is given the texts that belong in the log."""
 
     def __init__(self, terms: Terms, note: Callable[[str], None]) -> None:
         import jwt
@@ -340,7 +342,7 @@ class OAuth:
     # ---- who comes -----------------------------------------------------------------------------------------------
 
     async def caller(self, token: bytes) -> Caller:
-        """Whose token this is. Raises `Refusal`."""
+        """The caller that this token names. Raises `Refusal`."""
         if len(token) > ACCESS_TOKEN_BYTES:
             raise self._wrong("the token is too long")
         if self._generation != self._keys.generation:
@@ -411,7 +413,7 @@ class OAuth:
 
 
 def _said_in(claims: Mapping[str, Any], name: str) -> str | None:
-    """What a claim says. None: it is not there, it is no text, or it is empty and so says nothing."""
+    """The text of a claim. None: it is missing, empty or no text."""
     said = claims.get(name)
     return said if isinstance(said, str) and said.strip() else None
 

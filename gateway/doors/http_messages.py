@@ -62,8 +62,8 @@ Parts = Mapping[str, msgspec.Raw]
 
 @attrs.frozen
 class Read:
-    """A message that was read: its envelope, its id (empty: it has none), and its size. `parts` are those of the params
-    of a large request; None for any other message."""
+    """A message that was read: its envelope, its id (empty: it has none), and its size. `parts` are the members of the
+    params of a large request; None for any other message."""
 
     envelope: rpc.ClientMessage
     key: bytes
@@ -77,7 +77,7 @@ class Read:
         return bool(self.key) and self.envelope.method is not None
 
     def give_to(self, client: ClientSession) -> None:
-        """Let the conversation handle it. As at every other door."""
+        """Let the conversation handle the message, as every other door does."""
         with within(self.trace):
             if self.is_large:
                 client.take_large(self.envelope, self.key, self.parts)
@@ -134,8 +134,7 @@ def cancelled_key(message: rpc.ClientMessage) -> bytes:
 # ---- 2026-07-28 ------------------------------------------------------------------------------------------------------
 @attrs.frozen
 class Stateless:
-    """A request of 2026-07-28. `who` are the parts of it by which its client is known. `params` are those of
-    `message`."""
+    """A request of 2026-07-28. `who` identifies its client. `params` are those of `message`."""
 
     message: Read
     key: bytes
@@ -180,7 +179,8 @@ def _match(request: Request, header: bytes, said: object, what: str, key: bytes)
 
 
 async def check_mirrored(said: Stateless, target: Target | None, request: Request) -> None:
-    """Check the arguments of a call that its headers repeat. Raises `Refusal` for a header that contradicts them."""
+    """Check the headers that repeat arguments of a call. Raises `Refusal` for a header that contradicts its
+    argument."""
     if target is None or not target.mirrored:
         return
     look = partial(mismatch, target.mirrored, said.params.get("arguments"), request.headers)

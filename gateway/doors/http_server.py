@@ -37,7 +37,7 @@ _IDLE: Final = 75.0  # seconds that a connection is kept open between two reques
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises `UsageError` when that is not possible."""
+    """A socket that listens at this address. Raises `UsageError` when that is not possible."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
@@ -58,7 +58,8 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def check_tls(cert: Path | None, key: Path | None) -> None:
-    """Raises `UsageError` when certificate or key cannot be used. A key with a password cannot: nobody is asked."""
+    """Check that certificate and key can be used. Raises `UsageError`. A key with a password cannot be used, because
+    nobody is asked for it."""
     if cert is None:
         if key is not None:
             raise UsageError("--tls-key needs the certificate it belongs to. Give --tls-cert as well.")
@@ -121,12 +122,13 @@ class HttpServer:
         return len(self._server.server_state.connections)
 
     def close(self) -> None:
-        """Take no more connections, and close each when its answer is written; those that take too long, then."""
+        """Accept no more connections, and close each open one once its answer is written, or after a bounded time."""
         self._server.leave.set()
 
 
 def _give_up_the_dead(listener: socket.socket, seconds: float) -> None:
-    """Have the system end a connection whose peer acknowledges nothing for so long. Connections inherit it."""
+    """Have the system close a connection whose peer acknowledges nothing for this many seconds. Connections inherit the
+    option from the listener."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
@@ -148,7 +150,7 @@ class _Server(uvicorn.Server):
 
 
 async def _serving(app: Any, scope: Scope, receive: Receive, send: Send) -> None:
-    """Have `app` carry out a request. Its connection knows of it meanwhile."""
+    """Have `app` carry out a request, and let its connection know how long that takes."""
     connection: _Connection = scope["state"]["connection"]
     connection.request_begins()
     try:
@@ -158,7 +160,7 @@ async def _serving(app: Any, scope: Scope, receive: Receive, send: Send) -> None
 
 
 class _Connection(asyncio.Protocol):
-    """Passes everything on to uvicorn's protocol."""
+    """Stands between the transport and uvicorn's protocol: passes everything on, and bounds the time of a peer."""
 
     def __init__(self, rules: Rules, heads: _Heads, *, app_state: dict[str, Any], **given: Any) -> None:
         self._rules = rules
@@ -190,7 +192,7 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
 
     def join_writes(self) -> None:
-        """What is written next goes out with what is written after it."""
+        """Hold the next write back, and send it together with the write after it."""
         self._writes.join = True
 
     def data_received(self, data: bytes) -> None:
@@ -232,7 +234,8 @@ class _Connection(asyncio.Protocol):
 
 
 class _Heads:
-    """The connections that have not sent a whole head. Each is cut when its time is over; of too many, the oldest."""
+    """The connections that have not sent a whole head yet. Each is cut when its time is over, and the oldest when there
+    are too many."""
 
     def __init__(self, rules: Rules) -> None:
         self._most = rules.waiting_heads
@@ -257,8 +260,9 @@ class _Heads:
 
 
 class _Writes:
-    """The transport as uvicorn gets it. uvicorn writes the head of an answer and its body one after the other; the two
-    of a short one are joined, which saves a call a tenth of its time: one system call, and its client wakes up once."""
+    """The transport as uvicorn gets it. uvicorn writes the head of an answer and its body one after the other. The two
+    writes of a short answer are joined, which saves a tenth of a call's time: one system call, and the client wakes up
+    once."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport

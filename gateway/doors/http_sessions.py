@@ -105,7 +105,7 @@ class HttpSession:
 
     @property
     def is_listening(self) -> bool:
-        """Its client has an event stream open."""
+        """Whether its client has an event stream open."""
         return any(stream.has_reader for stream in self._streams.values())
 
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
@@ -133,7 +133,7 @@ class HttpSession:
         return reply
 
     def _cancelled(self, key: bytes) -> None:
-        """The client has cancelled this request. There will be no answer, but its POST has to end."""
+        """The client has cancelled this request: end its POST, which gets no answer."""
         reply = self._replies.pop(key, None)
         if reply is not None:
             self._finish(reply, rpc.error_line(key, RpcFault(REQUEST_CANCELLED, "Request cancelled")))
@@ -152,7 +152,7 @@ class HttpSession:
         await request.end_stream()
 
     async def listen(self, request: Request, last_event_id: str | None) -> None:
-        """Answer a GET: with the messages that belong to no request, or with the rest of an earlier stream."""
+        """Answer a GET with the messages that belong to no request, or with the rest of an earlier stream."""
         stream, after = self._standalone(), None
         if last_event_id is not None:
             found = _EVENT_ID.fullmatch(last_event_id)
@@ -168,7 +168,7 @@ class HttpSession:
         await request.end_stream()
 
     def close(self) -> None:
-        """End all streams. The conversation is over, or the client has ended it."""
+        """The conversation is over, or the client has ended the session: end all streams."""
         for reply in tuple(self._replies.values()):
             text = "The session has ended before the answer came."
             self._finish(reply, rpc.error_line(reply.key, RpcFault(rpc.SERVER_ERROR, text)))
@@ -248,25 +248,25 @@ class HttpSession:
         return True
 
     def _latest(self) -> Reply | None:
-        """The POST that waits for its answer, the latest of several."""
+        """The POST that waits for its answer; of several the latest."""
         return next(reversed(self._replies.values()), None)
 
 
 # ---- A client of 2026-07-28: there is no session on the wire, and every request says everything ---------------------
 #
 # Still, what a client has in the room needs a place: children of its own, watched resources, a call that waits for its
-# answer to a server request. Requests with the same token, profile, values and client info come from one `Visitor`,
-# which is one conversation; who gives no client info is known by its capabilities instead. A program may declare other
-# capabilities with each request: it finds the same children all the same, and is asked only what all of its open calls
-# have declared. Two programs of the same owner that look exactly alike share a conversation. So request ids and
-# progress tokens, which each program chooses by itself, are replaced by numbers of ours on the way in, and put back on
-# the way out.
+# answer to a server request. Requests with the same token, profile, values and client info come from one
+# `StatelessClient`, which is one conversation; who gives no client info is known by its capabilities instead. A program
+# may declare other capabilities with each request: it finds the same children all the same, and is asked only what all
+# of its open calls have declared. Two programs of the same owner that look exactly alike share a conversation. So
+# request ids and progress tokens, which each program chooses by itself, are replaced by numbers of ours on the way in,
+# and put back on the way out.
 #
 # A client that disconnects has cancelled its request.
 
 
-class Visitor:
-    """`spawn` runs a coroutine function beside the request."""
+class StatelessClient:
+    """A client of 2026-07-28. `spawn` runs a coroutine function beside the request."""
 
     def __init__(
         self, caller: Caller, profile: str | None, rules: Rules, variables: Mapping[str, str], spawn: Spawn
@@ -324,7 +324,7 @@ class Visitor:
             reply.finish(rpc.error_line(reply.key, RpcFault(rpc.SERVER_ERROR, "Cancelled")))
 
     def close(self) -> None:
-        """Its conversation is over."""
+        """The conversation is over: end all replies."""
         replies, self._replies = self._replies, {}
         for reply in replies.values():
             reply.finish(rpc.error_line(reply.key, RpcFault(rpc.SERVER_ERROR, "The gateway has closed.")))
@@ -362,7 +362,8 @@ class Visitor:
         return True
 
     def _tell(self, number: Any, method: bytes, params: dict[str, Any]) -> bool:
-        """A notification for one request, under the id or token that its client gave."""
+        """Send a notification for one request, under the id or token that its client gave. Returns whether the request
+        is open."""
         reply = self._replies.get(number) if isinstance(number, int) else None
         if reply is None:
             return False
@@ -397,7 +398,7 @@ def _id(key: bytes) -> Any:
 _NOTHING: Final[Mapping[str, str]] = {}
 _LOOK_AGAIN: Final = 10.0  # seconds
 _GAVE_WAY: Final = "a server waited for a slot, and this client had been silent for longest"
-Member = HttpSession | Visitor
+Member = HttpSession | StatelessClient
 
 
 def untold(_text: str) -> None:
@@ -405,8 +406,8 @@ def untold(_text: str) -> None:
 
 
 class Sessions:
-    """`group` outlives all conversations. `shares`: how many callers share the places. `on_end` is told of each session
-    that has ended, and why."""
+    """All clients of the door. `group` is a task group that outlives all conversations. `shares`: how many callers
+    share the places. `on_end` is told of each session that has ended, and why."""
 
     def __init__(
         self,
@@ -424,7 +425,7 @@ class Sessions:
         # With several tokens, no one of them can take all places.
         self._most_each = rules.max_sessions if shares < 2 else max(1, rules.max_sessions // 2)
         self._sessions: dict[str, HttpSession] = {}
-        self._visitors: dict[bytes, Visitor] = {}
+        self._stateless_clients: dict[bytes, StatelessClient] = {}
         self._opening: dict[bytes, anyio.Event] = {}
         self._used: dict[Member, float] = {}  # when the last message came; the latest is the last
         self._born: dict[Member, float] = {}
@@ -439,40 +440,40 @@ class Sessions:
     async def open_session(
         self, caller: Caller, profile: str | None, variables: Mapping[str, str]
     ) -> HttpSession:
-        """Raises `Refusal` when there are too many, or no such profile."""
+        """Open a session. Raises `Refusal` when there are too many sessions, or no such profile."""
         session = HttpSession(caller, profile, self._rules, variables)
         await self._open(session)
         self._sessions[session.id] = session
         return session
 
     def find(self, session_id: str, caller: Caller, profile: str | None) -> HttpSession:
-        """Raises `Refusal` when this caller has no such session."""
+        """The session of this id. Raises `Refusal` when this caller has none under this profile."""
         session = self._sessions.get(session_id)
         if session is None or session.over.is_set() or session.caller != caller or session.profile != profile:
             raise no_session()
         return session
 
-    async def visitor(
+    async def stateless_client(
         self, caller: Caller, profile: str | None, variables: Mapping[str, str], who: bytes
-    ) -> Visitor:
-        """The client of 2026-07-28 that says this of itself. Raises `Refusal` as `open_session` does."""
+    ) -> StatelessClient:
+        """The client of 2026-07-28 that is known by `who`. Raises `Refusal` as `open_session` does."""
         said = repr((caller.name, caller.client, profile, sorted(variables.items()))).encode()
         key = hashlib.sha256(said + b"\0" + who).digest()
         while (opening := self._opening.get(key)) is not None:
             await opening.wait()
-        visitor = self._visitors.get(key)
-        if visitor is None or visitor.over.is_set():
-            visitor = Visitor(caller, profile, self._rules, variables, self._group.start_soon)
+        stateless = self._stateless_clients.get(key)
+        if stateless is None or stateless.over.is_set():
+            stateless = StatelessClient(caller, profile, self._rules, variables, self._group.start_soon)
             self._opening[key] = anyio.Event()
             try:
-                await self._open(visitor)
-                self._visitors[key] = visitor
+                await self._open(stateless)
+                self._stateless_clients[key] = stateless
             finally:
                 self._opening.pop(key).set()
-        return visitor
+        return stateless
 
     def touch(self, member: Member) -> None:
-        """A message of it came."""
+        """A message of this client has come."""
         if self._used.pop(member, None) is not None:
             self._used[member] = anyio.current_time()
 
@@ -488,7 +489,9 @@ class Sessions:
             if isinstance(member, HttpSession):
                 self._sessions.pop(member.id, None)
             else:
-                self._visitors = {key: each for key, each in self._visitors.items() if each is not member}
+                self._stateless_clients = {
+                    key: each for key, each in self._stateless_clients.items() if each is not member
+                }
             member.close()
 
     def silent(self, since: float) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -523,7 +526,7 @@ class Sessions:
             self.end(member)
 
     async def expire(self) -> None:
-        """End what is due. Runs until cancelled."""
+        """End the sessions whose time is over. Runs until cancelled."""
         while True:
             if not self._born:
                 self._first_came = anyio.Event()
@@ -577,7 +580,7 @@ class Sessions:
             door="http",
             subject=member.caller.name,
         ) as client:
-            client.may_be_several = isinstance(member, Visitor)
+            client.may_be_several = isinstance(member, StatelessClient)
             member.client = client
             member.variables = _NOTHING
             if not member.over.is_set():
@@ -594,9 +597,9 @@ class Sessions:
 # Many clients never send DELETE. The children of their sessions would hold their slots until the session's idle limit,
 # half an hour, and meanwhile nobody else's could start. So while something waits for a slot, a session ends that has a
 # child that is idle, no open request, no open event stream, and has sent nothing for a minute: the one that has been
-# silent for longest first, and one for each that waits. A client that is there after all is told that its session is
-# gone (404), and opens another one: it knows that its child's state is lost, which it would not know if only the child
-# ended.
+# silent for longest first, and one for each that waits. If its client is still there, the client is told that its
+# session is gone (404), and opens another one. So it knows that the state of its child is lost, which it would not know
+# if only the child ended.
 #
 # The pool itself never takes a session's child (`supervisor.pool`): whether a client has gone, only the door can tell.
 
@@ -606,7 +609,7 @@ _SESSION: Final = "session:"
 
 
 class GivingWay:
-    """`room` is looked at only while something waits for a slot."""
+    """Ends silent sessions while a start waits for a slot. Only then `room` is looked at."""
 
     def __init__(self, room: Greenroom, patience: float, look_every: float) -> None:
         self._room = room
@@ -631,7 +634,7 @@ class GivingWay:
                 self._wanted.set()
 
     def _make_room(self, sessions: Sessions) -> bool:
-        """End what may end now. Whether anything waits."""
+        """End the sessions that may end now. Returns whether anything waits for a slot."""
         rows = self._room.status()
         if not any(row.waiting_for == _SLOT for row in rows):
             return False
@@ -642,9 +645,9 @@ class GivingWay:
 
 
 def who_gives_way(rows: Iterable[ServerStatus], silent: Iterable[str]) -> list[str]:
-    """The sessions that end, out of `silent`, in their order. One for each that waits, less those whose children are
-    just ending: of the same server if that is what is short (a session's child waits, and its server has others that
-    rest), otherwise of any."""
+    """The sessions that end, out of `silent`: the first one for each start that waits for a slot, unless a child is
+    ending already whose slot it can have. For the child of a session, a session with an idle child of the same server
+    goes first, because one server's sessions have only half the slots."""
     rows = tuple(rows)
     idle: dict[str, list[str]] = {}
     for row in rows:

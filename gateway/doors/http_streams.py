@@ -30,7 +30,7 @@ from .http_request import PIECE, STREAM_HEADERS, Deadlines, Request, Rules
 
 @attrs.frozen
 class _LongFrame:
-    """A large message: what comes before it in its event, and its line. It is made an event when it is written."""
+    """A large message: the beginning of its event, and its line. The event is made when it is written."""
 
     head: bytes
     line: bytes

@@ -123,9 +123,9 @@ class StdioDoor:
         refuse: Callable[[bytes, str], None] | None = None,
         receive_large: ReceiveLarge | None = None,
     ) -> None:
-        """Give each line of the client to `receive`, or one of megabytes to `receive_large`, during which no other is
-        read. If a line is too long, give its head and the reason to `refuse`. Returns when no more lines will come: the
-        client has closed its end, or no longer reads."""
+        """Give each line of the client to `receive`, and a line of megabytes to `receive_large`; meanwhile no other
+        line is read. Of a line that is too long, give the head and the reason to `refuse`. Returns when no more lines
+        will come, because the client has closed its end or no longer reads."""
         self._refuse = refuse or self._refuse
 
         def receive_first(line: bytes) -> None:
@@ -182,7 +182,7 @@ class StdioDoor:
         return not (writer.is_over or (writer.waiting and writer.congested))
 
     def _take_rest(self) -> More:
-        """Take the remaining lines of one turn. `read` takes a large line."""
+        """Take the remaining lines of one turn, up to a large line, which `read` takes."""
         if self._rest.is_large:
             return False
         for line in self._rest.turn():

@@ -240,7 +240,7 @@ def test_a_room_that_is_lost_soon_after_another_was_is_not_replaced(
 
 
 @pytest.mark.parametrize(("stays", "idle", "left_at"), [(0.0, 5.0, 5.0), (7.0, 5.0, 12.0), (3.0, 0.0, None)])
-@pytest.mark.parametrize("who", ["client", "visitor"])
+@pytest.mark.parametrize("who", ["client", "stateless"])
 @on_asyncio
 @in_virtual_time
 async def test_a_room_leaves_when_nobody_has_been_there_or_coming_for_so_long(

@@ -41,7 +41,7 @@ from greenroom.gateway.doors.http_request import (
     body_time,
     rules_of,
 )
-from greenroom.gateway.doors.http_sessions import HttpSession, Visitor
+from greenroom.gateway.doors.http_sessions import HttpSession, StatelessClient
 from greenroom.gateway.doors.http_streams import Feed, Reply, Stream, reply_time
 from greenroom.gateway.metrics import is_usable, word_of
 from greenroom.protocol import jsonrpc as rpc
@@ -261,19 +261,19 @@ async def test_whatever_progress_token_a_client_without_a_session_gives_it_hears
     token: int | str | None,
 ) -> None:
     """Zero and the empty text are tokens, too."""
-    visitor = Visitor(Caller(), None, Rules(), {}, lambda _work: None)
+    stateless = StatelessClient(Caller(), None, Rules(), {}, lambda _work: None)
 
     def receive(_line: bytes, envelope: rpc.ClientMessage, _size: int) -> None:
         meta = json.loads(bytes(envelope.params))["_meta"]
         if "progressToken" in meta:
-            visitor.send(note("notifications/progress", progressToken=meta["progressToken"], progress=5))
-        visitor.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
+            stateless.send(note("notifications/progress", progressToken=meta["progressToken"], progress=5))
+        stateless.send(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
 
-    visitor.client = cast("Any", SimpleNamespace(receive=receive))
+    stateless.client = cast("Any", SimpleNamespace(receive=receive))
     meta: dict[str, Any] = {} if token is None else {"progressToken": token}
     line = json.dumps(asking("ping", "theirs", _meta=meta)).encode()
     message, wire = Read(rpc.read_client_line(line), b'"theirs"'), Wire()
-    await visitor.serve(Stateless(message, b'"theirs"', "ping", {}, meta, b""), wire.request())
+    await stateless.serve(Stateless(message, b'"theirs"', "ping", {}, meta, b""), wire.request())
     said = [json.loads(line[line.index("{") :]) for line in wire.written.decode().splitlines() if "{" in line]
     heard = [{"progressToken": token, "progress": 5}] if meta else []
     assert [each.get("params") for each in said] == [*heard, None]
@@ -302,13 +302,13 @@ async def test_a_silent_feed_says_now_and_then_that_it_lives() -> None:
 # ---- what a client without a session hears ---------------------------------------------------------------------------
 
 
-def visited(*keys: bytes, **rules: Any) -> tuple[Visitor, list[Reply]]:
+def stateless_with(*keys: bytes, **rules: Any) -> tuple[StatelessClient, list[Reply]]:
     """A client with an open request for each of these ids. The first has a progress token, the last wants logs."""
-    visitor = Visitor(Caller(), None, Rules(**rules), {}, lambda _work: None)
-    replies = [Reply(key, visitor._open_stream, "theirs" if key == keys[0] else None) for key in keys]
+    stateless = StatelessClient(Caller(), None, Rules(**rules), {}, lambda _work: None)
+    replies = [Reply(key, stateless._open_stream, "theirs" if key == keys[0] else None) for key in keys]
     replies[-1].wants_logs = True
-    visitor._replies = dict(enumerate(replies, 1))
-    return visitor, replies
+    stateless._replies = dict(enumerate(replies, 1))
+    return stateless, replies
 
 
 def heard_by(reply: Reply) -> list[Any]:
@@ -324,11 +324,11 @@ def note(method: str, **params: Any) -> bytes:
 
 
 def test_each_notification_goes_to_the_request_it_is_about_under_the_id_of_its_client() -> None:
-    visitor, (first, second) = visited(b'"a"', b"7")
-    assert visitor.send(note("notifications/progress", progressToken=1, progress=5))
-    assert visitor.send(note("notifications/tools/list_changed", _meta={SUBSCRIPTION_KEY: 2}))
-    assert visitor.send(note("notifications/resources/updated", uri="a://b", _meta={SUBSCRIPTION_KEY: 1}))
-    assert visitor.send(note("notifications/message", level="info", data="x"))
+    stateless, (first, second) = stateless_with(b'"a"', b"7")
+    assert stateless.send(note("notifications/progress", progressToken=1, progress=5))
+    assert stateless.send(note("notifications/tools/list_changed", _meta={SUBSCRIPTION_KEY: 2}))
+    assert stateless.send(note("notifications/resources/updated", uri="a://b", _meta={SUBSCRIPTION_KEY: 1}))
+    assert stateless.send(note("notifications/message", level="info", data="x"))
     assert [(said["method"], said["params"]) for said in heard_by(first)] == [
         ("notifications/progress", {"progressToken": "theirs", "progress": 5}),
         ("notifications/resources/updated", {"uri": "a://b", "_meta": {SUBSCRIPTION_KEY: "a"}}),
@@ -341,22 +341,22 @@ def test_each_notification_goes_to_the_request_it_is_about_under_the_id_of_its_c
 
 @pytest.mark.parametrize("number", [0, 3, "1", None, 1.0])
 def test_what_is_about_no_open_request_of_a_client_is_not_sent(number: Any) -> None:
-    visitor, replies = visited(b"1", b"2")
-    assert not visitor.send(note("notifications/progress", progressToken=number))
-    assert not visitor.send(note("notifications/tools/list_changed", _meta={SUBSCRIPTION_KEY: number}))
-    assert not visitor.send(b'{"jsonrpc":"2.0","id":1,"method":"roots/list"}'), "it is asked in another way"
-    assert visitor.send(b'{"jsonrpc":"2.0","id":"x","result":{}}')
-    assert visitor.send(b'{"jsonrpc":"2.0","id":9,"result":{}}')
+    stateless, replies = stateless_with(b"1", b"2")
+    assert not stateless.send(note("notifications/progress", progressToken=number))
+    assert not stateless.send(note("notifications/tools/list_changed", _meta={SUBSCRIPTION_KEY: number}))
+    assert not stateless.send(b'{"jsonrpc":"2.0","id":1,"method":"roots/list"}'), "it is asked in another way"
+    assert stateless.send(b'{"jsonrpc":"2.0","id":"x","result":{}}')
+    assert stateless.send(b'{"jsonrpc":"2.0","id":9,"result":{}}')
     assert [(reply.answer, reply.stream) for reply in replies] == [(None, None)] * 2
 
 
 @body_of(virtually)
 async def test_so_many_requests_of_a_client_without_a_session_are_open_and_no_more() -> None:
-    visitor, _ = visited(b"1", b"2", open_requests=2)
+    stateless, _ = stateless_with(b"1", b"2", open_requests=2)
     line = json.dumps(asking("ping", 3)).encode()
     said = Stateless(Read(rpc.read_client_line(line), b"3"), b"3", "ping", {}, {}, b"")
     with pytest.raises(Refusal, match="requests of this client"):
-        await visitor.serve(said, Wire().request())
+        await stateless.serve(said, Wire().request())
 
 
 def test_four_bounds_of_the_door_can_be_set() -> None:
@@ -366,13 +366,13 @@ def test_four_bounds_of_the_door_can_be_set() -> None:
 
 
 def test_a_client_without_a_session_that_does_not_read_hears_no_further_notifications() -> None:
-    visitor, (only,) = visited(b"1", busy_bytes=0)
+    stateless, (only,) = stateless_with(b"1", busy_bytes=0)
     for _ in range(3):
-        visitor.send(note("notifications/message", level="info", data="x"))
+        stateless.send(note("notifications/message", level="info", data="x"))
     assert len(heard_by(only)) == 1
-    visitor.send(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+    stateless.send(b'{"jsonrpc":"2.0","id":1,"result":{}}')
     assert [said["id"] for said in heard_by(only)] == [1]
-    assert not visitor.is_listening
+    assert not stateless.is_listening
 
 
 # ---- what goes wrong -------------------------------------------------------------------------------------------------

@@ -120,19 +120,19 @@ def with_sessions(
     run_virtual("asyncio", lambda: _with_sessions(body, shares, Rules(**rules)))
 
 
-async def opened(sessions: Sessions, caller: Caller = ANN, *, is_visitor: bool = False) -> Any:
-    if is_visitor:
-        return await sessions.visitor(caller, None, {}, b"who %d" % len(sessions))
+async def opened(sessions: Sessions, caller: Caller = ANN, *, has_no_session: bool = False) -> Any:
+    if has_no_session:
+        return await sessions.stateless_client(caller, None, {}, b"who %d" % len(sessions))
     return await sessions.open_session(caller, None, {})
 
 
-@pytest.mark.parametrize("is_visitor", [False, True])
+@pytest.mark.parametrize("has_no_session", [False, True])
 @body_of(with_sessions)
 async def test_nothing_is_kept_of_a_session_that_has_ended(
-    sessions: Sessions, conversations: Conversations, /, is_visitor: bool
+    sessions: Sessions, conversations: Conversations, /, has_no_session: bool
 ) -> None:
-    member = await opened(sessions, is_visitor=is_visitor)
-    other = await opened(sessions, BOB, is_visitor=is_visitor)
+    member = await opened(sessions, has_no_session=has_no_session)
+    other = await opened(sessions, BOB, has_no_session=has_no_session)
     assert paths_to(member, within=(sessions,))
     sessions.end(member)
     sessions.end(member)
@@ -144,20 +144,20 @@ async def test_nothing_is_kept_of_a_session_that_has_ended(
 
 
 @pytest.mark.parametrize(("shares", "of_each", "in_all"), [(1, 4, 4), (2, 2, 4)])
-@pytest.mark.parametrize("is_visitor", [False, True])
+@pytest.mark.parametrize("has_no_session", [False, True])
 def test_no_one_of_several_callers_can_take_all_places(
-    shares: int, of_each: int, in_all: int, is_visitor: bool
+    shares: int, of_each: int, in_all: int, has_no_session: bool
 ) -> None:
     async def main(sessions: Sessions, _: Conversations) -> None:
-        first = [await opened(sessions, is_visitor=is_visitor) for _ in range(of_each)]
+        first = [await opened(sessions, has_no_session=has_no_session) for _ in range(of_each)]
         with pytest.raises(Refusal, match="sessions"):
-            await opened(sessions, is_visitor=is_visitor)
+            await opened(sessions, has_no_session=has_no_session)
         for _place in range(in_all - of_each):
-            await opened(sessions, BOB, is_visitor=is_visitor)
+            await opened(sessions, BOB, has_no_session=has_no_session)
         with pytest.raises(Refusal, match="sessions"):
-            await opened(sessions, Caller("eve"), is_visitor=is_visitor)
+            await opened(sessions, Caller("eve"), has_no_session=has_no_session)
         sessions.end(first[0])
-        await opened(sessions, is_visitor=is_visitor)
+        await opened(sessions, has_no_session=has_no_session)
 
     with_sessions(main, shares, max_sessions=4)
 
@@ -199,14 +199,14 @@ async def test_what_gives_way_has_been_silent_and_nobody_of_it_waits_or_listens(
     assert [name for name, _ in sessions.silent(start + 5.0)] == ["http-1"]
 
 
-@pytest.mark.parametrize("is_visitor", [False, True])
+@pytest.mark.parametrize("has_no_session", [False, True])
 @body_of(with_sessions)
 async def test_who_still_waits_when_a_session_ends_is_answered(
-    sessions: Sessions, conversations: Conversations, /, is_visitor: bool
+    sessions: Sessions, conversations: Conversations, /, has_no_session: bool
 ) -> None:
-    member = await opened(sessions, is_visitor=is_visitor)
+    member = await opened(sessions, has_no_session=has_no_session)
     reply = Reply(b"7", lambda: Stream(1, Rules()))
-    member._replies[7 if is_visitor else b"7"] = reply
+    member._replies[7 if has_no_session else b"7"] = reply
     sessions.end(member)
     assert reply.answer is not None
     assert (b'"id":7' in reply.answer, b'"error"' in reply.answer) == (True, True)
@@ -355,10 +355,10 @@ async def test_whoever_differs_in_anything_is_another_client(
         (ANN, None, {"TOKEN": "y"}, b"a"),
         (ANN, None, {}, b"b"),
     ):
-        visitor = await sessions.visitor(caller, profile, variables, who)
-        assert visitor not in seen
-        assert await sessions.visitor(caller, profile, dict(variables), who) is visitor
-        seen.append(visitor)
+        stateless = await sessions.stateless_client(caller, profile, variables, who)
+        assert stateless not in seen
+        assert await sessions.stateless_client(caller, profile, dict(variables), who) is stateless
+        seen.append(stateless)
     assert len(sessions) == 7
 
 
@@ -383,7 +383,7 @@ async def test_requests_that_come_together_are_of_one_client_also_when_it_cannot
 
         async def come() -> None:
             try:
-                found.append(await sessions.visitor(ANN, None, {}, b"a"))
+                found.append(await sessions.stateless_client(ANN, None, {}, b"a"))
             except Refusal as refusal:
                 found.append(refusal.status)
 
