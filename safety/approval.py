@@ -55,8 +55,8 @@ class Verdict(enum.Enum):
 
 @attrs.frozen(eq=False)
 class ApprovalRequest:
-    """One call that somebody has to allow. `tool` is its name here, and `original` the server's own name for it.
-    `session`: whose call it is; None: the room's own. `text` is what a person is shown."""
+    """One call that somebody has to allow. `tool` is its name in this room, and `original` the server's own name for
+    it. `session`: the session that makes the call; None: the room itself. `text` is what a person is shown."""
 
     server: str
     tool: str
@@ -73,7 +73,7 @@ class ApprovalRequest:
 
 
 def asks_about(rule: Rule, server: str, original: str, target: Target | None) -> bool:
-    """Whether the rule wants a person to be asked about a call of this tool. `target`: what is known of it."""
+    """Whether this rule asks a person about a call of this tool. `target`: what is known of the tool."""
     if isinstance(rule, tuple):
         names = {original} if target is None else {original, target.own_name}
         written = {spelling for name in names for spelling in spellings(server, name)}
@@ -96,14 +96,14 @@ def hints_of(target: Target | None) -> Mapping[str, Any]:
 
 
 def grant(server: str, original: str, raw: bytes) -> bytes:
-    """What an allowance is remembered by: the tool, and its arguments as they are written."""
+    """The key under which an allowance is remembered: the tool, and its arguments as they are written."""
     digest = hashlib.sha256(f"{len(server)} {server}{len(original)} {original}".encode(errors="replace"))
     digest.update(raw)
     return digest.digest()
 
 
 def question(server: str, tool: str, raw: bytes, hide: Callable[[str], str]) -> str:
-    """What a person is shown. `hide` removes the secrets of the server from a text."""
+    """The text that a person is shown. `hide` removes the secrets of the server from a text."""
     most = 4 * _LOOKED_AT
     head = _ESCAPE.sub(_letter, raw[:most].decode(errors="replace"))
     cut = head[:_LOOKED_AT] + ("…" if len(head) > _LOOKED_AT or len(raw) > most else "")
@@ -129,7 +129,7 @@ def _short(name: str) -> str:
 
 
 def _seen(text: str) -> str:
-    """On one line, with everything that a person would not see written as an escape, or left out."""
+    """The text on one line. Characters that a person would not see are written as escapes, or left out."""
     return unhidden(seen_in_json(text.replace("\n", " ").replace("\r", " ")))
 
 
@@ -148,7 +148,7 @@ def form(text: str) -> dict[str, Any]:
 
 
 def verdict_of(answer: Mapping[str, Any]) -> Verdict | None:
-    """What the answer to that form means. None: it was dismissed. Whatever is not plainly a yes is a no."""
+    """The verdict in the answer to that form. None: the form was dismissed. Whatever is not plainly a yes is a no."""
     action, content = answer.get("action"), answer.get("content")
     if action == "cancel":
         return None

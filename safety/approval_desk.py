@@ -106,7 +106,7 @@ class Configured(Protocol):
 
     @property
     def refusal(self) -> CallError | None:
-        """Why it cannot be called at all."""
+        """The error with which the server cannot be called at all."""
         ...
 
 
@@ -142,8 +142,8 @@ class Approvals:
         return len(self._held)
 
     def heed(self, config: Config, changed: Collection[str] = ()) -> None:
-        """This is the configuration from now on. `changed`: servers that are others than those for which calls were
-        allowed."""
+        """Use this configuration from now on. `changed`: servers that mean something else now, so that what was allowed
+        for them does not count any more."""
         for allowed in self._allowed.values() if changed else ():
             for what in [what for what, server in allowed.items() if server in changed]:
                 del allowed[what]
@@ -157,8 +157,8 @@ class Approvals:
     # ---- calls in ---------------------------------------------------------------------------------------------------
 
     def holds(self, caller: Caller, server: str, call: Call) -> bool:
-        """Whether the call has to wait for somebody's yes. It is held then, and ends later. Raises the `CallError` with
-        which it is refused."""
+        """Whether the call has to wait for somebody's yes. Then it is held, and ends later. Raises the `CallError` that
+        refuses it."""
         record = self._servers.records.get(server)
         if record is None or (call.tool is None and call.method != "tools/call"):
             return False
@@ -197,7 +197,7 @@ class Approvals:
         return True
 
     def _passes(self, key: Key, call: Call, told: Told) -> bool:
-        """Whether this very call has been allowed already."""
+        """Whether this very call has been allowed before."""
         session, what = key
         allowed = self._allowed.get(session, _NOTHING)
         if what in allowed:
@@ -238,7 +238,7 @@ class Approvals:
     # ---- the question -----------------------------------------------------------------------------------------------
 
     async def _decide(self, held: HeldCall) -> None:
-        """Find out what becomes of a call. Cancelled when something else ends it."""
+        """Find out whether the call is allowed, and end its wait. Cancelled when something else ends the wait."""
         if held.is_over:
             return
         limit = self._context.settings.approval_timeout
@@ -265,7 +265,7 @@ class Approvals:
             self._conclude(held, error)
 
     async def _verdict(self, held: HeldCall) -> Verdict:
-        """Wait for those with the same question, then ask. Raises `ApprovalNeeded`."""
+        """Wait for calls with the same question that came earlier, then ask. Raises `ApprovalNeeded`."""
         session, what = held.key
         while (ahead := self._asked.get(held.key)) is not None:
             await ahead.answered.wait()
@@ -288,7 +288,7 @@ class Approvals:
             held.answered.set()
 
     def _note(self, held: HeldCall, verdict: Verdict) -> None:
-        """This is the answer, also for those with the same question that wait for it."""
+        """Take this verdict, also for the calls with the same question that wait for it."""
         held.verdict = verdict
         if verdict is Verdict.SESSION:
             session, what = held.key
@@ -298,7 +298,7 @@ class Approvals:
                 allowed.popitem(last=False)
 
     def _answered_at_desk(self, held: HeldCall, verdict: Verdict) -> None:
-        """A person at a terminal was first. Whoever else is asked is no longer."""
+        """A person at a terminal was the first to answer: stop asking anybody else."""
         held.at_terminal = True
         self._note(held, verdict)
         denied = verdict is Verdict.DENY
@@ -374,7 +374,7 @@ class Approvals:
                 self._approvers.note_bug(held.address, problem)
 
     def end_session(self, session: str) -> None:
-        """The session is over: refuse what it waits for, and forget what it allowed."""
+        """The session is over: refuse its held calls, and forget what it allowed."""
         for held in [held for held in self._held if held.request.session == session]:
             text = f"The session {session!r} is over; the call was not sent."
             self.end(held, RoomClosed(text, server=held.address.server), ApprovalMove.LEFT)
@@ -383,14 +383,14 @@ class Approvals:
             del self._continued[key]
 
     def close(self, error: CallError) -> None:
-        """The room is closing: refuse everything that waits."""
+        """The room is closing: refuse all held calls."""
         for held in tuple(self._held):
             self.end(held, error.copy(), ApprovalMove.LEFT)
 
     # ---- more input -------------------------------------------------------------------------------------------------
 
     def _note_continuing(self, key: Key, call: Call) -> None:
-        """If the call ends with the wish for more input, its client may call again with that."""
+        """If the call ends with `input_required`, let its client call again with that input."""
         if call.takes_inputs and call.on_end is not None:
             call.on_end = partial(self._may_continue, key, call.on_end)
 
@@ -422,8 +422,8 @@ _LAID_OUT: Final = 1 << 18  # bytes of arguments that are laid out anew
 
 
 def _in_json(arguments: object) -> bytes:
-    """The arguments as an allowance is remembered by them: without the spaces between them, which mean nothing. Those
-    that are nested too deeply to be laid out anew, or so long that it would hold everybody up, stay as they are."""
+    """The arguments without the white space between them, for an allowance. They stay as they are if they are nested
+    too deeply, or so long that others would wait."""
     if not isinstance(arguments, Raw):
         return encode_json(arguments)
     if memoryview(arguments).nbytes > _LAID_OUT:
@@ -457,7 +457,7 @@ _BECAME: Final[Mapping[ApprovalMove, str]] = {
 
 @attrs.frozen(eq=False)
 class Question:
-    """One question that is open. Times are those of the room's clock."""
+    """An open question. Times are those of the room's clock."""
 
     number: int
     request: ApprovalRequest
@@ -506,13 +506,13 @@ class Desk:
         return found
 
     def watch(self, seconds: float) -> None:
-        """Somebody looks at the desk, and will look again within so many seconds."""
+        """Somebody looks at the desk, and will look again within this many seconds."""
         self._watched_until = max(self._watched_until, self.now() + min(LONGEST_LOOK, max(0.0, seconds)))
 
     @contextmanager
     def asked_elsewhere(self, session: str, *, will_be_told: bool = False) -> Generator[None]:
-        """Meanwhile whoever makes the calls of this session asks about them. `will_be_told`: a call that is refused
-        because nobody here can be asked is made again, with the answer; so it is no event that nobody answered."""
+        """While this is open, whoever makes the calls of this session asks about them. `will_be_told`: a refused call
+        is made again with the answer, so the refusal is not reported as a question that nobody answered."""
         self._asked_elsewhere.add(session)
         if will_be_told:
             self._to_be_told.add(session)
@@ -529,24 +529,24 @@ class Desk:
         return self.now() < self._watched_until and session not in self._asked_elsewhere
 
     def will_be_told(self, session: str | None) -> bool:
-        """Whether the answer about a call of this session comes with the same call made again."""
+        """Whether a refused call of this session will be made again with the answer."""
         return session in self._to_be_told
 
     async def unwatched(self, session: str | None) -> None:
-        """Wait until nobody watches any more."""
+        """Wait until nobody watches the desk any more."""
         while self.is_watched(session):  # noqa: ASYNC110  (it ends when a time is over, and no event tells that)
             await anyio.sleep(self._watched_until - self.now())  # another look may have come meanwhile
 
     def put(
         self, request: ApprovalRequest, since: float, until: float, decide: Callable[[Verdict], None]
     ) -> int:
-        """Somebody is asked about this from now on. `decide` is called with the answer of a terminal, at most once."""
+        """Show this request to terminals. `decide` is called with the answer of one, at most once."""
         number = next(self._numbers)
         self._open[number] = Question(number, request, since, until, decide)
         return number
 
     def take(self, number: int, move: ApprovalMove) -> None:
-        """This became of it."""
+        """Take the question off the desk. `move`: how it ended."""
         if self._open.pop(number, None) is not None:
             self._ended[number] = move
             if len(self._ended) > APPROVALS_ENDED:
@@ -570,17 +570,17 @@ _HOW: Final = (
 
 
 class Answerers(Protocol):
-    """Who can be asked, in a room and its sessions (None: the room itself)."""
+    """The hosts and callbacks that can be asked, of a room and its sessions (None: the room itself)."""
 
     @property
     def approvers(self) -> Mapping[str | None, OnApproval]: ...
 
     def answers_for(self, session: str | None) -> str | None:
-        """Whose client answers for this session."""
+        """The session whose client answers for this session."""
         ...
 
     def host(self, session: str | None) -> Host:
-        """Raises `KeyError`."""
+        """The host that answers for this session. Raises `KeyError`."""
         ...
 
 
@@ -597,7 +597,7 @@ class Approvers:
         return self._desk.is_watched(session)
 
     async def ask(self, request: ApprovalRequest, address: Address, call: Call) -> Verdict:
-        """Raises `ApprovalNeeded` when there is no answer."""
+        """Ask whether the call may be sent. Raises `ApprovalNeeded` when there is no answer."""
         for hook in self._hooks(request.session):
             try:
                 said = await hook(request)
@@ -641,7 +641,7 @@ class Approvers:
         return [approvers[who] for who in asked if who in approvers]
 
     def _host(self, session: str | None, address: Address) -> Host | None:
-        """Who shows a question to a person, for this session."""
+        """The host that can show a question of this session to a person."""
         with suppress(KeyError):
             host = self._sessions.host(self._sessions.answers_for(session))
             declared = host.declaration(address).capabilities
@@ -655,7 +655,7 @@ def nobody(request: ApprovalRequest) -> ApprovalNeeded:
 
 
 def _takes_forms(elicitation: Mapping[str, Any]) -> bool:
-    """A client that says neither forms nor pages takes forms."""
+    """Whether a client that declares this can show a form. One that names neither forms nor pages can."""
     return "form" in elicitation or "url" not in elicitation
 
 
@@ -669,7 +669,7 @@ class Told(Protocol):
 
 
 class Caller(Protocol):
-    """Whose call it is: the room, or a session."""
+    """The room or session that makes the call."""
 
     @property
     def session(self) -> str | None: ...
@@ -687,7 +687,7 @@ class Caller(Protocol):
 
 
 class HeldCall:
-    """One call that waits for a yes. It is the call's owner as long as no actor is."""
+    """One call that waits for a yes. It owns the call as long as no actor does."""
 
     protocol_version: str | None = None
     connected_at: float = -math.inf  # no server has been started for it
@@ -721,11 +721,11 @@ class HeldCall:
         self.release: Callable[[], None] = _nothing
 
     def cancel(self, call: Call, reason: str) -> None:
-        """The caller leaves."""
+        """Its caller does not wait any more."""
         self._leave(self)
 
     def exchange_sent(self, exchange: Any, /) -> None:
-        """Never called, as no peer knows the call yet; so are the next two."""
+        """Never called, because no peer has the call yet. The same holds for the next two."""
 
     def exchange_ended(self, exchange: Any, result: bytes | None, error: Any, /) -> None: ...
 

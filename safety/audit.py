@@ -55,8 +55,8 @@ _BEGINNING: Final = b'{"v":1,"seq":'
 
 
 class Asked(NamedTuple):
-    """A request that has no call yet: its method, its name or URI as it was asked for, the server if it was named, and
-    its arguments."""
+    """A request that has no call yet: its method, its name or URI as the client wrote it, the server if the client
+    named it, and its arguments."""
 
     method: str
     name: str
@@ -65,14 +65,14 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, target: Target, arguments: object) -> Asked:
-        """The call of something that is known."""
+        """A request for a known tool, resource or prompt."""
         method = "resources/read" if target.kind == "resource" else "tools/call"
         return cls(method, target.name, target.server, arguments)
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
 def line_of(record: Mapping[str, Any], seq: int, prev: str) -> tuple[bytes, str]:
-    """The line with this number after the line with the hash `prev`, and its own hash."""
+    """The line number `seq`, which follows the line with the hash `prev`; and its own hash."""
     members = {"v": VERSION, "seq": seq, **record, "prev": prev}
     body = seen_in_json(json.dumps(members, separators=(",", ":"), ensure_ascii=False)).encode(
         errors="replace"
@@ -82,8 +82,8 @@ def line_of(record: Mapping[str, Any], seq: int, prev: str) -> tuple[bytes, str]
 
 
 def digest_of(arguments: bytes) -> tuple[str | None, int]:
-    """The digest of arguments, given as JSON, and how many bytes they have. No arguments are `{}`. None instead of a
-    digest: they are too long for one."""
+    """The digest of arguments, given as JSON, and their size in bytes. No arguments are `{}`. The digest is None when
+    they are too long for one."""
     text = arguments if arguments and arguments != b"null" else b"{}"
     if len(text) > DIGESTED:
         return None, len(text)
@@ -101,8 +101,8 @@ def digest_of(arguments: bytes) -> tuple[str | None, int]:
 
 
 def _object(members: list[tuple[str, object]]) -> dict[str, object]:
-    """Raises `ValueError` for an object with one key twice: servers differ in which of the values they take, so no
-    other text means the same."""
+    """The members as an object. Raises `ValueError` when one key is there twice, because servers differ in which value
+    they take."""
     found = dict(members)
     if len(found) < len(members):
         raise ValueError("a key is given twice")
@@ -110,7 +110,7 @@ def _object(members: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def client_of(said: object, hide: Callable[[str], str] = str) -> dict[str, str]:
-    """What a client says about itself, within bounds."""
+    """The client info, within bounds and without secrets."""
     if not isinstance(said, Mapping):
         return {}
     known = cast("Mapping[str, Any]", said)
@@ -120,13 +120,13 @@ def client_of(said: object, hide: Callable[[str], str] = str) -> dict[str, str]:
 
 
 def shown(text: str, hide: Callable[[str], str]) -> str:
-    """A name from outside, as an audit file shows it: without secrets, on one line."""
+    """A name from outside as an audit file shows it: on one line, and without secrets."""
     return one_line(hide(str(text)[: 8 * LONGEST_TEXT]), LONGEST_TEXT)  # a program may give what is no text
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 class BadLine(Exception):
-    """This is no line of an audit file; says why."""
+    """The text is no line of an audit file. The message says why."""
 
 
 @attrs.frozen
@@ -159,14 +159,14 @@ def read_line(text: bytes) -> Line:
 
 
 def torn_as(part: bytes) -> dict[str, Any]:
-    """What an `opened` line says about a part of a line before it."""
+    """What an `opened` line says about the torn line before it."""
     return {"bytes": len(part), "sha256": hashlib.sha256(part).hexdigest()}
 
 
 @attrs.frozen
 class End:
-    """Where a file ends: its last whole line, and the part of a line behind that. `lacks_end`: the last line has no
-    newline, and is whole otherwise."""
+    """Where a file ends: its last whole line, and the torn part after it. `lacks_end`: the last line is whole, but for
+    its newline."""
 
     seq: int = 0
     hash: str = GENESIS
@@ -175,8 +175,8 @@ class End:
 
 
 def end_of(tail: bytes, *, is_all: bool) -> End:
-    """The end of the file of which these are the last bytes; `is_all`: all of them. Raises `BadLine` when it is no
-    audit file, or was changed there."""
+    """The end of the file, whose last bytes are `tail`. `is_all`: `tail` is the whole file. Raises `BadLine` when this
+    is no audit file, or was changed there."""
     head, newline, part = tail.rpartition(b"\n")
     try:
         found = read_line(part)
@@ -195,7 +195,7 @@ def end_of(tail: bytes, *, is_all: bool) -> End:
 # ---- checking --------------------------------------------------------------------------------------------------------
 @attrs.frozen
 class Bad:
-    """The first bad line of a file. `torn`: it is the last one, and not whole."""
+    """The first bad line of a file. `torn`: it is the last line, and not whole."""
 
     line: int
     why: str
@@ -221,8 +221,8 @@ class Report:
 
 
 def check(lines: Iterable[bytes], *, after: str | None = None, expect: str | None = None) -> Report:
-    """Check the lines of a file, each with its end. `after`: the hash of the last line of the file that this one goes
-    on from. `expect`: a hash that some line must have, because it was noted elsewhere."""
+    """Check the lines of a file, each given with its line end. `after`: the hash of the last line of the file before
+    this one. `expect`: a noted hash, which some line must have."""
     chain = _Chain(GENESIS if after is None else after, goes_on=after is not None, expect=expect)
     for line in lines:
         if not chain.take(line):
@@ -232,7 +232,7 @@ def check(lines: Iterable[bytes], *, after: str | None = None, expect: str | Non
 
 @attrs.frozen
 class _Suspect:
-    """A line that is bad in itself. The next line may vouch for it as a torn part."""
+    """A line that is bad in itself. The next line may say that it is a torn part."""
 
     number: int
     text: bytes
@@ -254,7 +254,7 @@ class _Chain:
         self._suspect: _Suspect | None = None
 
     def take(self, line: bytes) -> bool:
-        """The next line. False: one is bad, and nothing after it counts."""
+        """Check the next line. Returns False when a line is bad; nothing after it counts."""
         self._number += 1
         text = line.removesuffix(b"\n")
         suspect, self._suspect = self._suspect, None
@@ -280,7 +280,7 @@ class _Chain:
         return True
 
     def _break_in(self, line: Line) -> str:
-        """What is wrong with the place of a line that is right in itself; "" if nothing is."""
+        """Why this line, which is right in itself, may not stand at this place; "" if it may."""
         report = self._report
         if line.prev == report.last_hash and (self._seq is None or line.seq == self._seq + 1):
             return ""
@@ -336,5 +336,5 @@ class _Chain:
 
 
 def _vouches(line: Line, suspect: _Suspect) -> bool:
-    """Whether this line says that what stands before it is a part of a line that was left there."""
+    """Whether this line says that the suspect line before it is a torn part."""
     return line.record.get("kind") == OPENED and line.record.get("torn") == torn_as(suspect.text)

@@ -91,7 +91,7 @@ class AuditFile:
             raise
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Add a line of the kind `call`. Never waits, never raises."""
+        """Add a line of the kind `call`. Never waits or raises."""
         part = self._part
         if (
             part is None or os.getpid() != self._pid
@@ -109,7 +109,7 @@ class AuditFile:
             self.failed(error)
 
     def failed(self, error: Exception) -> None:
-        """A line could not even be made. Counts it as lost, and says so in the log."""
+        """A line could not be made: count it as lost, and say so in the log."""
         self.missed += 1
         if self._part is not None:
             self._part.failed(error)
@@ -135,7 +135,7 @@ class AuditFile:
     # ---- to the file ------------------------------------------------------------------------------------------------
 
     def _write_kept(self, part: Part, most: int) -> None:
-        """Write the lines that are waiting, so many of them, as far as it works."""
+        """Write up to `most` of the lines that wait, until one fails."""
         for _ in range(min(most, len(self._kept))):
             try:
                 if not self._try(part, self._kept[0]):
@@ -162,7 +162,7 @@ class AuditFile:
         return True
 
     def _append(self, record: Mapping[str, Any], before: bytes = b"") -> None:
-        """Write one line; all of it, or nothing. Raises `OSError`."""
+        """Write one whole line, or nothing. Raises `OSError`."""
         assert self._fd is not None
         if self._torn:
             self._take_back(self._fd)
@@ -181,7 +181,7 @@ class AuditFile:
         self._torn = False
 
     def _begin(self, end: audit.End) -> None:
-        """Say that a room begins to write, behind what is there already."""
+        """Write that a room begins to write, after what is in the file already."""
         self._seq, self.last_hash = end.seq, end.hash
         record: dict[str, Any] = {
             "time": self._stamp(),

@@ -24,7 +24,7 @@ from .pins_file import PinStore, ServerPins, pin_store
 
 
 class Pins:
-    """What is known of the configured servers. To the catalogue writer it is the store of both files."""
+    """The pins of the configured servers. The catalogue writer uses it as the store of both files."""
 
     def __init__(self, catalogue: CatalogueStore) -> None:
         self.store: PinStore = pin_store(catalogue)
@@ -43,7 +43,7 @@ class Pins:
         stored: Mapping[str, ServerPins],
         hashes_now: Callable[[Iterable[str]], Mapping[str, str]] | None = None,
     ) -> None:
-        """The servers that are configured from now on with their keys, and what the store says of them."""
+        """Use these servers, with their keys, from now on. `stored`: what the store says of them."""
         same = {name for name, key in keys.items() if self.keys.get(name) == key}
         self._pins = {name: self._pins[name] for name in same if name in self._pins}
         self.keys = keys
@@ -51,13 +51,13 @@ class Pins:
         self._adopt(stored)
 
     def marked(self, entry: ServerEntry) -> ServerEntry:
-        """The entry with what is remembered of its server; the same object if it has that already."""
+        """The entry with the state of its pins; the same object if it has that already."""
         pins = self._pins.get(entry.server)
         pinned = NOT_PINNED if pins is None else pins.pinned
         return entry if entry.pinned == pinned else attrs.evolve(entry, pinned=pinned, prints=None)
 
     def learned(self, entry: ServerEntry, prints: Mapping[str, str]) -> ServerEntry:
-        """The entry of a server that has just listed its tools, with what is to be written."""
+        """The entry of a server that has just listed its tools, compared with its pins."""
         if entry.server not in self.keys:  # it is not configured any more
             return entry
         pins = self._pins.setdefault(entry.server, ServerPins(entry.fetched_at))
@@ -79,7 +79,7 @@ class Pins:
     # ---- what is written --------------------------------------------------------------------------------------------
 
     def save(self, entries: Mapping[str, ServerEntry], failures: Failures) -> str | None:
-        """Write the entries and failures, and what is new of their pins. May run in a thread."""
+        """Write the entries and failures, and the news of their pins. May run in a thread."""
         entries = self._as_they_are_now(entries)
         problem = self._catalogue.save(entries, failures)
         stored, warning = self._save_pins(entries)
@@ -87,8 +87,8 @@ class Pins:
         return problem or warning
 
     def _as_they_are_now(self, entries: Mapping[str, ServerEntry]) -> Mapping[str, ServerEntry]:
-        """The entries with the hashes that their definitions have by now. A file that has appeared in the working
-        directory may have made a server list what is true only there, or the server may have made the file."""
+        """The entries with the present hashes of their definitions. A hash changes when a file appears in the working
+        directory. What the server listed may be true only there, or the server may have made the file itself."""
         if self._hashes_now is None or not self._catalogue.blocks:
             return entries
         now = self._hashes_now(entries)
@@ -122,9 +122,8 @@ class Pins:
         return self.store.change(wanted, learn)
 
     def accept(self, server: str, tools: Iterable[str] | None, shown: ServerEntry | None) -> list[str]:
-        """Take the present definitions of these tools of a server (None: of all) for the right ones, if they are those
-        that were `shown`. Returns those that had changed. May run in a thread. Raises `OSError` when it cannot be
-        written."""
+        """Accept the present definitions of these tools (None: of all), if they are those that were `shown`. Returns
+        the tools that had changed. May run in a thread. Raises `OSError` when it cannot be written."""
         taken: list[str] = []
 
         def change(_: str, pins: ServerPins | None) -> ServerPins | None:
@@ -139,12 +138,12 @@ class Pins:
         return taken
 
     def look(self) -> None:
-        """See what the store says now. May run in a thread."""
+        """Read what the store says now. May run in a thread."""
         stored, _ = self.store.load(self.keys)
         self.stored = {**self.stored, **stored}
 
     def heeded(self) -> Mapping[str, ServerPins]:
-        """What the store said last, taken over."""
+        """Take over what the store said last, and return the servers that this concerns."""
         stored, self.stored = self.stored, {}
         self._adopt(stored)
         return stored

@@ -41,7 +41,7 @@ _DAY: Final = 86_400.0
 
 @attrs.define
 class ServerPins:
-    """What is remembered of one server. All times are of the wall clock."""
+    """The pins of one server. All times are of the wall clock."""
 
     since: float  # when it was first known
     seen: float = 0.0  # when it last listed its tools
@@ -59,7 +59,7 @@ class ServerPins:
         return attrs.evolve(self, tools=dict(self.tools), changed=dict(self.changed), turns=turns)
 
     def learn(self, prints: Mapping[str, str], now: float) -> bool:
-        """Compare what the server lists `now` with what is remembered; remember what is new. True: something is to be
+        """Compare what the server lists `now` with its pins, and pin what is new. Returns whether something is to be
         written."""
         is_news = False
         for tool, print_ in prints.items():
@@ -84,8 +84,8 @@ class ServerPins:
         return True
 
     def accept(self, tools: Iterable[str] | None = None, shown: Mapping[str, str] | None = None) -> list[str]:
-        """Take the present definitions of changed tools (None: of all) for the right ones, if they still are those
-        that were `shown`. Returns these tools."""
+        """Accept the present definitions of changed tools (None: of all), if they still are those that were `shown`.
+        Returns these tools."""
         now = self.changed if shown is None else shown
         taken = [
             tool
@@ -98,7 +98,7 @@ class ServerPins:
 
     @property
     def flapping(self) -> frozenset[str]:
-        """The tools that have changed several times within a day, to and fro or each time to something else."""
+        """The tools that have changed several times within a day."""
         return frozenset(
             tool
             for tool, times in self.turns.items()
@@ -199,7 +199,7 @@ class PinsFile(LockedFile):
     def change(
         self, wanted: Mapping[str, PinKey], change: Change
     ) -> tuple[dict[str, ServerPins], str | None]:
-        """Let `change` say what the pins of these servers are from now on, given what they are (None: there are none).
+        """Let `change` return the pins of these servers from now on, given the present ones (None: there are none).
         Returns them, and a warning in words. Never raises."""
         try:
             make_folder(self.path.parent)
@@ -231,7 +231,7 @@ def _of(kept: Mapping[str, _Server], wanted: Mapping[str, PinKey]) -> dict[str, 
 
 
 def _parse(data: bytes) -> dict[str, _Server]:
-    """The servers of a file's content; nothing of an empty one. Raises `Broken`."""
+    """The servers in the content of a file; none in an empty one. Raises `Broken`."""
     if not data:
         return {}
     try:
@@ -244,7 +244,7 @@ def _parse(data: bytes) -> dict[str, _Server]:
 
 
 def _encoded(kept: dict[str, _Server]) -> bytes:
-    """The file's content. If it is too large, without the servers that were not seen for longest."""
+    """The content of the file. If it would be too large, those servers are left out that were not seen for longest."""
     data = msgspec.json.encode(_File(VERSION, kept))
     oldest = sorted(kept, key=lambda key: kept[key].seen)
     while len(data) > bounds.CACHE_BYTES and oldest:

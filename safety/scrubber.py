@@ -23,7 +23,7 @@ _WORDS: Final = ("message", "data", "logger")
 
 
 class Scrubbing(Protocol):
-    """A room, or a session of it."""
+    """What scrubbing needs of a room, or of a session of it."""
 
     def scrubber(self, server: str, door: Scrub, /) -> Secrets | None:
         """What scrubs a server's results at a door; None: nothing does."""
@@ -47,7 +47,8 @@ def scrubbed_params(
 
 
 def names_credential(scrubbing: Scrubbing, door: Scrub, server: str, method: str) -> bool:
-    """Whether the method of a notification has a credential in it. Nobody knows such a method, so nobody is told."""
+    """Whether the method of a notification contains a credential. Such a method is known to nobody, so the notification
+    is passed to nobody."""
     said = {"method": method}
     return method not in _USUAL and scrubbed_params(scrubbing, door, server, said) is not said
 
@@ -64,7 +65,7 @@ def scrubbed_server_request(
 
 
 def scrubbed_progress(scrubbing: Scrubbing, door: Scrub, server: str, progress: OnProgress) -> OnProgress:
-    """`progress` for a call of `server`, which is told without credentials."""
+    """`progress` for a call of `server`, given params without credentials."""
     return partial(_told, scrubbing, door, server, progress)
 
 
