@@ -77,9 +77,9 @@ def current_backend() -> Backend:
 
 
 def context_of_room() -> Context:
-    """A context with nothing of the caller's, for a task that belongs to the room. Only the name of the loop is in it.
-    On asyncio a task's readers are called in the task's context, but in no task, and anyio would not know there which
-    loop is running."""
+    """A context without the caller's variables, for a task that belongs to the room. It holds only the name of the
+    loop: on asyncio a task's readers are called in the task's context but outside a task, and anyio could not tell
+    there which loop is running."""
     context = Context()
     context.run(sniffio.current_async_library_cvar.set, sniffio.current_async_library())
     return context

@@ -53,10 +53,10 @@ class Table(ExchangeOwner, Protocol):
 
 
 class Watch(Protocol):
-    """Somebody who wants to know when a call is sent."""
+    """Is told when a call is sent."""
 
     def sending(self, call: Call) -> None:
-        """It is about to be written. What it says of its trace may still be set."""
+        """The call is about to be written. Its trace may still be set."""
         ...
 
 
@@ -137,8 +137,8 @@ class Call(Exchange):
     # ---- the caller's side ------------------------------------------------------------------------------------------
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
-        """The caller leaves. A queued call is dropped; for a sent call the server is told; nothing happens to an
-        ended one."""
+        """The caller does not wait any more. A queued call is dropped; of a sent call the server is told. Does nothing
+        for a call that has ended."""
         if not self.ended and self.owner is not None:
             self.owner.cancel(self, reason)
 
@@ -166,14 +166,14 @@ class Call(Exchange):
 
     @property
     def met_a_start(self) -> bool:
-        """Whether its server was connected only after it was accepted. Read it while the call ends."""
+        """Whether its server was connected after the call was accepted. Read it while the call ends."""
         return self.owner is not None and self.owner.connected_at > self.accepted_at
 
     # ---- the one end ------------------------------------------------------------------------------------------------
 
     def finish(self, tally: Tally, *, result: bytes | None = None, error: CallError | None = None) -> bool:
-        """Set the outcome, once; with neither argument, the caller has cancelled it. False when it had ended
-        already. Its call table then runs the callback."""
+        """Set the outcome, once. Without a result and an error the caller has cancelled the call. Returns False when it
+        had ended already. Its call table then runs the callback."""
         if self.ended:
             return False
         self.ended = True
@@ -198,7 +198,7 @@ class Call(Exchange):
         return self.error.code if self.error is not None else "result"
 
     def back_to_queue(self) -> None:
-        """Its connection was lost: reset it, as if it had never been sent."""
+        """The connection was lost: reset the call, as if it had never been sent."""
         self.lost_before = True
         self.version: str | None = None
         self.declares: Mapping[str, Any] | None = None
@@ -218,7 +218,7 @@ async def _let_others_go_first() -> None:
 
 
 def measured(call: Call, what: type[CallEvent], now: float) -> dict[str, Any]:
-    """Its seconds so far, and how it ended if it has."""
+    """The seconds that the call has taken so far, and its outcome if it has ended."""
     if what is CallAccepted:
         return {}
     was_sent = call.reach is not NOT_SENT

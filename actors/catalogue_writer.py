@@ -32,7 +32,7 @@ class Save:
 
 @attrs.frozen(eq=False)
 class SaveFailure:
-    """How a server has just failed; None: it works again."""
+    """Save how a server has just failed; None: it works again."""
 
     server: str
     definition_hash: str
@@ -46,7 +46,7 @@ class Flush:
 
 @attrs.frozen(eq=False)
 class Write:
-    """Something else is to be written: `write` does it, in a thread, and raises nothing."""
+    """Let `write()` save something else, in a thread. It must not raise."""
 
     write: Callable[[], None]
 

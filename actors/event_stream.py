@@ -43,7 +43,7 @@ class EventStream:
         self.call_readers: Sequence[Subscription] = self._subscribers[Kind.CALL]
 
     def wants(self, kind: Kind) -> bool:
-        """Whether an event of this kind has a reader; if not, callers need not make its text."""
+        """Whether an event of this kind has a reader. If not, callers need not make its text."""
         return bool(self._subscribers[kind])
 
     def emit(

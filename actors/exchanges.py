@@ -168,7 +168,7 @@ class ExchangeTable:
         return line
 
     def _stamp_for(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> Stamp:
-        """The stamp of a request that says what its own client can answer."""
+        """The stamp of a request that says what the client of this request can answer."""
         version, (before, same, stamp) = exchange.version or self.protocol_version, self._for_client
         if version != before or capabilities != same:
             stamp = Stamp.of(version, self.client_info, capabilities)
@@ -209,8 +209,8 @@ class ExchangeTable:
             self._take_all(messages)
 
     def decode_large(self, line: bytes | bytearray) -> Callable[[], None]:
-        """`take_line` for a large line, which was repaired as it came, in two steps: this decodes its envelope, and
-        what is returned takes it."""
+        """Take a large line, which was repaired as it came, in two steps: this decodes the envelope, and the function
+        that it returns takes the message."""
         try:
             messages = decode_line(line, self.protocol_version)
         except WireFault as problem:
@@ -294,7 +294,7 @@ class ExchangeTable:
             self.notes.add(f"junk on {self.channel}", lambda: excerpt(line))
 
     def take_overlong(self, head: bytes, bound: str) -> None:
-        """A message over the bound, of which only the head was kept."""
+        """A message over the bound has come. Only its head was kept."""
         if self._silent:
             return
         if not self._end_by_head(head, f"the answer is over the bound of {bound}"):
@@ -365,7 +365,8 @@ class RequestTable(dict[int, Exchange]):
         self[rpc_id] = exchange
 
     def answered(self, rpc_id: int) -> Exchange | None:
-        """Take off the request that is answered, for the answer to end it. None: it has ended, or was never sent."""
+        """Take off the request that this answers, so that the answer can end it. None: it has ended, or was never
+        sent."""
         exchange = self.get(rpc_id)
         if exchange is None or exchange.reach is NOT_SENT:
             return None
@@ -374,7 +375,7 @@ class RequestTable(dict[int, Exchange]):
         return exchange
 
     def withdraw(self, exchange: Exchange) -> bool:
-        """Take the request off without an answer. False: it is not open, or no longer under this id."""
+        """Take the request off without an answer. Returns False if it is not open, or has another id by now."""
         if self.get(exchange.rpc_id) is not exchange:
             return False
         del self[exchange.rpc_id]
@@ -442,8 +443,8 @@ class IncomingTable(dict[K, V]):
             raise RpcFault(OVERLOADED, self._refusals.full.format(open=len(self)))
 
     def cancel(self, rpc_id: K) -> None:
-        """The other side no longer wants an answer. An unknown id is no error: the answer and the cancellation may
-        have crossed."""
+        """The other side does not want an answer any more. An unknown id is no error: the answer and the cancellation
+        may have crossed."""
         request = self.pop(rpc_id, None)
         if request is not None:
             request.cancel()

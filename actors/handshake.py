@@ -49,7 +49,7 @@ _LEAST_TIME = 1.0  # seconds; `initialize` gets at least this, even when the pro
 class RpcFailure(GreenroomError):
     """A request to a server brought no result: it got an error, a broken answer, or none in time.
 
-    `error` is the server's error (None: it said nothing at all, `timed_out`).
+    `error` is the server's error; None: the server said nothing.
     """
 
     code = "rpc_failed"
@@ -62,7 +62,7 @@ class RpcFailure(GreenroomError):
 
     @property
     def is_lacking(self) -> bool:
-        """Whether the server simply does not have this."""
+        """Whether the server answered that it does not have this method."""
         return self.error is not None and self.error.code == METHOD_NOT_FOUND
 
     @property
@@ -71,7 +71,7 @@ class RpcFailure(GreenroomError):
 
 
 class _Answer(Unwatched):
-    """The answer that one task waits for."""
+    """An answer, and the task that waits for it."""
 
     def __init__(self, backend: Backend) -> None:
         self.waiter = backend.waiter()
@@ -142,7 +142,7 @@ async def ask_raw(
 
 
 def _cut(text: str) -> str:
-    """A server's reason, made fit to be kept and shown."""
+    """A server's reason, cut and without characters that must not be shown."""
     return text if len(text) <= REASON_CHARACTERS else f"{text[:REASON_CHARACTERS]}…"
 
 
@@ -214,8 +214,8 @@ class _Attempt:
             raise RpcFailure(refusal.method, text, error=refusal.error) from None
 
     async def _speaks_both(self) -> bool:
-        """Whether a server that was initialized by handshake also takes requests of the newer era. Then it serves each
-        client in its own."""
+        """Whether a server that was initialized by handshake also takes requests of the newer era. Then each client is
+        served in its own era."""
         try:
             version = MODERN_VERSIONS[-1]
             found = await ask(
@@ -250,9 +250,9 @@ class _Attempt:
         return handshake
 
     async def _discover(self, timeout: float) -> Handshake | None:
-        """Ask it in the newer era. None: no proof that the server speaks it.
+        """Ask the server in the newer era. None: no proof that it speaks that.
 
-        Raises `RpcFailure` when it proves to speak only versions that we do not.
+        Raises `RpcFailure` when it proves to speak only versions that we do not know.
         """
         self.peer.protocol_version = MODERN_VERSIONS[-1]
         try:
@@ -272,8 +272,7 @@ class _Attempt:
         return None
 
     async def _ask_in_common(self, timeout: float) -> dict[str, Any]:
-        """Ask in our newest version. If the server refuses and names versions of which we know one, ask once more
-        in that one."""
+        """Ask in our newest version. If the server refuses and names a version that we know, ask once more in that."""
         try:
             return await ask(self.peer, self.backend, "server/discover", None, timeout)
         except RpcFailure as refusal:
@@ -300,8 +299,8 @@ class _Attempt:
         return _handshake_of(version, result, _mapping(result.get("serverInfo")))
 
     def _probe_time(self) -> float:
-        """The probe's timeout. A server that spoke the newer era last time gets longer: it may only be slow to
-        start."""
+        """The timeout of the probe. It is longer for a server that spoke the newer era last time, which may only be
+        slow to start."""
         known = self.hint in MODERN_VERSIONS
         probe = max(self.settings.probe_timeout, self.settings.connect_timeout / 2) if known else None
         return min(probe or self.settings.probe_timeout, self._time_left())

@@ -81,11 +81,12 @@ class Host(Protocol):
     def declaration(self, address: Address) -> Declaration: ...
 
     async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
-        """Returns the result. Raises `RpcRefusal`; cancelled when the server no longer wants it, or is gone."""
+        """Answer a server request, and return the result. Raises `RpcRefusal`. Cancelled when the server does not want
+        it any more, or is gone."""
         ...
 
     def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
-        """A notification, except progress. Called from the pump: must not block."""
+        """Take a notification, except progress. Called from the pump, so it must not block."""
         ...
 
 
@@ -103,8 +104,8 @@ class NoHost:
 
 
 def lacking(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> str | None:
-    """The capability that a client would have to declare so that it can be asked this, if it has not. None: it can be
-    asked; and for a method that no capability stands for."""
+    """The capability that a client would have to declare to be sent this request, and has not declared. None: it can be
+    sent this; so for a method that needs no capability."""
     needed = ASKED_FOR.get(method)
     if needed is None:
         return None
@@ -135,7 +136,8 @@ def in_common(one: Mapping[str, Any], other: Mapping[str, Any], depth: int = _DE
 
 
 def joined(declarations: Iterable[Declaration]) -> Declaration:
-    """One declaration for a server that several share: what anybody can answer, by handshake if anybody needs that."""
+    """One declaration for a server that several clients share: everything that any of them can answer, by handshake if
+    any of them needs that."""
     capabilities: dict[str, Any] = {}
     by_handshake = False
     for each in declarations:
@@ -156,7 +158,7 @@ def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def covers(told: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether all the capabilities of `wanted` are in `told`."""
+    """Whether `told` has all the capabilities of `wanted`."""
     return _joined(told, wanted) == told
 
 

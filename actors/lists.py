@@ -93,7 +93,7 @@ async def list_all(
 
 
 def _digest(lists: Iterable[_List], settings: Settings) -> bytes:
-    """Of the pages, and of what else decides about a `Listing`."""
+    """The digest of the pages, and of the settings that decide about a `Listing`."""
     whole = hashlib.sha256(settings.pinning.value.encode())
     for each in lists:
         whole.update(repr((each.kind.method, each.failure is None, each.problems)).encode())
@@ -102,7 +102,7 @@ def _digest(lists: Iterable[_List], settings: Settings) -> bytes:
 
 
 def prints_of(tools: Sequence[Raw], pinning: Pinning) -> dict[str, str]:
-    """The fingerprint of each tool; the names alone when nothing is pinned. A tool that is listed twice counts once."""
+    """The fingerprint of each tool; only the names when nothing is pinned. A tool that is listed twice counts once."""
     prints = dict[str, str]()
     for tool in tools:
         name = tool.get("name")
@@ -115,7 +115,7 @@ _Asker = Callable[[str, Mapping[str, Any] | None], Awaitable[bytes]]
 
 
 def _asker(peer: Peer, backend: Backend, timeout: float) -> _Asker:
-    """Ask with one deadline for all pages."""
+    """A function that asks for a page. All pages share one deadline."""
     deadline = backend.now() + timeout
 
     async def ask_in_time(method: str, params: Mapping[str, Any] | None) -> bytes:
@@ -128,7 +128,7 @@ def _asker(peer: Peer, backend: Backend, timeout: float) -> _Asker:
 
 @attrs.define(eq=False)
 class _Share:
-    """What is left of the bounds for all lists of one server together."""
+    """The items and bytes that are left for all lists of one server together."""
 
     bytes: int
     items: int

@@ -45,7 +45,7 @@ class Mailbox(Generic[S, U]):
         self._bell()
 
     def put(self, message: U) -> bool:
-        """False when the user lane is full; then nothing happened."""
+        """Put a message. Returns False when the user lane is full; then nothing has changed."""
         if len(self.user) >= self.bound:
             return False
         self.user.append(message)
@@ -53,7 +53,7 @@ class Mailbox(Generic[S, U]):
         return True
 
     def take(self, most: int) -> Iterator[S | U]:
-        """Up to `most` messages. The system lane comes first, also when a message arrives there meanwhile."""
+        """Up to `most` messages. The system lane comes first, also with messages that arrive meanwhile."""
         for _ in range(most):
             if self.system:
                 yield self.system.popleft()
@@ -150,7 +150,7 @@ BATCH = 64
 
 
 class Work(Protocol[M_contra]):
-    """The purpose of a core actor. A `CoreActor` holds it and calls it."""
+    """What a core actor does. A `CoreActor` holds it and calls it."""
 
     def step(self, message: M_contra) -> None:
         """Handle one message. Must not wait."""

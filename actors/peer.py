@@ -88,7 +88,7 @@ class Exchange:
 
 
 class Unwatched:
-    """Part of an owner of exchanges of which only the end counts."""
+    """The methods of an exchange's owner that wants to know only the end."""
 
     def exchange_sent(self, exchange: Exchange, /) -> None:
         pass
@@ -161,7 +161,7 @@ class Peer(Protocol):
 
     @property
     def may_speak_both(self) -> bool:
-        """Whether its transport carries requests of both eras side by side."""
+        """Whether its transport can carry requests of both eras side by side."""
         ...
 
     def request(self, exchange: Exchange) -> None: ...
@@ -198,13 +198,14 @@ class Handshake:
 
     @property
     def is_stateless(self) -> bool:
-        """It speaks the era in which each request is complete by itself: there is no session to hold."""
+        """Whether the server speaks the era in which each request is complete by itself, without a session."""
         return self.protocol_version in MODERN_VERSIONS
 
 
 @attrs.frozen(eq=False)
 class Listing:
-    """What the server has. None: it does not have the capability, or the list failed (unknown)."""
+    """What the server has listed. A list is None if the server lacks the capability, or if reading it failed
+    (unknown)."""
 
     tools: tuple[Raw, ...] | None
     resources: tuple[Raw, ...] | None = None
@@ -232,7 +233,7 @@ class Connection(Protocol):
         ...
 
     def signs(self) -> object:
-        """Signs that change while it works, to be compared with earlier ones; None where nothing can be seen."""
+        """Signs of work, to be compared with earlier ones; None where none can be seen."""
         ...
 
     def stderr_tail(self) -> tuple[str, ...]:
@@ -245,7 +246,7 @@ class Connection(Protocol):
         ...
 
     def kill_now(self) -> None:
-        """The same by force, at once, without waiting: for a `finally` that may not await. Idempotent."""
+        """End the other side by force, at once and without waiting, for a `finally` that may not await. Idempotent."""
         ...
 
 

@@ -38,7 +38,7 @@ def collect_again() -> None:
 
 
 def end_uncollected() -> None:
-    """Call it before a command ends: if no loop has run, there is nothing that a last collection should find."""
+    """Skip the collector's last run, if no loop has run in this process. Call it before a command ends."""
     if not gc.isenabled():
         gc.freeze()
 
@@ -49,7 +49,8 @@ def set_room_aside() -> None:
 
 
 def return_large_blocks() -> None:
-    """From now on. Does nothing where there is no such setting (musl, macOS)."""
+    """Return freed large blocks to the system from now on. Does nothing where the allocator has no such setting (musl,
+    macOS)."""
     if sys.platform == "linux":
         import ctypes
 

@@ -51,7 +51,7 @@ async def make_resolvable(index: Index) -> None:
 
 @attrs.frozen(eq=False)
 class Learn:
-    """What a server said of itself."""
+    """A server has listed what it has."""
 
     entry: ServerEntry
 
@@ -135,7 +135,7 @@ class Router:
             reply.send(self.index)
 
     def _make(self, changed: Iterable[str]) -> Index:
-        """The index of what is known now, with all that is looked at once it is published."""
+        """The index of everything known now, with all that is needed as soon as it is published."""
         index = Index.build(
             self._servers, self._entries, self._settings, previous=self.index, forms=self._forms
         )
@@ -191,8 +191,8 @@ class Router:
 
 
 def _newer(told: ServerEntry | None, known: ServerEntry | None) -> ServerEntry | None:
-    """The newer of what a reload tells of a server and what is known of it. When the reload looked, what its server had
-    just said may still have been on its way here."""
+    """The newer of two entries: the one that a reload has, and the one that is known. The server may have listed
+    something while the reload read the cache."""
     if told is None or known is None or told.definition_hash != known.definition_hash:
         return told
     return known if known.revision > told.revision else told

@@ -90,7 +90,7 @@ async def aside(work: Callable[[], T], thread: RunVar[anyio.CapacityLimiter] = M
 
 
 async def aside_if_many(items: int, work: Callable[[], T]) -> T:
-    """Do `work`, which goes over so many items of the catalogue: aside if they are many, else at once."""
+    """Do `work`, which goes over this number of items of the catalogue: in a thread if they are many, else at once."""
     return await aside(work, CATALOGUE) if items >= MANY_ITEMS else work()
 
 
@@ -171,7 +171,7 @@ class Part:
 
     @property
     def is_due(self) -> bool:
-        """Whether it works, or may be tried again."""
+        """Whether the part works, or may be tried again now."""
         return not self._said or self.now() >= self.next_try
 
     async def keep(self, run: Callable[[], Awaitable[object]]) -> None:

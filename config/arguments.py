@@ -1,5 +1,5 @@
-"""What a program gives at the public door. What it cannot have meant is its own mistake: it is told so where it makes
-that, and not by whatever trips over it later, perhaps in the calls of others.
+"""Checks what a program gives at the public door. A mistake is reported where the program makes it, and not later by
+whatever the wrong value breaks, perhaps the calls of others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ F = TypeVar("F", bound="Callable[..., Any] | None")
 
 
 def text(value: object, what: str) -> str:
-    """A string. `what` it is, for the error."""
+    """A string. `what`: its name in the error."""
     if not isinstance(value, str):
         raise UsageError(f"{what} must be a string, got {_kind(value)}.", code="invalid_args")
     return value
@@ -38,7 +38,7 @@ def named_values(value: object, what: str, server: str = "") -> Mapping[str, Any
 
 
 def json_object(value: object, what: str) -> Mapping[str, Any] | None:
-    """The same, of which JSON can be made."""
+    """An object of named values that can be written as JSON, or None."""
     named = named_values(value, what)
     from ..protocol.jsonrpc.encoding import encode  # commands that only look need no JSON-RPC
 
@@ -96,8 +96,8 @@ def function(value: F, what: str) -> F:
 
 
 def maker(factory: Callable[..., Any] | None, what: str, makes: str, having: str, *, or_none: bool) -> Any:
-    """A function of a program's own that makes something for a server. What it raises, or makes instead, is the reason
-    why that server cannot be connected."""
+    """A program's own function that makes something for a server. If it raises, or makes something else, that is the
+    reason why the server cannot be connected."""
     if function(factory, what) is None:
         return None
 

@@ -39,10 +39,10 @@ def of_keyring(entry: str) -> str:
 
 
 def is_asked(text: str) -> bool:
-    """Whether the value is asked for, and not in the text itself. Most texts have none of these characters."""
+    """Whether the value has to be asked for, because it is not in the text itself."""
     return ("!" in text[: len(BEARER) + 1] and command_in(text) is not None) or keyring_in(text) is not None
 
 
 def with_answer(text: str, answer: str) -> str:
-    """The value in place of `text`, when its command or the keyring has said `answer`."""
+    """The value that `text` stands for, when its command or the keyring has given `answer`."""
     return BEARER + answer if text.startswith(BEARER) else answer

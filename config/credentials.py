@@ -125,7 +125,7 @@ _COMMON: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 
 
 def names_credential(name: str) -> bool | None:
-    """Whether what is called this is a credential. None: its name does not say."""
+    """Whether a value of this name is a credential. None: the name does not tell."""
     words = [word.lower() for word in _WORDS.findall(name)] or [""]
     if words[-1] == "id" and words[-2:-1] and words[-2] in _SECRET_IDS:
         return True
@@ -154,7 +154,8 @@ def credentials_in(text: str, name: str, *, known: bool = False) -> Iterator[str
 def looks_random(text: str) -> bool:
     """Whether letters and digits follow each other as in no word, name, number, version or date.
 
-    It is seen in how often the kind of character changes inside of what separators leave together."""
+    That shows in how often the kind of character changes between two separators.
+    """
     length = all_changes = most = 0
     for chunk in _CHUNK.findall(text):
         changes = _changes(chunk)
@@ -184,14 +185,14 @@ def _is_word(piece: str) -> bool:
 
 
 def _can_be_one(text: str) -> bool:
-    """Whether this may be a credential, if its name says so."""
+    """Whether this may be a credential, when its name says that it is one."""
     if len(text) < LEAST or _URL.fullmatch(text) or text.startswith("-----"):
         return False
     return not _is_path(text)
 
 
 def _is_path(text: str) -> bool:
-    """Whether it reads as a path, and not as a key that happens to begin like one."""
+    """Whether it is a path, and not a key that happens to begin like one."""
     if not _LEADS.match(text):
         return False
     parts = [part for part in _PARTS.split(text) if part not in ("", "~", ".", "..")]

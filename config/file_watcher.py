@@ -31,7 +31,7 @@ _MOST_LINKS: Final = 40  # as many as the system itself follows
 
 
 class KernelWatch(Protocol):
-    """Hears whether the kernel reports changes."""
+    """Is told whether the kernel reports changes."""
 
     def works(self) -> object: ...
 
@@ -103,9 +103,9 @@ class _Clock:
 
 
 class _KernelBell:
-    """Watches folders only for names that are missing, that are links, or that are the file's. For another
-    name in a busy folder like /tmp, the folder of that name is watched instead: it reports when it is moved
-    itself."""
+    """Rings when the kernel reports a change. It watches folders only for names that are missing, that are links, or
+    that are the file's own. For another name in a busy folder like /tmp, the folder of that name is watched instead: it
+    reports when it is moved itself."""
 
     def __init__(self, kernel: Any, catalogue: Any, paths: Collection[Path]) -> None:
         """Raises `OSError` when the kernel grants no more watches."""
@@ -152,8 +152,8 @@ class _KernelBell:
                 return
 
     def _is_ours(self, event: Any) -> bool:
-        """Whether a watched name changed. An event of an unknown watch means that events were lost: that
-        counts."""
+        """Whether the event is about a watched name. An event of an unknown watch counts too, because it means that
+        events were lost."""
         return event.wd not in self._names or event.name in self._names[event.wd]
 
 

@@ -171,7 +171,8 @@ def _imports(
 
 
 def _of_project(around: Surroundings, places: Callable[[Surroundings], list[Path]]) -> set[str]:
-    """Those of the places that depend on the working directory. If it is the user's home, they are the user's own."""
+    """Those of the places that depend on the working directory. In the user's home directory there are none, because
+    files there are the user's own."""
     of_user = {place for place in places(attrs.evolve(around, cwd=around.home)) if place.is_absolute()}
     return {str(place) for place in places(around) if place not in of_user}
 

@@ -65,7 +65,7 @@ Note = Callable[[Problem], object]
 
 
 def is_remark(key: str) -> bool:
-    """Whether a key is by custom a note to the reader: `$schema`, `_comment`, `//`."""
+    """Whether a key is a remark for the reader by custom: `$schema`, `_comment`, `//`."""
     return key.startswith(("$", "_", "//"))
 
 
@@ -110,7 +110,7 @@ def _read_login(found: Givens, note: Note) -> None:
 
 
 def _read_client(found: Givens) -> None:
-    """Cursor writes the client of a login into `auth`."""
+    """Read the client of a login, which Cursor writes into `auth`."""
     given = found.get("auth")
     if given is None or not is_object(given.value) or "CLIENT_ID" not in given.value or "oauth" in found:
         return
@@ -129,7 +129,7 @@ def _put(found: Givens, name: str, given: Given, note: Note) -> None:
 
 
 def _read_type(found: Givens, note: Note) -> None:
-    """`type` and similar keys are hints. Only SSE says more than `command` or `url` already do."""
+    """Read `type` and similar keys, which are hints. Only SSE says more than `command` or `url` do."""
     for key in ("type", "transport", "transportType"):
         given = found.pop(key, None)
         if given is None or given.value is None:
@@ -165,7 +165,7 @@ def _read_enabled(found: Givens) -> None:
 
 
 def _read_era(found: Givens) -> None:
-    """pi says by `protocolVersion` which era it insists on: `legacy`, a version of the newer one, or `auto`."""
+    """Read pi's `protocolVersion`, which insists on an era: `legacy`, a version of the newer era, or `auto`."""
     given = found.get("protocolVersion")
     if given is None or not isinstance(given.value, str):
         return
@@ -181,7 +181,8 @@ def _read_era(found: Givens) -> None:
 
 
 def _read_lifecycle(found: Givens, note: Note) -> None:
-    """Other values that occur here: an isolation, `ephemeral`, `lazy-keep-alive`, `{mode, idleTimeoutMs}`."""
+    """Read the values of `lifecycle` that other programs use: an isolation, `ephemeral`, `lazy-keep-alive`, `{mode,
+    idleTimeoutMs}`."""
     given = found.get("lifecycle")
     if given is not None and is_object(given.value):
         given = _open_lifecycle(found, given, note)
@@ -371,7 +372,7 @@ _NAMED: Final = 5  # servers that are named in a line
 
 
 def foreign_keys(entries: Mapping[str, Givens]) -> Iterable[Problem]:
-    """What is said of keys without effect in the entries of servers."""
+    """The problems of keys without effect in the entries of servers."""
     groups: dict[tuple[str, str], list[str]] = {}
     for server, entry in entries.items():
         for key in NO_EFFECT.keys() & entry.keys():

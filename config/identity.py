@@ -110,7 +110,7 @@ def pin_key(definition: ServerDefinition, directory: str) -> str:
 
 
 def _means_its_folder(definition: ServerDefinition) -> bool:
-    """Whether it means another server in another folder by what is written in it, whatever files there are."""
+    """Whether the definition means another server in another folder, whatever files are there."""
     if definition.cwd is not None:
         return definition.command is not None and definition.cwd[:1] not in ("/", "~", "$", "{")
     command = definition.command
@@ -221,12 +221,12 @@ def _is_absolute(path: str) -> bool:
 
 
 def _program(command: str) -> str:
-    """`npm` of `/usr/bin/npm` and of `npm.cmd`."""
+    """The name of the program: `npm` for `/usr/bin/npm` and for `npm.cmd`."""
     return re.split(r"[/\\]", command)[-1].partition(".")[0]
 
 
 def _by_name(program: str, args: Sequence[str]) -> Iterator[str]:
-    """The files that such arguments stand for without being their names."""
+    """The files that arguments stand for without being their names, such as the module of `-m`."""
     for before, arg in zip(("", *args), args, strict=False):
         if before == "-m" and _may_be_file(arg):
             module = arg.replace(".", "/")

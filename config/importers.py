@@ -58,7 +58,8 @@ class Surroundings:
 
 @attrs.frozen
 class Read:
-    """What was read of some files, strongest first. `files`: also those that are there and cannot be read."""
+    """The configuration that was read from some files, strongest first. `files`: the files that exist, also those that
+    cannot be read."""
 
     layers: tuple[Layer, ...]
     problems: tuple[Problem, ...]

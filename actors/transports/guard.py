@@ -12,10 +12,11 @@ and is replaced within seconds. No event reports that, so `watch` looks regularl
 
 When the guard cannot be started, no new server is started, because nothing could end it for sure. Servers that run go
 on: restarting the guard is an optional part, tried until it succeeds. Rejected: PR_SET_PDEATHSIG, which reaches only
-the leader and fires when the spawning *thread* ends. A
-server gets a cgroup of its own where we may make one. The guard moves it there after its start: moved between fork and
-exec, it would make the whole room wait for about 20 ms, and Python could not use the cheap `vfork`. Anything that the
-server forks before and orphans at once is not in the cgroup.
+the leader and fires when the spawning *thread* ends.
+
+A server gets a cgroup of its own where we may make one. The guard moves it there after its start: moved between fork
+and exec, it would make the whole room wait for about 20 ms, and Python could not use the cheap `vfork`. Anything that
+the server forks before and orphans at once is not in the cgroup.
 """
 
 from __future__ import annotations
@@ -141,7 +142,8 @@ class Guard:
         return killed
 
     def sweep_soon(self, tag: str) -> None:
-        """The same without waiting, for a `finally`. Best effort: the last sweep finds what this one misses."""
+        """Kill what `sweep` kills, without waiting, for a `finally`. Best effort: the last sweep finds what this one
+        misses."""
         if sys.platform == "linux" and self._process is not None and not self._closed:
             with suppress(OSError), open(os.devnull, "wb") as nowhere:
                 self._send(b"?%b\n" % os.fsencode(tag), nowhere.fileno())
@@ -212,8 +214,8 @@ class Guard:
             dying = self._tend()
 
     def _tend(self) -> bool:
-        """Handle the orphans that we adopted: reap the dead, end those that no running server can own, and tell
-        the guard of the others. True: some are still dying."""
+        """Handle the orphans that we adopted: reap the dead, end those that no running server can own, and tell the
+        guard of the others. Returns whether some are still dying."""
         if not has_orphans():
             return False
         guard = self.pid
@@ -321,7 +323,7 @@ class Guard:
 
 
 def guard_command(*words: str) -> list[str]:
-    """The command that runs the guard's program, with its words."""
+    """The command that runs the guard's program, as a list of words."""
     return [sys.executable, "-B", "-I", "-S", "-c", _COMPILED, os.fspath(_PROGRAM), *words]
 
 

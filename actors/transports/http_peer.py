@@ -129,7 +129,7 @@ class HttpPeer(ExchangeTable):
             mark_sent(attempt.exchange)
 
     async def hear(self, data: bytes | bytearray) -> None:
-        """Take what came on a stream that is not an exchange's own. Others have their turns beside a large message."""
+        """Take messages from a stream that belongs to no exchange. Others have their turns beside a large message."""
         if len(data) < LARGE_MESSAGE:
             self.take_line(data)
             return
@@ -140,10 +140,10 @@ class HttpPeer(ExchangeTable):
         take_decoded()
 
     async def take_for(self, attempt: Attempt, data: bytes | bytearray) -> None:
-        """Take what came on the exchange's own stream: its answer, or another message of the server. Others have their
+        """Take messages from the exchange's own stream: its answer, or another message of the server. Others have their
         turns beside a large one.
 
-        Raises `BadAnswer` for what is neither.
+        Raises `BadAnswer` for anything else.
         """
         try:
             if len(data) < LARGE_MESSAGE:
@@ -179,7 +179,7 @@ class HttpPeer(ExchangeTable):
             exchange.owner.exchange_ended(exchange, result, error)
 
     def lose(self, reason: LostReason) -> None:
-        """The connection is over: report it once the exchanges in flight have ended, or their moment is up."""
+        """The connection is over: report that once the exchanges in flight have ended, or their time is up."""
         if self._leaving or self._silent:
             return
         self._leaving = True
@@ -205,7 +205,7 @@ class HttpPeer(ExchangeTable):
                 self._quiet.set()
 
     async def _carry(self, attempt: Attempt) -> None:
-        """Carry the request. Whatever happens to it concerns no other exchange."""
+        """Carry the request. Whatever happens to it, other exchanges go on."""
         try:
             await self._carry_either_way(attempt)
         except (SessionExpired, LoginNeeded) as end:
@@ -242,7 +242,8 @@ class HttpPeer(ExchangeTable):
 
 
 def _is_for(attempt: Attempt, message: ServerMessage) -> bool:
-    """Over HTTP the stream tells whose answer it is; the id must only not contradict it."""
+    """Whether the message answers this attempt. Over HTTP the stream shows that, so the id must only not contradict
+    it."""
     if message.id is None:
         return bool(bytes(message.error))
     return as_id(message.id) == attempt.rpc_id
@@ -378,7 +379,7 @@ class Attempt:
         return self.exchange.method
 
     def did_not_run(self) -> None:
-        """The server itself says that it did not run the request."""
+        """The server says that it did not run the request, so the exchange counts as unsent again."""
         self.exchange.reach = Reach.NOT_SENT
 
 

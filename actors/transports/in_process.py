@@ -35,7 +35,7 @@ _ANSWERS_WAITING = 64
 
 
 class Handover:
-    """Hands lines to the server, until it is closed or the server has ended."""
+    """Gives lines to the server, until it is closed or the server has ended."""
 
     def __init__(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         self._to_server = to_server
@@ -72,7 +72,8 @@ class InProcessPeer(ExchangeTable):
         super().__init__(backend, hooks, Notes(hooks.on_note), self._handover)
 
     def request(self, exchange: Exchange) -> None:
-        """Hand it over. Raises `UsageError` when its params cannot be written as JSON; nothing was sent then."""
+        """Give the request to the server. Raises `UsageError` when its params cannot be written as JSON; nothing was
+        sent then."""
         line = self._opened(exchange)
         if not self._silent and self._handover.hand_over(line):
             mark_sent(exchange)

@@ -102,7 +102,7 @@ class LinePeer(ExchangeTable):
 
     @property
     def has_spoken(self) -> bool:
-        """Whether anything at all has come from the other side."""
+        """Whether anything has come from the other side."""
         return self.last_heard > self._began
 
     # -- what the owner of a call does --
@@ -120,8 +120,8 @@ class LinePeer(ExchangeTable):
     # -- what the owner of the descriptors does --
 
     def read(self) -> More:
-        """Read what is there, without blocking. False: the other side has closed its end, or sends only junk. `AGAIN`:
-        lines are left for another turn. `PAUSE`: it has sent more than its budget allows."""
+        """Read what is there, without blocking. Returns False when the other side has closed its end or sends only
+        junk, `AGAIN` when lines are left for another turn, and `PAUSE` when it has sent more than its budget allows."""
         if self._rest:
             return self._take_rest()
         if self._flood.is_shut:
@@ -170,7 +170,7 @@ class LinePeer(ExchangeTable):
         return AGAIN if more is True and self._rest else more
 
     def _judge(self, lines: int, junk: int, unasked: int) -> More:
-        """Decide what follows from the lines just taken. False: there has been only junk for too long."""
+        """Decide what happens after the lines just taken. Returns False when there has been only junk for too long."""
         said = self._flood.count_junk(lines, junk)
         if said:
             self._rest.clear()
@@ -264,7 +264,7 @@ class FloodGuard:
         return f"{self.junk:,} lines" if self.junk >= JUNK_LINES else f"{self.unheard:,} bytes"
 
     def may_say(self, lines: int, now: float) -> bool:
-        """Subtract `lines` that nobody asked for from the budget. False: the budget is used up."""
+        """Subtract `lines` that nobody asked for from the budget. Returns False when the budget is used up."""
         refilled = self._budget + (now - self._budget_at) * UNASKED_LINES
         self._budget = min(refilled, _MOST_UNASKED) - lines
         self._budget_at = now

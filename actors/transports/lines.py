@@ -54,7 +54,7 @@ class LineSplitter:
 
     @property
     def held(self) -> bytearray | None:
-        """What has come of the line whose end has not; None: that line is dropped. Not to be changed."""
+        """The part of the line that has no end yet; None: that line is dropped. Not to be changed."""
         return None if self._dropping else self._held.data
 
     def feed(self, chunk: bytes) -> list[bytes | bytearray]:
@@ -121,7 +121,7 @@ class LinesLeft(list["bytes | bytearray"]):
 
     @property
     def is_large(self) -> bool:
-        """Whether the next one is large."""
+        """Whether the next line is large."""
         return bool(self) and type(self[-1]) is bytearray
 
     def turn(self) -> list[bytes | bytearray]:
@@ -135,8 +135,8 @@ class LinesLeft(list["bytes | bytearray"]):
         take: Callable[[bytes | bytearray], object],
         decode_large: Callable[[bytearray], Callable[[], object]],
     ) -> int:
-        """Take one turn's share of them. `decode_large` returns what takes the line. Returns how many lines were
-        taken."""
+        """Take one turn's share of the lines. `decode_large(line)` returns the function that takes a large line.
+        Returns how many lines were taken."""
         first = self[-1]
         if not isinstance(first, bytearray):
             lines = self.turn()
@@ -232,8 +232,8 @@ class LineWriter:
         return self.waiting > _BUSY
 
     def send(self, line: bytes, exchange: Exchange | None = None) -> bool:
-        """Write `line` now or in its turn: the request of `exchange`, or another message. False: it is refused, for
-        the reason that `lacking` gives."""
+        """Write `line` now or in its turn. `exchange`: the exchange whose request it is, if it is one. Returns False if
+        the line is refused, for the reason that `lacking` gives."""
         if self.is_over:
             return True
         gathered = exchange is not None or self._gathers_all
@@ -267,7 +267,7 @@ class LineWriter:
         return ""
 
     def withdraw(self, exchange: Exchange) -> bool:
-        """Withdraw the request of an exchange. False when it does not wait here, or its writing has begun."""
+        """Withdraw the request of an exchange. Returns False when it does not wait here, or its writing has begun."""
         for place, (line, whose) in enumerate(self._queue):
             if whose is exchange:
                 del self._queue[place]
@@ -334,7 +334,7 @@ class LineWriter:
         self._wake.set()
 
     def _write_some(self) -> bool:
-        """Write once what waits, or much of it. False: not all of it was taken."""
+        """Write once what waits, or much of it. Returns False if not all of that was accepted."""
         batch = [line for line, _ in islice(self._queue, _MOST_PIECES)]
         try:
             written = os.writev(self._fd, batch)

@@ -209,7 +209,7 @@ def _changed(path: str | Path) -> float:
 
 
 def _touch(note: Path, now: float) -> None:
-    """Say that npm is asked now. Where that cannot be written, npm is asked again next time."""
+    """Note that npm is asked now. If that cannot be written, npm is asked again next time."""
     with suppress(OSError):
         make_folder(note.parent)
         descriptor = open_own(note, os.O_WRONLY | os.O_CREAT)
@@ -322,9 +322,9 @@ def _from_spec(spec: str, program: str | None, args: Sequence[str]) -> Wanted | 
 
 
 def is_installed_for(wanted: Wanted, folder: Any, lock: Any, manifest: Any) -> bool:
-    """Whether the install in a folder of the `_npx` cache was made for these words, was finished, and has the
-    version. `folder`, `lock` and `manifest` are the contents of the folder's `package.json`, of its
-    `node_modules/.package-lock.json` (npm writes it last), and of the package's `package.json`."""
+    """Whether the install in a folder of the `_npx` cache was made for these words, was finished, and has the version.
+    `folder`, `lock` and `manifest` are the contents of the folder's `package.json`, of its
+    `node_modules/.package-lock.json` (which npm writes last), and of the package's `package.json`."""
     asked = _within(folder, "_npx", "packages")
     finished = _within(lock, "packages", f"node_modules/{wanted.package}", "version")
     return (
@@ -359,8 +359,8 @@ def program_of(wanted: Wanted, manifest: Any) -> tuple[str, str] | None:
 
 
 def starts_with(head: bytes) -> tuple[str, ...] | None:
-    """The words before the path of a file that begins with `head`: `node` and its options, or none if the file is run
-    as it is. None: it is no program."""
+    """The words that start a file which begins with `head`: `node` and its options, or none if the file runs by itself.
+    None: it is no program."""
     if (found := _FOR_NODE.match(head)) is not None:
         return "node", *found[1].decode().split()
     return () if head.startswith((b"#!", b"\x7fELF")) else None
@@ -375,7 +375,8 @@ class Folders:
 
 
 def folders(environment: Mapping[str, str], user_config: str) -> Folders | None:
-    """As the environment and the text of `~/.npmrc` say; None: they may change what npm would start."""
+    """Where npm keeps things, by the environment and the text of `~/.npmrc`; None: these may change what npm would
+    start."""
     said = dict[str, str]()
     for line in user_config.splitlines():
         key, equals, value = (part.strip() for part in line.partition("="))

@@ -72,7 +72,8 @@ class StderrLogs:
         self._wake = backend.waiter()
 
     def of(self, key: str, address: Address, incarnation: int, hide: Callable[[], Hide]) -> StderrLog | None:
-        """The log of one incarnation. `hide()`: what takes the secrets that are known by then out of a text."""
+        """The log of one incarnation. `hide()` returns the function that takes the secrets known by then out of a
+        text."""
         if self._is_off:
             return None
         return StderrLog(self, stderr_log_path(self._folder, address.server, key), address, incarnation, hide)
@@ -85,7 +86,7 @@ class StderrLogs:
 
     @property
     def takes_more(self) -> bool:
-        """Whether a write would not fail or hang, as far as is known."""
+        """Whether a write would neither fail nor hang, as far as is known."""
         return not self._is_off and time.monotonic() - self._began < _HANGS
 
     async def run(self) -> None:
@@ -120,7 +121,7 @@ class StderrLogs:
             os.close(descriptor)
 
     def failed(self, error: OSError) -> None:
-        """Write no more."""
+        """Write no logs any more, and say so once."""
         if not self._is_off:
             self._is_off = True
             self._tell(
@@ -130,7 +131,7 @@ class StderrLogs:
 
 @attrs.frozen
 class _Part:
-    """What one write is made of. It is put into words in the thread."""
+    """What one write is made of. A thread turns it into lines."""
 
     notes: str  # lines of ours
     said: bytes = b""  # whole lines of the server: half a secret would not be recognised
@@ -185,7 +186,7 @@ class StderrLog:
         return partial(self._write, self._hide())
 
     def end(self, how: str) -> None:
-        """Write the rest. `how` it was lost; empty when it was stopped. Blocks for a moment at most."""
+        """Write the rest. `how`: how the process was lost; empty when it was stopped. Blocks for a moment at most."""
         self._hand_over(len(self._pending))
         if how:
             self._parts.append(_Part(self._note(f"ended: {how}")))

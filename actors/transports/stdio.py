@@ -296,7 +296,7 @@ class StdioConnection:
             self._child.stdin.close()
 
     def _reap(self) -> None:
-        """Tell the guard first: once the leader is reaped, the group's id may belong to another process."""
+        """Reap the leader. The guard is told first, because afterwards the group's id may belong to another process."""
         if self._child.is_dead and not self._child.is_reaped:
             self._guard.remove(self._child.pid)
             self._child.reap()

@@ -322,8 +322,8 @@ class StreamableHttp:
 
 
 class _SentTeller:
-    """The HTTP library tells it how far a request is. A request counts as sent with its whole head, because the server
-    can act on that."""
+    """The HTTP library tells it how far a request has got. A request counts as sent once its whole head is, because the
+    server can act on that."""
 
     def __init__(self, attempt: Attempt, peer: HttpPeer) -> None:
         self._attempt = attempt
