@@ -52,7 +52,7 @@ def is_installer(command: str | None, args: Sequence[str] = ()) -> bool:
 
 
 def _is_installing_line(shell: str, args: Sequence[str]) -> bool:
-    """Whether the line given to a shell begins with an installer. (`cmd /c` takes the words one by one.)"""
+    """Whether the line given to a shell begins with an installer. (`cmd /c` gets the words one by one.)"""
     if shell == "cmd":
         words = [arg for arg in args if not arg.startswith("/")]
     else:

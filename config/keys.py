@@ -46,7 +46,7 @@ class Key:
     attribute: str = ""
 
     def in_file_units(self, value: Any) -> Any:
-        """A value of the model as a file would say it: seconds in the key's unit, enums as their word."""
+        """A value of the model in the form of a file: seconds in the key's unit, enums as their word."""
         if value is None or isinstance(value, str | bool):
             return value
         if isinstance(value, int | float):
@@ -92,7 +92,7 @@ def keys_of(model: type[Any]) -> tuple[Key, ...]:
 
 
 def grouped(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Values of keys as a file has them: those of a group in an object."""
+    """Values of keys in the form of a file: the keys of a group are in an object."""
     found: dict[str, Any] = {}
     for name, value in values:
         *groups, last = name.split(".")
@@ -104,7 +104,7 @@ def grouped(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _said(struct: Struct, absent: object) -> dict[str, Any]:
-    """What an object says, under the names of a file."""
+    """The values of an object that a file gives, under the names of the file."""
     names = zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True)
     values = ((name, getattr(struct, field)) for name, field in names)
     return {name: value for name, value in values if value is not absent}
@@ -169,7 +169,7 @@ def _login(read: _Login | bool) -> dict[str, Any] | bool:
 
 
 def without_effect(oauth: Any) -> Iterator[tuple[str, str]]:
-    """The names in `oauth` that have no effect, each with what to say about it."""
+    """The names in `oauth` that have no effect, each with a text about it."""
     names = _Login.__struct_encode_fields__
     for name in oauth if is_object(oauth) else ():
         if str(name) not in names:

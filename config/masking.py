@@ -116,12 +116,12 @@ def _is_written(hidden: Hidden) -> bool:
 
 
 def _referred(name: str, value: str) -> Hidden:
-    """The secret behind a reference. A session's value is always a credential, whatever its name is."""
+    """The secret that a reference stands for. A session's value is always a credential, whatever its name is."""
     return Hidden(name.removeprefix(SESSION), value, known=name.startswith(SESSION))
 
 
 def _inside(hider: Hider, definition: ServerDefinition) -> None:
-    """A value may be an address, or arguments, with a secret in it. Its form is judged with its name."""
+    """The secrets inside values that are addresses or arguments, found by their form and their name."""
     inside = Hider()
     for text in (*definition.env.values(), *definition.headers.values()):
         inside.line(text)
@@ -137,7 +137,7 @@ def _inherited(definition: ServerDefinition, environ: Mapping[str, str]) -> Iter
 
 
 def _of_command(definition: ServerDefinition) -> Iterator[Hidden]:
-    """What the command that gives headers has in its environment and its arguments."""
+    """The secrets in the environment and the arguments of the command that gives headers."""
     said = definition.request_headers_command or {"env": {}, "args": ()}
     yield from (Hidden(name, value) for name, value in said["env"].items())
     hider = Hider()
@@ -146,7 +146,7 @@ def _of_command(definition: ServerDefinition) -> Iterator[Hidden]:
 
 
 def _of_login(definition: ServerDefinition, environ: Mapping[str, str]) -> Iterator[Hidden]:
-    """What `oauth` may hold of secrets: the client's, and what is added to the request for a login."""
+    """The secrets in `oauth`: the client's, and what is added to the request for a login."""
     given = definition.oauth or {}
     for name in ("clientSecret", "authorizationParams"):
         for hidden in _under(name, given.get(name)):
@@ -274,7 +274,7 @@ class Hider:
         return self._hide(text, name)
 
     def text(self, text: str) -> str:
-        """Something like a path. It is shown without defaults and without anything known to be a key."""
+        """Hide the secrets in something like a path: defaults, and everything in the form of a key."""
         return _KNOWN.sub(lambda match: self._hide(match[0], BY_FORM), self.without_defaults(text))
 
     def url(self, url: str) -> str:
@@ -298,7 +298,8 @@ class Hider:
         return shown
 
     def _after(self, before: str, arg: str) -> str:
-        """An argument, read with the argument before it in mind."""
+        """An argument without its secrets. `before`: the argument before it, which may be an option whose value this
+        is."""
         if not arg.startswith("-"):
             if before.startswith("-") and "=" not in before and SECRET_WORD.search(before):
                 return self.value(arg, before)
@@ -338,7 +339,7 @@ class Hider:
         return f"{place}?{self._query(query)}" + (f"#{self._hide(fragment, 'fragment')}" if fragment else "")
 
     def line(self, text: str) -> str:
-        """A line for a shell, or anything of more than one word."""
+        """Hide the secrets in a line for a shell, or in any text of several words."""
         shown: list[str] = []
         before, expects = "", ""
         for place, part in enumerate(_words(text)):
@@ -408,7 +409,7 @@ def _has_query(word: str) -> bool:
 
 
 def _is_address(word: str) -> bool:
-    """Whether it reads as an address that has a query but no scheme."""
+    """Whether the word is an address that has a query but no scheme."""
     head, _, query = word.partition("?")
     if not query or _LEADS_NOWHERE.search(head) or not _LEADS.search(head):
         return False

@@ -132,7 +132,7 @@ def _no_map() -> Mapping[str, Any]:
 
 
 def _names_only(values: Mapping[str, Any]) -> str:
-    """Values may be secrets, and a definition ends up in logs and assertion messages."""
+    """Only the names, because values may be secrets, and a definition gets into logs and assertion messages."""
     return "{" + ", ".join(f"{name!r}: ***" for name in values) + "}"
 
 
@@ -691,7 +691,7 @@ class Settings:
 
     @property
     def longest_name(self) -> int:
-        """How many characters a name of ours may have."""
+        """The most characters that a name may have here."""
         return self.name_limit - len(self.client_prefix or "")
 
 
@@ -708,7 +708,7 @@ EXPOSURES: Final[tuple[str, ...]] = get_args(Exposure)
 
 @attrs.frozen
 class Profile:
-    """What exists for a client. A tool is written as in `includeTools`. `expose`: None: as the gateway says."""
+    """What exists for a client. A tool is written as in `includeTools`. `expose` None: what the gateway says."""
 
     servers: tuple[str, ...] | None = key(
         "servers", TEXTS, "Its servers; `*` and `?` match. Without it: all."

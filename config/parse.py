@@ -81,7 +81,7 @@ _TOP: Final = {*SECTIONS, *_OURS, "adapter", "inputs"}
 @attrs.frozen
 class Layer:
     """The decoded content of one file. Of an imported file only the servers are read, unless it is `as_ours`: then its
-    settings and its imports count too, as the weakest. `of_folder`: it says something of its own in this folder."""
+    settings and imports count too, as the weakest. `of_folder`: the file says something for this folder only."""
 
     source: str
     raw: Any
@@ -96,7 +96,8 @@ class Layer:
 
 
 class _Problems(list[Problem]):
-    """Collects problems. A fatal problem ends a strict reading, and is a warning in a lenient one."""
+    """Collects problems. In a strict reading a fatal problem ends the reading; in a lenient one it becomes a
+    warning."""
 
     def raise_fatal(self) -> None:
         if fatal := [problem for problem in self if problem.fatal]:
@@ -281,7 +282,7 @@ def _entries(layer: Layer, seen: _Problems, strays: dict[str, Problem]) -> dict[
 
 
 def _imported_entries(layer: Layer, seen: _Problems) -> dict[str, Givens]:
-    """The servers of another program. An error in its file is never fatal for ours."""
+    """The servers of another program. Errors in its file are never fatal."""
     found, strays = _Problems(), dict[str, Problem]()
     entries = _entries(layer, found, strays)
     seen += found.as_warnings()
@@ -388,7 +389,7 @@ def read_value(key: Key, given: Given, values: dict[str, Any], sources: dict[str
 
 
 def _with_bearer(entry: Givens, note: Note) -> Givens:
-    """`bearerToken` and `bearerTokenEnv` are one more header, unless it is there already."""
+    """Add the header for `bearerToken` or `bearerTokenEnv`, unless the entry has it already."""
     rest = dict(entry)
     token, variable = rest.pop("bearerToken", None), rest.pop("bearerTokenEnv", None)
     if rest.get("auth") is not None and rest["auth"].value == "bearer":
@@ -411,7 +412,8 @@ def _add_header(entry: Givens, token: Given, value: str) -> None:
 
 
 def _check_where(entry: Givens) -> Iterable[Problem]:
-    """Exactly one of command, url, socket; a usable URL; nothing that belongs to another transport."""
+    """Check that there is exactly one of command, url and socket, a usable URL, and nothing that belongs to another
+    transport."""
     said = [kind for kind in WHERE if kind in entry and entry[kind].value is not None]
     first = next(iter(entry.values()))
     server = place(first.source, *first.path[:2])
@@ -442,7 +444,8 @@ def _check_belongings(kind: str, entry: Givens) -> Iterable[Problem]:
 
 
 def _check_texts(entry: Givens) -> Iterable[Problem]:
-    """Values that another program would run or ask the user for. Here the server would get them as plain text."""
+    """Check for values that another program would run or ask its user for. Here the server would get them as plain
+    text."""
     for key in ("command", "args", "env", "cwd", "url", "headers", "bearerToken"):
         if (given := entry.get(key)) is not None:
             yield from (
@@ -474,7 +477,7 @@ def _foreign(given: Given, text: str, inside: tuple[str | int, ...]) -> Iterable
 
 
 def _check_isolation(definition: ServerDefinition, entry: Givens, found: list[Problem]) -> ServerDefinition:
-    """Eager and keep-alive mean one child that is there before anybody asks: persistent."""
+    """Check that an eager or keep-alive server is persistent: its one child exists before anybody asks for it."""
     if definition.lifecycle is Lifecycle.LAZY or definition.isolation in (None, Isolation.PERSISTENT):
         return definition
     word = definition.lifecycle.value
@@ -485,7 +488,7 @@ def _check_isolation(definition: ServerDefinition, entry: Givens, found: list[Pr
 
 
 def _check_idle(definition: ServerDefinition, entry: Givens) -> Iterable[Problem]:
-    """A keep-alive server has no idle timeout; 0 says the same and is allowed."""
+    """Check that a keep-alive server has no idle timeout. 0 means the same as none."""
     if definition.lifecycle is Lifecycle.KEEP_ALIVE and definition.idle_timeout:
         yield entry["idleTimeout"].problem(
             'has no effect on a "keep-alive" server, which is never stopped for being idle: remove it, or make '
@@ -529,7 +532,7 @@ def check_environment(
 
 
 def _as_written(problem: Problem, definition: ServerDefinition, entry: Givens) -> Problem:
-    """The problem of a header that was made of a token, at the key that the file has."""
+    """The problem of a header that was made of a token, named by the key that the file has."""
     source = definition.sources.get("headers", "")
     if problem.where != place(source, "mcpServers", definition.name, "headers", "Authorization"):
         return problem
@@ -543,7 +546,8 @@ def _as_written(problem: Problem, definition: ServerDefinition, entry: Givens) -
 
 
 def _token_of(entry: Givens) -> tuple[Given | None, bool]:
-    """What the header `Authorization` was made of, and whether that names a variable; None: it is written itself."""
+    """The key of which the header `Authorization` was made, and whether it names a variable; None: the header is in the
+    file itself."""
     headers = entry.get("headers")
     if headers is not None and is_object(headers.value) and "Authorization" in headers.value:
         return None, False
@@ -831,7 +835,7 @@ def _dropped_by(kind: str, lower: Givens, higher: Givens) -> set[str]:
 
 
 def _left_behind(lower: Givens, higher: Givens) -> set[str]:
-    """The credentials of the weaker file that the stronger file would send to somebody else."""
+    """The credentials of the weaker file that the stronger file would send to another recipient."""
     found: set[str] = set()
     for steering, credentials in _STEERS:
         if any(name in higher and _differs(name, lower, higher) for name in steering):
@@ -852,7 +856,7 @@ def _is_refusal(name: str, lower: Givens) -> bool:
 
 
 def _lost(lower: Givens, both: Givens, dropped: set[str]) -> list[str]:
-    """Dropped credentials that the stronger file does not give itself. Its author may not expect that."""
+    """The dropped credentials that the stronger file does not replace, which its author may not expect."""
     names = (_CREDENTIALS | {"args"}) & dropped & lower.keys() - both.keys()
     return sorted(name for name in names if lower[name].value is not None)
 

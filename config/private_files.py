@@ -272,7 +272,7 @@ class Broken(Exception):
 
 
 class LockedFile:
-    """The file at `path`. A writer waits at most `lock_timeout` seconds for another. Nothing else is held."""
+    """The file at `path`, changed under a lock. A writer waits at most `lock_timeout` seconds for another."""
 
     def __init__(self, path: Path, lock_timeout: float = LOCK_TIMEOUT) -> None:
         self.path = path
@@ -307,9 +307,8 @@ class LockedFile:
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """Hold the writers' lock. Raises `TimeoutError`, an `OSError`, when the lock is not free in time. When the
-        task of a worker thread is cancelled, raises that cancellation: nobody who ends waits for a writer that
-        hangs."""
+        """Hold the writers' lock. Raises `TimeoutError`, an `OSError`, when the lock is not free in time. In a worker
+        thread whose task is cancelled it raises that cancellation, so a writer that hangs holds up nobody who ends."""
         from filelock import FileLock
 
         place = self.path.with_name(self.path.name + ".lock")
@@ -319,7 +318,7 @@ class LockedFile:
             yield
 
     def _sweep(self) -> None:
-        """Remove what a killed writer left. Under the lock no temporary file is in use."""
+        """Remove files that killed writers left. No temporary file is in use while the lock is held."""
         for leftover in self.path.parent.glob(f".{self.path.name}.*.tmp"):
             with suppress(OSError):
                 leftover.unlink()

@@ -91,7 +91,8 @@ class Kind:
 
 
 def _with_plain_numbers(value: Any) -> Any:
-    """The value with each number of a subclass of float (NumPy has one) as a float, since msgspec takes no other."""
+    """The value with each number of a subclass of float (NumPy has one) as a plain float, because msgspec takes no
+    others."""
     if isinstance(value, float):
         return float(value)
     if is_object(value):
@@ -100,8 +101,8 @@ def _with_plain_numbers(value: Any) -> Any:
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """The schema in one piece, without names and docstrings of our types, which are nothing for who writes a file. Its
-    patterns compile in JavaScript, RE2 and Python alike."""
+    """The schema without references and without the names and docstrings of our types, which do not help whoever writes
+    a file. Its patterns compile in JavaScript, RE2 and Python alike."""
     if is_array(schema):
         return [_inlined(each, definitions) for each in schema]
     if not is_object(schema):
@@ -164,8 +165,8 @@ def is_whole(text: str) -> bool:
 
 @attrs.frozen
 class Words:
-    """What is said of a value that a type refuses. `wanted` follows "must be"; `of_array` and `of_object` are said of
-    those instead, and `refused` of every value, in place of all other words."""
+    """The words about a value that a type refuses. `wanted` follows "must be"; `of_array` and `of_object` replace it
+    for arrays and objects, and `refused` replaces all other words."""
 
     wanted: str = ""
     of_array: str = ""
@@ -215,7 +216,7 @@ def _parts(value: Any, type_: Any) -> Iterator[tuple[str | int, Any, Any]]:
 
 
 def _opened(type_: Any) -> tuple[Any, Meta | None]:
-    """A type without its rules, and the rules. What may be left out is looked at as what it is when it is there."""
+    """A type without its rules, and these rules. A member that may be missing counts as present."""
     if get_origin(type_) in (Union, UnionType):
         said = [one for one in get_args(type_) if one not in (type(None), UnsetType)]
         return _opened(said[0]) if len(said) == 1 else (type_, None)
@@ -242,7 +243,7 @@ def _words(type_: Any) -> Words:
 
 
 def _what(value: Any, type_: Any) -> str:
-    """What is wrong with a value none of whose parts is."""
+    """What is wrong with the value itself, when none of its parts is wrong."""
     words, types = _words(type_), _options(type_)
     if words.refused:
         return words.refused
@@ -313,7 +314,7 @@ def _shown(value: float) -> str:
 
 # ---- texts ---------------------------------------------------------------------------------------------------------
 def wanted(words: str, *, of_array: str = "", of_object: str = "", **rules: Any) -> Meta:
-    """The rules of a type, and what a value must be, in words."""
+    """Rules of a type that only say in words what a value must be."""
     return Meta(extra={"words": Words(words, of_array, of_object)}, **rules)
 
 
@@ -323,7 +324,7 @@ def matching(pattern: str, words: str, *, of_array: str = "") -> Meta:
 
 
 def name(pattern: str, refused: str) -> Meta:
-    """The rule of a name in an object, and what is said of one that breaks it."""
+    """The rule of a name in an object, and the words about a name that breaks it."""
     return Meta(extra={"words": Words(refused=refused)}, pattern=_whole(pattern))
 
 

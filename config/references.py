@@ -65,7 +65,7 @@ def has_reference(text: str) -> bool:
 
 
 def without_references(text: str) -> str:
-    """`text` without its references. One with a default stays, because the default may be a secret."""
+    """`text` without its references. A reference with a default stays, because the default may be a secret."""
     return _replaced(text, lambda match: "" if match["default"] is None else match[0])
 
 
@@ -88,8 +88,8 @@ def referred_to(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def missing_variables(text: str, environ: Mapping[str, str], *, may_be_empty: bool = True) -> tuple[str, ...]:
-    """The names `text` refers to that are not set and have no default, in order, each once. Unless they `may_be_empty`,
-    an empty one is missing, too."""
+    """The variables `text` refers to that are not set and have no default, in order, each once. An empty variable
+    counts as missing too, unless they `may_be_empty`."""
     if not _may_refer(text):
         return ()
     names = (_name(match) for match in _references(text) if match["default"] is None)
@@ -137,7 +137,7 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
 
 
 def _value(text: str, environ: Mapping[str, str]) -> str:
-    """A value of `env`, `headers` or `args`: one that is asked for stays as it is, any other text is expanded."""
+    """A value of `env`, `headers` or `args`. A value that is asked for stays as it is; any other text is expanded."""
     if is_asked(text):
         return text
     if "!" not in text[: len(BEARER) + 1]:
@@ -148,7 +148,7 @@ def _value(text: str, environ: Mapping[str, str]) -> str:
 
 
 def expand_path(text: str, environ: Mapping[str, str]) -> str:
-    """`expand`, and a leading `~` or `~/` becomes the home directory, if the environment knows one."""
+    """`text` expanded. A leading `~` or `~/` becomes the home directory, if the environment has one."""
     expanded = expand(text, environ)
     home = environ.get("HOME") or environ.get("USERPROFILE")
     if home and (expanded == "~" or expanded.startswith(("~/", "~\\"))):
@@ -210,13 +210,13 @@ def url_problem(url: str) -> str | None:
 
 
 def _may_refer(text: str) -> bool:
-    """A cheap test, for nearly no text has references."""
+    """Whether `text` may have references. A cheap test, because nearly no text has any."""
     return "$" in text or "{env:" in text
 
 
 def _references(text: str) -> Iterator[re.Match[str]]:
-    """Each reference in `text`. A default is looked for only where a `}` can end it. Otherwise every `${A:-` that is
-    never closed would search the rest of the text: a second for 20 KB of them, and a minute for 150 KB."""
+    """The references in `text`. A default is looked for only where a `}` can end it. Otherwise every `${A:-` without an
+    end would search the rest of the text, which takes a second for 20 KB of them and a minute for 150 KB."""
     closed = text.rfind("}") + 1
     yield from _REFERENCE.finditer(text, 0, closed)
     yield from _OPEN.finditer(text, closed)
@@ -307,8 +307,8 @@ def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> 
 
 
 def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | int, ...], str]]:
-    """Every text that may refer to the environment, without the URL and what is asked for: its attribute, the place
-    inside it, the text."""
+    """Every text that may refer to the environment, without the URL and without values that are asked for: its
+    attribute, its place in there, and the text."""
     for attribute in ("command", "cwd", "socket", "env_file"):
         text: str | None = getattr(definition, attribute)
         if text is not None:

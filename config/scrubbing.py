@@ -75,14 +75,14 @@ Span = tuple[int, int, bytes]  # from, to, what takes its place
 
 
 class Passed(NamedTuple):
-    """How far strings have been passed over. `inside`: the last one contained the place that was asked for."""
+    """How far strings have been passed over. `inside`: whether the place in question is inside the last of them."""
 
     at: int
     inside: bool
 
 
 def stands_alone(raw: bytes, begins: int, end: int) -> bool:
-    """Whether what is here is a whole word, and no part of a path, an address or a longer word."""
+    """Whether the text from `begins` to `end` is a whole word, and not part of a path, an address or a longer word."""
     if _BEHIND.match(raw, end):
         return False
     near = raw[max(0, begins - _NEAR) : begins]
@@ -116,15 +116,15 @@ def _may_stand_in(raw: bytes, known: Iterable[bytes]) -> bool:
 
 
 def scrubbed_text(text: str) -> str:
-    """The same of a text that is no JSON, without known secrets."""
+    """A text that is not JSON without credentials, by their form."""
     raw = text.encode(errors="surrogatepass")
     found = scrubbed(raw)
     return text if found is raw else found.decode(errors="surrogatepass")
 
 
 def _standing_in(raw: bytes, known: Iterable[bytes]) -> list[bytes]:
-    """Those of the known secrets that may stand in the text. A secret can have hundreds of spellings; most begin with
-    the same few bytes, which are looked for once if the spellings are sorted."""
+    """The known secrets that may be in the text. A secret can have hundreds of spellings. Most begin with the same few
+    bytes, which are searched once if the spellings are sorted."""
     found: list[bytes] = []
     begins, is_there = _NEVER, False
     for secret in known:
@@ -160,7 +160,8 @@ def _secrets(raw: bytes, secret: bytes) -> list[Span]:
 
 
 def _splits_an_escape(raw: bytes, begins: int, at: int) -> bool:
-    """Whether the character at `at` belongs to the backslash before it. `begins`: a place where no escape is open."""
+    """Whether the character at `at` is escaped by the backslash before it. `begins`: a place where no escape is
+    open."""
     if raw[at - 1 : at] != b"\\":
         return False
     before = raw[begins:at]
@@ -231,8 +232,8 @@ def _tokens_in(raw: bytes, begins: int, end: int) -> list[Span]:
 
 
 def _may_be_a_letter(raw: bytes, at: int) -> bool:
-    """Whether the letter here, which follows a backslash, may be one of the text: the backslash is part of the text if
-    another one stands before it. In a text of a text this cannot be told from an escape, and then a token counts."""
+    """Whether this letter, which follows a backslash, may be a letter of the text, because another backslash stands
+    before that one. In a text inside a text this cannot be told from an escape; then the token counts."""
     before = raw[max(0, at - 64) : at]
     backslashes = len(before) - len(before.rstrip(b"\\"))
     return backslashes > 0 and backslashes % 2 == 0

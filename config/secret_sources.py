@@ -44,8 +44,8 @@ class Asked:
 
 
 async def answers(server: str, asked: Iterable[Asked], limit: float) -> dict[str, str]:
-    """What each command says, by command; each different one is run once, one after the other, in `limit` seconds each.
-    Raises `ConnectFailed` with the place, what went wrong, and the next step."""
+    """The output of each command, by command. Equal commands run once. They run one after the other, in `limit` seconds
+    each. Raises `ConnectFailed` with the place, what went wrong, and the next step."""
     found: dict[str, str] = {}
     for one in asked:
         if one.command not in found:
@@ -66,7 +66,7 @@ class Failure:
 
 
 def failure_of(said: str | Failure) -> str | None:
-    """What went wrong, if something did."""
+    """What went wrong, or None."""
     return said.what if isinstance(said, Failure) else None
 
 
@@ -186,7 +186,7 @@ def _read(output: int, most: int, deadline: float, stop: int) -> bytes | Failure
 
 
 def _has_ended(pid: int, deadline: float, stop: int) -> bool:
-    """Wait for its end, without reaping it."""
+    """Wait for the end of the process, without reaping it. Returns whether it has ended in time."""
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         if time.monotonic() > deadline or _readable((stop,), _A_LOOK):
             return False
@@ -194,7 +194,8 @@ def _has_ended(pid: int, deadline: float, stop: int) -> bool:
 
 
 def _readable(descriptors: Iterable[int], seconds: float) -> set[int]:
-    """Those with something to read, or at their end. Not `select`, which refuses numbers above 1,023."""
+    """The descriptors that can be read or are at their end. (`select` is not used, because it refuses numbers above
+    1,023.)"""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -218,8 +219,8 @@ class Entry:
 
 
 async def kept(server: str, entries: Iterable[Entry], limit: float) -> dict[tuple[str, str], str]:
-    """What the keyring has for each entry, by service and name; `limit` seconds for each. Raises `ConnectFailed` with
-    the place, what went wrong, and the next step."""
+    """The value of each keyring entry, by service and name, in `limit` seconds each. Raises `ConnectFailed` with the
+    place, what went wrong, and the next step."""
     found: dict[tuple[str, str], str] = {}
     for one in entries:
         read = partial(_read_keyring, one.service, one.name)
@@ -235,7 +236,7 @@ async def kept(server: str, entries: Iterable[Entry], limit: float) -> dict[tupl
 
 
 def _read_keyring(service: str, name: str) -> tuple[str | None, str]:
-    """The value, or what is wrong with it."""
+    """The value of the entry, or what is wrong with it."""
     try:
         import keyring
     except ImportError:
@@ -265,9 +266,9 @@ LARGEST_ENV_FILE: Final = 1 << 16  # bytes; python-dotenv takes a third of a sec
 
 def variables_in(file: str, server: str, is_asked: bool = False) -> dict[str, str]:
     """The variables in `file`, for `server`. A name without `=` gives none, and any other line that cannot be read is
-    an error, because half of a file is worse than none. `is_asked`: a project's file names it; then it may set nothing
-    that decides what the server runs, for nobody was asked about that. Blocks; call it in a thread. Raises
-    `ConnectFailed`, which names the file and shows nothing of it."""
+    an error, because half of a file is worse than none. `is_asked`: a project's file names this file. Then it may set
+    nothing that decides what the server runs, because its owner was not asked about that. Blocks; call it in a thread.
+    Raises `ConnectFailed`, which names the file and shows nothing of it."""
     from dotenv.parser import parse_stream
 
     try:

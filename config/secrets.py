@@ -53,7 +53,7 @@ def in_words(error: BaseException) -> str:
 
 @attrs.frozen
 class Hidden:
-    """One value that may be secret, and its name. `known`: where it comes from, only credentials come from."""
+    """A value that may be secret, and its name. `known`: its source holds only credentials."""
 
     name: str
     value: str = attrs.field(repr=False)
@@ -61,7 +61,7 @@ class Hidden:
 
 
 class Secrets:
-    """Known secrets; removes them from texts. `others`: secrets that are removed everywhere."""
+    """Known secrets, and texts without them. `others`: further secrets, which are removed everywhere."""
 
     __slots__ = ("_common", "_in_json", "_longest", "_others", "_run_on", "_spellings", "_stubs")
 
@@ -81,7 +81,7 @@ class Secrets:
         return f"<Secrets: {len(self._spellings)} spellings>"
 
     def learn(self, found: Iterable[Hidden]) -> None:
-        """Add these. The longest are looked for first, because one may be part of another."""
+        """Add these secrets. The longest are searched first, because one may be part of another."""
         told = {
             spelling for each in found for value in credentials_of(each) for spelling in _spellings(value)
         }
@@ -104,7 +104,7 @@ class Secrets:
         return scrubbed_text(without_logins(self._without_rests(self._without_known(text))))
 
     def _without_broken(self, text: str) -> str:
-        """Without the secrets that go on in the next line."""
+        """The text without secrets that go on in the next line."""
         run_on = _run_on(text) if "\n" in text or "—" in text else ""
         lines = _BREAK.split(text) if any(each in run_on for each in self._run_on) else [text]
         spans = self._in_one("".join(lines[::2])) if len(lines) > 1 else []
@@ -119,7 +119,7 @@ class Secrets:
         return "".join(lines) if self._others is None else self._others._without_broken("".join(lines))
 
     def _in_one(self, joined: str) -> list[tuple[int, int]]:
-        """Where secrets are in lines that were put together; the last ones first."""
+        """Where secrets are in lines that were joined; the last ones first."""
         uncommon = [
             each for each, anchor in self._spellings.items() if anchor in joined and each not in self._common
         ]
@@ -128,7 +128,8 @@ class Secrets:
         )
 
     def _without_rests(self, text: str) -> str:
-        """Without the ends of secrets at the beginning of a line: the line before it may not be quoted."""
+        """The text without ends of secrets at the beginning of its lines; their beginnings may be in a line that is not
+        quoted."""
         for spelling in self._spellings:
             half = len(spelling) // 2
             if spelling not in self._common and len(spelling) - half >= _REST and spelling[half:] in text:
@@ -137,7 +138,8 @@ class Secrets:
         return text if self._others is None else self._others._without_rests(text)
 
     def _without_escaped(self, text: str) -> str:
-        """Without the secrets that stand in JSON in this text, or in texts in that. They are found as in results."""
+        """The text without secrets in JSON that it contains, also in texts inside that. They are found as in
+        results."""
         raw = json.dumps(text, ensure_ascii=False).encode(errors="surrogatepass")
         found = scrubbed(raw, self.in_json())
         if found is raw:
@@ -148,14 +150,14 @@ class Secrets:
             return REDACTED
 
     def in_json(self) -> tuple[bytes, ...]:
-        """How they may be spelled in a JSON text, and in texts inside its texts."""
+        """The spellings of the secrets in a JSON text, and in texts inside its texts."""
         if self._in_json is None:
             found = {each for spelling in self._spellings for each in _in_json(spelling)}
             self._in_json = tuple(sorted(each.encode(errors="surrogatepass") for each in found))
         return self._in_json if self._others is None else self._in_json + self._others.in_json()
 
     def scrub(self, raw: bytes) -> bytes:
-        """The JSON text of a result without them, and without what looks like a credential."""
+        """The JSON text of a result without these secrets, and without what looks like a credential."""
         return scrubbed(raw, self.in_json())
 
     def stand_in(self, text: str) -> bool:
@@ -190,8 +192,8 @@ class Secrets:
         return "".join(parts) + text[done:]
 
     def _begun(self, end: str, *, is_end: bool) -> int:
-        """Where a secret begins that was cut off behind `end`; -1 if none does. The last word of a text or of a line is
-        no begun secret that is common."""
+        """Where a secret begins that was cut off at `end`; -1 if none does. A common word at the end of a text or line
+        does not count."""
         for at in sorted({at for stub in self._stubs for at in _places(end, stub)}):
             begun = end[at:]
             is_alone = not is_end and _stands_alone(end, at, len(end))
@@ -246,11 +248,11 @@ class KnownSecrets:
             self._of[key].learn(find())
 
     def add(self, server: str, session: str | None, found: Iterable[Hidden]) -> None:
-        """The server at this address is sent these too: the tokens of a login."""
+        """Add secrets that are sent to the server at this address, such as the tokens of a login."""
         self._of.setdefault((server, session), Secrets(others=self._everywhere)).learn(found)
 
     def answered(self, server: str, found: tuple[Hidden, ...], session: str | None = None) -> None:
-        """A server starts with these values, which commands have just given. Those of its last starts stay known, and
+        """Add the values that commands have just given for a start of this server. Those of its last starts stay known;
         older ones are forgotten."""
         key = server, session
         if found not in (known := self._answers.get(key, ())):
@@ -258,7 +260,7 @@ class KnownSecrets:
             self._with_answers[key] = Secrets([each for one in known for each in one], self._of.get(key))
 
     def forget(self, session: str) -> None:
-        """The session is over, and so is everything that was started for it."""
+        """Forget the secrets of a session, because it and everything started for it have ended."""
         for known in (self._of, self._seen, self._answers, self._with_answers):
             for key in [key for key in known if key[1] == session]:
                 del known[key]
@@ -268,7 +270,7 @@ class KnownSecrets:
         return self._everywhere if address is None else self.of_server(address.server, address.session)
 
     def of_server(self, server: str, session: str | None) -> Secrets:
-        """The same of a server, as this session calls it; None: as everybody does."""
+        """The secrets that a text about the server must not show to this session; None: to anybody."""
         for key in (server, session), (server, None):
             if found := self._with_answers.get(key) or self._of.get(key):
                 return found
@@ -317,7 +319,7 @@ def credentials_of(hidden: Hidden) -> set[str]:
 
 
 def _run_on(text: str) -> str:
-    """The text without what may stand between two lines."""
+    """The text without the characters that may stand between two lines of one secret."""
     return "".join(text.replace("—", " ").split())
 
 

@@ -77,8 +77,8 @@ def obeyed(
 
 
 def refusals(left: Iterable[ProjectFile], command: str) -> tuple[list[Problem], dict[str, Problem]]:
-    """What is said of files that are not obeyed: a warning for each, and the reason for each of their servers.
-    `command`: the one that shows them and asks."""
+    """A warning for each file that is not obeyed, and the reason for each of its servers. `command`: the command that
+    shows these files and asks."""
     warnings: list[Problem] = []
     reasons: dict[str, Problem] = {}
     for one in left:
