@@ -24,8 +24,9 @@ import anyio
 import attrs
 
 from ..catalogue.entries import Raw
-from ..catalogue.fingerprints import fingerprint
+from ..catalogue.fingerprints import fingerprint, pin_name, skill_print
 from ..catalogue.list_pages import Items
+from ..catalogue.skills import EXTENSION, fault_of, has_skills
 from ..config.model import Pinning, Settings
 from ..protocol import bounds
 from ..protocol.jsonrpc.terms import WireFault, fault
@@ -44,12 +45,18 @@ class _Kind:
     capability: str
     key: str  # a field that every item must have
 
+    def is_declared(self, capabilities: Raw) -> bool:
+        if self is _SKILLS:
+            return has_skills(capabilities)
+        return capabilities.get(self.capability) is not None
+
 
 _TOOLS: Final = _Kind("tools/list", "tools", "tools", "name")
 _RESOURCES: Final = _Kind("resources/list", "resources", "resources", "uri")
 _TEMPLATES: Final = _Kind("resources/templates/list", "resourceTemplates", "resources", "uriTemplate")
 _PROMPTS: Final = _Kind("prompts/list", "prompts", "prompts", "name")
-_KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS)
+_SKILLS: Final = _Kind("skills/list", "skills", EXTENSION, "uri")
+_KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS, _SKILLS)
 
 
 async def list_all(
@@ -60,7 +67,7 @@ async def list_all(
 
     Raises `RpcFailure` when the list of tools fails; `Listing.problems` names everything else that went wrong.
     """
-    kinds = [kind for kind in _KINDS if handshake.capabilities.get(kind.capability) is not None]
+    kinds = [kind for kind in _KINDS if kind.is_declared(handshake.capabilities)]
     share = _Share(settings.max_list_bytes, settings.max_list_items)
     if _TOOLS not in kinds:
         share.tools_are_read.set()
@@ -79,13 +86,15 @@ async def list_all(
         return before
     found = {kind: each.found for kind, each in lists.items()}
     problems = tuple(problem for each in lists.values() for problem in each.problems)
-    listed = found.get(_TOOLS) or ()
-    prints = await aside_if_many(len(listed), partial(prints_of, listed, settings.pinning))
+    listed, skills = found.get(_TOOLS) or (), found.get(_SKILLS) or ()
+    items = len(listed) + sum(len(skill["resources"]) for skill in skills)
+    prints = await aside_if_many(items, partial(prints_of, listed, settings.pinning, skills))
     return Listing(
         found.get(_TOOLS),
         found.get(_RESOURCES),
         found.get(_TEMPLATES),
         found.get(_PROMPTS),
+        found.get(_SKILLS),
         problems,
         prints,
         digest,
@@ -101,13 +110,18 @@ def _digest(lists: Iterable[_List], settings: Settings) -> bytes:
     return whole.digest()
 
 
-def prints_of(tools: Sequence[Raw], pinning: Pinning) -> dict[str, str]:
-    """The fingerprint of each tool; only the names when nothing is pinned. A tool that is listed twice counts once."""
+def prints_of(tools: Sequence[Raw], pinning: Pinning, skills: Sequence[Raw] = ()) -> dict[str, str]:
+    """The fingerprint of each tool and skill; only the names when nothing is pinned. What is listed twice counts
+    once."""
     prints = dict[str, str]()
-    for tool in tools:
-        name = tool.get("name")
-        if isinstance(name, str) and name not in prints:
-            prints[name] = "" if pinning is Pinning.OFF else fingerprint(tool)
+    for kind, key, records, print_of in (
+        ("tool", "name", tools, fingerprint),
+        ("skill", "uri", skills, skill_print),
+    ):
+        for record in records:
+            original = record.get(key)
+            if isinstance(original, str) and (pin := pin_name(kind, original)) not in prints:
+                prints[pin] = "" if pinning is Pinning.OFF else print_of(record)
     return prints
 
 
@@ -190,7 +204,7 @@ class _List:
             )
             return None
         share.bytes -= len(page)
-        items = Items(self.kind.field, self.kind.key, share.items)
+        items = Items(self.kind.field, self.kind.key, share.items, fault_of if self.kind is _SKILLS else None)
         try:
             read = partial(self._read, items, page)
             cursor = read() if len(page) < LONG_WORK else await aside(read, CATALOGUE)

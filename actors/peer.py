@@ -211,6 +211,7 @@ class Listing:
     resources: tuple[Raw, ...] | None = None
     templates: tuple[Raw, ...] | None = None
     prompts: tuple[Raw, ...] | None = None
+    skills: tuple[Raw, ...] | None = None
     problems: tuple[str, ...] = ()  # lists that failed or were cut, in words
     prints: Mapping[str, str] = attrs.field(
         factory=dict[str, str]

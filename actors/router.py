@@ -209,6 +209,7 @@ def same_content(one: ServerEntry, other: ServerEntry) -> bool:
         (one.resources, other.resources),
         (one.templates, other.templates),
         (one.prompts, other.prompts),
+        (one.skills, other.skills),
     ):
         if these is None or those is None or len(these) != len(those):
             if these is not those:
@@ -220,5 +221,7 @@ def same_content(one: ServerEntry, other: ServerEntry) -> bool:
 
 
 def _items_of(entry: ServerEntry | None) -> int:
-    lists = () if entry is None else (entry.tools, entry.resources, entry.templates, entry.prompts)
+    lists = (
+        () if entry is None else (entry.tools, entry.resources, entry.templates, entry.prompts, entry.skills)
+    )
     return sum(len(each or ()) for each in lists)

@@ -13,5 +13,6 @@ Other rooms may import:
 * `search`: the tools that answer a query, a page at a time
 * `search_file`: what search has made of tools, on disk
 * `search_forms`: what search has made of tools, kept from one run to the next
+* `skills`: what is wrong with the entry of a skill, and what a good one says
 * `store`: the catalogue on disk or in memory, and the keys of its entries
 """

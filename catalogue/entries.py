@@ -41,6 +41,7 @@ class ServerEntry:
     resources: tuple[Raw, ...] | None = None
     templates: tuple[Raw, ...] | None = None
     prompts: tuple[Raw, ...] | None = None
+    skills: tuple[Raw, ...] | None = None
     instructions: str | None = None
     server_info: Raw = attrs.field(factory=_no_raw)
     capabilities: Raw = attrs.field(factory=_no_raw)

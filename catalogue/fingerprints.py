@@ -20,7 +20,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeGuard, TypeVar
+from typing import Any, Final, Protocol, TypeGuard, TypeVar, cast
 
 import attrs
 
@@ -29,6 +29,9 @@ from ..protocol.safe_text import typed, unhidden
 from .entries import Raw, ServerEntry
 
 PARTS: Final = ("description", "input schema", "output schema", "annotations")
+_PARTS_OF_SKILL: Final = ("front matter", "list of files", "", "")
+PINNED: Final = ("tool", "skill")  # the kinds of items that are remembered
+_KINDS: Final = tuple(f"{kind} " for kind in PINNED)
 _encode: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 _NAMED: Final = 3  # changed tools of one server that are named in a line
 _SHORT: Final = (
@@ -51,10 +54,44 @@ def fingerprint(record: Raw) -> str:
     return _BY_MEANING + _print(by_meaning) + _print(hashes)
 
 
-def prints_of(entry: ServerEntry | None, tools: Collection[str]) -> dict[str, str]:
-    """The fingerprints of those of these tools that the entry has. Of a tool that is listed twice the first counts."""
-    listed = {record.get("name"): record for record in reversed((entry and entry.tools) or ())}
-    return {tool: fingerprint(listed[tool]) for tool in tools if tool in listed}
+def skill_print(record: Raw) -> str:
+    """The same for the entry of a skill: of its front matter, and of its files with their digests in any order."""
+    files: Any = record["resources"]
+    if isinstance(files, list):
+        said = cast("list[Raw]", files)
+        files = sorted([file["uri"], file["size"], file["digest"]] for file in said)
+    return _BY_MEANING + _print([_hash(part) for part in (record["frontmatter"], files, None, None)])
+
+
+def pin_name(kind: str, original: str) -> str:
+    """Under which name an item is remembered: a tool under its own, unless that looks like the name of another kind."""
+    is_plain = kind == "tool" and not original.startswith(_KINDS)
+    return original if is_plain else f"{kind} {original}"
+
+
+def pinned_records(entry: ServerEntry | None) -> dict[str, Raw]:
+    """What an entry has of the items that are remembered, by the names under which they are. Of an item that is listed
+    twice the first counts."""
+    found = dict[str, Raw]()
+    if entry is not None:
+        for kind, key, records in (("tool", "name", entry.tools), ("skill", "uri", entry.skills)):
+            for record in records or ():
+                if isinstance(record.get(key), str):
+                    found.setdefault(pin_name(kind, record[key]), record)
+    return found
+
+
+def is_skill(pin: str) -> bool:
+    """Whether it is a skill that is remembered under this name."""
+    return pin.startswith("skill ")
+
+
+def prints_of(entry: ServerEntry | None, pins: Collection[str]) -> dict[str, str]:
+    """The fingerprints of those of these tools and skills that the entry has."""
+    listed = pinned_records(entry)
+    return {
+        pin: (skill_print if is_skill(pin) else fingerprint)(listed[pin]) for pin in pins if pin in listed
+    }
 
 
 def _hash(part: Any) -> bytes:
@@ -72,13 +109,14 @@ def agree(known: str, seen: str) -> bool:
     return known == seen or (seen.startswith(_BY_MEANING) and known == seen[MEANING_LENGTH:])
 
 
-def changes(old: str, new: str) -> tuple[str, ...]:
-    """Which of the `PARTS` differ between two fingerprints."""
+def changes(old: str, new: str, pin: str = "") -> tuple[str, ...]:
+    """Which parts differ between two fingerprints. `pin`: the name under which they are remembered."""
     if new.startswith(_BY_MEANING) and not old.startswith(_BY_MEANING):
         new = new[MEANING_LENGTH:]
     begin = _WHOLE + new.startswith(_BY_MEANING)
     spans = [slice(begin + n * _SHORT, begin + (n + 1) * _SHORT) for n in range(len(PARTS))]
-    return tuple(part for part, span in zip(PARTS, spans, strict=True) if old[span] != new[span])
+    parts = _PARTS_OF_SKILL if is_skill(pin) else PARTS
+    return tuple(part for part, span in zip(parts, spans, strict=True) if old[span] != new[span])
 
 
 # ---- what a definition means ---------------------------------------------------------------------------------------
@@ -212,11 +250,10 @@ def too_many(kept: Mapping[str, Kept], keys: Collection[PinKey]) -> list[str]:
 
 
 # ---- in words ------------------------------------------------------------------------------------------------------
-def notice(server: str, tool: str, parts: Sequence[str]) -> str:
-    """What stands in place of the description of a tool that is quarantined."""
-    return (
-        f"Not callable: {changed_parts(parts)} changed since its owner last saw it. {next_step(server, tool)}"
-    )
+def notice(server: str, pin: str, parts: Sequence[str]) -> str:
+    """What stands in place of the description of a tool or skill that is quarantined."""
+    use = "readable" if is_skill(pin) else "callable"
+    return f"Not {use}: {changed_parts(parts)} changed since its owner last saw it. {next_step(server, pin)}"
 
 
 def changed_parts(parts: Sequence[str]) -> str:
@@ -230,10 +267,12 @@ def next_step(server: str, tool: str = "") -> str:
     return f"To see and allow it, the owner runs: {command(server, tool)}"
 
 
-def tool_changed(tool: str, server: str, original: str, parts: Sequence[str]) -> ToolChanged:
-    """The refusal of a call to a tool of which these parts have changed. `original`: the server's own name for it."""
-    text = f'Tool "{tool}" was not called: {changed_parts(parts)} changed since its owner last saw it.'
-    return ToolChanged(f"{text} {next_step(server, original)}", server=server, tool=tool)
+def tool_changed(tool: str, server: str, pin: str, parts: Sequence[str]) -> ToolChanged:
+    """The refusal of a call to a tool of which these parts have changed, or of reading such a skill. `pin`: the name
+    under which it is remembered."""
+    what = f'Skill "{tool}" was not read' if is_skill(pin) else f'Tool "{tool}" was not called'
+    text = f"{what}: {changed_parts(parts)} changed since its owner last saw it."
+    return ToolChanged(f"{text} {next_step(server, pin)}", server=server, tool=tool)
 
 
 def command(server: str, tool: str = "") -> str:

@@ -12,8 +12,9 @@ mistaken names need of it (`prepare`, `prepare_names`); if nobody has made it, i
 A server whose entry is unknown is in the index too, with nothing in it. Its prefix still tells which server to connect
 for a name that no server is known to have. A disabled server is not in the index.
 
-Tools and resources offered as tools share one namespace. Prompts have another one with the same rules. Resource URIs
-are not names: they pass unchanged, in a table of their own (`namespace`).
+Tools and resources offered as tools share one namespace. Prompts and skills have one each, with the same rules.
+Resource URIs are not names: they pass unchanged, in a table of their own (`namespace`). A file of a skill is read with
+the skill, so it is not offered as a tool too. Search finds tools and skills.
 """
 
 from __future__ import annotations
@@ -29,16 +30,28 @@ from ..config.model import Pinning, PrefixMode, ServerDefinition, Settings, norm
 from ..protocol.bounds import FAULTS
 from ..protocol.safe_text import unhidden
 from .entries import Raw, ServerEntry
-from .fingerprints import notice
+from .fingerprints import PINNED, notice, pin_name
 from .hidden_characters import hidden_in, hidden_instructions, unhidden_record
 from .names import MAX_LENGTH, Claim, Proposal, prefix_of, resource_name, spellings
-from .namespace import Ambiguous, Kind, Missing, Namespace, Place, ServerNames, Target, UriSpace
+from .namespace import (
+    Ambiguous,
+    Kind,
+    Missing,
+    Namespace,
+    Place,
+    ServerNames,
+    Target,
+    UriSpace,
+    qualified,
+    unqualified,
+)
 from .namespace import resolve as resolve_uri
 from .overrides import ToolOverride, overrides_of
 from .ranking import Ranking
 from .schema_repair import Fitted, fit
 from .search_forms import SearchForms, key_of
 from .search_words import normalise, tokens
+from .skills import description_of, files_of, name_of
 
 # ---- What an index has besides tools: prompts, resources and resource templates -------------------------------------
 #
@@ -99,6 +112,7 @@ _MODES: Final = (PrefixMode.SERVER, PrefixMode.SHORT)
 class Finder:
     _servers: Mapping[str, Part]
     _tools: Namespace
+    _skills: Namespace
     _forms: SearchForms | None = None
     _ranking: Ranking | None = attrs.field(default=None, init=False)
     # Every prefix that a name may have, in any prefix mode, each with its `_`.
@@ -110,14 +124,20 @@ class Finder:
         """Whether all that `search` and `suggest` need has been made."""
         return self.has_names and self._ranking is not None
 
+    @cached_property
+    def found(self) -> tuple[Target, ...]:
+        """All that can be found, in the order of the ranking: the tools by name, then the skills."""
+        tools, skills = self._tools.everything, self._skills.everything
+        return (*tools, *skills) if skills else tools
+
     @property
     def ranking(self) -> Ranking:
         """The ranked index; made now, unless it was prepared."""
         if self._ranking is None:
-            tools, forms = self._tools.everything, self._forms or SearchForms()
-            missing = forms.recall(tools, self._key)
-            self._ranking = Ranking(target.document for target in tools)
-            forms.report(tools, missing)
+            found, forms = self.found, self._forms or SearchForms()
+            missing = forms.recall(found, self._key)
+            self._ranking = Ranking(target.document for target in found)
+            forms.report(found, missing)
         return self._ranking
 
     def prepare_names(self) -> None:
@@ -143,7 +163,8 @@ class Finder:
         name = name[: 4 * MAX_LENGTH]  # longer text was never a name
         bare = self._unprefixed(name)
         words = " ".join(word for word in tokens(normalise(bare)) if len(word) > 1)
-        sharing = (self._tools.everything[number].name for number, _ in self.ranking.rank(words, limit)[0])
+        found, tools = self.ranking.rank(words, limit)[0], self._tools.everything
+        sharing = (tools[number].name for number, _ in found if number < len(tools))
         likeliest = dict.fromkeys((*self._almost(name, limit), *self._almost(bare, limit), *sharing))
         return tuple(likeliest)[:limit]
 
@@ -172,6 +193,7 @@ class Index:
 
     _parts: Mapping[str, Part]  # in config order
     _tools: Namespace
+    _skills: Namespace
     _forms: SearchForms | None = None
     _lists: Lists = attrs.field(
         init=False,
@@ -179,8 +201,18 @@ class Index:
     )
     _finder: Finder = attrs.field(
         init=False,
-        default=attrs.Factory(lambda self: Finder(self._parts, self._tools, self._forms), takes_self=True),
+        default=attrs.Factory(
+            lambda self: Finder(self._parts, self._tools, self._skills, self._forms), takes_self=True
+        ),
     )
+
+    @classmethod
+    def _of(
+        cls, parts: Mapping[str, Part], prefixes: Mapping[str, tuple[str, ...]], forms: SearchForms | None
+    ) -> Index:
+        tools = {name: part.tools for name, part in parts.items()}
+        skills = {name: part.skills for name, part in parts.items() if part.has_skills}
+        return cls(parts, Namespace.merged(tools, prefixes), Namespace.merged(skills, prefixes), forms)
 
     @classmethod
     def build(
@@ -211,7 +243,7 @@ class Index:
             prefixes = previous._tools.prefixes
         else:
             prefixes = _prefixes(parts)
-        return cls(parts, Namespace.merged(_names(parts), prefixes), forms)
+        return cls._of(parts, prefixes, forms)
 
     def narrowed(
         self,
@@ -232,7 +264,7 @@ class Index:
             if tools is not None or more:
                 part = part.narrowed(tools, more).unless(kept.get(name))
             parts[name] = part
-        return Index(parts, Namespace.merged(_names(parts), _prefixes(parts)), self._forms)
+        return self._of(parts, _prefixes(parts), self._forms)
 
     # -- tools, and resources as tools --
 
@@ -245,7 +277,7 @@ class Index:
             if part is not None:
                 parts[name] = part.saying(entry).unless(kept.get(name))
         forms = None if self._forms is None else attrs.evolve(self._forms, on_news=None)
-        return Index(parts, Namespace.merged(_names(parts), self._tools.prefixes), forms)
+        return self._of(parts, self._tools.prefixes, forms)
 
     def entry(self, server: str) -> ServerEntry | None:
         """What is known of a server in it."""
@@ -274,6 +306,48 @@ class Index:
     def tools(self, server: str | None = None) -> tuple[Target, ...]:
         """Everything callable, sorted by name; of one server, if given."""
         return self._tools.everything if server is None else self._tools.of(server)
+
+    def findable(self, server: str | None = None) -> tuple[Target, ...]:
+        """What `search` finds, in the order of the ranking: the tools by name, then the skills; of one server, if
+        given."""
+        return self._finder.found if server is None else (*self.tools(server), *self.skills(server))
+
+    # -- skills --
+
+    def skills(self, server: str | None = None) -> tuple[Target, ...]:
+        """Every skill, sorted by name; of one server, if given."""
+        return self._skills.everything if server is None else self._skills.of(server)
+
+    def resolve_skill(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
+        """`resolve`, for skills."""
+        return self._skills.resolve(name, server)
+
+    def pin_of(self, name: str, server: str) -> str | None:
+        """Under which name the tool or skill called `name` here is remembered. None: the server is known to have none
+        of that name."""
+        for found in (self.resolve(name, server), self.resolve_skill(name, server)):
+            if isinstance(found, Target):
+                return pin_name(found.kind, found.original)
+        return None
+
+    def skill_at(self, uri: str) -> Target | Ambiguous | None:
+        """The skill whose `SKILL.md` this is, in its server's own spelling or in the one that names the server. None:
+        none that is listed."""
+        named = unqualified(uri)
+        server, original = named or (None, uri)
+        found = [skill for skill in self.skills(server) if skill.original == original]
+        if len(found) < 2:
+            return found[0] if found else None
+        return Ambiguous(
+            uri,
+            tuple(qualified(skill.server, uri) for skill in found),
+            tuple(skill.server for skill in found),
+        )
+
+    def unlisted_skill(self, server: str, record: Raw) -> Target | None:
+        """A skill that its server does not list, as it would be shown if it did. None: it would not be."""
+        part = self._parts.get(server)
+        return None if part is None else next(iter(part.skills_in((record,)).targets), None)
 
     # -- prompts --
 
@@ -356,7 +430,7 @@ class Index:
     @property
     def size(self) -> int:
         """How many servers and names there are: how much work it is to go over all of it."""
-        return len(self._parts) + len(self._tools.exact)
+        return len(self._parts) + len(self._tools.exact) + len(self._skills.exact)
 
     @property
     def has_names(self) -> bool:
@@ -387,10 +461,6 @@ class Index:
 _NO_URIS: Final = UriSpace({}, {})
 
 
-def _names(parts: Mapping[str, Part]) -> dict[str, ServerNames]:
-    return {name: part.tools for name, part in parts.items()}
-
-
 def _prefixes(parts: Mapping[str, Part]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for name in sorted(parts):
@@ -416,6 +486,7 @@ class Counts:
     tools: int
     resources: int
     prompts: int
+    skills: int = 0
     changed: tuple[str, ...] = ()
     flapping: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -500,6 +571,18 @@ class Part:
         read = chain(self._read("tool", "tools"), self._read("resource", "resources"))
         return ServerNames.of(filter(self._is_chosen, read))
 
+    @property
+    def has_skills(self) -> bool:
+        return self.entry is not None and bool(self.entry.skills)
+
+    @cached_property
+    def skills(self) -> ServerNames:
+        return self.skills_in((self.entry and self.entry.skills) or ())
+
+    def skills_in(self, records: Iterable[Raw]) -> ServerNames:
+        """Those of these entries of skills that are shown."""
+        return ServerNames.of(filter(self._is_chosen, self._named("skill", records)))
+
     def narrowed(self, tools: tuple[str, ...] | None, said: Mapping[str, Any] | None = None) -> Part:
         """This part with only those of its tools that one of the patterns matches (None: all), and with further
         overrides, as a profile says them."""
@@ -544,7 +627,7 @@ class Part:
             for record in records or ():
                 who = kind, _text(record, key)
                 if kind == "tool" and (
-                    (shown is not None and who[1] not in shown) or self._quarantined(who[1]) is not None
+                    (shown is not None and who[1] not in shown) or self._quarantined(*who) is not None
                 ):
                     continue
                 if who not in found:  # an item that is listed twice counts once
@@ -572,7 +655,9 @@ class Part:
             return
         records = {_text(record, "name"): unhidden_record(record)[0] for record in self.entry.tools}
         for name, override in self.naming.overrides.items():
-            if self._quarantined(name) is not None or (name not in records and name in self.naming.of_any):
+            if self._quarantined("tool", name) is not None or (
+                name not in records and name in self.naming.of_any
+            ):
                 continue
             taken = override.rename
             if taken in records and taken != name and not override.hide and self._keeps_name(taken):
@@ -594,6 +679,7 @@ class Part:
             kinds.count("tool"),
             kinds.count("resource"),
             len(self.prompts.targets),
+            len(self.skills.targets),
             changed,
             tuple(tool for tool in changed if tool in flaps),
             tuple(islice(self._hidden(), FAULTS)),
@@ -604,7 +690,7 @@ class Part:
         the server says about itself."""
         if found := self.entry and hidden_instructions(self.entry.instructions):
             yield f"instructions: {found}"
-        for target in (*self.tools.targets, *self.prompts.targets):
+        for target in (*self.tools.targets, *self.prompts.targets, *self.skills.targets):
             if target.hidden and target.kind != "resource":
                 yield f'{target.kind} "{unhidden(target.original)}": {target.hidden}'
         yield from self._looked_through[2]
@@ -614,15 +700,22 @@ class Part:
         if self.entry is None or (kind == "resource" and not self.naming.expose_resources):
             return
         records: tuple[Raw, ...] | None = getattr(self.entry, field)
-        for record in records or ():
-            name = _text(record, "name")
-            original = _text(record, "uri") if kind == "resource" else name
+        if kind == "resource" and self.has_skills:
+            files = self._files_of_skills
+            yield from self._named(kind, (one for one in records or () if _text(one, "uri") not in files))
+        else:
+            yield from self._named(kind, records or ())
+
+    def _named(self, kind: Kind, records: Iterable[Raw]) -> Iterator[tuple[Proposal, Target]]:
+        for record in records:
+            name = name_of(record) if kind == "skill" else _text(record, "name")
+            original = _text(record, "uri") if kind in ("resource", "skill") else name
             if original and name:
                 local = resource_name(name) if kind == "resource" else name
-                changed = self._quarantined(original) if kind == "tool" else None
+                changed = self._quarantined(kind, original)
                 override, hidden = self._override(kind, original), ""
                 if changed is not None:
-                    record, spelled = _in_quarantine(self.server, name, changed), None
+                    record, spelled = _in_quarantine(self.server, kind, original, name, changed), None
                 else:
                     own, (record, spelled) = record, unhidden_record(record)
                     hidden = hidden_in(own) if record is not own else ""
@@ -639,20 +732,25 @@ class Part:
                 target = _target(proposal.name, self.server, kind, original, record, override, changed)
                 yield proposal, attrs.evolve(target, hidden=hidden) if hidden else target
 
-    def _quarantined(self, tool: str) -> tuple[str, ...] | None:
-        """What has changed of a tool that must not be called for that; None: it may be."""
+    @cached_property
+    def _files_of_skills(self) -> frozenset[str]:
+        records = () if self.entry is None else self.entry.skills or ()
+        return frozenset(file.uri for record in records for file in files_of(record) or ())
+
+    def _quarantined(self, kind: str, original: str) -> tuple[str, ...] | None:
+        """What has changed of a tool or skill that must not be used for that; None: it may be."""
         entry = self.entry
-        if entry is None or self.naming.pinning is not Pinning.QUARANTINE:
+        if entry is None or not entry.pinned.changed or self.naming.pinning is not Pinning.QUARANTINE:
             return None
-        return entry.pinned.changed.get(tool)
+        return entry.pinned.changed.get(pin_name(kind, original)) if kind in PINNED else None
 
     def _changed(self) -> tuple[str, ...]:
         entry = self.entry
         if entry is None or not entry.pinned.changed or self.naming.pinning is Pinning.OFF:
             return ()
-        return tuple(
-            target.original for target in self.tools.targets if target.original in entry.pinned.changed
-        )
+        shown = (*self.tools.targets, *self.skills.targets)
+        pins = (pin_name(target.kind, target.original) for target in shown if target.kind in PINNED)
+        return tuple(pin for pin in pins if pin in entry.pinned.changed)
 
     def is_direct(self, target: Target, *, beside: bool) -> bool:
         """Whether clients are shown this target as a tool with its own name, or are beside the `mcp` tool."""
@@ -700,6 +798,8 @@ def _target(
     override: ToolOverride | None,
     changed: tuple[str, ...] | None,
 ) -> Target:
+    if kind == "skill":
+        return Target(name, server, kind, original, record, description_of(record), None, changed=changed)
     description = _text(record, "description")
     if kind == "resource":
         return Target(
@@ -710,9 +810,16 @@ def _target(
     return Target(name, server, kind, original, record, description, known, override, changed)
 
 
-def _in_quarantine(server: str, name: str, changed: tuple[str, ...]) -> Raw:
-    """What is shown of a tool that has changed: nothing that its server says now."""
-    return {"name": name, "description": notice(server, name, changed), "inputSchema": {"type": "object"}}
+def _in_quarantine(server: str, kind: Kind, original: str, name: str, changed: tuple[str, ...]) -> Raw:
+    """What is shown of a tool or skill that has changed: nothing that its server says now."""
+    if kind == "skill":
+        told = notice(server, pin_name(kind, original), changed)
+        return {"uri": original, "frontmatter": {"name": name, "description": told}, "resources": []}
+    return {
+        "name": name,
+        "description": notice(server, pin_name(kind, original), changed),
+        "inputSchema": {"type": "object"},
+    }
 
 
 def _text(record: Raw, key: str) -> str:

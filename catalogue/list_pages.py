@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 import attrs
@@ -75,6 +76,7 @@ class Items:
     field: str
     key: str
     most: int  # items at most; omitted ones count too, for they cost as much
+    fault_of: Callable[[Raw], str] | None = None  # why an item cannot be used, in words; empty: it can
     found: list[Raw] = attrs.field(factory=list[Raw])
     is_full: bool = False  # there was more than `most`
     left_out: Counter[str] = attrs.field(factory=Counter[str])
@@ -136,6 +138,8 @@ class Items:
             self._leave_out(f'without a "{self.key}"')
         elif len(name) > bounds.NAME_CHARACTERS:
             self._leave_out(f'with a "{self.key}" of more than {bounds.NAME_CHARACTERS:,} characters')
+        elif self.fault_of is not None and (fault := self.fault_of(item)):
+            self._leave_out(f"whose {fault}", name)
         else:
             self.found.append(item)
 

@@ -27,25 +27,27 @@ from ..protocol.header_params import Path, mirrored_in
 from ..protocol.result import sdk_types
 from ..protocol.safe_text import unhidden
 from .entries import Raw, ServerEntry
-from .fingerprints import tool_changed
+from .fingerprints import pin_name, tool_changed
 from .hidden_characters import unhidden_record
 from .names import Proposal, settle
 from .overrides import ToolOverride
 from .ranking import Document
 from .schema_repair import fit
+from .skills import name_of as skill_name
 
 if TYPE_CHECKING:
     from mcp_types import Tool
 
 
 SEARCHED = 8_192  # characters of a description that search reads
-Kind = Literal["tool", "resource", "prompt"]
+Kind = Literal["tool", "resource", "prompt", "skill"]
 Identity = tuple[Kind, str]  # how a server identifies an item: its kind, and its original name or URI
 
 
 @attrs.frozen(eq=False)
 class Target:
-    """What an exposed name stands for. `original` is the server's own name for it; for a resource, its URI.
+    """What an exposed name stands for. `original` is the server's own name for it; for a resource, its URI; for a
+    skill, that of its `SKILL.md`.
 
     `record` is the server's own object, unchanged but for its `override` (`toolOverrides`) and for hidden characters.
     `description` and `input_schema` are read from it. They are empty and None when the record has none, or one that
@@ -130,7 +132,7 @@ class Target:
     @property
     def _fitted(self) -> Mapping[str, Any]:
         """A tool's record in a form that any client can read. Only the description when that is impossible, and for
-        resources."""
+        resources and skills."""
         record: Raw | None = {**self.record, "name": self.name} if self.kind == "tool" else None
         fitted = fit("tool", record) if record is not None else None
         record = fitted.record if fitted is not None else record
@@ -152,14 +154,18 @@ class Target:
     def refusal(self) -> CallError:
         """The error of a call to a tool that may not be called."""
         if self.changed is not None:
-            return tool_changed(self.name, self.server, self.original, self.changed)
+            pin = pin_name(self.kind, self.original)
+            return tool_changed(self.name, self.server, pin, self.changed)
         return TaskNeeded.of(self.name, self.server)
 
     @property
     def document(self) -> Document:
         """What search looks at. Only the beginning of a long description counts."""
         if self._document is None:
-            said = self.record["name"] if self.kind == "resource" else unhidden(self.own_name)
+            if self.kind == "skill":
+                said = skill_name(self.record)
+            else:
+                said = self.record["name"] if self.kind == "resource" else unhidden(self.own_name)
             title = self.record.get("title")
             document = Document.of(
                 self.name,
@@ -390,15 +396,19 @@ def _only(name: str, matches: Iterable[Target]) -> Target | Ambiguous:
 # collision. It is looked up before anything that is listed, so no server can take another's place by listing such a
 # URI. A server that lists one anyway has it shown in qualified form, like a colliding one, so that it is seen for what
 # it is. The pages of MCP Apps are qualified as `ui://greenroom/<server>/<the rest>`, because hosts take no other scheme
-# for them.
+# for them, and files of skills in the same way. A skill is always shown so: its files must all be in one folder, and
+# which server a skill is of must be seen.
 #
 # A URI that no server lists may still match a template. The template's fixed parts are compared in order, an expression
 # matches anything, and the time is linear. This only has to tell servers apart; the server says whether the resource
 # exists. Rejected: a hash in place of the URI, which nobody can read and no template can carry.
 
 _SCHEME: Final = "greenroom://"
-_PAGE: Final = "ui://"
-_OUR_PAGE: Final = "ui://greenroom/"
+# Of these, hosts take no other scheme (pages), or look for it first (skills).
+_KEPT: Final = ("ui://", "skill://")
+_OUR_HOST: Final = "greenroom/"
+_OURS: Final = (_SCHEME, *(f"{scheme}{_OUR_HOST}" for scheme in _KEPT))
+_LONGEST: Final = max(map(len, _OURS))
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 
@@ -415,22 +425,24 @@ class Place:
 
 def qualified(server: str, uri: str) -> str:
     """The spelling of `uri` that names its server."""
-    if uri.startswith(_PAGE):
-        return f"{_OUR_PAGE}{quote(server, safe='')}/{uri.removeprefix(_PAGE)}"
+    for scheme in _KEPT:
+        if uri.startswith(scheme):
+            return f"{scheme}{_OUR_HOST}{quote(server, safe='')}/{uri.removeprefix(scheme)}"
     return f"{_SCHEME}{quote(server, safe='')}/{uri}"
 
 
 def is_ours(uri: str) -> bool:
     """Whether `uri` is a spelling of ours; case does not matter in schemes and hosts."""
-    return uri[: len(_OUR_PAGE)].lower().startswith((_SCHEME, _OUR_PAGE))
+    return uri[:_LONGEST].lower().startswith(_OURS)
 
 
 def unqualified(uri: str) -> tuple[str, str] | None:
     """(server, original URI) of a qualified spelling."""
     if not is_ours(uri):
         return None
-    scheme, before = (_OUR_PAGE, _PAGE) if uri[: len(_PAGE)].lower() == _PAGE else (_SCHEME, "")
-    server, slash, original = uri[len(scheme) :].partition("/")
+    before = next((kept for kept in _KEPT if uri[: len(kept)].lower() == kept), "")
+    start = len(before) + len(_OUR_HOST) if before else len(_SCHEME)
+    server, slash, original = uri[start:].partition("/")
     return (unquote(server), before + original) if slash else None
 
 

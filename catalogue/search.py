@@ -1,4 +1,4 @@
-"""Search: which tools answer a query, best first, a page at a time.
+"""Search: which tools and skills answer a query, best first, a page at a time.
 
 It uses only the index, so it finds tools of servers that are not running. The words of a query are joined by *or*: a
 tool that matches any word is listed, and the number of matching words only ranks (`ranking` has the formula). A search
@@ -27,7 +27,7 @@ _MOST_OF: Final = 0.6  # of more words
 
 @attrs.frozen
 class Match:
-    """A tool that was found; `score` is 0 in an unranked search."""
+    """A tool or skill that was found; `score` is 0 in an unranked search."""
 
     target: Target
     score: int = 0
@@ -58,16 +58,17 @@ class SearchPage:
 def search(
     index: Index, query: str, *, server: str | None = None, limit: int = PAGE, offset: int = 0
 ) -> SearchPage:
-    """The tools that match any word of `query`, best first, and by name when equally good; of `server`, if given.
+    """The tools and skills that match any word of `query`, best first, and by name when equally good; of
+    `server`, if given.
 
-    A blank query finds nothing, but with a `server` it lists all tools of that server. A limit below 1 counts as 1, and
+    A blank query finds nothing, but with a `server` it lists all of that server. A limit below 1 counts as 1, and
     a negative offset as 0.
     """
     if not query.strip():
-        return _page(index.tools(server) if server is not None else (), limit, offset)
+        return _page(index.findable(server) if server is not None else (), limit, offset)
     query = query[:MAX_QUERY]
-    everything = index.tools()
-    only = None if server is None else [n for n, tool in enumerate(everything) if tool.server == server]
+    everything = index.findable()
+    only = None if server is None else [n for n, one in enumerate(everything) if one.server == server]
     start, end = _span(limit, offset)
     hits, total = index.ranking.rank(query, end, only)
     matches = tuple(Match(everything[number], score) for number, score in hits[start:])
@@ -77,8 +78,8 @@ def search(
 def fits_well(index: Index, query: str, *, server: str | None = None) -> bool:
     """Whether the best match has what the query says: each of one or two words, most of more."""
     query = query[:MAX_QUERY]
-    everything = index.tools()
-    only = None if server is None else [n for n, tool in enumerate(everything) if tool.server == server]
+    everything = index.findable()
+    only = None if server is None else [n for n, one in enumerate(everything) if one.server == server]
     had, asked_for = index.ranking.coverage(query, only)
     return had >= (asked_for if asked_for <= _FEW else _MOST_OF * asked_for) > 0
 
@@ -91,8 +92,8 @@ def search_matching(
     limit: int = PAGE,
     offset: int = 0,
 ) -> SearchPage:
-    """The tools whose name or description `matches` accepts, by name, unranked."""
-    found = [tool for tool in index.tools(server) if matches(tool.name) or matches(tool.description)]
+    """The tools and skills whose name or description `matches` accepts, by name, unranked."""
+    found = [one for one in index.findable(server) if matches(one.name) or matches(one.description)]
     return _page(found, limit, offset)
 
 

@@ -42,6 +42,7 @@ from .fingerprints import PinKey
 from .list_pages import split_object, take_object
 from .search_file import SearchFile
 from .search_forms import key_of
+from .skills import fault_of
 
 MEMORY: Final = ":memory:"
 
@@ -92,6 +93,7 @@ class _Body(msgspec.Struct, omit_defaults=True):
     resources: list[msgspec.Raw] | None = None
     templates: list[msgspec.Raw] | None = None
     prompts: list[msgspec.Raw] | None = None
+    skills: list[msgspec.Raw] | None = None
     instructions: str | None = None
     server_info: msgspec.Raw = _EMPTY
     capabilities: msgspec.Raw = _EMPTY
@@ -343,6 +345,7 @@ def _kept(entry: ServerEntry) -> _Kept:
         resources=_plain(entry.resources),
         templates=_plain(entry.templates),
         prompts=_plain(entry.prompts),
+        skills=_plain(entry.skills),
         instructions=None if entry.instructions is None else whole(entry.instructions),
         server_info=_said(entry.server_info),
         capabilities=_said(entry.capabilities),
@@ -375,6 +378,7 @@ def _entry(server: str, definition_hash: str, kept: _Kept, told: str) -> ServerE
             resources=_frozen(body.resources),
             templates=_frozen(body.templates),
             prompts=_frozen(body.prompts),
+            skills=_frozen(body.skills, fault_of),
             instructions=body.instructions,
             server_info=take_object(body.server_info),
             capabilities=take_object(body.capabilities),
@@ -392,9 +396,14 @@ def _plain(records: tuple[Raw, ...] | None) -> list[msgspec.Raw] | None:
     return None if records is None else [_said(record) for record in records]
 
 
-def _frozen(records: list[msgspec.Raw] | None) -> tuple[Raw, ...] | None:
-    """The records, without those over the bounds."""
-    return None if records is None else tuple(one for one in map(_usable, records) if one is not None)
+def _frozen(
+    records: list[msgspec.Raw] | None, fault_of: Callable[[Raw], str] | None = None
+) -> tuple[Raw, ...] | None:
+    """The records, without those over the bounds, and without those that have a fault."""
+    if records is None:
+        return None
+    found = (one for one in map(_usable, records) if one is not None)
+    return tuple(one for one in found if fault_of is None or not fault_of(one))
 
 
 def _usable(record: msgspec.Raw) -> Raw | None:

@@ -1,4 +1,4 @@
-"""`greenroom accept`: show how tools have changed, and take them as they are now.
+"""`greenroom accept`: show how tools and skills have changed, and take them as they are now.
 
 The definitions are those that the running gateway shows its clients, or, without one, those that are known for the
 variables and the folder of this command. They are shown from the catalogue, each value as JSON in ASCII, so that
@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..catalogue.fingerprints import PinKey, agree, changes, flapping_in_words, prints_of
-from ..catalogue.namespace import Target
+from ..catalogue.fingerprints import (
+    PinKey,
+    agree,
+    changes,
+    flapping_in_words,
+    pinned_records,
+    prints_of,
+)
 from ..gateway.doors.control_client import GatewayError
 from ..protocol.errors import UsageError
 from ..safety.pins_file import ServerPins
@@ -29,7 +35,8 @@ if TYPE_CHECKING:
     from . import json_shapes as shapes
 
 
-_SHOWN = ("title", "description", "inputSchema", "outputSchema", "annotations")
+# Of a tool, and of a skill.
+_SHOWN = ("title", "description", "inputSchema", "outputSchema", "annotations", "frontmatter", "resources")
 
 
 @click.command("accept")
@@ -45,10 +52,10 @@ def accept_command(
     pid: int | None,
     as_json: bool,
 ) -> int:
-    """Accept tools whose definitions have changed.
+    """Accept tools and skills whose definitions have changed.
 
-    A tool that is not as it was first shown is quarantined: it cannot be called. This shows how TOOL of SERVER is now,
-    or all changed tools of SERVER, and accepts that. Without SERVER it shows all of them and accepts nothing.
+    What is not as it was first shown is quarantined: it cannot be used. This shows how TOOL (or skill) of SERVER is
+    now, or all that has changed of SERVER, and accepts that. Without SERVER it shows all of them and accepts nothing.
     """
     from ..catalogue.store import default_cache_path, pin_keys
     from ..gateway.offline import open_catalogue
@@ -117,9 +124,9 @@ def _own_name(catalogue: OfflineCatalogue, server: str, tool: str, found: Mappin
     """What the server itself calls `tool`. Raises `UsageError`."""
     if server in found and tool in found[server].changed:
         return tool
-    target = catalogue.index.resolve(tool, server)
-    if isinstance(target, Target):
-        return target.original
+    pin = catalogue.index.pin_of(tool, server)
+    if pin is not None:
+        return pin
     names = ", ".join(found[server].changed) if server in found else "none"
     raise UsageError(
         f'Server "{server}" has no tool "{tool}" that is known. Changed tools: {names}.', server=server
@@ -134,12 +141,12 @@ def _shown(catalogue: OfflineCatalogue, server: str, pins: ServerPins) -> dict[s
 
 def _lines(catalogue: OfflineCatalogue, server: str, pins: ServerPins, chosen: str | None) -> Iterator[str]:
     entry = catalogue.entry(server)
-    records = {record.get("name"): record for record in reversed((entry.tools if entry else None) or ())}
+    records = pinned_records(entry)
     shown = _shown(catalogue, server, pins)
     for tool, print_ in pins.changed.items():
         if chosen not in (None, tool):
             continue
-        parts = ", ".join(changes(pins.tools.get(tool, ""), print_)) or "its definition"
+        parts = ", ".join(changes(pins.tools.get(tool, ""), print_, tool)) or "its definition"
         if tool in shown:
             yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}. It is now:"
             yield from (
@@ -160,5 +167,5 @@ def _lines(catalogue: OfflineCatalogue, server: str, pins: ServerPins, chosen: s
 def _details(server: str, pins: ServerPins, chosen: str | None) -> Iterator[shapes.Accepted]:
     for tool, print_ in pins.changed.items():
         if chosen in (None, tool):
-            parts = changes(pins.tools.get(tool, ""), print_)
+            parts = changes(pins.tools.get(tool, ""), print_, tool)
             yield {"server": server, "tool": tool, "parts": list(parts)}

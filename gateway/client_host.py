@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..actors.host import ASKED_FOR, Declaration, ServerRequest, joined, not_found
 from ..actors.incarnation import UPDATED
+from ..catalogue.skills import EXTENSION as SKILLS
+from ..catalogue.skills import has_skills
 from ..config.model import Scrub
 from ..protocol import jsonrpc as rpc
 from ..protocol.address import Address
@@ -148,6 +150,8 @@ def _nobody_knows(request: ServerRequest) -> RpcRefusal:
 # passes as it is. So servers are told what their client declares (a shared one: what any of its clients declares), and
 # a client is told what the servers that it sees have declared, joined.
 #
+# The gateway has a part in one extension, skills: it lists those of all servers, so it declares that itself.
+#
 # Two things do not pass. Tasks need requests that we do not carry, so nobody is told of them. And a declaration above
 # the bound does not, because in 2026-07-28 it goes out again with every request.
 #
@@ -175,5 +179,8 @@ def extensions_of(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def extensions_of_all(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The extensions that several servers declare, joined."""
-    return dict(joined(Declaration(extensions_of(each)) for each in capabilities).capabilities)
+    """The extensions that several servers declare, joined; of skills, what we do ourselves."""
+    said = dict(joined(Declaration(extensions_of(each)) for each in capabilities).capabilities)
+    if has_skills(said):
+        said["extensions"] = {**said["extensions"], SKILLS: {}}
+    return said

@@ -285,7 +285,7 @@ class Answers:
                 line = rpc.error_line(job.key, error)
             else:
                 result = result or {}
-                stamped = self.stamped(result, cacheable=job.method in LISTS) if job.modern else result
+                stamped = self.stamped(result, cacheable=job.method in _CACHEABLE) if job.modern else result
                 line = rpc.result_line(job.key, stamped)
         except Exception as problem:
             line = self._unsayable(job, problem)
@@ -400,7 +400,9 @@ class Era(enum.Flag):
 
 
 _BOTH: Final = Era.HANDSHAKE | Era.STATELESS
-LISTS: Final = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
+LISTS: Final = frozenset(
+    {"tools/list", "resources/list", "resources/templates/list", "prompts/list", "skills/list"}
+)
 METHODS: Final[Mapping[str, Era]] = {
     "initialize": Era.HANDSHAKE,
     "ping": Era.HANDSHAKE,
@@ -410,11 +412,13 @@ METHODS: Final[Mapping[str, Era]] = {
     "resources/read": _BOTH,
     "prompts/get": _BOTH,
     "completion/complete": _BOTH,
+    "skills/get": _BOTH,
     "resources/subscribe": Era.HANDSHAKE,
     "resources/unsubscribe": Era.HANDSHAKE,
     "logging/setLevel": Era.HANDSHAKE,
     rpc.LISTEN: Era.STATELESS,
 }
+_CACHEABLE: Final = LISTS | {"skills/get"}
 # The same by era. Every request looks here, and testing a flag of an enum is slow.
 _HANDSHAKE_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.HANDSHAKE in eras)
 _STATELESS_METHODS: Final = frozenset(method for method, eras in METHODS.items() if Era.STATELESS in eras)

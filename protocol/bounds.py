@@ -47,6 +47,8 @@ FAILURES: Final = 2_000  # last failures in the file
 PROBLEMS: Final = 20  # of one server's lists that are remembered
 REASON_CHARACTERS: Final = 2_000  # of a server's own words about why it cannot be used
 OPEN_SERVER_REQUESTS: Final = 64  # of one server, to its client
+SKILL_FILES: Final = 512  # of one skill: what a host must take, by the extension
+SKILL_BYTES: Final = 16 * MIB  # of all of them together, as its entry says
 EXTENSIONS_BYTES: Final = 16 * KIB  # of what a client or server declares of extensions
 PROMOTED: Final = 24  # tools of one session beside the `mcp` tool
 REGISTRY_BYTES: Final = 512 * KIB  # of one answer of a registry of servers
@@ -154,9 +156,16 @@ BOUNDS: Final = (
     Bound("all lists of one server", "bytes", "the rest is left out", setting="max_list_bytes"),
     Bound("all lists of one server", "items", "the rest is left out", setting="max_list_items"),
     Bound("one list of a server", "pages", "the rest is left out", setting="max_pages"),
-    Bound("a tool, resource, template or prompt", "bytes", "the item is left out", ITEM_BYTES),
-    Bound("a tool, resource, template or prompt", "objects and arrays", "the item is left out", ITEM_PARTS),
-    Bound("a tool, resource, template or prompt", "levels of nesting", "the item is left out", DEPTH),
+    Bound("a tool, resource, template, prompt or skill", "bytes", "the item is left out", ITEM_BYTES),
+    Bound(
+        "a tool, resource, template, prompt or skill",
+        "objects and arrays",
+        "the item is left out",
+        ITEM_PARTS,
+    ),
+    Bound("a tool, resource, template, prompt or skill", "levels of nesting", "the item is left out", DEPTH),
+    Bound("a skill", "files", "it is left out", SKILL_FILES),
+    Bound("a skill", "bytes in all its files", "it is left out", SKILL_BYTES),
     Bound("a name, a URI, a cursor", "characters", "the item is left out; the list ends", NAME_CHARACTERS),
     Bound("a server's initialize result, instructions included", "bytes", "it does not connect", ITEM_BYTES),
     Bound(

@@ -226,6 +226,18 @@ class UnknownPrompt(UsageError):
         self.prompt = prompt
 
 
+class UnknownSkill(UsageError):
+    """No skill has that name, or the skill has no such file."""
+
+    code = "skill_not_found"
+    _http_status = 404
+
+    def __init__(self, skill: str, known: Sequence[str] = ()) -> None:
+        hint = f" There are: {some_of(known)}." if known else " No skills are known."
+        super().__init__(f'Skill "{skill}" not found.{hint}')
+        self.skill = skill
+
+
 class UnknownResource(UsageError):
     """No server is known to have that URI, or more than one may have it."""
 

@@ -17,9 +17,11 @@ import attrs
 from ..actors.call import Call
 from ..actors.server import ServerActor
 from ..catalogue.entries import NOT_PINNED, Failures, ServerEntry
-from ..catalogue.fingerprints import PinKey, prints_of, tool_changed
+from ..catalogue.fingerprints import PinKey, is_skill, pin_name, prints_of, tool_changed
+from ..catalogue.skills import root_of
 from ..catalogue.store import CatalogueStore
 from ..protocol.errors import ToolChanged
+from ..protocol.safe_text import unhidden
 from .pins_file import PinStore, ServerPins, pin_store
 
 
@@ -150,11 +152,23 @@ class Pins:
 
 
 def in_quarantine(actor: ServerActor, call: Call) -> ToolChanged | None:
-    """The refusal of a call to a tool in quarantine."""
-    tools, params = actor.record.quarantined, call.params
-    if not tools or call.method != "tools/call" or params is None:
+    """The refusal of a call to a tool in quarantine, or of reading a file of such a skill."""
+    changed, params = actor.record.quarantined, call.params
+    if not changed or params is None:
         return None
-    name = params.get("name")
-    if not isinstance(name, str) or name not in tools:
+    if call.method == "tools/call":
+        name = params.get("name")
+        pin = pin_name("tool", name) if isinstance(name, str) else ""
+        return (
+            tool_changed(call.tool or str(name), actor.address.server, pin, changed[pin])
+            if pin in changed
+            else None
+        )
+    uri = params.get("uri")
+    if call.method != "resources/read" or not isinstance(uri, str):
         return None
-    return tool_changed(call.tool or name, actor.address.server, name, tools[name])
+    for pin, parts in changed.items():
+        root = root_of(pin.removeprefix("skill "))
+        if is_skill(pin) and (uri == root or uri.startswith(root + "/")):
+            return tool_changed(unhidden(uri), actor.address.server, pin, parts)
+    return None

@@ -108,7 +108,7 @@ class ServerPins:
     @property
     def pinned(self) -> Pinned:
         return Pinned(
-            {tool: changes(self.tools.get(tool, ""), new) for tool, new in self.changed.items()},
+            {tool: changes(self.tools.get(tool, ""), new, tool) for tool, new in self.changed.items()},
             self.flapping & self.changed.keys(),
         )
 

@@ -23,6 +23,7 @@ from ..actors.router import Sync, make_resolvable, make_searchable
 from ..actors.server import ServerActor
 from ..actors.tracing import CURRENT
 from ..actors.workers import LONG_WORK, aside
+from ..catalogue.entries import ServerEntry
 from ..catalogue.index import Index
 from ..catalogue.namespace import Ambiguous, Missing, Place, Target
 from ..config.arguments import name_of, named_values, text
@@ -200,6 +201,11 @@ class Caller:
             yield
         finally:
             context.queued_bytes -= size
+
+    def listed(self, server: str) -> ServerEntry | None:
+        """What the server has listed for this scope, whether it is shown here or not."""
+        own = None if self.session is None else self.runtime.own_lists.entry(self.session, server)
+        return own or self.live.router.entry(server)
 
     # ---- for an audit -----------------------------------------------------------------------------------------------
 

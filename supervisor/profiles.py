@@ -102,7 +102,9 @@ class ProfileView:
             return entry
         shown = {target.original for target in self.index.tools(entry.server) if target.kind == "tool"}
         tools = tuple(tool for tool in entry.tools if tool.get("name") in shown)
-        return attrs.evolve(entry, tools=tools, problems=())
+        readable = {skill.original for skill in self.index.skills(entry.server)}
+        skills = tuple(skill for skill in entry.skills or () if skill["uri"] in readable)
+        return attrs.evolve(entry, tools=tools, skills=skills, problems=())
 
     def row(self, row: ServerStatus) -> ServerStatus:
         """The row of a server of the profile, with only the tools that the profile shows."""

@@ -265,6 +265,24 @@ class Calls:
         )
         return ResourceContents(raw)
 
+    def skills(self, server: str | None = None) -> tuple[Target, ...]:
+        """Every skill (of one server), sorted by name; `record` is the server's own entry. Starts nothing."""
+        self._port.check_server(server)
+        return self._port.index.skills(server)
+
+    async def read_skill(
+        self, name: str, file: str | None = None, server: str | None = None
+    ) -> ResourceContents:
+        """Read a file of a skill by the skill's name; without `file`, its `SKILL.md`. Connects its server when needed.
+
+        What is returned has the size and the digest that the server lists. Raises `CallError`s (`ProtocolFault`: it
+        has not; `ToolChanged`: the skill has changed, and its owner has not accepted that), `UnknownSkill`,
+        `AmbiguousTool`, `UnknownServer`.
+        """
+        with self._port.counting_refusals(Asked("resources/read", name, server)):
+            found = await self._port.read_skill(name, file, server)
+        return ResourceContents(dict(found.result))
+
     async def get_prompt(
         self,
         name: str,

@@ -45,6 +45,7 @@ from .discovery import DISCOVERY_IDLE
 from .records import addresses, status_row
 from .runtime import restart_outdated, tell_roots_changed
 from .server_messages import LOG_LEVELS
+from .skills import SkillRead, current_skill, read_skill
 
 if TYPE_CHECKING:
     from ..actors.host import Host
@@ -205,6 +206,18 @@ class RoomPort(Caller):
     async def read_result(self, target: Target, answer: bytes, door: Scrub) -> ToolResult:
         """The result of a call of this tool, as this door shows it."""
         return tool_result(await self.scrubbed(target.server, door, answer), target)
+
+    # ---- skills ---------------------------------------------------------------------------------------------------
+
+    async def current_skill(self, server: str, uri: str) -> Target:
+        """See `skills.current_skill`."""
+        return await current_skill(self, server, uri)
+
+    async def read_skill(
+        self, name: str, path: str | None, server: str | None = None, *, door: Scrub = Scrub.ALL
+    ) -> SkillRead:
+        """See `skills.read_skill`."""
+        return await read_skill(self, name, path, server, door=door)
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ from ..catalogue.entries import LastFailure, Raw, ServerEntry
 from ..catalogue.fingerprints import PinKey
 from ..catalogue.namespace import Target
 from ..catalogue.search_forms import SearchForms
+from ..catalogue.skills import has_skills
 from ..catalogue.store import CatalogueStore, FileStore, catalogue_keys, own_folder, pin_keys
 from ..config.model import Config, Isolation, ServerDefinition
 from ..config.references import session_variables
@@ -715,6 +716,7 @@ def entry_of(
         resources=_known(listing.resources, "resources", handshake),
         templates=_known(listing.templates, "resources", handshake),
         prompts=_known(listing.prompts, "prompts", handshake),
+        skills=listing.skills if has_skills(handshake.capabilities) else (),
         instructions=handshake.instructions,
         server_info=handshake.server_info,
         capabilities=handshake.capabilities,
@@ -728,8 +730,8 @@ def entry_of(
 
 _MOST_UNWRITTEN: Final = 3600.0  # seconds until lists that are the same are written again
 _content: Final = attrgetter(
-    "definition_hash", "tools", "resources", "templates", "prompts", "instructions", "server_info", "capabilities",
-    "protocol_version", "problems", "told",
+    "definition_hash", "tools", "resources", "templates", "prompts", "skills", "instructions", "server_info",
+    "capabilities", "protocol_version", "problems", "told",
 )  # fmt: skip
 
 
@@ -820,12 +822,12 @@ async def _at_the_store(live: Runtime, work: Callable[[], _T]) -> _T:
 
 
 def _own_name(live: Runtime, server: str, tool: str) -> str:
-    """What the server itself calls `tool`. Raises `UnknownTool`."""
+    """Under which name the tool (or skill) is remembered. Raises `UnknownTool`."""
     index = live.router.index
     counts = index.counts(server)
     if counts is not None and tool in counts.changed:
         return tool
-    found = index.resolve(tool, server)
-    if not isinstance(found, Target):
+    found = index.pin_of(tool, server)
+    if found is None:
         raise UnknownTool(tool, message=f'Server "{server}" has no tool "{tool}".')
-    return found.original
+    return found

@@ -6,6 +6,7 @@ connection is up to the `Wire`: this module only decides what happens, and when.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -24,6 +25,7 @@ from ..actors.backend import current_backend
 from ..actors.call import Call
 from ..actors.exchanges import mark_sent
 from ..actors.peer import Connection, Connector, ConnectorFactory, Exchange, LostReason, Peer, PeerHooks
+from ..catalogue.skills import EXTENSION, root_of
 from ..protocol.errors import ConnectFailed, Reach, RpcRefusal, UsageError
 from ..protocol.jsonrpc.terms import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from ..protocol.lifecycle import Reason
@@ -247,12 +249,21 @@ class FakeAnswers:
         """Resources and prompts."""
         server, name, uri = self._server, str(params.get("name")), str(params.get("uri"))
         match method:
+            case "skills/list" if server.skills:
+                return {"skills": [_skill(path, server.skills[path]) for path in server.skills]}
+            case "skills/get" if server.skills:
+                path = root_of(uri).removeprefix(_SKILLS)
+                if path not in server.skills:
+                    return RpcError(INVALID_PARAMS, f"No skill is served at {uri}")
+                return {"skill": _skill(path, server.skills[path])}
             case "resources/list" if server.resources:
                 return {"resources": [{"uri": each, "name": each} for each in server.resources]}
             case "resources/templates/list" if server.resources:
                 return {"resourceTemplates": []}
             case "resources/read" if uri in server.resources:
                 return {"contents": [{"uri": uri, "text": server.resources[uri]}]}
+            case "resources/read" if uri in (texts := _files(server.skills)):
+                return {"contents": [{"uri": uri, "text": texts[uri]}]}
             case "resources/read" if server.resources:
                 return RpcError(-32002, f"Resource not found: {uri}")
             case "resources/subscribe" | "resources/unsubscribe" if server.resources:
@@ -278,6 +289,7 @@ class FakeAnswers:
                 "tools": {"listChanged": True},
                 **({"resources": {"subscribe": True}} if self._server.resources else {}),
                 **({"prompts": {}} if self._server.prompts else {}),
+                **({"extensions": {EXTENSION: {}}} if self._server.skills else {}),
             },
             "serverInfo": {"name": "fake", "version": "1"},
         }
@@ -588,6 +600,29 @@ Result = Mapping[str, Any] | str
 Handler = Callable[[FakeCall], Result | Awaitable[Result]]
 
 
+_SKILLS: Final = "skill://"
+
+
+def _files(skills: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The text of each file of these skills, by its URI."""
+    return {f"{_SKILLS}{path}/{name}": text for path in skills for name, text in skills[path].items()}
+
+
+def _skill(path: str, texts: Mapping[str, str]) -> dict[str, Any]:
+    """The entry of a skill with these files."""
+    head = texts["SKILL.md"].split("---")[1].strip().splitlines()
+    files = [
+        {
+            "uri": f"{_SKILLS}{path}/{name}",
+            "digest": f"sha256:{hashlib.sha256(text.encode()).hexdigest()}",
+            "size": len(text.encode()),
+        }
+        for name, text in texts.items()
+    ]
+    front_matter = {key: value.strip() for key, _, value in (line.partition(":") for line in head)}
+    return {"uri": f"{_SKILLS}{path}/SKILL.md", "frontmatter": front_matter, "resources": files}
+
+
 def echo(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """The default tool: it returns its arguments."""
     return {"content": [{"type": "text", "text": json.dumps(arguments, sort_keys=True)}]}
@@ -628,6 +663,9 @@ class FakeServer:
     blocked: bool = False  # its pipe is full: no request is sent
     ping_latency: float = 0.0
     deaf: bool = False  # it answers nothing
+    skills: dict[str, dict[str, str]] = attrs.field(
+        factory=dict[str, dict[str, str]]
+    )  # by path: the text of each file; `SKILL.md` begins with lines between two `---`, each `key: text`
     # -- what happened --
     played: list[tuple[int, Fault]] = attrs.field(factory=lambda: list[tuple[int, Fault]]())  # (start, fault)
     raised: list[Exception] = attrs.field(factory=list[Exception])  # what its handler raised

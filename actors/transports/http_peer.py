@@ -271,7 +271,10 @@ DELIVERED_WITHIN = 30.0  # seconds that a server has to accept a notification or
 LISTENS_WITHIN = 1.0  # seconds that calls wait for the GET stream, once `initialized` was delivered
 # Requests at which a server has nothing to ask.
 _NOTHING_TO_ASK = frozenset(
-    {"ping", "tools/list", "resources/list", "resources/templates/list", "prompts/list", "logging/setLevel"}
+    {
+        *("ping", "logging/setLevel"),
+        *("tools/list", "resources/list", "resources/templates/list", "prompts/list", "skills/list"),
+    }
 )
 
 

@@ -19,10 +19,19 @@ from ...actors.host import lacking
 from ...actors.message_buffer import has_more_values
 from ...actors.workers import LONG_WORK, aside
 from ...catalogue.namespace import Ambiguous, Missing, Target
+from ...catalogue.skills import has_skills
 from ...config.model import Scrub
 from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
-from ...protocol.errors import AmbiguousTool, GreenroomError, InputRefused, ProtocolFault, Reach, UnknownTool
+from ...protocol.errors import (
+    AmbiguousTool,
+    GreenroomError,
+    InputRefused,
+    ProtocolFault,
+    Reach,
+    UnknownResource,
+    UnknownTool,
+)
 from ...protocol.jsonrpc.terms import TRACE_KEYS, RpcFault
 from ...protocol.result import check_input_size
 from ...protocol.safe_text import unhidden
@@ -35,7 +44,7 @@ from ..next_steps import PLAIN, Commands
 from ..requests import Job, asked_in
 from . import direct_results as answers
 from .direct_client import LINK, DirectClient, DirectClients, uris_in
-from .direct_lists import Shown
+from .direct_lists import Shown, skill_entry
 from .direct_results import CONTENT, LIST, readable, readable_tool
 from .exposure import Client, left_out
 
@@ -91,6 +100,7 @@ class Direct:
             "resources/read": self._read,
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
+            "skills/get": self._get_skill,
             "resources/subscribe": self._subscribe,
             "resources/unsubscribe": self._unsubscribe,
             rpc.LISTEN: self._listen,
@@ -240,6 +250,27 @@ class Direct:
             self._calls.start_prompt(job, found)
         except GreenroomError as error:
             _refuse(self._room, job, error)
+
+    def _get_skill(self, job: Job) -> None:
+        uri = answers.text_of(job, "uri")
+        found = self._room.index.skill_at(uri)
+        if isinstance(found, Ambiguous):
+            raise AmbiguousTool(uri, found.candidates, what="Skill")
+        place = self._direct_client(job).locate(uri) if found is None else found
+        entry = self._room.entry(place.server)
+        if entry is None or not has_skills(entry.capabilities):
+            raise UnknownResource(uri)
+        job.run(partial(self._look_at_skill, place.server, place.original, job))
+
+    async def _look_at_skill(self, server: str, original: str, job: Job) -> None:
+        try:
+            skill = await self._room.current_skill(server, original)
+            if skill.changed is not None:
+                raise skill.refusal()
+        except GreenroomError as error:
+            answers.refuse(job, error)
+        else:
+            job.answer({"skill": skill_entry(skill)})
 
     def _complete(self, job: Job) -> None:
         ref = rpc.read_value(job.params.get("ref"))

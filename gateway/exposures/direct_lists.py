@@ -5,7 +5,8 @@ the URI) is replaced, and only where it differs from the server's own. An item t
 listed in a form they can read, or left out, because they would refuse the whole list with it
 (`catalogue.schema_repair`). Resources are listed as resources here; elsewhere they are tools.
 
-`directTools` chooses tools server by server. A tool that is not chosen does not exist here, even for a client
+A skill that has changed is not listed until its owner accepts it: a client binds what it allows to the digests that it
+was told. `directTools` chooses tools server by server. A tool that is not chosen does not exist here, even for a client
 that knows its name.
 
 The lists of an index are kept until there is a new index. Only a changed text of a list counts as a change:
@@ -25,6 +26,7 @@ import attrs
 from ...actors.workers import CATALOGUE, MANY_ITEMS, aside
 from ...catalogue.index import Index
 from ...catalogue.namespace import Place, Target, qualified
+from ...catalogue.skills import DYNAMIC, files_of
 from ...protocol import jsonrpc as rpc
 from ..attribution import without_ours
 from ..next_steps import PLAIN, Commands
@@ -38,6 +40,7 @@ LISTS: Final = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
+    "skills/list": "skills",
 }
 _DIGESTED: Final = 500  # items at a time: the encoder keeps the interpreter's lock
 _NOTHING: Final = hashlib.sha256().digest()  # of an empty list
@@ -45,7 +48,7 @@ _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 # What is announced -> the lists it is about.
 CHANGES: Final[Mapping[str, tuple[str, ...]]] = {
     "notifications/tools/list_changed": ("tools/list",),
-    "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
+    "notifications/resources/list_changed": ("resources/list", "resources/templates/list", "skills/list"),
     "notifications/prompts/list_changed": ("prompts/list",),
 }
 
@@ -155,6 +158,7 @@ class Shown:
                     _placed(index, "template", "uriTemplate", place) for place in index.templates()
                 ],
                 "prompts/list": [_named(index, target, self._commands) for target in index.prompts()],
+                "skills/list": [skill_entry(skill) for skill in index.skills() if skill.changed is None],
             }
         )
         lists = {
@@ -217,6 +221,25 @@ def _placed(index: Index, kind: str, key: str, place: Place) -> Mapping[str, Any
         else qualified(place.server, place.original)
     )
     return None if record is None else _under(record, key, uri)
+
+
+def skill_entry(skill: Target) -> Mapping[str, Any]:
+    """A skill as it is listed: what its server says, but for the URIs, which name the server. Some clients accept no
+    other fields than these."""
+    said, files = skill.record, files_of(skill.record)
+    shown = {
+        "uri": qualified(skill.server, said["uri"]),
+        "frontmatter": said["frontmatter"],
+        "resources": DYNAMIC
+        if files is None
+        else [
+            {"uri": qualified(skill.server, file.uri), "digest": file.digest, "size": file.size}
+            for file in files
+        ],
+    }
+    if isinstance(said.get("_meta"), Mapping):
+        shown["_meta"] = said["_meta"]
+    return without_ours(shown)
 
 
 def _under(record: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:

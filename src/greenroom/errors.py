@@ -35,6 +35,7 @@ from .protocol.errors import (
     UnknownPrompt as UnknownPrompt,
     UnknownResource as UnknownResource,
     UnknownServer as UnknownServer,
+    UnknownSkill as UnknownSkill,
     UnknownTool as UnknownTool,
     UsageError as UsageError,
 )

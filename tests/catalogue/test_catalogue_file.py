@@ -47,6 +47,13 @@ def test_what_was_saved_is_loaded_field_by_field(file: CatalogueFile) -> None:
         resources=({"uri": "r:1"}, {"uri": "r:2"}),
         templates=({"uriTemplate": "r:{n}"},),
         prompts=({"name": "p"},),
+        skills=(
+            {
+                "uri": "skill://s/SKILL.md",
+                "frontmatter": {"name": "s", "description": "S"},
+                "resources": "dynamic",
+            },
+        ),
         instructions="Be kind.",
         server_info={"name": "S", "version": "1"},
         capabilities={"tools": {"listChanged": True}},

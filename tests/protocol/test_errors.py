@@ -68,6 +68,18 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
         {**PLAIN, "prompt": "p"},
     ),
     (
+        errors.UnknownSkill("s", ("q",)),
+        "skill_not_found",
+        'Skill "s" not found. There are: q.',
+        {**PLAIN, "skill": "s"},
+    ),
+    (
+        errors.UnknownSkill("s"),
+        "skill_not_found",
+        'Skill "s" not found. No skills are known.',
+        {**PLAIN, "skill": "s"},
+    ),
+    (
         errors.UnknownResource("u:x", ("a", "b")),
         "resource_not_found",
         'Resource "u:x" is not listed by any server. Specify a server: a, b.',

@@ -2,7 +2,8 @@
 
 FILE is JSON. `tools`: the records. `results`: name -> the result of a call (a text, if the name is not there).
 `echoes`: a call is answered with its arguments. `instructions`. `capabilities`: further ones. `contents`: URI -> what
-is read there, and `resources` and `templates`: the records. The tool `client` answers with what the server was told of
+is read there, and `resources` and `templates`: the records. `skills`: the entries that are listed, and
+`unlisted_skills` those that are not. The tool `client` answers with what the server was told of
 its client. `pages`: how many pages the list of tools has, each with the same tools; `"same"`: endless pages with one
 cursor; `"endless"`: endless pages with new cursors. `many`: the
 number of further small tools. `nested`: the depth of the schema of one more tool.
@@ -37,6 +38,27 @@ def tool(name: str, description: str = "", **more: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
 
 
+def skill(path: str, texts: dict[str, str], description: str = "How to", **more: Any) -> dict[str, Any]:
+    """What a file says of one skill: `skills` and `contents`."""
+    import hashlib
+
+    name, uris = path.rpartition("/")[2], {file: f"skill://{path}/{file}" for file in ("SKILL.md", *texts)}
+    texts = {"SKILL.md": f"---\nname: {name}\ndescription: {description}\n---\nBody.\n", **texts}
+    files = [
+        {
+            "uri": uris[file],
+            "digest": f"sha256:{hashlib.sha256(text.encode()).hexdigest()}",
+            "size": len(text.encode()),
+        }
+        for file, text in texts.items()
+    ]
+    said = {"name": name, "description": description, **more}
+    return {
+        "skills": [{"uri": uris["SKILL.md"], "frontmatter": said, "resources": files}],
+        "contents": {uris[file]: {"uri": uris[file], "text": text} for file, text in texts.items()},
+    }
+
+
 def _answer(what: dict[str, Any], method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "initialize":
         what["client"] = params["capabilities"]
@@ -45,9 +67,17 @@ def _answer(what: dict[str, Any], method: str, params: dict[str, Any]) -> dict[s
         has = {
             "tools": {},
             **({"resources": {}} if "contents" in what else {}),
+            **({"extensions": {"io.modelcontextprotocol/skills": {}}} if "skills" in what else {}),
             **what.get("capabilities", {}),
         }
         return {"protocolVersion": "2025-11-25", "capabilities": has, "serverInfo": info, **more}
+    if method == "skills/list":
+        return {"skills": what["skills"]}
+    if method == "skills/get":
+        found = [
+            each for each in what["skills"] + what.get("unlisted_skills", []) if each["uri"] == params["uri"]
+        ]
+        return {"skill": found[0]} if found else None
     if method == "resources/list":
         return {"resources": what.get("resources", [])}
     if method == "resources/templates/list" and "templates" in what:

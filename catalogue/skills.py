@@ -1,0 +1,164 @@
+"""Skills: folders of instructions for a model that a server shows file by file (`io.modelcontextprotocol/skills`).
+
+A skill is known by the URI of its `SKILL.md`, and its entry has the front matter of that file and a list of all its
+files, each with size and digest. What is read is compared with that list, so a file that is not in it, or is not what
+it says, is not shown to anybody. A skill that is made anew for each reader has no such list (`dynamic`).
+
+An entry must be whole: a client refuses the whole list for one that is not, and half of a skill is none. So here is
+what is wrong with an entry, and what a good one says.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+import attrs
+
+from ..protocol.bounds import SKILL_BYTES, SKILL_FILES
+from ..protocol.safe_text import unhidden
+from .entries import Raw
+
+EXTENSION: Final = "io.modelcontextprotocol/skills"
+FILE: Final = "SKILL.md"
+DYNAMIC: Final = "dynamic"
+_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_LONGEST_NAME: Final = 64
+_LONGEST_DESCRIPTION: Final = 1_024
+_FRONT_MATTER: Final = re.compile(r"\A\ufeff?---\r?\n.*?\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+
+
+def has_skills(capabilities: Raw) -> bool:
+    """Whether a server declares that it has skills."""
+    extensions: object = capabilities.get("extensions")
+    if not isinstance(extensions, Mapping):
+        return False
+    return cast("Mapping[str, Any]", extensions).get(EXTENSION) is not None
+
+
+@attrs.frozen
+class SkillFile:
+    """A file of a skill. `path`: in the skill's folder; `uri`: what its server calls it."""
+
+    path: str
+    uri: str
+    size: int
+    digest: str
+
+    def accepts(self, content: bytes) -> bool:
+        """Whether this is the content that the skill's list of files tells of."""
+        if len(content) != self.size:
+            return False
+        return f"sha256:{hashlib.sha256(content).hexdigest()}" == self.digest
+
+
+def name_of(record: Raw) -> str:
+    """The name in the front matter; empty if there is none."""
+    return _said(record, "name")
+
+
+def description_of(record: Raw) -> str:
+    return _said(record, "description")
+
+
+def root_of(uri: str) -> str:
+    """The folder of the skill whose `SKILL.md` this is."""
+    return uri.removesuffix(f"/{FILE}")
+
+
+def files_of(record: Raw) -> tuple[SkillFile, ...] | None:
+    """The files of a good entry; None: it is dynamic."""
+    resources: Any = record["resources"]
+    if resources == DYNAMIC:
+        return None
+    start = len(root_of(record["uri"])) + 1
+    return tuple(SkillFile(one["uri"][start:], one["uri"], one["size"], one["digest"]) for one in resources)
+
+
+def fault_of(record: Any) -> str:
+    """What is wrong with an entry, in words; empty: nothing."""
+    if not isinstance(record, Mapping):
+        return "it is not an object"
+    return next(_faults(cast("Raw", record)), "")
+
+
+def _faults(record: Raw) -> Iterator[str]:
+    uri, front_matter = record.get("uri"), record.get("frontmatter")
+    if not isinstance(uri, str) or not isinstance(front_matter, Mapping):
+        yield "it has no uri or no frontmatter"
+        return
+    name, description = name_of(record), description_of(record)
+    if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
+        yield "its name is no name of a skill (lower-case letters, digits and single hyphens, 64 at most)"
+    if not description.strip() or len(description) > _LONGEST_DESCRIPTION:
+        yield f"its description is missing or longer than {_LONGEST_DESCRIPTION:,} characters"
+    if unhidden(uri) != uri or not uri.endswith(f"/{name}/{FILE}"):
+        yield f"its uri does not end in /{unhidden(name)}/{FILE}"
+    yield from _faults_of_files(root_of(uri) + "/", uri, record.get("resources"))
+
+
+def _faults_of_files(root: str, uri: str, resources: Any) -> Iterator[str]:
+    if resources == DYNAMIC:
+        return
+    if not isinstance(resources, list):
+        yield 'its resources are neither an array nor "dynamic"'
+        return
+    files = cast("list[Any]", resources)
+    if len(files) > SKILL_FILES:
+        yield f"it has more than {SKILL_FILES:,} files"
+    if not all(_is_file(each, root) for each in files):
+        yield "a file of it is outside its folder, or has no size or digest"
+        return
+    names = {each["uri"] for each in files}
+    if uri not in names or len(names) != len(files):
+        yield f"its files do not have {FILE} and each other file once"
+    if sum(each["size"] for each in files) > SKILL_BYTES:
+        yield f"it is larger than {SKILL_BYTES:,} bytes"
+
+
+def _is_file(said: Any, root: str) -> bool:
+    if not isinstance(said, Mapping):
+        return False
+    one = cast("Mapping[str, Any]", said)
+    uri, size, digest = one.get("uri"), one.get("size"), one.get("digest")
+    if not isinstance(uri, str) or not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
+        return False
+    path = uri[len(root) :]
+    is_inside = uri.startswith(root) and unhidden(uri) == uri and _is_plain(path)
+    return is_inside and type(size) is int and size >= 0
+
+
+def _is_plain(path: str) -> bool:
+    return all(part not in ("", ".", "..") and "\\" not in part for part in path.split("/"))
+
+
+def _said(record: Raw, key: str) -> str:
+    front_matter: object = record.get("frontmatter")
+    value = cast("Raw", front_matter).get(key) if isinstance(front_matter, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+# ---- what is read --------------------------------------------------------------------------------------------------
+def content_of(result: Raw) -> bytes | None:
+    """The bytes of a file, from the result of reading it; None: it is not the content of one file."""
+    contents: Any = result.get("contents")
+    match contents:
+        case [{"text": str(text)}]:
+            return text.encode("utf-8", "surrogatepass")
+        case [{"blob": str(blob)}]:
+            try:
+                return base64.b64decode(blob, validate=True)
+            except (binascii.Error, ValueError):
+                return None
+        case _:
+            return None
+
+
+def without_front_matter(text: str) -> str:
+    """The instructions in a `SKILL.md`. Its front matter is known from the skill's entry, which is what was shown."""
+    return text[found.end() :] if (found := _FRONT_MATTER.match(text)) else text
