@@ -33,7 +33,7 @@ _UNPINNED = Pinned()
 
 @attrs.frozen(eq=False)
 class ServerEntry:
-    """What one server said about itself at one moment, for one definition."""
+    """What one server has listed and said about itself, at one moment and for one definition."""
 
     server: str
     definition_hash: str
@@ -61,7 +61,7 @@ class ServerEntry:
 
 @attrs.frozen
 class LastFailure:
-    """How a server last failed. It stands beside what is known of it, and is forgotten when the server connects."""
+    """How a server last failed. It is kept beside the server's entry, and forgotten when the server connects."""
 
     at: float  # wall clock, seconds since the epoch
     why: str = ""  # with the last lines of its stderr, without secrets

@@ -28,13 +28,13 @@ _FIXED: Final = frozenset({"enum", "const", "default", "examples"})  # of a sche
 
 @attrs.frozen(eq=False)
 class Spelled:
-    """What the server calls names and values that are shown without hidden characters."""
+    """The server's own spelling of names and values that are shown without hidden characters."""
 
     names: Mapping[str, str]
     values: Mapping[str, str]
 
     def own(self, said: Any) -> Any:
-        """What a caller said, as the server expects it."""
+        """What a caller gave, in the server's own spelling."""
         if isinstance(said, str):
             return self.values.get(said, said)
         if isinstance(said, Mapping):
@@ -46,7 +46,7 @@ class Spelled:
 
 
 def is_suspect(value: Any) -> bool:
-    """Whether there may be hidden characters in it. False is certain, and quickly found."""
+    """Whether the value may have hidden characters. False is certain, and is found quickly."""
     try:
         said = encode(value)
     except (*UNWRITABLE, TypeError):
@@ -61,7 +61,7 @@ def unhidden_value(value: Any) -> Any:
 
 
 def unhidden_record(record: Raw) -> tuple[Raw, Spelled | None]:
-    """The record as it is shown, and the way back if a caller needs one."""
+    """The record as it is shown, and the `Spelled` that a caller needs, if any."""
     if not is_suspect(record):
         return record, None
     names, values = set(_names(record)), set(_values(record.get("inputSchema"), fixed=False))
@@ -84,7 +84,7 @@ def hidden_in(record: Raw) -> str:
 
 
 def hidden_instructions(said: str | None) -> str:
-    """The same for what a server says about itself."""
+    """The hidden characters, in words, in what a server says about itself."""
     return hidden_in({"text": said}) if said else ""
 
 
@@ -121,7 +121,7 @@ def _shown(value: Any, known: Mapping[str, str]) -> Any:
 
 
 def _unique(texts: Iterable[str]) -> dict[str, str]:
-    """How those of the texts are shown that have hidden characters: no two alike."""
+    """How these texts are shown that have hidden characters. No two are shown alike."""
     all_texts = dict.fromkeys(texts)
     shown: dict[str, str] = {}
     taken = {text for text in all_texts if unhidden(text) == text}
@@ -154,7 +154,7 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def _values(schema: Any, *, fixed: bool) -> Iterator[str]:
-    """The texts in a schema that a caller repeats as they are."""
+    """The texts in a schema that a caller repeats exactly."""
     if isinstance(schema, Mapping):
         for name, each in cast("Mapping[str, Any]", schema).items():
             yield from _values(each, fixed=fixed or name in _FIXED)

@@ -51,7 +51,7 @@ def legal(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def prefix_of(server: str, mode: PrefixMode) -> str:
-    """What names of `server` start with, without the joining `_`; empty under `none`.
+    """The prefix of names of `server`, without the joining `_`; empty under `none`.
 
     `short` drops a trailing `-mcp` or `mcp`, whatever its case; a server called just `mcp` keeps it.
     """
@@ -71,7 +71,7 @@ def has_prefix(name: str, server: str) -> bool:
 
 
 def resource_name(name: str) -> str:
-    """What a resource called `name` is called as a tool, before the prefix: `get_<slug>`."""
+    """The name, before the prefix, of a resource that is offered as a tool: `get_<slug>`."""
     slug = _NOT_SLUG.sub("_", name.lower()).strip("_")
     if not slug:
         slug = "resource"
@@ -194,8 +194,8 @@ def settle(proposals: Iterable[Proposal]) -> Settled:
 
 
 def _losers(proposals: list[Proposal], contested: bool) -> set[Proposal]:
-    """The proposals that must give up a name: none if only one wants it, else all but the best claim, or all. All, if
-    it was fought over before (`contested`).
+    """The proposals that must give up a name. If one proposal wants it, none; otherwise all but the best claim, or all.
+    All, if the name was `contested` before.
 
     Proposals on the top level stay. If only the best claim can still go up, it gives way.
     """
@@ -207,7 +207,7 @@ def _losers(proposals: list[Proposal], contested: bool) -> set[Proposal]:
 
 
 def _best(proposals: list[Proposal]) -> Proposal | None:
-    """The proposal that keeps a name: the best claim, if all claims are of one server and one is best."""
+    """The proposal that keeps a name: the best claim, if all claims are of one server and one of them is best."""
     if len({proposal.claim.server for proposal in proposals}) > 1:
         return None
     rank = min(proposal.claim.rank for proposal in proposals)
@@ -217,7 +217,7 @@ def _best(proposals: list[Proposal]) -> Proposal | None:
 
 # ---- selecting -------------------------------------------------------------------------------------------
 def spellings(server: str, local: str) -> Iterator[str]:
-    """Every way a person may write one tool of `server` in `includeTools` and `excludeTools`."""
+    """Every way to write one tool of `server` in `includeTools` and `excludeTools`."""
     yield local
     yield join(prefix_of(server, PrefixMode.SERVER), local)
     yield join(prefix_of(server, PrefixMode.SHORT), local)

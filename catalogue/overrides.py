@@ -55,7 +55,7 @@ class ParameterOverride:
 
 @attrs.frozen
 class ToolOverride:
-    """What is changed of one tool, and of its parameters by their own names."""
+    """The changes of one tool, and of its parameters by their own names."""
 
     rename: str | None = None
     hide: bool = False
@@ -71,7 +71,7 @@ class ToolOverride:
         return cls(**rest, parameters=params)
 
     def under(self, stronger: ToolOverride | None) -> ToolOverride:
-        """Both together; where both say something, `stronger` counts."""
+        """Both overrides in one. Where both say something, `stronger` counts."""
         if stronger is None:
             return self
         parameters = dict(self.parameters)
@@ -177,7 +177,8 @@ class ToolOverride:
         return {each.rename: own for own, each in self.parameters.items() if each.rename and not each.hide}
 
     def told(self, text: str, original: str) -> str:
-        """A server's error text in the names that are shown: of the tool (`original`: its own) and its parameters."""
+        """A server's error text with the names that are shown: of the tool (`original`: its own name) and of its
+        parameters."""
         names = {name: each.rename for name, each in self.parameters.items() if each.rename and not each.hide}
         if self.rename:
             names[original] = self.rename
@@ -245,7 +246,7 @@ _ATTRIBUTES: Final = {"nullIsNothing": "null_is_nothing"}  # the other keys are 
 def overrides_of(
     said: Mapping[str, Mapping[str, Any]], over: Mapping[str, ToolOverride] | None = None
 ) -> Mapping[str, ToolOverride]:
-    """The overrides of a definition, by the server's own names, on top of weaker ones."""
+    """The overrides of a definition, by the server's own names. `over`: weaker overrides below them."""
     found = dict(over or {})
     for tool, each in said.items():
         more = ToolOverride.of(each)

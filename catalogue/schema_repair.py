@@ -114,7 +114,7 @@ def record_of(required: Mapping[str, Check], optional: Mapping[str, Check]) -> C
 
 
 def said_of(place: Place) -> str:
-    """`inputSchema.properties.a`, `icons[2].src`."""
+    """The place in words: `inputSchema.properties.a`, `icons[2].src`."""
     if not place:
         return "it"
     around, key = place
@@ -146,7 +146,7 @@ def fit(kind: str, record: Raw) -> Fitted | None:
 
 # ---- schemas -------------------------------------------------------------------------------------------------------
 def _input_schema(value: Any, place: Place, faults: list[str]) -> Any:
-    """A schema of an object, for arguments are always an object."""
+    """Check the schema of a tool's arguments, which are always an object."""
     if value is None or value is True:
         faults.append(f"{said_of(place)} is {'missing' if value is None else 'not an object'}")
         return {"type": "object"}
@@ -167,8 +167,8 @@ def _input_schema(value: Any, place: Place, faults: list[str]) -> Any:
 
 
 def _output_schema(value: Any, place: Place, faults: list[str]) -> Any:
-    """Any schema that can be compiled, for some clients compile all schemas when they read the list. (It may be of any
-    type since 2026-07-28; older clients are shown object schemas only.)"""
+    """Check that the schema can be compiled, because some clients compile all schemas when they read the list. (It may
+    be of any type since 2026-07-28; older clients are shown object schemas only.)"""
     found = _PARTS_OF_SCHEMA(value, place, faults)
     if found is not GONE and (wrong := _uncompilable(found)) is not None:
         faults.append(f"{said_of(place)} {wrong}")
@@ -177,8 +177,8 @@ def _output_schema(value: Any, place: Place, faults: list[str]) -> Any:
 
 
 def _properties(value: Any, place: Place, faults: list[str]) -> Any:
-    """Each property's schema must be an object; `true` and `false` are rewritten as objects. An empty array is read as
-    an empty object, for PHP writes it so."""
+    """Check that each property's schema is an object. `true` and `false` are rewritten as objects. An empty array is
+    read as an empty object, because PHP writes it so."""
     if not isinstance(value, dict):
         faults.append(f"{said_of(place)} is not an object")
         return {} if value == [] else GONE
@@ -203,7 +203,7 @@ _SINGLE: Final = (
 
 
 def _uncompilable(root: Mapping[str, Any]) -> str | None:
-    """Why no compiler of schemas would accept it, in words: an unknown type, or a reference that leads nowhere."""
+    """Why no compiler accepts the schema, in words: an unknown type, or a reference that leads nowhere."""
     rest: list[Any] = [root]
     while rest:
         schema = rest.pop()

@@ -87,7 +87,7 @@ _DEEPEST: Final = bounds.DEPTH + 3  # an entry, its body, a list in it, an item 
 
 
 class _Body(msgspec.Struct, omit_defaults=True):
-    """An entry in the file. Absent is unknown, an empty list is known to be empty."""
+    """An entry in the file. An absent list is unknown; an empty list is known to be empty."""
 
     tools: list[msgspec.Raw] | None = None
     resources: list[msgspec.Raw] | None = None
@@ -102,7 +102,7 @@ class _Body(msgspec.Struct, omit_defaults=True):
 
 
 class _Kept(msgspec.Struct):
-    """An entry with what must be known without decoding it."""
+    """An entry, with the parts that must be known without decoding it."""
 
     fetched_at: float
     revision: int
@@ -155,10 +155,11 @@ class CatalogueFile(LockedFile):
         self.max_age = max_age
 
     def load(self, wanted: Mapping[str, str], now: float) -> Loaded:
-        """What is known of the servers in `wanted` (name to definition hash) at `now`, epoch seconds.
+        """What is known of the servers in `wanted` (name to definition hash) at `now`, in seconds since the epoch.
 
-        Left out are servers never connected, or with another definition then, or fetched too long ago or, by the
-        stamp, in the future; of failures the same, and those before the last success. Never raises.
+        Left out are servers that never connected or had another definition, and entries that were fetched too long ago
+        or, by their stamp, in the future. The same holds for failures; those before the last success are left out too.
+        Never raises.
         """
         try:
             content, warning = _parse(self.read()), None
@@ -228,7 +229,7 @@ class CatalogueFile(LockedFile):
         return self._fresh(one.at, now) and (entry is None or entry.fetched_at <= one.at)
 
     def _fresh(self, at: float, now: float) -> bool:
-        """Young enough, and not from the future: such an entry would keep its place for ever."""
+        """Whether `at` is not too old, and not in the future: such an entry would keep its place for ever."""
         age = now - at
         return age >= -CLOCK_SLACK and (age <= self.max_age or self.max_age <= 0)
 
@@ -260,8 +261,8 @@ def _key(server: str, definition_hash: str, told: str = "") -> str:
 
 
 def _told_otherwise(keys: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
-    """What else servers have listed that were told something of their client: by the key of a server that was not, what
-    they were told, and their own keys."""
+    """The entries of servers that were told something of their client. By the key that the server has if it was told
+    nothing: what it was told, and the key of that entry."""
     found: dict[str, list[tuple[str, str]]] = {}
     for key in keys:
         head, _, server = key.partition(" ")
@@ -305,7 +306,7 @@ def _without_deep_entries(data: bytes) -> bytes:
 
 
 def _that_fits(kept: Mapping[str, _Kept]) -> dict[str, msgspec.Raw]:
-    """The entries to write; when the space is limited, the newest come first."""
+    """The entries to write. When the space is limited, the newest come first."""
     left, found = bounds.CACHE_BYTES - 1_000, dict[str, msgspec.Raw]()
     for key, one in sorted(kept.items(), key=lambda item: item[1].fetched_at, reverse=True):
         raw = msgspec.Raw(msgspec.json.encode(one))

@@ -91,7 +91,7 @@ def _resource(resource: Block) -> str:
 
 
 def _contents(contents: object) -> str:
-    """One of a read resource's contents. The caller knows its URI."""
+    """The block for one content of a read resource. The caller knows its URI."""
     match contents:
         case {"text": str(text)}:
             return text
@@ -138,7 +138,7 @@ def _is_said(value: object, texts: Sequence[str]) -> bool:
 
 
 def _read(text: str) -> object:
-    """The JSON that `text` is, or the first object in it, or the text itself."""
+    """The JSON that the text is, or the first object in it, or else the text itself."""
     try:
         return json.loads(text)
     except ValueError:
@@ -240,7 +240,7 @@ def _notice(stats: Stats, path: str | None, error: str, more: str) -> str:
 
 
 def _head(text: str, max_bytes: int, max_lines: int, tail: str) -> str:
-    """As much of `text` as leaves room for `tail`."""
+    """The beginning of `text` that leaves room for `tail`."""
     size, breaks = len(_encode(tail)), tail.count("\n")
     room = max(0, max_bytes - size)
     text = text[:room]  # each character has a byte at least
@@ -424,7 +424,7 @@ _EXPECTED: Final = "\n\nExpected parameters:\n"
 
 
 class Called(Protocol):
-    """What was called: a tool, or a resource that is read as one."""
+    """The tool that was called, or the resource that was read as one."""
 
     @property
     def name(self) -> str: ...
@@ -481,12 +481,13 @@ def arguments_may_be_at_fault(error: CallError) -> bool:
 
 
 def _is_read(target: Called | None, result: Mapping[str, Any]) -> bool:
-    """Whether a resource was read as a tool. If the target is not known, the shape of the result tells."""
+    """Whether a resource was read as a tool. If the target is not known, the shape of the result shows it."""
     return "contents" in result and "content" not in result if target is None else target.kind == "resource"
 
 
 def _as_error(blocks: Sequence[Mapping[str, Any]], target: Called | None) -> list[dict[str, Any]]:
-    """`Error: …` (said once) with the expected parameters, then everything else that the tool sent."""
+    """The blocks of a failed call: `Error: …` (said once) with the expected parameters, then everything else that the
+    tool sent."""
     texts = [block["text"] for block in blocks if block.get("type") == "text"]
     message = "\n".join(texts).strip()
     if not message or message == "(empty result)":

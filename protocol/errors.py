@@ -57,9 +57,8 @@ class GreenroomError(Exception):
 
     @property
     def http_status(self) -> int:
-        """The HTTP status with which a web service answers a request of its own that failed with this error, if the
-        names and arguments came from its client: 4xx, the client can mend it; 502 and 504, the server behind failed;
-        503, later it may work."""
+        """The HTTP status for a web service whose own request failed with this error, if names and arguments came from
+        its client. 4xx: the client can mend it. 502 and 504: the server behind failed. 503: it may work later."""
         return self._http_status
 
     def as_dict(self) -> dict[str, Any]:
@@ -86,7 +85,7 @@ class GreenroomError(Exception):
 
 
 def hidden_lines(lines: Sequence[str], without: Callable[[str], str]) -> tuple[str, ...]:
-    """Lines, each passed through `without`, which sees them together: a secret may go on from one to the next."""
+    """The lines, passed through `without` together, because a secret may go on from one line to the next."""
     return tuple(without("\n".join(lines)).split("\n")) if lines else ()
 
 
@@ -159,8 +158,8 @@ class CallError(GreenroomError):
 
 
 class UsageError(CallError):
-    """The request itself is wrong and was not sent; sending it again unchanged cannot help. `server` is "" when the
-    error is about no server."""
+    """The request itself is wrong and was not sent. Sending it again unchanged cannot help. `server` is "" when the
+    error is not about a server."""
 
     code = "invalid_request"
     _http_status = 400
@@ -194,7 +193,7 @@ class UnknownServer(UsageError):
 
 
 class UnknownTool(UsageError):
-    """No tool has that name. `connected`: the servers that were connected to look for it."""
+    """No tool has that name. `connected`: the servers that were connected to search their lists."""
 
     code = "tool_not_found"
     _http_status = 404
@@ -502,7 +501,7 @@ class RemoteError(CallError):
 
 
 class ToolFailed(CallError):
-    """The tool was called and reports a failure: what `ToolResult.or_raise` raises. `result` has what it said."""
+    """The tool reports a failure. `ToolResult.or_raise` raises this; `result` has what the tool said."""
 
     code = "tool_error"
     _http_status = 422

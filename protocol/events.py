@@ -100,8 +100,8 @@ class Step(Event):
 
 @attrs.frozen(kw_only=True)
 class StartMoved(Event):
-    """A start has come to another place on its way to a connection. The place says what it waits for, or what it
-    has."""
+    """A start has come to another place on its way to a connection. The place says what the start waits for, or what it
+    holds."""
 
     kind: ClassVar[Kind] = Kind.START
 
@@ -168,7 +168,7 @@ class GateDecision(Event):
 
 @attrs.frozen(kw_only=True)
 class EndDecision(Event):
-    """What follows an ending. `then` is one of idle, connect, down, gone."""
+    """What happens after an ending. `then` is one of idle, connect, down, gone."""
 
     kind: ClassVar[Kind] = Kind.DECISION
 
