@@ -44,8 +44,8 @@ _KEYS: Final = 50  # of one server that are remembered
 
 
 def fingerprint(record: Raw) -> str:
-    """The hash of a tool's definition by its meaning, with a few digits for each of its `PARTS`; and behind that the
-    same of the definition as it is written, which is what was remembered at first."""
+    """The hash of a tool's definition by its meaning, with a few digits for each of its `PARTS`. After it comes the
+    hash of the definition as it is written, which is the one that older versions remembered."""
     said = [record.get("title"), record.get("description")]
     written = [said if any(said) else None]
     written += [record.get(name) or None for name in ("inputSchema", "outputSchema", "annotations")]
@@ -103,7 +103,7 @@ def _print(hashes: Sequence[bytes]) -> str:
 
 
 def agree(known: str, seen: str) -> bool:
-    """Whether a definition that is remembered is the same as one that was seen."""
+    """Whether a remembered definition and a seen one are the same."""
     if known.startswith(_BY_MEANING) and seen.startswith(_BY_MEANING):
         return known[:MEANING_LENGTH] == seen[:MEANING_LENGTH]
     return known == seen or (seen.startswith(_BY_MEANING) and known == seen[MEANING_LENGTH:])
@@ -137,10 +137,10 @@ _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 def meant(schema: Any) -> Any:
-    """A schema in one form for all that mean the same. Texts and names count exactly, and so does each order that can
-    mean something. Without meaning is the order of `required`, `type`, `anyOf`, `oneOf`, `allOf`, of an `enum` if no
-    further list can belong to it place by place, of a `default` that is a set by its schema, and of one that is a
-    text of different plain words with commas between them."""
+    """A schema in one form for all schemas with the same meaning. Texts and names count exactly, and so does every
+    order that can mean something. These orders mean nothing: of `required`, `type`, `anyOf`, `oneOf` and `allOf`; of an
+    `enum` to which no further list can belong place by place; of a `default` that is a set by its schema; and of a
+    `default` text of different plain words with commas between them."""
     if not _is_object(schema):
         return schema
     return {
@@ -170,7 +170,7 @@ def _is_array(value: Any) -> TypeGuard[Sequence[Any]]:
 
 
 def _has_further_lists(schema: Mapping[str, Any]) -> bool:
-    """Such as `enumNames`, whose names belong to the values at the same places."""
+    """Whether the schema has lists such as `enumNames`, whose names belong to the values at the same places."""
     return any(_is_array(value) and key not in _LISTS for key, value in schema.items())
 
 
@@ -188,7 +188,7 @@ def _default_meant(schema: Mapping[str, Any], value: Any) -> Any:
 # ---- what is remembered --------------------------------------------------------------------------------------------
 @attrs.frozen
 class PinKey:
-    """`key`: of the server's entry in the catalogue. `origin`: what says whose tools they are
+    """The key of a server's pins. `key`: that of the server's entry in the catalogue. `origin`: whose tools they are
     (`config.identity.pin_key`)."""
 
     key: str
@@ -214,13 +214,13 @@ _Kept = TypeVar("_Kept", bound=Kept)
 
 
 def kept_as(server: str, key: str) -> str:
-    """Under which name the pins of a server are kept."""
+    """The name under which the pins of a server are kept."""
     return f"{key} {server}"
 
 
 def found_in(kept: Mapping[str, _Kept], wanted: Mapping[str, PinKey]) -> dict[str, _Kept]:
-    """The pins of these servers. A key that is new inherits those of the same server that were written last; or those
-    that were kept for its origin alone, as all were at first."""
+    """The pins of these servers. A new key inherits the pins of the same server that were written last, or those that
+    were kept for its origin alone, as older versions did."""
     found = {name: kept.get(kept_as(name, key.key)) for name, key in wanted.items()}
     if None in found.values():
         heirs = {kept_as(name, wanted[name].origin): name for name, one in found.items() if one is None}
@@ -234,8 +234,8 @@ def found_in(kept: Mapping[str, _Kept], wanted: Mapping[str, PinKey]) -> dict[st
 
 
 def too_many(kept: Mapping[str, Kept], keys: Collection[PinKey]) -> list[str]:
-    """The pins to forget: of one server under many keys, such as those of tokens that were used once, those that were
-    not seen for longest. `keys`: of the servers that have just been written."""
+    """The pins to forget. Of one server with many keys, such as those of tokens that were used once, these are the ones
+    that were not seen for longest. `keys`: of the servers that have just been written."""
     origins = {key.origin for key in keys}
     alike: dict[tuple[str, str], list[str]] = {}
     for name, one in kept.items():
@@ -251,7 +251,7 @@ def too_many(kept: Mapping[str, Kept], keys: Collection[PinKey]) -> list[str]:
 
 # ---- in words ------------------------------------------------------------------------------------------------------
 def notice(server: str, pin: str, parts: Sequence[str]) -> str:
-    """What stands in place of the description of a tool or skill that is quarantined."""
+    """The text that replaces the description of a quarantined tool or skill."""
     use = "readable" if is_skill(pin) else "callable"
     return f"Not {use}: {changed_parts(parts)} changed since its owner last saw it. {next_step(server, pin)}"
 
@@ -263,7 +263,7 @@ def changed_parts(parts: Sequence[str]) -> str:
 
 
 def next_step(server: str, tool: str = "") -> str:
-    """How the owner of a changed tool looks at it, and allows it."""
+    """How the owner of a changed tool can look at it and accept it."""
     return f"To see and allow it, the owner runs: {command(server, tool)}"
 
 
@@ -290,7 +290,7 @@ def changed_in_words(server: str, changed: Sequence[str], flapping: Collection[s
 
 
 def flapping_in_words(server: str, tools: Sequence[str]) -> str:
-    """That tools change again and again, and the setting that lets them."""
+    """The text that these tools change again and again, with the setting that allows it."""
     verb = "changes" if len(tools) == 1 else "change"
     return (
         f'{_some(tools)} {verb} again and again: if you trust {server}, set "pinning": "warn" in its entry '

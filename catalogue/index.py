@@ -269,7 +269,8 @@ class Index:
     # -- tools, and resources as tools --
 
     def replaced(self, entries: Mapping[str, ServerEntry], *, previous: Index | None = None) -> Index:
-        """The index with these entries of those of its servers. Prefixes stay. `previous` only makes it quicker."""
+        """The index with these entries in place of those of its servers. Prefixes stay. `previous` only makes it
+        quicker."""
         parts = dict(self._parts)
         kept: Mapping[str, Part] = {} if previous is None else previous._parts
         for name, entry in entries.items():
@@ -280,7 +281,7 @@ class Index:
         return self._of(parts, self._tools.prefixes, forms)
 
     def entry(self, server: str) -> ServerEntry | None:
-        """What is known of a server in it."""
+        """What is known of a server of the index."""
         part = self._parts.get(server)
         return None if part is None else part.entry
 
@@ -383,7 +384,7 @@ class Index:
         return uri in resources.exact or uri in resources.contested
 
     def resolve_template(self, uri: str) -> Place | Ambiguous | Missing:
-        """Which server's template `uri` is, spelled as in `templates()`."""
+        """The server whose template `uri` is, in the spelling of `templates()`."""
         return resolve_uri(uri, self._lists.entries, self._lists.templates, _NO_URIS)
 
     def prepare_lists(self) -> None:
@@ -395,7 +396,7 @@ class Index:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers in it, in config order."""
+        """The servers of the index, in the order of the configuration."""
         return tuple(self._parts)
 
     @property
@@ -429,7 +430,7 @@ class Index:
 
     @property
     def size(self) -> int:
-        """How many servers and names there are: how much work it is to go over all of it."""
+        """The number of servers and names, which tells how much work it is to go over all of them."""
         return len(self._parts) + len(self._tools.exact) + len(self._skills.exact)
 
     @property
@@ -498,7 +499,7 @@ class Counts:
 
 @attrs.frozen
 class Naming:
-    """Those parts of a definition that decide what its names are and where they are shown."""
+    """The parts of a definition that decide which names its tools have, and where these are shown."""
 
     mode: PrefixMode
     expose_resources: bool
@@ -535,7 +536,7 @@ class Naming:
 
 @attrs.define(eq=False)
 class Part:
-    """One server's contribution, kept from index to index."""
+    """One server's part of the index, kept from one index to the next."""
 
     server: str
     entry: ServerEntry | None
@@ -543,7 +544,7 @@ class Part:
     made_of: tuple[ServerDefinition, Settings]  # what `naming` was made of: with the same two it is the same
 
     def unless(self, other: Part | None) -> Part:
-        """`other`, with all that it has already computed, if it has the same content; else this part."""
+        """`other` if it has the same content, with everything that it has already computed; else this part."""
         if other is not None and other.entry is self.entry and other.naming == self.naming:
             other.made_of = self.made_of
             return other
@@ -606,7 +607,7 @@ class Part:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What clients would refuse, in words. When there is too much, only the first."""
+        """What clients would refuse, in words. If there is much, only the first."""
         return self._looked_through[1]
 
     @property
@@ -738,7 +739,7 @@ class Part:
         return frozenset(file.uri for record in records for file in files_of(record) or ())
 
     def _quarantined(self, kind: str, original: str) -> tuple[str, ...] | None:
-        """What has changed of a tool or skill that must not be used for that; None: it may be."""
+        """What has changed of a tool or skill that must not be used because of that; None: it may be used."""
         entry = self.entry
         if entry is None or not entry.pinned.changed or self.naming.pinning is not Pinning.QUARANTINE:
             return None
@@ -763,7 +764,8 @@ class Part:
         return self._matches(selector(patterns), one[0].claim.local, one[1])
 
     def _matches(self, matches: Callable[[str], bool], local: str, target: Target) -> bool:
-        """A renamed tool may be written by either name: whoever leaves it out means it under both."""
+        """Whether a pattern matches a tool by its name. A renamed tool matches by either name, so whoever excludes it
+        excludes it under both."""
         names = (local,) if target.own_name == target.original else (local, target.original)
         return any(matches(spelling) for name in names for spelling in spellings(self.server, name))
 
@@ -811,7 +813,7 @@ def _target(
 
 
 def _in_quarantine(server: str, kind: Kind, original: str, name: str, changed: tuple[str, ...]) -> Raw:
-    """What is shown of a tool or skill that has changed: nothing that its server says now."""
+    """A changed tool as it is shown, without anything that its server says of it now."""
     if kind == "skill":
         told = notice(server, pin_name(kind, original), changed)
         return {"uri": original, "frontmatter": {"name": name, "description": told}, "resources": []}

@@ -46,12 +46,11 @@ Identity = tuple[Kind, str]  # how a server identifies an item: its kind, and it
 
 @attrs.frozen(eq=False)
 class Target:
-    """What an exposed name stands for. `original` is the server's own name for it; for a resource, its URI; for a
-    skill, that of its `SKILL.md`.
+    """What an exposed name stands for. `original` is the server's own name for it; for a resource, its URI.
 
     `record` is the server's own object, unchanged but for its `override` (`toolOverrides`) and for hidden characters.
-    `description` and `input_schema` are read from it. They are empty and None when the record has none, or one that
-    makes no sense.
+    `description` and `input_schema` are read from it. They are empty and None when the record has none, or none that
+    can be used.
     """
 
     name: str
@@ -68,7 +67,7 @@ class Target:
 
     @property
     def own_name(self) -> str:
-        """What the server itself calls it; a renamed tool's new name."""
+        """The server's own name for it; for a renamed tool, its new name."""
         override = self.override
         return self.original if override is None or override.rename is None else override.rename
 
@@ -89,7 +88,7 @@ class Target:
 
     @cached_property
     def mirrored(self) -> Mapping[Path, str]:
-        """The arguments that clients of 2026-07-28 repeat in HTTP headers. None of a tool whose annotations break the
+        """The arguments that clients of 2026-07-28 repeat in HTTP headers. Empty for a tool whose annotations break the
         rules: such clients leave it out."""
         try:
             return mirrored_in(self.record.get("inputSchema"))
@@ -97,7 +96,7 @@ class Target:
             return {}
 
     def as_dict(self) -> dict[str, Any]:
-        """What a program shows of it, as plain JSON: its fields by their names."""
+        """Its fields by their names, as plain JSON, for programs to show."""
         changed = {} if self.changed is None else {"changed": list(self.changed)}
         return {
             "name": self.name,
@@ -116,23 +115,23 @@ class Target:
         return {"type": "object", "properties": {}, **deepcopy(said)}
 
     def to_openai(self) -> dict[str, Any]:
-        """As OpenAI's chat completions take a tool."""
+        """The definition in the form of OpenAI's chat completions."""
         function = {"name": self.name, "description": self.description, "parameters": self.schema()}
         return {"type": "function", "function": function}
 
     def to_anthropic(self) -> dict[str, Any]:
-        """As Anthropic's messages take a tool."""
+        """The definition in the form of Anthropic's messages."""
         return {"name": self.name, "description": self.description, "input_schema": self.schema()}
 
     def to_mcp(self) -> Tool:
-        """The SDK's `Tool`, under the name by which it is called here. Imports the SDK."""
+        """The SDK's `Tool`, under the tool's name in this room. Imports the SDK."""
         said = {**self._fitted, "name": self.name, "inputSchema": self.schema()}
         return sdk_types().Tool.model_validate(said)
 
     @property
     def _fitted(self) -> Mapping[str, Any]:
-        """A tool's record in a form that any client can read. Only the description when that is impossible, and for
-        resources and skills."""
+        """A tool's record in a form that any client can read. For resources, and if there is no such form, only the
+        description."""
         record: Raw | None = {**self.record, "name": self.name} if self.kind == "tool" else None
         fitted = fit("tool", record) if record is not None else None
         record = fitted.record if fitted is not None else record
@@ -148,7 +147,7 @@ class Target:
 
     @cached_property
     def may_be_called(self) -> bool:
-        """False: every call is refused, with `refusal`."""
+        """Whether calls are let through. If not, every call gets `refusal`."""
         return not self.needs_task and self.changed is None
 
     def refusal(self) -> CallError:
@@ -160,7 +159,7 @@ class Target:
 
     @property
     def document(self) -> Document:
-        """What search looks at. Only the beginning of a long description counts."""
+        """What search reads of it. Only the beginning of a long description counts."""
         if self._document is None:
             if self.kind == "skill":
                 said = skill_name(self.record)
@@ -181,11 +180,11 @@ class Target:
 
     @property
     def is_read(self) -> bool:
-        """Whether the document is there already."""
+        """Whether the document has been made."""
         return self._document is not None
 
     def remember(self, document: Document) -> None:
-        """What search made of the same tool before."""
+        """Take the document that search made of the same tool before."""
         object.__setattr__(self, "_document", document)
 
 
@@ -226,7 +225,7 @@ class ServerNames:
 
     @cached_property
     def local(self) -> Mapping[str, Iterable[Identity]]:
-        """Which items the server calls by each of its own names."""
+        """The items that the server calls by each of its own names."""
         found: dict[str, dict[Identity, None]] = {}
         for proposal, target in zip(self.first, self.targets, strict=True):
             for spelling in (target.own_name, proposal.claim.local):
@@ -235,7 +234,7 @@ class ServerNames:
 
     @cached_property
     def loose(self) -> Mapping[str, Iterable[Identity]]:
-        """The same by the normal form of the name."""
+        """As `local`, by the normal form of the name."""
         found: dict[str, Iterable[Identity]] = {}
         for spelling, who in self.local.items():
             key = normal(spelling)
@@ -293,11 +292,11 @@ class Namespace:
 
     @cached_property
     def everything(self) -> tuple[Target, ...]:
-        """Everything, by name."""
+        """All items, by name."""
         return tuple(self.exact[name] for name in sorted(self.exact))
 
     def of(self, server: str) -> tuple[Target, ...]:
-        """What `server` has, by name."""
+        """The items of `server`, by name."""
         return tuple(sorted(self._owned.get(server, {}).values(), key=lambda target: target.name))
 
     def resolve(self, name: str, server: str | None = None) -> Target | Ambiguous | Missing:
@@ -336,12 +335,12 @@ class Namespace:
         return self._said_by(server, name) or self._said_about(server, name)
 
     def _said_by(self, server: str, name: str) -> list[Target]:
-        """What `server` itself calls `name`."""
+        """The item that `server` itself calls `name`."""
         own = self.by_server.get(server)
         return [] if own is None else self._of(server, own.local.get(name, ()))
 
     def _said_about(self, server: str, name: str) -> list[Target]:
-        """What `server` itself calls `name`, when hyphens equal underscores."""
+        """The item that `server` itself calls `name`, when hyphens equal underscores."""
         own = self.by_server.get(server)
         return [] if own is None else self._of(server, own.loose.get(normal(name), ()))
 
@@ -359,7 +358,7 @@ class Namespace:
 
     @cached_property
     def _reach(self) -> int:
-        """How much of a name can be prefix, with its `_`."""
+        """How many characters of a name can be prefix, with its `_`."""
         return max(map(len, self.prefixes), default=0) + 1
 
     @cached_property
