@@ -19,6 +19,7 @@ Other rooms may import:
 * `message_buffer`: one message as it comes in: its values are counted, its text is repaired
 * `peer`: peer, connection, connector: the seam to whatever carries messages; why one was lost
 * `process_tuning`: what a process that exists only for a room sets for all of itself, and why
+* `recent`: the last events and calls of a room, kept for who asks later
 * `room_context`: what all actors of one room share
 * `router`: the actor that owns the index and publishes it
 * `server`: the server actor: its steps, start, waits and idling; what it asks its supervisor

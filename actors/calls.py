@@ -50,6 +50,7 @@ from ..protocol.result import check_input_size
 from ..protocol.safe_text import unhidden
 from .call import measured
 from .peer import NOT_SENT, LostReason, describe, login_needed
+from .recent import RecentCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -506,6 +507,14 @@ class CallTable:
         context = self.context
         if not call.finish(context.tally, result=result, error=error):
             return
+        recent = context.events.recent_calls
+        if recent is not None:
+            recent.append(
+                RecentCall(
+                    context.backend.now(), self.address, self.actor.life.incarnation, call.number, call.method,
+                    call.tool, call.client, call.accepted_at, call.sent_at, call.reach, call.outcome,
+                )
+            )  # fmt: skip
         try:
             if context.events.call_readers:
                 self._tell(call, CallEnded)

@@ -1,10 +1,11 @@
-"""An event log as a timeline: JSONL from `serve --events` into the Chrome trace format (chrome://tracing,
-Perfetto).
+"""What has happened in a gateway as a timeline, in the Chrome trace format (Perfetto, chrome://tracing): its last
+minutes, or the event log that `serve --events` wrote.
 
-Each address has a lane. It has a span for each state of an incarnation and for each queue that the start waited in
-before (its circuit breaker, a slot, a start permit), and a mark for each policy decision and note. A call is a span
-on the call track of its address, named by its tool, from accepted to ended. An arrow leads from its acceptance to the
-moment it was sent. So one sees that a call waited for a start, or was replayed by a second incarnation.
+There are two groups of lanes. Each client has a lane, or several while its calls overlap. A call is a span there, from
+when it was accepted to its end, and inside it a span for each thing that it waited for before it was sent. Each address
+of a server has a lane, with a span for each state of an incarnation, one for each thing that a start waited for, and a
+mark for each decision and note. From when it was sent a call is a span there, too, on a track of its own. An arrow
+leads from the call in its client's lane to the state of the incarnation that it was sent to, each time it was sent.
 
 Pure: records in, trace events out. The log may be cut off, because the gateway was killed. Then open spans
 end with the last record. A line that is no record is counted and left out.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -24,34 +26,53 @@ import click
 from ..config.private_files import open_own
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import counted
-from .common import say, show_json
+from .common import common_options, read_config, running_gateway, say, show_json
 
 if TYPE_CHECKING:
     from . import json_shapes as shapes
 
 
-# ---- `greenroom trace`: an event log as a timeline ------------------------------------------------------------------
+# ---- `greenroom trace` ----------------------------------------------------------------------------------------------
 
 
 @click.command("trace")
-@click.argument("events", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("events", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    help="Of a running gateway: the last so many.  [default: 10]",
+)
 @click.option(
     "--output",
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write to this file instead of stdout.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON: the timeline, or with --output what was written."
-)
-def trace_command(events: Path, output: Path | None, as_json: bool) -> int:
-    """Turn EVENTS, the log of `serve --events`, into a Chrome or Perfetto trace.
+@common_options
+def trace_command(
+    events: Path | None,
+    minutes: float | None,
+    output: Path | None,
+    config_path: Path | None,
+    pid: int | None,
+    as_json: bool,
+) -> int:
+    """Make a timeline of the last minutes of the running gateway, or of EVENTS, the log of `serve --events`.
 
     Open the result at https://ui.perfetto.dev or chrome://tracing.
     """
-
-    with events.open(encoding="utf-8", errors="replace") as lines:
-        trace = trace_of(lines)
+    if events is None:
+        gateway = running_gateway(read_config(config_path), pid)
+        if gateway is None:
+            text = "No gateway runs for this configuration. Name one with --pid, or the log of: serve --events FILE"
+            raise UsageError(text)
+        seconds = 60 * (minutes or 10)
+        trace = trace_of(gateway.ask("recent", seconds=seconds)["lines"].splitlines())
+    else:
+        if minutes is not None or pid is not None:
+            raise UsageError("--minutes and --pid are for a running gateway. Leave them out, or the log.")
+        with events.open(encoding="utf-8", errors="replace") as lines:
+            trace = trace_of(lines)
     if trace.skipped:
         are = ("is not an event", "was") if trace.skipped == 1 else ("are not events", "were")
         say(f"{counted(trace.skipped, 'line')} of {events} {are[0]} and {are[1]} left out.")
@@ -79,9 +100,16 @@ def _write(path: Path, text: str) -> None:
         raise UsageError(text) from None
 
 
-_PROCESS: Final = 1
+_CLIENTS: Final = 1
+_SERVERS: Final = 2
 _MICROSECONDS: Final = 1e6
 _PLACES_THAT_HOLD: Final = ("out", "starting", "live")
+_WAITED_FOR: Final = {
+    "gate": "circuit breaker",
+    "starting": "connect",
+}  # others have their own name, or are the queue
+_NO_WAIT: Final = ("out", "live", "leaving", "permit")
+_NOBODY: Final = "the gateway itself"  # whose calls have no client
 Record = Mapping[str, Any]
 TraceEvent = dict[str, Any]
 
@@ -128,26 +156,52 @@ class _Open:
     args: dict[str, Any]
 
 
-@attrs.frozen
+@attrs.define
 class _Call:
+    """A call that has not ended."""
+
     number: int
     address: str
     name: str
+    lane: int  # of its client
+    accepted: float
+    args: dict[str, Any]
+    sent: float | None = None  # the last time, if it is in flight
 
-    @classmethod
-    def of(cls, record: Record) -> _Call:
-        number = int(record.get("call", 0))
-        name = record.get("tool") or record.get("method") or f"call {number}"
-        return cls(number, _address(record), str(name))
+    @property
+    def since(self) -> float:
+        return self.accepted if self.sent is None else self.sent
+
+
+@attrs.define
+class _Lanes:
+    """The lanes of one group, numbered in the order in which they are needed."""
+
+    process: int
+    numbers: dict[str, int] = attrs.field(factory=dict[str, int])
+
+    def number(self, name: str) -> int:
+        return self.numbers.setdefault(name, len(self.numbers) + 1)
+
+    def names(self, group: str) -> list[TraceEvent]:
+        if not self.numbers:
+            return []
+        named = [_name(self.process, lane, "thread_name", name) for name, lane in self.numbers.items()]
+        return [_name(self.process, 0, "process_name", group), *named]
 
 
 @attrs.define
 class _Tracer:
     events: list[TraceEvent] = attrs.field(factory=list[TraceEvent])
-    lanes: dict[str, int] = attrs.field(factory=dict[str, int])
+    clients: _Lanes = attrs.field(factory=lambda: _Lanes(_CLIENTS))
+    servers: _Lanes = attrs.field(factory=lambda: _Lanes(_SERVERS))
     states: dict[str, _Open] = attrs.field(factory=lambda: dict[str, _Open]())
     waits: dict[str, _Open] = attrs.field(factory=lambda: dict[str, _Open]())  # on the way to a connection
+    moves: dict[str, list[tuple[float, str]]] = attrs.field(
+        factory=lambda: dict[str, list[tuple[float, str]]]()
+    )
     calls: dict[int, _Call] = attrs.field(factory=lambda: dict[int, _Call]())  # open ones
+    busy: set[int] = attrs.field(factory=set[int])  # lanes of clients with an open call
     last: float = 0.0
 
     def take(self, record: Record) -> None:
@@ -168,10 +222,10 @@ class _Tracer:
         for address in tuple(self.waits):
             self._end_wait(address)
         for call in tuple(self.calls.values()):
-            self.events.append(self._call_event("e", call, {"outcome": "open at the end of the log"}))
-        names = [_name(0, "process_name", "greenroom")]
-        names += [_name(lane, "thread_name", address) for address, lane in self.lanes.items()]
-        return names + self.events
+            self._end_call(call, {"outcome": "open at the end of the log"})
+        return [*self.clients.names("clients"), *self.servers.names("servers"), *self.events]
+
+    # ---- servers ----------------------------------------------------------------------------------------------------
 
     def _transition(self, record: Record) -> None:
         address = _address(record)
@@ -187,6 +241,7 @@ class _Tracer:
         state's span says it all."""
         address, place = _address(record), str(record.get("place"))
         self._end_wait(address)
+        self.moves.setdefault(address, []).append((self.last, place))
         if place not in _PLACES_THAT_HOLD:
             number = int(record.get("incarnation", 0))
             self.waits[address] = _Open(f"waits for {place}", self.last, number, {})
@@ -202,63 +257,113 @@ class _Tracer:
             self._span(opened, "state", address, at)
 
     def _span(self, opened: _Open, category: str, address: str, at: float) -> None:
-        self.events.append(
-            {
-                "name": opened.state,
-                "cat": category,
-                "ph": "X",
-                "ts": _us(opened.since),
-                "dur": _us(at) - _us(opened.since),
-                "pid": _PROCESS,
-                "tid": self._lane(address),
-                "args": {"incarnation": opened.incarnation, **opened.args},
-            }
-        )
-
-    def _call(self, record: Record) -> None:
-        call, what = _Call.of(record), record.get("detail")
-        if what == "accepted":
-            self.calls[call.number] = call
-            self.events.append(self._call_event("b", call, _args(record, "call", "method", "client")))
-            self.events.append(self._flow("s", call))
-        elif what == "sent":
-            self.events.append(self._call_event("n", call, _args(record, "incarnation", "waited")))
-            self.events.append({**self._flow("f", call), "bp": "e"})
-        elif what == "ended":
-            self.calls.pop(call.number, None)
-            args = {"outcome": record.get("outcome"), **_args(record, "reach", "waited", "taken")}
-            self.events.append(self._call_event("e", call, args))
-
-    def _call_event(self, phase: str, call: _Call, args: dict[str, Any]) -> TraceEvent:
-        return {
-            "name": call.name,
-            "cat": "call",
-            "ph": phase,
-            "id": call.number,
-            "ts": _us(self.last),
-            "pid": _PROCESS,
-            "tid": self._lane(call.address),
-            "args": args,
-        }
-
-    def _flow(self, phase: str, call: _Call) -> TraceEvent:
-        return {**self._call_event(phase, call, {}), "name": "sent", "cat": "flow"}
+        args = {"incarnation": opened.incarnation, **opened.args}
+        self._add("X", opened.state, category, self.servers, address, opened.since, args, until=at)
 
     def _mark(self, record: Record) -> None:
-        self.events.append(
-            {
-                "name": str(record.get("detail") or record.get("kind")).partition("\n")[0],
-                "cat": str(record.get("kind")),
-                "ph": "i",
-                "s": "t",
-                "ts": _us(self.last),
-                "pid": _PROCESS,
-                "tid": self._lane(_address(record)),
-            }
-        )
+        name = str(record.get("detail") or record.get("kind")).partition("\n")[0]
+        mark = self._add("i", name, str(record.get("kind")), self.servers, _address(record), self.last)
+        mark["s"] = "t"
 
-    def _lane(self, address: str) -> int:
-        return self.lanes.setdefault(address, len(self.lanes) + 1)
+    # ---- calls ------------------------------------------------------------------------------------------------------
+
+    def _call(self, record: Record) -> None:
+        number, what = int(record.get("call", 0)), record.get("detail")
+        if what == "accepted":
+            args = _args(record, "call", "method", "client", "server", "scope")
+            name = str(record.get("tool") or record.get("method") or f"call {number}")
+            lane = self._free_lane(str(record.get("client") or _NOBODY))
+            self.calls[number] = _Call(number, _address(record), name, lane, self.last, args)
+        elif (call := self.calls.get(number)) is None:
+            return  # it began before the log
+        elif what == "sent":
+            self._send(call, record)
+        elif what == "ended":
+            said = _args(record, "outcome", "isError", "reach", "waited", "taken")
+            self._end_call(call, said)
+
+    def _free_lane(self, client: str) -> int:
+        """A lane of this client without an open call."""
+        further = 1
+        while (lane := self.clients.number(client if further == 1 else f"{client} ({further})")) in self.busy:
+            further += 1
+        self.busy.add(lane)
+        return lane
+
+    def _send(self, call: _Call, record: Record) -> None:
+        self._end_waiting(call)
+        self._leave_server(call, {"outcome": "sent again"})
+        call.sent = self.last
+        args = _args(record, "call", "incarnation", "waited")
+        self._add("b", call.name, "call", self.servers, call.address, self.last, args)["id"] = call.number
+        start = self._add("s", "sent", "flow", self.clients, call.lane, self.last)
+        end = self._add("f", "sent", "flow", self.servers, call.address, self.last)
+        start["id"] = end["id"] = f"{call.number}.{len(self.events)}"
+        end["bp"] = "e"
+
+    def _end_call(self, call: _Call, said: dict[str, Any]) -> None:
+        if call.sent is None:
+            self._end_waiting(call)
+        self._leave_server(call, said)
+        args = {**call.args, **said}
+        self._add("X", call.name, "call", self.clients, call.lane, call.accepted, args, until=self.last)
+        self.busy.discard(call.lane)
+        self.calls.pop(call.number, None)
+
+    def _leave_server(self, call: _Call, said: dict[str, Any]) -> None:
+        if call.sent is not None:
+            event = self._add("e", call.name, "call", self.servers, call.address, self.last, said)
+            event["id"] = call.number
+
+    def _end_waiting(self, call: _Call) -> None:
+        """What the call has waited for until now, as far as it took time."""
+        for name, since, until in self._waited(call.address, call.since):
+            if until > since and call.sent is None:
+                self._add("X", name, "wait", self.clients, call.lane, since, until=until)
+
+    def _waited(self, address: str, since: float) -> Iterable[tuple[str, float, float]]:
+        name = "queue"
+        moves = self.moves.get(address, [])
+        for at, place in moves[max(0, bisect_right(moves, since, key=_at) - 1) :]:
+            waited_for = "queue" if place in _NO_WAIT else _WAITED_FOR.get(place, place)
+            if at > since and waited_for != name:
+                yield name, since, at
+                since = at
+            name = waited_for
+        yield name, since, self.last
+
+    # ---- events of the trace ----------------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        phase: str,
+        name: str,
+        category: str,
+        lanes: _Lanes,
+        lane: str | int,
+        at: float,
+        args: dict[str, Any] | None = None,
+        *,
+        until: float | None = None,
+    ) -> TraceEvent:
+        event: TraceEvent = {
+            "name": name,
+            "cat": category,
+            "ph": phase,
+            "ts": _us(at),
+            "pid": lanes.process,
+            "tid": lanes.number(lane) if isinstance(lane, str) else lane,
+        }
+        if until is not None:
+            event["dur"] = _us(until) - _us(at)
+        if args is not None:
+            event["args"] = args
+        self.events.append(event)
+        return event
+
+
+def _at(move: tuple[float, str]) -> float:
+    return move[0]
 
 
 def _args(record: Record, *names: str) -> dict[str, Any]:
@@ -276,5 +381,5 @@ def _us(seconds: float) -> int:
     return round(seconds * _MICROSECONDS)
 
 
-def _name(lane: int, what: str, name: str) -> TraceEvent:
-    return {"name": what, "ph": "M", "pid": _PROCESS, "tid": lane, "args": {"name": name}}
+def _name(process: int, lane: int, what: str, name: str) -> TraceEvent:
+    return {"name": what, "ph": "M", "pid": process, "tid": lane, "args": {"name": name}}

@@ -11,15 +11,18 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from ..actors.workers import aside
 from ..protocol.errors import UsageError
 from ..safety.approval import Verdict
 from ..supervisor.room import port_of
 from .doors import control_server as control
 from .doors.control_protocol import number_in, object_in, text_in, texts_in, whole_in
+from .event_log import lines_of
 from .exposures.mcp_tool import McpTool, ask
 from .exposures.query_modes import CatalogueReader
 from .exposures.tool_definition import FOR_PEOPLE
@@ -190,6 +193,10 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
         asked = {"names": texts_in(params, "names"), "since": number_in(params, "since")}
         return look(port, asked)
 
+    async def recent(params: Mapping[str, Any]) -> Any:
+        # Making thousands of lines takes a while.
+        return {"lines": await aside(partial(lines_of, port.recent(number_in(params, "seconds"))))}
+
     async def vitals(_params: Mapping[str, Any]) -> Any:
         return {
             "pid": os.getpid(),
@@ -208,6 +215,7 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
         "refresh": refresh,
         "refreshed": refreshed,
         **approval_methods(port),
+        "recent": recent,
         "vitals": vitals,
     }
 

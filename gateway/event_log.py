@@ -347,6 +347,11 @@ class EventsFile:
             os.close(fd)
 
 
+def lines_of(events: Callable[[], Iterable[Event]]) -> str:
+    """These events as lines of an events file."""
+    return b"".join(_line(record_of(event)) for event in events()).decode()
+
+
 def _line(record: object) -> bytes:
     text = seen_in_json(json.dumps(record, separators=(",", ":"), ensure_ascii=False))
     return text.encode("utf-8", "replace") + b"\n"

@@ -147,6 +147,7 @@ async def _serve_room(
 ) -> None:
     room = open_room(config)
     port_of(room).await_client(_CLIENT_WITHIN)
+    port_of(room).keep_recent()
     leaving = Exit(partial(close_at_once, room, outer))
     outer.start_soon(door.write)
     await outer.start(heed_signals, leaving)
@@ -349,6 +350,7 @@ class _Serving:
 
         room = open_room(self.config)
         port_of(room).expect_clients()
+        port_of(room).keep_recent()
         outer, log = self.outer, self.log
         leaving = Exit(partial(close_at_once, room, outer))
         await outer.start(heed_signals, leaving)
@@ -488,6 +490,7 @@ async def serve_background(config: Config, open_room: OpenRoom, options: Options
         async with anyio.create_task_group() as outer:
             room = open_room(config)
             port_of(room).expect_clients()
+            port_of(room).keep_recent()
 
             def hurry() -> None:
                 set_alarm(_LAST_RESORT_IN_BACKGROUND)

@@ -67,6 +67,8 @@ APPROVALS_REMEMBERED: Final = 1_000  # of one session
 APPROVALS_LISTED: Final = 100  # calls that wait, shown at a terminal
 APPROVALS_ENDED: Final = 64  # in one room
 EVENTS_BEHIND: Final = 10_000
+RECENT_CALLS: Final = 5_000  # of a gateway, for `greenroom trace`
+RECENT_EVENTS: Final = 5_000
 LINKS: Final = 4_096  # of results, remembered for one client
 LINKS_AT_ONCE: Final = 1_024
 COMPLETIONS: Final = 100
@@ -272,6 +274,10 @@ BOUNDS: Final = (
         "it loses the oldest, and is told how many",
         EVENTS_BEHIND,
     ),
+    Bound(
+        "calls of a gateway that `greenroom trace` shows", "calls", "the oldest are forgotten", RECENT_CALLS
+    ),
+    Bound("events beside them", "events", "the oldest are forgotten", RECENT_EVENTS),
     Bound("resources that results link to, for one client", "links", "the oldest are forgotten", LINKS),
     Bound("resources that one result links to", "links", "the rest is not remembered", LINKS_AT_ONCE),
     Bound("values of one completion", "values", "the rest is left out", COMPLETIONS),

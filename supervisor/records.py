@@ -16,12 +16,14 @@ from typing import Final, Protocol
 import attrs
 
 from ..actors.peer import login_needed
+from ..actors.recent import Recent, RecentCall
 from ..actors.server import ServerActor, last_line, pid_of
 from ..catalogue.index import Counts
 from ..config.model import Lifecycle, ServerDefinition
 from ..config.references import session_variables
 from ..protocol.address import Address
 from ..protocol.errors import DISABLED, UNTRUSTED, CallError, Problem, ServerDown
+from ..protocol.events import Event, Transition
 from ..protocol.lifecycle import Ending, State
 from ..protocol.safe_text import typed
 from ..protocol.status import ServerStatus
@@ -183,6 +185,27 @@ class ServerRecord(GuardedRecord):
 def record_of(actor: ServerActor) -> ServerRecord:
     assert isinstance(actor.record, ServerRecord)
     return actor.record
+
+
+def still_there(directory: Directory, kept: Recent) -> tuple[list[Event], list[RecentCall]]:
+    """The last events and calls, with the connections and the calls that are there now. The beginning of a connection
+    may be forgotten by now."""
+    events, calls = list(kept.events), list(kept.calls)
+    known = {
+        (event.address, event.incarnation)
+        for event in events
+        if isinstance(event, Transition) and event.after is State.CONNECTED
+    }
+    for actor in directory.all_actors():
+        address, incarnation = actor.address, actor.life.incarnation
+        if actor.is_connected and (address, incarnation) not in known:
+            steps = State.CONNECTING, State.CONNECTED
+            events.append(
+                Transition(0, actor.connected_at, address, incarnation, before=steps[0], after=steps[1])
+            )
+        for call in (*actor.calls.open, *actor.calls.waiting.calls):
+            calls.append(RecentCall.open(call, address, incarnation))
+    return events, calls
 
 
 # ---- What the parts of the supervisor may ask the directory of servers and actors (`root`) -------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import anyio
@@ -20,6 +21,7 @@ import attrs
 import msgspec
 
 from ..actors.call import Call
+from ..actors.recent import in_order
 from ..actors.router import Sync
 from ..actors.server import is_unused
 from ..actors.workers import in_turns
@@ -42,7 +44,7 @@ from .caller import (
     unsubscribe,
 )
 from .discovery import DISCOVERY_IDLE
-from .records import addresses, status_row
+from .records import addresses, status_row, still_there
 from .runtime import restart_outdated, tell_roots_changed
 from .server_messages import LOG_LEVELS
 from .skills import SkillRead, current_skill, read_skill
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from ..catalogue.fingerprints import PinKey
     from ..catalogue.index import Index
     from ..catalogue.namespace import Place, Target
+    from ..protocol.events import Event
     from ..safety.approval_desk import Desk
     from ..safety.audit_file import AuditFile
 
@@ -409,6 +412,18 @@ class RoomPort(Caller):
         """One client will come soon and say what it can answer. Servers that start without a call start then, or after
         `seconds`, so that they are not told too little and started twice. For a door, before the room is opened."""
         self.runtime.client_within = seconds
+
+    def keep_recent(self) -> None:
+        """Keep the last events and calls for `recent`. For a door, in the loop of the room."""
+        self.runtime.recent = self.runtime.events.keep_recent()
+
+    def recent(self, seconds: float) -> Callable[[], list[Event]]:
+        """What has happened in the last so many seconds. The function that is returned needs no loop, and may take a
+        while."""
+        kept, since = self.runtime.recent, self.runtime.events.backend.now() - seconds
+        if kept is None:
+            return list
+        return partial(in_order, *still_there(self.live.root, kept), since)
 
     @property
     def audit(self) -> AuditFile | None:

@@ -72,6 +72,7 @@ from .sessions import Sessions
 from .supervision import heed_changes
 
 if TYPE_CHECKING:
+    from ..actors.recent import Recent
     from ..actors.transports.http_connection import AuthFor
     from ..safety.audit_file import AuditFile
     from .tracing import Tracing
@@ -90,6 +91,7 @@ class Runtime:
     connectors: Connectors
     room_host: RoomHost
     audit: AuditFile | None = None
+    recent: Recent | None = None  # None: no door wants it
     tracing: Tracing | None = None  # None: nobody has set a provider
 
     def __init__(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.attached import until
 from tests.support.gateway import faulty, serve
 
-from greenroom.cli.trace_command import trace_of
+from greenroom.cli.trace_command import Trace, trace_of
 from greenroom.gateway.event_log import record_of
 from greenroom.protocol.address import Address
 from greenroom.protocol.errors import Reach
@@ -55,33 +58,104 @@ def _life() -> list[str]:
 def test_each_state_is_a_span_in_the_lane_of_its_address() -> None:
     trace = trace_of(_life())
 
-    spans = [(e["name"], e["ts"], e["dur"]) for e in trace.events if e["ph"] == "X"]
+    spans = [(e["name"], e["ts"], e["dur"]) for e in _in_lane(trace, "servers", "a") if e["ph"] == "X"]
     assert spans == [
         ("connecting", 0, 500_000),
         ("connected", 500_000, 1_500_000),
         ("draining", 2_000_000, 250_000),
     ]
-    assert {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "a"}} in trace.events
+    assert {"name": "thread_name", "ph": "M", "pid": 2, "tid": 1, "args": {"name": "a"}} in trace.events
 
 
-def test_a_call_is_a_span_with_a_flow_into_its_incarnation() -> None:
+def _in_lane(trace: Trace, group: str, lane: str) -> list[dict[str, Any]]:
+    """The events in this lane of `clients` or `servers`."""
+    pid = next(e["pid"] for e in trace.events if e["ph"] == "M" and e["args"]["name"] == group)
+    names = {(e["pid"], e["args"]["name"]): e["tid"] for e in trace.events if e["name"] == "thread_name"}
+    where = pid, names[pid, lane]
+    return [e for e in trace.events if (e["pid"], e["tid"]) == where and e["ph"] != "M"]
+
+
+def _around(trace: Trace, event: dict[str, Any]) -> list[str]:
+    """The names of the spans of the same lane in which it happened."""
+    same = [
+        e for e in trace.events if e["ph"] == "X" and (e["pid"], e["tid"]) == (event["pid"], event["tid"])
+    ]
+    return [e["name"] for e in same if e["ts"] <= event["ts"] <= e["ts"] + e["dur"]]
+
+
+def test_a_call_is_a_span_of_its_client_with_a_flow_into_the_incarnation_that_ran_it() -> None:
     trace = trace_of(_life())
 
-    call = [(e["ph"], e["ts"]) for e in trace.events if e.get("cat") == "call"]
-    flow = [(e["ph"], e["ts"]) for e in trace.events if e.get("cat") == "flow"]
-    assert call == [("b", 0), ("n", 500_000), ("e", 750_000)]
-    assert flow == [("s", 0), ("f", 500_000)]
+    spans = [(e["name"], e["ts"], e["dur"]) for e in _in_lane(trace, "clients", "ann") if e["ph"] == "X"]
+    assert spans == [("queue", 0, 500_000), ("a_echo", 0, 750_000)]
+    run = [(e["ph"], e["ts"]) for e in _in_lane(trace, "servers", "a") if e.get("cat") == "call"]
+    assert run == [("b", 500_000), ("e", 750_000)]
+    start, end = (next(e for e in trace.events if e["ph"] == phase) for phase in "sf")
+    assert start["id"] == end["id"]
+    assert _around(trace, start) == ["queue", "a_echo"]
+    assert "connected" in _around(trace, end)
     assert [e["name"] for e in trace.events if e["ph"] == "i"] == ["circuit breaker: reset: it answered"]
 
 
 def test_what_is_open_when_the_log_ends_is_closed_there() -> None:
     trace = trace_of(_life()[:4])
 
-    assert [(e["name"], e["dur"]) for e in trace.events if e["ph"] == "X"] == [
-        ("connecting", 500_000),
-        ("connected", 0),
-    ]
+    spans = [(e["name"], e["dur"]) for e in trace.events if e["ph"] == "X"]
+    assert spans == [("connecting", 500_000), ("queue", 500_000), ("connected", 0), ("a_echo", 500_000)]
     assert [e["args"] for e in trace.events if e["ph"] == "e"] == [{"outcome": "open at the end of the log"}]
+
+
+def test_what_a_call_waited_for_is_inside_it_and_calls_at_once_have_lanes_of_their_own() -> None:
+    second = {**CALL, "call": 8}
+    moves = [(0.0, "slot"), (2.0, "permit"), (2.0, "starting"), (3.0, "live")]
+    lines = [
+        _line(1, 0.0, CallAccepted, **CALL),
+        *(_line(2, at, StartMoved, place=Place(place)) for at, place in moves if at < 3),
+        _line(3, 2.5, CallAccepted, **second),
+        _line(4, 3.0, StartMoved, place=Place("live")),
+        _line(5, 3.0, CallSent, **CALL),
+        _line(6, 3.5, CallSent, **second),
+        _line(7, 4.0, CallEnded, **CALL, outcome="result"),
+        _line(8, 4.0, CallAccepted, **{**CALL, "call": 9, "client": None}),
+        _line(9, 5.0, CallEnded, **second, outcome="timeout"),
+    ]
+    trace = trace_of(lines)
+
+    def spans(lane: str) -> list[tuple[str, int, int]]:
+        return [(e["name"], e["ts"], e["dur"]) for e in _in_lane(trace, "clients", lane) if e["ph"] == "X"]
+
+    assert spans("ann") == [
+        ("slot", 0, 2_000_000),
+        ("connect", 2_000_000, 1_000_000),
+        ("a_echo", 0, 4_000_000),
+    ]
+    assert spans("ann (2)") == [
+        ("connect", 2_500_000, 500_000),
+        ("queue", 3_000_000, 500_000),
+        ("a_echo", 2_500_000, 2_500_000),
+    ]
+    assert spans("the gateway itself") == [("queue", 4_000_000, 1_000_000), ("a_echo", 4_000_000, 1_000_000)]
+
+
+def test_a_call_that_was_sent_again_has_an_arrow_to_each_incarnation() -> None:
+    lines = [
+        *_life()[:4],
+        _line(5, 0.6, Transition, before=State.CONNECTED, after=State.CLOSED),
+        _line(6, 0.7, Transition, before=State.CONNECTING, after=State.CONNECTED, incarnation=2),
+        _line(7, 0.7, CallSent, **CALL, incarnation=2),
+        _line(8, 0.9, CallEnded, **CALL, incarnation=2, outcome="result"),
+    ]
+    trace = trace_of(lines)
+    runs = [(e["ph"], e["ts"], e["args"]) for e in trace.events if e["ph"] in "be"]
+    assert runs == [
+        ("b", 500_000, {"call": 7, "incarnation": 1, "waited": 0.5}),
+        ("e", 700_000, {"outcome": "sent again"}),
+        ("b", 700_000, {"call": 7, "incarnation": 2}),
+        ("e", 900_000, {"outcome": "result", "reach": "not_sent"}),
+    ]
+    ends = [e for e in trace.events if e["ph"] == "f"]
+    assert len({e["id"] for e in ends}) == 2
+    assert ["connected" in _around(trace, end) for end in ends] == [True, True]
 
 
 def test_what_it_waited_for_before_it_connected_is_a_span_each() -> None:
@@ -126,16 +200,30 @@ def test_a_call_that_has_ended_is_open_no_more() -> None:
     trace = trace_of(_life())
     ended = [e["args"] for e in trace.events if e["ph"] == "e"]
     assert ended == [{"outcome": "result", "reach": "answered", "waited": 0.5, "taken": 0.25}]
-    taken = [e["args"] for e in trace.events if e["ph"] == "n"]
-    assert taken == [{"incarnation": 1, "waited": 0.5}]
+    begun = [e["args"] for e in trace.events if e["ph"] == "b"]
+    assert begun == [{"call": 7, "incarnation": 1, "waited": 0.5}]
 
 
 def test_a_call_is_named_by_its_tool_and_says_who_called() -> None:
     lines = [*_life(), '{"at": 9, "kind": "call", "call": 8, "server": "a", "detail": "accepted"}']
-    begun = [(e["name"], e["args"]) for e in trace_of(lines).events if e["ph"] == "b"]
-    assert begun == [
-        ("a_echo", {"call": 7, "method": "tools/call", "client": "ann"}),
-        ("call 8", {"call": 8}),  # a log of an earlier version
+    spans = [(e["name"], e["args"]) for e in trace_of(lines).events if e["ph"] == "X" and e["cat"] == "call"]
+    answered = {"outcome": "result", "reach": "answered", "waited": 0.5, "taken": 0.25}
+    assert spans == [
+        (
+            "a_echo",
+            {
+                "call": 7,
+                "method": "tools/call",
+                "client": "ann",
+                "server": "a",
+                "scope": "shared",
+                **answered,
+            },
+        ),
+        (
+            "call 8",
+            {"call": 8, "server": "a", "outcome": "open at the end of the log"},
+        ),  # of an earlier version
     ]
 
 
@@ -172,15 +260,61 @@ def test_the_log_of_a_real_gateway_becomes_a_timeline(
 
     trace = json.loads(capfd.readouterr().out)["traceEvents"]
     assert [e["name"] for e in trace if e.get("cat") == "state"][:2] == ["connecting", "connected"]
-    begun, ended = ([e for e in trace if e["ph"] == phase] for phase in "be")
-    assert [(e["name"], e["args"]["method"], e["args"]["client"]) for e in begun] == [
+    calls = [e for e in trace if e["ph"] == "X" and e["cat"] == "call"]
+    assert [(e["name"], e["args"]["method"], e["args"]["client"]) for e in calls] == [
         ("a_echo", "tools/call", "stdio")
     ] * 2
-    assert [(e["args"]["outcome"], e["args"]["reach"]) for e in ended] == [("result", "answered")] * 2
-    assert all(e["args"]["taken"] > 0 and e["args"]["waited"] >= 0 for e in ended)
+    assert [(e["args"]["outcome"], e["args"]["reach"]) for e in calls] == [("result", "answered")] * 2
+    assert all(e["args"]["taken"] > 0 and e["args"]["waited"] >= 0 for e in calls)
 
     written = tmp_path / "timeline.json"
     assert run(["trace", str(log), "--output", str(written), "--json"]) == 0
     told = json.loads(capfd.readouterr().out)
     assert told == {"output": str(written), "events": len(trace), "skipped": 0}
     assert json.loads(written.read_text())["traceEvents"] == trace
+
+
+def test_the_last_minutes_of_a_running_gateway_become_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from greenroom.cli.main import run
+
+    with serve(tmp_path, {"a": faulty(tmp_path, "a")}) as gateway:
+        gateway.initialize()
+        gateway.mcp(tool="a_echo", args={"text": "one"})
+        hung = gateway.start_mcp(tool="a_sleep", args={"seconds": 60})
+        for name, value in (
+            ("XDG_RUNTIME_DIR", tmp_path),
+            ("XDG_CACHE_HOME", tmp_path / "cache"),
+            ("HOME", tmp_path),
+        ):
+            monkeypatch.setenv(name, os.fspath(value))
+        where = ("--config", os.fspath(tmp_path / "mcp.json"))
+
+        def traced(*options: str) -> list[dict[str, Any]]:
+            assert run(["trace", *where, *options]) == 0
+            return json.loads(capfd.readouterr().out)["traceEvents"]
+
+        def open_calls() -> list[dict[str, Any]]:
+            found = [
+                e
+                for e in traced("--pid", str(gateway.process.pid))
+                if e.get("cat") == "call" and e["ph"] == "X"
+            ]
+            return found if len(found) == 2 else []
+
+        echo, sleep = until(open_calls, "both calls")
+        assert (echo["name"], echo["args"]["outcome"]) == ("a_echo", "result")
+        assert (sleep["name"], sleep["args"]["outcome"]) == ("a_sleep", "open at the end of the log")
+        whole = traced()
+        assert [e["name"] for e in whole if e.get("cat") == "state"] == ["connecting", "connected"]
+        assert len([e for e in whole if e["ph"] == "f"]) == 2
+        time.sleep(0.2)
+        late = traced("--minutes", "0.001")
+        assert [e["name"] for e in late if e.get("cat") == "call" and e["ph"] == "X"] == ["a_sleep"]
+        assert run(["trace", *where, "--minutes", "1", os.fspath(tmp_path / "mcp.json")]) == 2
+        assert "for a running gateway" in capfd.readouterr().err
+        gateway.notify("notifications/cancelled", {"requestId": hung})
+        gateway.end()
+    assert run(["trace", *where]) == 2
+    assert "No gateway runs for this configuration" in capfd.readouterr().err

@@ -126,6 +126,7 @@ def _ways_to_session(runtime: Any, name: str) -> list[str]:
         runtime.config,
         runtime.store,
         runtime.guard,
+        runtime.recent,  # what has happened, up to a bound
         root.context.timers,
     )
     told = (f"session:{name}", *([name] if len(name) > 2 else ()))  # other things are called "1"

@@ -1,0 +1,80 @@
+"""The last events and calls that a room keeps."""
+
+from __future__ import annotations
+
+import anyio
+from tests.support import in_virtual_time
+from tests.support.rooms import open_room
+
+from greenroom.events import CallAccepted, CallEnded, CallEvent, CallSent, Event
+from greenroom.protocol.bounds import RECENT_CALLS
+from greenroom.supervisor.room import port_of
+from greenroom.testing.fake_servers import FakeServer
+
+
+def _without_numbers(events: list[Event]) -> list[tuple[object, ...]]:
+    return [
+        (
+            type(event),
+            round(event.at, 6),
+            event.address,
+            event.incarnation,
+            event.call,
+            event.tool,
+            event.client,
+        )
+        + ((event.outcome, event.reach, event.waited, event.taken) if isinstance(event, CallEnded) else ())
+        for event in events
+        if isinstance(event, CallEvent)
+    ]
+
+
+@in_virtual_time
+async def test_calls_are_told_as_the_stream_told_them_and_the_oldest_are_forgotten() -> None:
+    room = open_room({"a": FakeServer(call_latency=1.0)}, maxInFlight=2)
+    port = port_of(room)
+    port.keep_recent()
+    async with room, room.session("ann") as ann, room.events() as stream:
+        told: list[Event] = []
+        everything: list[Event] = []
+        lately: list[Event] = []
+
+        async def listen() -> None:
+            async for event in stream:
+                assert isinstance(event, Event)
+                told.append(event)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen)
+            await room.connect("a")
+            async with anyio.create_task_group() as calling:
+                for _ in range(3):
+                    calling.start_soon(ann.call, "a_echo")
+            began = anyio.current_time()
+            tasks.start_soon(room.call, "a_echo")
+            await anyio.sleep(0.5)
+            everything, lately = port.recent(1e9)(), port.recent(anyio.current_time() - began)()
+            tasks.cancel_scope.cancel()
+    found = _without_numbers(everything)
+    assert sorted(map(str, found)) == sorted(map(str, _without_numbers(told)))
+    assert [row[1] for row in found] == sorted(row[1] for row in found)  # type: ignore[type-var]
+    assert {type(event) for event in lately if isinstance(event, CallEvent)} >= {CallAccepted, CallSent}
+    assert [event.call for event in lately if isinstance(event, CallAccepted)][-1] == 4
+    kinds = {type(event) for event in told} - {type(event) for event in everything}
+    assert {kind.__name__ for kind in kinds} <= {"CatalogueChanged"}
+
+
+@in_virtual_time
+async def test_no_more_calls_are_kept_than_the_bound_and_none_where_nobody_wants_them() -> None:
+    room = open_room({"a": FakeServer()})
+    port = port_of(room)
+    port.keep_recent()
+    async with room:
+        await room.connect("a")
+        for _ in range(RECENT_CALLS + 10):
+            await room.call("a_echo")
+        numbers = {event.call for event in port.recent(1e9)() if isinstance(event, CallEnded)}
+    assert numbers == set(range(11, RECENT_CALLS + 11))
+    async with open_room({"a": FakeServer()}) as other:
+        await other.call("a_echo", server="a")
+        assert port_of(other).recent(1e9)() == []
