@@ -813,7 +813,7 @@ def _target(
 
 
 def _in_quarantine(server: str, kind: Kind, original: str, name: str, changed: tuple[str, ...]) -> Raw:
-    """A changed tool as it is shown, without anything that its server says of it now."""
+    """A changed tool or skill as it is shown, without anything that its server says of it now."""
     if kind == "skill":
         told = notice(server, pin_name(kind, original), changed)
         return {"uri": original, "frontmatter": {"name": name, "description": told}, "resources": []}

@@ -104,8 +104,8 @@ def accept_command(
 
 
 def _keys_of_gateway(config: Config, pid: int | None) -> dict[str, PinKey]:
-    """Under which keys a running gateway has its servers. Its variables may have other values than those here, and what
-    is accepted is what its clients are shown. Nothing: none runs, or it cannot be asked."""
+    """The keys under which a running gateway has its servers. Its variables may have other values than those here, and
+    what is accepted is what its clients are shown. Empty: no gateway runs, or it cannot be asked."""
     try:
         gateway = running_gateway(config, pid)
         said: Mapping[str, list[str]] = {} if gateway is None else gateway.ask("keys", quickly=True)

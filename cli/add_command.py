@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _BehindDashes(click.Command):
-    """Options of the server's program are not ours."""
+    """A command whose words after `--` belong to the server's program, options included."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:

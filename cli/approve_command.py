@@ -88,7 +88,7 @@ def _gateways(path: Path | None, pid: int | None) -> Sequence[control.Gateway]:
 
 
 def _listed(gateways: Sequence[control.Gateway]) -> tuple[list[dict[str, Any]], int]:
-    """The calls that wait, and how many there are. A gateway that does not answer is told of."""
+    """The calls that wait, and how many there are. A gateway that does not answer is named on stderr."""
     calls: list[dict[str, Any]] = []
     count = 0
     for gateway in gateways:

@@ -98,7 +98,7 @@ def show_command(file: Path, count: int, as_json: bool) -> int:
 
 
 def _lines(file: Path) -> Iterator[bytes]:
-    """The lines, each with its end. Of one that is too long, more than it may have."""
+    """The lines, each with its line end. A line that is too long is cut a little above the bound."""
     if not file.is_file():  # to open a pipe is to wait for who writes it
         raise UsageError(f"{file} is no regular file, so it is no audit file. Name the one of serve --audit.")
     with file.open("rb") as opened:
@@ -148,7 +148,7 @@ def _record(line: bytes) -> dict[str, Any]:
 
 
 def _row(record: dict[str, Any]) -> tuple[str, ...]:
-    """Time, who, what, what came of it."""
+    """The cells of a line: time, who, what, outcome."""
     kind = record.get("kind")
     if kind != audit.CALL:
         more = record.get("missed", record.get("version", ""))

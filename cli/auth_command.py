@@ -133,7 +133,7 @@ def _row(config: Config, name: str) -> dict[str, Any] | None:
 
 
 def _shown(login: Login) -> dict[str, Any]:
-    """What may be shown of a login: no secret."""
+    """The fields of a login that may be shown; none is secret."""
     return {
         "state": "expired" if login.is_over(time.time()) else "logged in",
         "issuer": login.issuer,
@@ -237,7 +237,7 @@ def can_browse() -> bool:
 
 
 class AtTheTerminal:
-    """A `Person`. The port is open inside `with`."""
+    """A `Person` at the terminal. The port is open inside `with`."""
 
     def __init__(
         self,
@@ -332,7 +332,7 @@ class AtTheTerminal:
     # -- answers --
 
     def hear(self, request: BaseHTTPRequestHandler) -> None:
-        """A request to our port."""
+        """Handle a request to our port."""
         parts = urlsplit(request.path)
         said = {name: values[0] for name, values in parse_qs(parts.query).items()}
         is_ours = parts.path == self._path and self._state != "" and said.get("state") == self._state

@@ -266,7 +266,7 @@ class Plan:
 
 @attrs.frozen
 class Holdings:
-    """What this process held at one moment, and its descendants. None: this system does not tell."""
+    """What this process and its descendants held at one moment. None: this system does not tell."""
 
     processes: Mapping[int, str]  # our descendants: pid -> command
     descriptors: int | None

@@ -113,7 +113,8 @@ def call_command(
 
 
 def _say_what_keeps_warm(config: Config, server: str) -> None:
-    """Nothing does if each session or call has a process of its own: a command has a session of its own, too."""
+    """Say on stderr how the server can be kept warm. Nothing can if each session or call has a process of its own,
+    because a command has a session of its own too."""
     definition = config.servers[server]
     if (definition.isolation or config.settings.isolation or Isolation.PERSISTENT) is Isolation.PERSISTENT:
         what = "started" if definition.command is not None else "connected"
@@ -145,7 +146,7 @@ def reconnect_command(server: str | None, config_path: Path | None, pid: int | N
 
 @attrs.frozen
 class ToolCall:
-    """The call, as it was typed."""
+    """The call as the person typed it."""
 
     tool: str
     server: str | None
@@ -199,7 +200,7 @@ def _allows(schema: object, value: object) -> bool:
 
 
 def _types(schema: object) -> Iterator[str]:
-    """The JSON types that a schema names; none: it does not say."""
+    """The JSON types that a schema allows; empty if it does not say."""
     said = _object(schema)
     match said.get("type"):
         case str(one):
@@ -228,13 +229,13 @@ def given_args(text: str | None) -> Mapping[str, Any]:
 
 
 def _question_in(result: Mapping[str, Any]) -> str | None:
-    """What a person is asked before this call is sent. None: nobody has to be."""
+    """The question that a person is asked before this call is sent. None: nobody has to be asked."""
     details = details_of(result)
     return details.get("question") if details.get("error") == "approval_required" else None
 
 
 def _is_allowed(text: str) -> bool | None:
-    """Ask on the terminal. None: nobody is there."""
+    """Ask on the terminal whether the call may be sent. None: nobody is there to answer."""
     if not terminal_answers.has_terminal():
         say("there is no terminal to ask on; --yes allows the call.")
         return None
@@ -249,7 +250,7 @@ def _refused(asking: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _in_full(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result with all of its text, if that was cut and is in a file."""
+    """The result with its whole text, if the text was cut and kept in a file."""
     kept = {**details_of(result)}
     path = kept.pop("outputGuard", {}).get("fullOutputPath")
     if path is None:
@@ -268,7 +269,8 @@ def _failed(text: str, details: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _call_through(gateway: Gateway, asked: ToolCall, **answer: bool) -> Mapping[str, Any]:
-    """Call through the gateway. One that is lost may have sent the call: who is told so does not just repeat it."""
+    """Call through the gateway. If the gateway is lost, it may have sent the call, and the error says so, so that
+    nobody just repeats it."""
     try:
         if terminal_answers.has_terminal():
             answer["asks"] = True
@@ -313,8 +315,9 @@ async def _call_once(config: Config, asked: ToolCall, allowed: bool) -> Mapping[
 
 
 def patient(config: Config) -> Config:
-    """A server that is installed for this call would end with the room of this call. So the call waits as long as an
-    install may take, unless the configuration says how long calls wait."""
+    """The configuration with enough patience for an install: a server that is installed for this call would end with
+    the room of this call. So the call waits as long as an install may take, unless the configuration says how long
+    calls wait."""
     if "queue_timeout" in config.setting_sources:
         return config
     longest = max(config.settings.queue_timeout, config.settings.install_timeout)

@@ -72,7 +72,7 @@ class Finding:
     mend: str
 
     def as_dict(self) -> dict[str, str]:
-        """As it stands in `--json`."""
+        """The finding as `--json` prints it."""
         said = {"check": self.check, "about": self.about, "what": self.what, "mend": self.mend}
         return {"severity": self.severity.value, **said}
 
@@ -92,7 +92,7 @@ class Setup:
 
     @cached_property
     def catalogue(self) -> OfflineCatalogue:
-        """What the cache knows; starts nothing."""
+        """The catalogue of the cache. Starts nothing."""
         from ..gateway.offline import open_catalogue
 
         return open_catalogue(self.config)
@@ -101,7 +101,7 @@ class Setup:
         return (server for server in self.config.servers.values() if not server.disabled)
 
     def expanded(self, server: ServerDefinition) -> ServerDefinition | None:
-        """The definition with its references; None when that cannot be (another check says why)."""
+        """The definition with its references expanded; None when that cannot be done (another check says why)."""
         with suppress(ConfigError):
             return expand_definition(with_settings(server, self.config.settings), self.environ).definition
         return None
@@ -178,7 +178,8 @@ def _of_rows(setup: Setup, rows: Iterable[Mapping[str, Any]]) -> Iterator[Findin
 
 
 def _last_failed(setup: Setup, name: str, row: Mapping[str, Any]) -> Finding:
-    """A failure that no success has followed: an error, unless a server that works was lost once."""
+    """The finding about a failure after which the server has not worked: an error, unless a server that works was lost
+    once."""
     ago = f"{about(row['failedAgo'])} ago" if row.get("failedAgo") is not None else "last"
     starts, quarantined = int(row.get("failedStarts") or 0), bool(row.get("quarantined"))
     if starts:
@@ -192,7 +193,7 @@ def _last_failed(setup: Setup, name: str, row: Mapping[str, Any]) -> Finding:
 
 
 def of_start(setup: Setup, name: str, row: Mapping[str, Any]) -> Iterator[Finding]:
-    """What a running gateway has seen of a server's start."""
+    """The findings about a server's start that a running gateway has seen."""
     took, words = row.get("startTook"), row.get("odd")
     if took is not None:
         setup.seen_starting.add(name)
@@ -369,7 +370,7 @@ def _programs(setup: Setup) -> Iterator[Finding]:
 
 
 def _first_word(server: ServerDefinition, cwd: Path, environ: Mapping[str, str]) -> str | None:
-    """The program, if its `command` is that of a shell: a program that is there, and arguments."""
+    """The program, if `command` is a whole shell line: a program that exists, followed by arguments."""
     program, *rest = (server.command or "").split() or [""]
     file = program if os.sep not in program else os.fspath(cwd / program)
     path = server.env.get("PATH") or environ.get("PATH")
@@ -441,7 +442,7 @@ def _logins(setup: Setup) -> Iterator[Finding]:
 
 
 def _names(setup: Setup) -> Iterator[Finding]:
-    """What clients would not take of what is known of a server."""
+    """The parts of what is known of servers that clients would refuse."""
     for server in setup.in_service():
         for fault in setup.catalogue.index.faults(server.name)[:1]:
             what, mend = fault, "correct its toolOverrides, or those of the settings or the profile"
@@ -483,7 +484,7 @@ def _place_in_words(where: str) -> str:
 
 
 def _how_to_get(server: ServerDefinition) -> str:
-    """What brings the program of a server."""
+    """The command or the text that says how to get a server's program."""
     known = _COMES_WITH.get(PurePath(server.command or "").name)
     where = server.sources.get("command")
     said = f'correct "command" of {server.name}' + (f" in {where}" if where else "")

@@ -115,7 +115,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
 
 
 def surroundings(environ: Mapping[str, str], platform: str) -> Surroundings:
-    """What the places of the files depend on, for this process."""
+    """Everything that the places of the files depend on, for this process."""
     return Surroundings(Path.home(), Path.home(), environ, platform)
 
 
@@ -126,15 +126,15 @@ _Change = Callable[[dict[str, Any]], None]
 
 @attrs.frozen
 class Move:
-    """`servers` leave the client's file for ours; the others stay, each with the reason."""
+    """The servers that move from the client's file to ours; the others stay, each with the reason."""
 
     servers: Mapping[str, Any]
     stay: Mapping[str, str]
 
 
 def our_command() -> tuple[str, list[str]]:
-    """How a client starts this Greenroom: a program by its whole path, since desktop clients have another PATH; and the
-    arguments before `serve`."""
+    """The program and the arguments before `serve` with which a client starts this Greenroom. The program is a whole
+    path, because desktop clients have another PATH."""
     here = Path(sys.argv[0])
     found = str(here.absolute()) if here.stem == "greenroom" and here.is_file() else shutil.which("greenroom")
     if found is None:
@@ -155,7 +155,7 @@ def decoded(path: Path, data: bytes | None) -> str:
 
 
 def meaning(path: Path, text: str) -> dict[str, Any]:
-    """What the text says; an empty one says `{}`. Raises `ConfigError` or `CannotEdit`."""
+    """The value of the text; an empty text counts as `{}`. Raises `ConfigError` or `CannotEdit`."""
     if path.suffix == ".toml":
         try:
             return tomllib.loads(text.removeprefix("\ufeff"))
@@ -192,7 +192,8 @@ def without_member(path: Path, text: str, keys: Sequence[str]) -> str:
 
 
 def movable(kind: str, client: Client, around: Surroundings, there: Any, ours: Mapping[str, Any]) -> Move:
-    """Which servers of the client's file (its meaning is `there`) can move to ours, as they look there."""
+    """The servers of the client's file (whose value is `there`) that can move to ours, in the form that they have
+    there."""
     section = there.get(client.section) if is_object(there) else None
     servers: dict[str, Any] = {}
     stay: dict[str, str] = {}
@@ -214,7 +215,7 @@ def movable(kind: str, client: Client, around: Surroundings, there: Any, ours: M
 
 
 def starts_us(entry: Any) -> bool:
-    """Whether the entry starts Greenroom itself; such a one never moves into Greenroom."""
+    """Whether the entry starts Greenroom itself. Such an entry never moves into Greenroom."""
     if not is_object(entry):
         return False
     words: list[Any] = []
@@ -299,12 +300,12 @@ def _as_ours(kind: str, client: Client, around: Surroundings, name: str, entry: 
 
 
 def _leads_elsewhere(path: Any, around: Surroundings) -> bool:
-    """Whether it is a relative path, whose meaning depends on where it is read."""
+    """Whether it is a relative path, which means another file where the entry moves to."""
     return isinstance(path, str) and bool(path) and not os.path.isabs(expand_path(path, around.environ))
 
 
 def _with_its_env_file(entry: Mapping[Any, Any], client: Client, around: Surroundings) -> Mapping[Any, Any]:
-    """The entry as it means the same in our file: a relative `envFile` starts at the folder of its own file."""
+    """The entry with the same meaning in our file: a relative `envFile` starts at the folder of its own file."""
     file: Any = entry.get("envFile")
     if not _leads_elsewhere(file, around):
         return entry
@@ -312,7 +313,7 @@ def _with_its_env_file(entry: Mapping[Any, Any], client: Client, around: Surroun
 
 
 def _from_zed(entry: Mapping[Any, Any]) -> Any:
-    """Zed writes `source` beside our keys; its older form has the program in an object `command`."""
+    """The entry without what only Zed writes: `source`, and in older files an object `command` with the program."""
     new = {key: value for key, value in entry.items() if key != "source"}
     command: Any = new.get("command")
     if is_object(command):

@@ -41,15 +41,15 @@ T = TypeVar("T")
 
 @attrs.define
 class Typed:
-    """What the next command has to be given again. The root of the command line has it, so that it is known to the
-    end, when an error is reported."""
+    """The options that the next command has to be given again. The root of the command line has them, so that they are
+    known until an error is reported."""
 
     config: str | None = None
     pid: int | None = None
 
 
 def commands_typed() -> Commands:
-    """Our commands, with the options of this one."""
+    """The names of our commands, with the options of this one."""
     context = click.get_current_context(silent=True)
     return commands_of(None if context is None else context.find_root().obj)
 
@@ -151,8 +151,8 @@ def _gateway_of(pid: int) -> control.Gateway:
 
 
 def say_whose(config: Config, path: Path | None, known: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Name the files of the project that `config` is made of, because they came with the repository and start
-    programs. Nothing is said if one file was asked for, or if they are the `known` ones. Returns them."""
+    """Name on stderr the files of the project that `config` is made of, because they came with the repository and start
+    programs. Says nothing if one file was asked for, or if they are the `known` ones. Returns them."""
     from ..config.files import project_files, working_directory
 
     if path is not None:
@@ -202,7 +202,7 @@ def check_usable(config: Config, server: str) -> None:
 
 
 def none_in_service(config: Config) -> Iterator[str]:
-    """What is said where servers are wanted and the configuration has none: that, and the next step."""
+    """The text for a configuration without servers where some are wanted, with the next step."""
     if config.broken or not all(server.disabled for server in config.servers.values()):
         return
     if config.servers:
@@ -228,7 +228,7 @@ def left_out(config: Config) -> Iterator[str]:
 
 
 def not_read(config: Config) -> Iterator[str]:
-    """What is said of an `mcp.json` in this folder that is not read: that, and the next step."""
+    """The text about an `mcp.json` in this folder that is not read, with the next step."""
     from ..config.files import unread_file, working_directory
 
     unread = (
@@ -265,20 +265,20 @@ def run_to_end(main: Callable[[], Awaitable[T]]) -> T:
 
 
 class Source(Protocol):
-    """The source of answers. `origin` says which one it is, for `--json`."""
+    """Where the answers come from. `origin` names it, for `--json`."""
 
     origin: Mapping[str, Any]
 
     def status(self) -> dict[str, Any]: ...
 
     def explain(self, server: str, commands: Commands) -> dict[str, Any]:
-        """What `explained` says of it."""
+        """What `explained` says of this server."""
         ...
 
     def tools(self, server: str | None) -> dict[str, Any]: ...
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of a request of the `mcp` tool that only looks."""
+        """The result of a request to the `mcp` tool that only looks."""
         ...
 
 
@@ -343,7 +343,7 @@ def open_source(path: Path | None, pid: int | None, config: Config | None = None
 
 
 def say_if_none(config: Config) -> None:
-    """Say it on stderr if no server is in service."""
+    """Say on stderr if no server is in service."""
     for text in none_in_service(config):
         say(text)
 

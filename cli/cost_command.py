@@ -126,8 +126,8 @@ class ServerCost:
 
 @attrs.frozen
 class Cost:
-    """Tokens. `servers`, `direct`: every definition of every known tool. `proxy`: the `mcp` tool's and those of the
-    tools that were chosen to be shown `beside` it. `meta`: those of its tools."""
+    """The tokens of each exposure. `servers`, `direct`: every definition of every known tool. `proxy`: the `mcp`
+    tool's, and those of the tools that are chosen to be shown `beside` it. `meta`: those of its tools."""
 
     counted_by: str
     servers: tuple[ServerCost, ...]
@@ -136,7 +136,7 @@ class Cost:
     meta: int
 
     def task(self, search: int) -> Mapping[str, int]:
-        """A tool that is found and called once, in all, by exposure. `search`: the request and its answer."""
+        """The tokens of finding and calling one tool, by exposure. `search`: those of the request and its answer."""
         return {
             "direct": 2 * self.direct,
             "proxy": 3 * self.proxy + 2 * search,
@@ -153,8 +153,8 @@ class Cost:
 
 
 def counter(encoding: str | None = None) -> tuple[str, Count]:
-    """What counts tokens, and its name. `encoding`: one of tiktoken's, for example "o200k_base"; tiktoken must be
-    installed, and reads its vocabulary from the network once. Raises `UsageError`."""
+    """The function that counts tokens, and its name. `encoding`: one of tiktoken's, for example "o200k_base"; tiktoken
+    must be installed, and reads its vocabulary from the network once. Raises `UsageError`."""
     if encoding is None:
         return f"{CHARACTERS} characters a token", lambda text: -(-len(text) // CHARACTERS)
     try:
@@ -171,7 +171,7 @@ def counter(encoding: str | None = None) -> tuple[str, Count]:
 
 
 def cost_of(index: Index, counted_by: str, count: Count) -> Cost:
-    """What the tools of an index cost a model, server by server, the dearest first."""
+    """The tokens of the tools of an index, server by server, the most expensive first."""
     found: dict[str, list[int]] = {server: [] for server in index.servers}
     beside = 0
     for target in index.tools():

@@ -107,7 +107,7 @@ def switch(
 
 
 def _is_disabled(config: Config, name: str) -> bool | None:
-    """None: it is broken, and nobody knows."""
+    """Whether the server is disabled. None: its entry is broken, so nobody knows."""
     definition = config.servers.get(name)
     return None if definition is None else definition.disabled
 

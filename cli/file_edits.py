@@ -314,7 +314,7 @@ class NothingToUndo(GreenroomError):
 
 @attrs.frozen
 class Backup:
-    """What `file` was before us (`content`; None when it did not exist), and the hash of what we wrote."""
+    """What `file` was before our change (`content`; None: it did not exist), and the hash of what we wrote."""
 
     record: Path
     content: Path | None

@@ -38,7 +38,7 @@ _OURS: Final = "greenroom"
 
 @attrs.frozen
 class _Wish:
-    """What the person asked for."""
+    """The options that the person gave."""
 
     name: str
     args: tuple[str, ...]
@@ -119,7 +119,7 @@ def _named(name: str) -> tuple[str, ...]:
 
 
 def _done(key: str, around: Surroundings, wish: _Wish, *, undo: bool, quiet: bool) -> dict[str, Any]:
-    """One client; an error of it does not stop the others."""
+    """Carry out the wish for one client. An error does not stop the other clients."""
     row = {"client": key, "file": str(CLIENTS[key].file(around))}
     try:
         row |= _undone(key, around, wish) if undo else _written(key, around, wish)
@@ -157,7 +157,7 @@ def _written(key: str, around: Surroundings, wish: _Wish) -> dict[str, Any]:
 
 
 def _steps(rows: Sequence[dict[str, Any]], wish: _Wish, config_path: Path | None) -> list[str]:
-    """What comes next, one step a line, each with its command at the end."""
+    """The next steps, one a line, each with its command at the end."""
     done = [row["client"] for row in rows if "error" not in row]
     if not done:
         return []

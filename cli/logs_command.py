@@ -80,7 +80,7 @@ def _has_none(config: Config, server: str) -> str | None:
 
 
 def has_log(config: Config, server: str) -> bool:
-    """Whether anything of this server is logged, with its present entry."""
+    """Whether there is a log of this server with its present entry."""
     from ..actors.transports.stderr_log import older_log
 
     path = _place(config, server)

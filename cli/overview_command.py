@@ -56,7 +56,7 @@ def _gateways(config: Config) -> list[control.Gateway]:
 
 
 def _status(config: Config, gateways: Sequence[control.Gateway]) -> dict[str, Any]:
-    """What the newest gateway that answers says of the servers, or else the cache."""
+    """The servers' status, from the newest gateway that answers, or else from the cache."""
     for gateway in gateways:
         with suppress(GreenroomError):
             return FromGateway(gateway).status()
@@ -124,7 +124,7 @@ def _running(config: Config, gateways: Sequence[control.Gateway]) -> Iterator[st
 
 
 def _next(config: Config, servers: Sequence[Mapping[str, Any]], *, is_served: bool) -> Iterator[str]:
-    """The next step; of several that could be done, the one without which the others help least."""
+    """The next step. If there are several, the one without which the others would not help."""
     first: dict[str, str] = {}  # of each status, the first server
     for server in servers:
         first.setdefault(server["status"], server["name"])

@@ -24,7 +24,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 @attrs.frozen
 class Wanted:
-    """A server as it was typed: what starts it or where it is, and what it is given."""
+    """A server as the person typed it: its command or address, and what it is given."""
 
     name: str
     words: Sequence[str]
@@ -34,7 +34,7 @@ class Wanted:
 
 
 def entry_of(wanted: Wanted, here: Path) -> dict[str, Any]:
-    """Its entry. Raises `UsageError` for words that cannot be meant."""
+    """The entry for this server. Raises `UsageError` for words that make no entry."""
     first, *rest = wanted.words
     env = dict(_pair(text, "=", "--env NAME=VALUE") for text in wanted.env)
     headers = dict(_pair(text, ":", '--header "NAME: VALUE"') for text in wanted.headers)
@@ -96,7 +96,7 @@ def drop(file: Path, name: str) -> bool:
 
 
 def others_with(name: str, files: Iterable[Path], besides: Path) -> list[Path]:
-    """Those of the files that have an entry of this name, too. One that cannot be read has none."""
+    """Those of the files that also have an entry of this name. A file that cannot be read has none."""
     found: list[Path] = []
     for file in files:
         try:
@@ -139,7 +139,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _is_here(word: str, here: Path) -> bool:
-    """Whether the word names a file of this folder, so that it means something else in others."""
+    """Whether the word names a file of this folder, so that it means nothing or something else in another folder."""
     return not os.path.isabs(word) and (word.startswith(("./", "../")) or (here / word).is_file())
 
 

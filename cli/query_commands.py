@@ -160,7 +160,7 @@ def _status_lines(details: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _overall(details: Mapping[str, Any]) -> Iterator[str]:
-    """What is said below the servers."""
+    """The lines below the list of servers."""
     servers: list[Mapping[str, Any]] = details["servers"]
     further = _further(details)
     enabled = len(servers) - details["disabledCount"]
@@ -178,7 +178,7 @@ def _overall(details: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _around_servers(details: Mapping[str, Any]) -> Iterator[str]:
-    """What a gateway says of its configuration, of itself as a background room, and of its clients."""
+    """The lines about the gateway: its configuration, the background room, and its clients."""
     if why := details.get("notReloaded"):
         yield one_line(f"The changed configuration is not used, the old one stays: {why}")
     if "background" in details:
@@ -272,7 +272,7 @@ def _state(server: Mapping[str, Any]) -> str:
 
 
 def _notes(server: Mapping[str, Any]) -> str:
-    """The rest of what is worth knowing about a server."""
+    """The remaining notes about a server."""
     notes: list[str] = []
     if server["state"] not in ("idle", "connected", "closed"):
         notes.append(server["state"])

@@ -93,7 +93,7 @@ class Progress:
         self._said: dict[str, tuple[str, float]] = {}
 
     def tell(self, rows: list[dict[str, Any]]) -> bool:
-        """Print what has changed. True when there is no server left to wait for."""
+        """Print what has changed. Returns True when no server is left to wait for."""
         if on_terminal(sys.stderr):
             return self._draw(rows)
         for row in rows:
@@ -103,7 +103,7 @@ class Progress:
 
     @staticmethod
     def _draw(rows: list[dict[str, Any]]) -> bool:
-        """One line that is written again and again, and taken away at the end."""
+        """Draw a line that is overwritten again and again, and removed at the end."""
         waiting = [row for row in rows if row["state"] == "waiting"]
         doing = (f"{row['name']} {row['waitsFor']} {row['lastLine'] or ''}".rstrip() for row in waiting)
         line = f"{len(rows) - len(waiting)} of {len(rows)} done: {'; '.join(doing)}" if waiting else ""
@@ -124,7 +124,7 @@ class Progress:
 
 
 def _lines(rows: list[dict[str, Any]], unused: list[str]) -> Iterator[str]:
-    """`unused`: what there is to say of servers that are not used, or that there are none."""
+    """The answer. `unused`: the text about servers that are not used, or about there being none."""
     if not rows and not unused:
         yield "Every server is known; nothing to do."
     for row in rows:

@@ -232,7 +232,7 @@ class Life:
 
 
 def is_late(life: Life, trigger: Trigger) -> bool:
-    """True for a message about an attempt that is already ending: drop it, it is not an event."""
+    """Whether this message is about an attempt that is already ending. It is no event, so drop it."""
     return trigger in (Trigger.READY, Trigger.FAILED) and life.state in (State.DRAINING, State.CLOSED)
 
 
@@ -268,7 +268,7 @@ def step(
 
 
 def settle(life: Life) -> tuple[Life, tuple[Effect, ...]]:
-    """The last call in flight has ended. In draining, the tree is stopped now; in other states nothing follows."""
+    """The last call in flight has ended. While draining the tree is stopped now; in other states nothing happens."""
     if life.state is not State.DRAINING or life.stopping:
         return life, ()
     return attrs.evolve(life, stopping=True), (Effect.STOP_TREE,)

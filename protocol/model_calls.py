@@ -35,7 +35,7 @@ class ToolCall:
 
 @attrs.frozen
 class Told:
-    """What a model is told of one of its calls: blocks of text and images, as MCP has them."""
+    """What a model is told of one of its calls: blocks of text and images, in the form of MCP."""
 
     call: ToolCall
     blocks: Sequence[Mapping[str, Any]]
@@ -64,7 +64,7 @@ def read_calls(calls: Iterable[Any] | None, format: Format) -> list[ToolCall]:
 
 
 def told_back(told: Sequence[Told], format: Format) -> list[dict[str, Any]]:
-    """The messages (or items) that answer these calls, to be put behind the model's own."""
+    """The messages (or items) that answer these calls, to follow the model's own."""
     if format == "anthropic":
         return [{"role": "user", "content": [_to_anthropic(one) for one in told]}] if told else []
     answers = [_to_openai(one) for one in told]

@@ -15,7 +15,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """` Did you mean "…"?`, or nothing."""
+    """` Did you mean "…"?` with the known name that is near; empty if none is."""
     near = nearest(word, known)
     return "" if near is None else f' Did you mean "{near}"?'
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def decoded(result: bytes, target: Called | None) -> dict[str, Any]:
-    """The result object of a call of this tool. Raises `ProtocolFault` when it is none."""
+    """The result object of a call of this tool. Raises `ProtocolFault` when the answer is no object."""
     try:
         return decode_result(result)
     except ValueError as problem:
@@ -57,7 +57,7 @@ def check_input_size(server: str, result: bytes) -> None:
 
 
 class _Parts(msgspec.Struct):
-    """What is read of a large result, each still as bytes."""
+    """The members of a large result that are read, each still as bytes."""
 
     content: msgspec.Raw = msgspec.Raw()
     contents: msgspec.Raw = msgspec.Raw()
@@ -70,10 +70,10 @@ _as_parts: Final = msgspec.json.Decoder(_Parts)
 
 @attrs.frozen(eq=False)
 class ToolResult:
-    """The result of a tools/call (or of a resource read as a tool), field by field what the server said.
+    """The result of a tools/call (or of a resource read as a tool), field by field as the server sent it.
 
-    A large result is decoded when it is first asked for, and only the member that is: no other call has to wait for
-    what nobody reads.
+    Of a large result, a member is decoded when it is first asked for, so that no other call waits for what nobody
+    reads.
     """
 
     _given: dict[str, Any] | bytes = attrs.field(alias="raw", repr=False)
@@ -88,7 +88,7 @@ class ToolResult:
 
     @cached_property
     def _parts(self) -> _Parts | None:
-        """The members of a large result; None when it cannot be read like that."""
+        """The members of a large result; None when it cannot be split in this way."""
         try:
             return _as_parts.decode(cast("bytes", self._given))
         except UNREADABLE:
@@ -124,7 +124,8 @@ class ToolResult:
         return self._member("isError") is True
 
     def or_raise(self) -> ToolResult:
-        """This result, or `ToolFailed` when the tool reports failure: for code that has one way for all that fails."""
+        """This result, or `ToolFailed` if the tool reports failure, for code that handles all failures as
+        exceptions."""
         if not self.is_error:
             return self
         name, server = (self.target.name, self.target.server) if self.target is not None else (None, "")
@@ -238,7 +239,7 @@ class Completion:
 
     @property
     def total(self) -> int | None:
-        """The total number of values, if the server says it."""
+        """The total number of values, if the server says how many there are."""
         total = self._said.get("total")
         return total if isinstance(total, int) else None
 

@@ -62,15 +62,15 @@ def unhidden(text: str) -> str:
 
 
 def one_line(text: str, most: int = LONGEST) -> str:
-    """The same on one line, at most `most` characters long."""
+    """`printable` text on one line, at most `most` characters long."""
     head = text if len(text) <= 8 * most else text[: 8 * most]
     line = " ".join(unhidden(head).split())
     return line if len(line) <= most and head is text else f"{line[: most - 1]}…"
 
 
 def hidden_characters(text: str) -> list[str]:
-    """The characters of `text` that `unhidden` removes and that a person cannot see. Line breaks are none of them, nor
-    what joins two characters of an emoji or of a script that needs it."""
+    """The characters of `text` that `unhidden` removes and that a person cannot see. Line breaks do not count, nor do
+    characters that join two others of an emoji or of a script that needs it."""
     if text.isascii() and text.replace("\n", "").isprintable():
         return []
     seen = _JOINED.sub("", _BREAK.sub("\n", text))
@@ -144,7 +144,7 @@ class JsonRepair:
         self._left = b""  # an escape that has begun, or the first half of a pair
 
     def take(self, piece: bytes | bytearray, *, is_last: bool = False) -> bytes:
-        """The next piece, repaired. What its end has begun comes with the next one."""
+        """The next piece, repaired. A character or escape that only begins in it is returned with the next piece."""
         text = self._left + (piece if not self._begun and piece.isascii() else self._decoded(piece, is_last))
         end = len(text) if is_last else _end_of_escapes(text)
         text, self._left = text[:end], text[end:]

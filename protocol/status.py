@@ -63,7 +63,7 @@ class ServerStatus:
 
     @property
     def cached(self) -> bool:
-        """Something is known of it, from this run or from the cache."""
+        """Whether anything is known of the server, from this run or from the cache."""
         return self.tool_count is not None
 
     @property
@@ -80,7 +80,7 @@ _UNITS: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 
 
 def about(seconds: float) -> str:
-    """A time that has passed, in the largest unit of which it is two or more."""
+    """A past time, in the largest unit of which it is two or more."""
     for size, unit in _UNITS:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -92,7 +92,7 @@ def next_try(seconds: float) -> str:
 
 
 def wait_in_words(waiting_for: str | None, waiting: float | None, retry_in: float | None) -> str:
-    """What a start waits for, since when, and when the next one may be: `waits 30 s, next try in 22 s`, `waiting for
+    """What a start waits for, for how long, and when the next try may be: `waits 30 s, next try in 22 s`, `waiting for
     slot for 4 s`. "": it waits for nothing."""
     took = "" if waiting is None else f" {waiting:.0f} s"
     since = f" for{took}" if took else ""

@@ -32,7 +32,7 @@ _ENTRY: Final = re.compile(rf"{_WORD}[ \t]*=[ \t]*{_VALUE}([ \t]*;[ \t]*{_WORD}(
 
 @attrs.frozen
 class TraceContext:
-    """The three values; one that is not there is empty."""
+    """The three values; a missing one is empty."""
 
     traceparent: str = ""
     tracestate: str = ""
@@ -40,13 +40,13 @@ class TraceContext:
 
     @property
     def fields(self) -> dict[str, str]:
-        """By their names, as they are sent."""
+        """The values by their names, as they are sent."""
         said = (self.traceparent, self.tracestate, self.baggage)
         return {name: value for name, value in zip(TRACE_KEYS, said, strict=True) if value}
 
     @property
     def members(self) -> bytes:
-        """The same as members of a JSON object, without its braces."""
+        """The values as members of a JSON object, without its braces."""
         return encode_json(self.fields)[1:-1]
 
 

@@ -58,8 +58,8 @@ def encode_json(value: Any) -> bytes:
 
 
 def weigh(params: Any) -> int:
-    """Bytes of a request's parameters as they would be sent; 0 when they cannot be written as JSON: then sending them
-    will be refused."""
+    """The size in bytes of a request's parameters as they would be sent. 0 when they cannot be written as JSON, for
+    then sending is refused."""
     try:
         return len(encode_json(params))
     except UsageError:
@@ -85,7 +85,7 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | bytearray | msgspec.R
 
 
 def _mended(data: bytes) -> bytes | None:
-    """A large text was mended as it came."""
+    """The text with its half characters mended. (A large text was mended as it came.)"""
     return mend_escapes(data) if len(data) < LARGE_MESSAGE else None
 
 

@@ -189,7 +189,7 @@ def _decode(decoder: msgspec.json.Decoder[M], line: bytes | bytearray) -> tuple[
 
 
 def _check_head(method: str | None, key: str | bytes | None) -> None:
-    """Raises `WireFault` when the method or the id of a large message is a book itself."""
+    """Raises `WireFault` when the method or the id of a large message is too long."""
     for name, value in (("id", key), ("method", method)):
         if value is not None and len(value) > LONG_ID_BYTES:
             raise WireFault(f"its {name} is longer than {LONG_ID_BYTES:,} bytes")
@@ -213,7 +213,8 @@ _DIGITS: Final = 19  # our ids have fewer
 
 
 def as_id(value: object) -> int:
-    """Our id as a number, even if it comes back as a string or a float. 0, which we never use, if it is not an id."""
+    """Our id as a number, even if it comes back as a string or a float. 0, which we never use, if the value is no
+    id."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < _DIGITS else 0
     if isinstance(value, float):
@@ -228,7 +229,7 @@ def excerpt(line: bytes | bytearray, limit: int = 80) -> str:
 
 
 def why(error: BaseException) -> str:
-    """The reason why something cannot be read, for a client."""
+    """Why something cannot be read, in words for a client."""
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
@@ -243,7 +244,7 @@ class _ErrorBody(msgspec.Struct, gc=False):
 
 
 class CallParams(msgspec.Struct):
-    """The params of a tools/call. `arguments` and `_meta` may be null; some clients send that."""
+    """The params of a tools/call. `arguments` and `_meta` may be null, because some clients send that."""
 
     name: str
     arguments: dict[str, Any] | None = None
@@ -251,8 +252,8 @@ class CallParams(msgspec.Struct):
 
 
 class PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The params of a tools/call that has nothing else: no `_meta`, so it is of the handshake era and asks for no
-    progress, and no field that we do not know."""
+    """The params of a tools/call that has nothing but a name and arguments. Without `_meta` it is of the handshake era
+    and asks for no progress."""
 
     name: str
     arguments: msgspec.Raw = ABSENT
