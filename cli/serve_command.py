@@ -211,7 +211,7 @@ def serve_command(
 
 
 def _words(context: click.Context) -> list[str]:
-    """The options of this command that its background room gets, too."""
+    """The options of this command that its background room gets too."""
     words: list[str] = []
     for option in context.command.params:
         name, value = option.name or "", context.params[option.name or ""]
@@ -231,7 +231,7 @@ def check_start(command: str) -> None:
 
 
 def _listen_in(config: Config) -> str:
-    """Where the configuration says that the door is. Raises `UsageError` when it says nothing."""
+    """The address that the configuration gives for the door. Raises `UsageError` when it gives none."""
     if config.settings.http_listen is None:
         raise UsageError(
             "--http needs HOST:PORT, such as 127.0.0.1:8000, or the setting http.listen. Give one."
@@ -240,8 +240,8 @@ def _listen_in(config: Config) -> str:
 
 
 def _check_door(config: Config) -> None:
-    """Raises `UsageError` for a door of which not everything that guards it could be read. A file that was found, and
-    not named, is used as far as possible. With less than it says, this door might be open to everybody."""
+    """Check that everything which guards the door could be read. Raises `UsageError`. A file that was found, and not
+    named, is used as far as possible; without a part of it, this door might be open to everybody."""
     from ..config.files import find_files, working_directory
 
     own = find_files(cwd=working_directory("/"), home=Path.home(), environ=os.environ)
@@ -330,7 +330,8 @@ def starting(config: Config, path: Path | None, words: Sequence[str] = ()) -> St
 
 
 def session_names(config: Config) -> set[str]:
-    """The values of a session that the configuration uses. Nothing else of a client's environment is passed on."""
+    """The names of the session values that the configuration uses. Nothing else of a client's environment is passed
+    on."""
     from ..config.references import session_variables
 
     return {name for server in config.servers.values() for name in session_variables(server)}

@@ -75,7 +75,7 @@ def _be_exact(document: tomlkit.TOMLDocument, text: str) -> None:
 
 
 def _inline(document: tomlkit.TOMLDocument, section: str) -> InlineTable | None:
-    """The section, if it is written in braces."""
+    """The section, if it is written in braces; else None."""
     found = (body[index][1] for body, index in _places(document.body, (section,)))
     return next((item for item in found if isinstance(item, InlineTable)), None)
 
@@ -101,7 +101,7 @@ def _replaced(document: tomlkit.TOMLDocument, path: _Path, new: Item | None) -> 
 
 
 def _places(body: _Body, path: tuple[str, ...]) -> Iterator[tuple[_Body, int]]:
-    """Where the table is: parts of it may stand anywhere in the file."""
+    """The places of the table in the file, which may have several parts."""
     for index, (key, item) in enumerate(body):
         if key is not None and key.key == path[0]:
             if len(path) == 1:

@@ -66,7 +66,7 @@ class WaitingCalls:
         self._count = 0
 
     def see(self, calls: Sequence[Mapping[str, Any]], count: int) -> None:
-        """These wait now, the first of so many."""
+        """Take the calls that wait now: the first ones, of `count`."""
         self._calls, self._count = calls, count
         if self.marked not in self._all:
             self.marked = None
@@ -76,7 +76,7 @@ class WaitingCalls:
         return [_which(call) for call in self._calls]
 
     def press(self, key: str, decide: Decide) -> bool:
-        """Whether the key has marked another call."""
+        """Handle a key. Returns whether it has marked another call."""
         if key in _STEPS and self._calls:
             every = self._all
             step = _STEPS[key]
@@ -93,7 +93,7 @@ class WaitingCalls:
         return False
 
     def lines(self, width: int, height: int) -> list[tuple[str, str]]:
-        """What is shown, each line with its style: the marked call in full, then the others, one line for each."""
+        """The lines to show, each with its style: the marked call in full, then one line for each other call."""
         if not self._count:
             return [(self.said, "dim")] if self.said else []
         head = "1 call waits for approval" if self._count == 1 else f"{self._count} calls wait for approval"
@@ -239,7 +239,7 @@ def _row(name: str, server: Mapping[str, Any], state: str, most: int, *, before:
 
 
 def _memory(pid: int | None) -> str:
-    """What the server's own process holds, where the system tells it without a library (Linux)."""
+    """The memory of the server's own process, where the system tells it without a library (Linux)."""
     with suppress(OSError, ValueError, IndexError):
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) if pid else 0
         return f"{pages * os.sysconf('SC_PAGE_SIZE') / 2**20:.0f} MiB" if pages else ""
@@ -296,7 +296,7 @@ def _watch(name: str, pid: int | None, every: float, keys: Keys) -> None:
 def _ask(
     gateway: control.Gateway | None, name: str, pid: int | None
 ) -> tuple[control.Gateway | None, Mapping[str, Any] | str]:
-    """The gateway that answered, and what it said; or why there is none."""
+    """The gateway that answered, and its answer; or why there is none."""
     try:
         gateway = gateway or control.find_gateway(name, pid)
         if gateway is None:
@@ -341,7 +341,8 @@ def _room(calls: Sequence[RenderableType], width: int, height: int) -> int:
 
 
 def _lines(details: Mapping[str, Any], width: int) -> list[tuple[str, str]]:
-    """The table for a window so wide, each line with its style. Below a server stands why it waits or failed."""
+    """The lines of the table for a window of this width, each with its style. Below a server is the reason why it waits
+    or failed."""
     rows = table(details, most=2_000)
     shown = len(HEAD) - 1 if width >= _WIDE else HEAD.index("memory")
     lines: list[tuple[str, str]] = []
@@ -419,7 +420,7 @@ def _terminal() -> Generator[Keys]:
 
 @contextmanager
 def _ended_by_sigterm() -> Generator[None]:
-    """Whatever is open is closed after a SIGTERM, too."""
+    """Close everything that is open after a SIGTERM too."""
 
     def ended(*_: object) -> None:
         sys.exit(128 + signal.SIGTERM)

@@ -93,7 +93,7 @@ def _decide(
 
 
 def shown(one: ProjectFile) -> Iterator[str]:
-    """What matters in a file, a line for each value, and where the rest is if something is hidden."""
+    """What matters in a file: a line for each value, and where to read what is hidden."""
     matter = shown_matter(one.matter)
     yield _safe(one.file)
     for name, entry in matter.get("mcpServers", {}).items():

@@ -1,7 +1,7 @@
 """What commands have told a person lately: a warning about the configuration is told once a day, not with each command.
 
-The file is beside the catalogue, and has no words: of each warning a hash, and when it was told. Whatever is wrong with
-it, or with its folder, a warning is rather told again than not at all.
+The file is beside the catalogue, and has no words: of each warning a hash, and when it was told. If the file or its
+folder cannot be used, warnings are told again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _PATIENCE: Final = 0.2  # seconds to wait for another command
 
 
 def not_told_lately(warnings: Sequence[str], about: str) -> list[str]:
-    """Those of `warnings` that were not told in the last day. From now on they were. `about`: the configuration."""
+    """Those of `warnings` that were not told in the last day. They count as told from now on. `about`: the
+    configuration."""
     if not warnings:
         return []
     file, now = LockedFile(default_cache_path().with_name("told.json"), _PATIENCE), time.time()
@@ -39,7 +40,7 @@ def not_told_lately(warnings: Sequence[str], about: str) -> list[str]:
 
 
 def _read(file: LockedFile, now: float) -> dict[str, float]:
-    """What was told in the last day, by its mark."""
+    """The warnings that were told in the last day, by their marks."""
     with suppress(OSError, Broken, ValueError, RecursionError):
         found: Any = json.loads(file.read() or b"{}")
         if isinstance(found, Mapping):

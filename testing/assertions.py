@@ -61,7 +61,7 @@ def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) 
 
 
 class _Watch:
-    """While it is entered, no process of ours is added."""
+    """Checks that no process of ours is added while it is entered."""
 
     def __init__(self, within: float) -> None:
         self._within = within
@@ -239,7 +239,7 @@ def is_zombie(pid: int) -> bool:
 
 
 def command(pid: int) -> str:
-    """Its command line, or "zombie"."""
+    """The command line of a process, or "zombie"."""
     return read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip() or "zombie"
 
 

@@ -178,7 +178,7 @@ class Plan:
     fault: str | None = None
 
     def picking(self, choice: int, pick: int) -> Plan:
-        """This, and one more deviation."""
+        """This plan with one more deviation."""
         return attrs.evolve(self, picks=(*self.picks, (choice, pick)))
 
     def __str__(self) -> str:
@@ -189,14 +189,14 @@ class Plan:
 
 
 def backend_of(name: str) -> Backend:
-    """The backend of that name. Raises `UsageError` when it is none."""
+    """The backend of this name. Raises `UsageError` when there is none."""
     if name not in ("trio", "asyncio"):
         raise UsageError(f"{name!r} is no backend: say trio or asyncio.")
     return name
 
 
 def parse_plan(text: str) -> Plan:
-    """The plan that is written so. Raises `UsageError` when nothing is."""
+    """The plan that this text describes. Raises `UsageError` for any other text."""
     found = _TEXT.fullmatch(text.strip())
     if found is None:
         raise UsageError(
@@ -257,7 +257,7 @@ class Explored:
 
 @attrs.frozen
 class _Seen:
-    """What is kept of a run, to make others of it."""
+    """What is kept of a run, from which further runs follow."""
 
     plan: Plan
     widths: array[int]
@@ -291,7 +291,7 @@ _Made = tuple[Plan, _Seen, int]
 
 
 class _Stopped(Exception):
-    """The search is over."""
+    """Ends the search."""
 
 
 class Search:
@@ -438,7 +438,7 @@ class Run:
 
 
 def run_once(plan: Plan, body: Body, wanted: list[str], most: int) -> Run:
-    """Run it. `wanted` and `most`: see `Choices`. Raises nothing but what is meant for this process
+    """Make one run. `wanted` and `most`: see `Choices`. Raises only exceptions that are meant for this process
     (`KeyboardInterrupt`, `SystemExit`), and `ScheduleError`."""
     run = _OneRun(Choices(plan, wanted, most), body)
     collects, chance = gc.isenabled(), random.getstate()
@@ -606,7 +606,7 @@ class _Loop(asyncio.SelectorEventLoop):
         ready.extendleft(steps[task] for task in tasks if task not in now)
 
     def _task_of(self, handle: Any) -> asyncio.Task[Any] | None:
-        """The task that this handle steps, if it steps one."""
+        """The task of which this handle runs a step; None for any other callback."""
         task = None if handle._cancelled else getattr(handle._callback, "__self__", None)
         return (
             cast("asyncio.Task[Any]", task) if isinstance(task, asyncio.Task) and task in self._ages else None
@@ -674,7 +674,7 @@ class Choices:
     # ---- order ------------------------------------------------------------------------------------------------------
 
     def order(self, tasks: Sequence[T], names: Sequence[str]) -> list[T]:
-        """Those of these tasks that shall run in this turn, in their order. The others must be asked for again."""
+        """Those of these tasks that run in this turn, in their order. Ask again for the others."""
         ready = list(zip(tasks, map(_plain, names), strict=True))
         self._held &= {id(task) for task in tasks}
         left = [one for one in ready if id(one[0]) not in self._held]
@@ -725,7 +725,7 @@ class Choices:
     # ---- cancel -----------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """A turn begins: a task may be cancelled."""
+        """A turn begins: cancel a task, if the plan says so here."""
         if self.steps == self._seen:
             return
         self._seen = self.steps
@@ -769,7 +769,7 @@ class Choices:
         self.inside.append(self.depth > 0)
 
     def finish(self) -> None:
-        """The run is over: were all deviations of the plan met?"""
+        """The run is over: check that all deviations of the plan were met."""
         cancel = self._plan.cancel
         if late := [number for number in self._picks if number >= self._orders]:
             self.wrong = self.wrong or f"there are {self._orders} choices, and no choice {late[0]}"
@@ -822,5 +822,5 @@ def _plain(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """The name of a function without where it is."""
+    """The name of a function without its module and class."""
     return name.rpartition(".")[2]

@@ -40,7 +40,7 @@ Answer = Mapping[str, Any] | RpcError
 
 
 class Wire(Protocol):
-    """The connection, as its far end sees it."""
+    """The connection, as the fake server sees it."""
 
     @property
     def is_over(self) -> bool: ...
@@ -54,7 +54,7 @@ class Wire(Protocol):
         ...
 
     def break_off(self, exchange: Exchange, raised: Exception) -> None:
-        """The handler of the test raised."""
+        """End the exchange, because the handler of the test raised."""
         ...
 
     async def ask(self, method: str, params: Mapping[str, Any], during: Exchange) -> Mapping[str, Any]:
@@ -62,23 +62,23 @@ class Wire(Protocol):
         ...
 
     def watch(self, uri: str, *, on: bool) -> None:
-        """The client subscribes to a resource, or does so no more."""
+        """The client subscribes to a resource (`on`), or ends its subscription."""
         ...
 
     def expire(self, exchange: Exchange) -> None:
-        """The session is unknown: the exchange did not run, and the connection is over."""
+        """The session is not known any more: the exchange did not run, and the connection is over."""
         ...
 
     def note(self, text: str) -> None:
-        """The runtime notes something odd about the server."""
+        """Let the runtime note something odd about the server."""
         ...
 
     def junk(self) -> None:
-        """The server writes what is no message."""
+        """Write something that is not a message."""
         ...
 
     def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """The server sends a notification."""
+        """Send the client a notification."""
         ...
 
     def write_stderr(self, text: str) -> None: ...
@@ -87,7 +87,7 @@ class Wire(Protocol):
 
 
 def _as_sent(exchange: Exchange) -> Mapping[str, Any]:
-    """The params with the trace that the request belongs to, as a server is sent them."""
+    """The params as a server gets them: with the trace that the request belongs to."""
     params = exchange.params or {}
     if exchange.trace is None:
         return params
@@ -95,7 +95,7 @@ def _as_sent(exchange: Exchange) -> Mapping[str, Any]:
 
 
 class FakeCall(dict[str, Any]):
-    """The arguments of one call, as a handler gets them, and what else it may know and do."""
+    """The arguments of one call, as a handler gets them, with what the handler may know and do besides."""
 
     def __init__(self, arguments: Mapping[str, Any], tool: str, exchange: Exchange, wire: Wire) -> None:
         super().__init__(arguments)
@@ -233,7 +233,7 @@ class FakeAnswers:
                 return self._about_others(exchange.method, params)
 
     async def _handled(self, exchange: Exchange, params: Mapping[str, Any]) -> Answer:
-        """What the handler of the test makes of a call. Raises what it raises."""
+        """The result that the handler of the test gives for a call. Raises what the handler raises."""
         given: Any = params.get("arguments") or {}
         if isinstance(given, msgspec.Raw):  # a door that only passes them on has not read them
             given = msgspec.json.decode(given)
@@ -480,7 +480,7 @@ class FakeConnection:
             self.hooks.on_lost(reason)
 
     def crash(self, exit_code: int, signal_name: str | None, last_words: str | None) -> None:
-        """Its process ends, with this exit code or by this signal. `last_words`: its last line on stderr."""
+        """End its process, with this exit code or by this signal. `last_words`: its last line on stderr."""
         if last_words:
             self.write_stderr(last_words)
         code = exit_code if signal_name is None else -signal.Signals[signal_name].value
@@ -524,7 +524,7 @@ class FakeConnection:
             exchange.error.__cause__ = raised
 
     async def ask(self, method: str, params: Mapping[str, Any], during: Exchange) -> Mapping[str, Any]:
-        """Ask the client something in the course of a call. Raises the `RpcRefusal` with which it refuses."""
+        """Send the client a request in the course of a call. Raises the `RpcRefusal` with which the client refuses."""
         self._hear()
         number = f"fake-{self.start}-{len(self.server.asked)}"
         self.server.asked.append((method, params))
@@ -575,7 +575,7 @@ class _Asked:
 
 
 def _check_json(params: object) -> None:
-    """As a real peer does. Raises `UsageError`."""
+    """Check that the params can be sent as JSON, as a real peer does. Raises `UsageError`."""
     try:
         json.dumps(params)
     except (TypeError, ValueError, RecursionError) as error:
@@ -681,12 +681,12 @@ class FakeServer:
     connections: list[FakeConnection] = attrs.field(factory=lambda: list[FakeConnection]())
 
     def crash(self, text: str = "exited with code 1", exit_code: int | None = 1) -> None:
-        """All its connections are lost now."""
+        """Lose all its connections now."""
         for connection in tuple(self.connections):
             connection.lose(LostReason(text, exit_code))
 
     def change_resource(self, uri: str, text: str) -> None:
-        """The resource reads otherwise from now on; who is subscribed to it is told."""
+        """Give the resource another text, and tell its subscribers."""
         self.resources[uri] = text
         for connection in tuple(self.connections):
             connection.tell_update(uri)
@@ -818,7 +818,7 @@ class ScriptedServer:
 
     @property
     def endings(self) -> list[str]:
-        """How its starts ended. One that was killed could not write that down."""
+        """How its starts ended. A start that was killed could not write that."""
         return [event["how"] for event in self._told("stopped")]
 
     def _told(self, kind: str) -> list[dict[str, Any]]:

@@ -276,7 +276,7 @@ class FaultPlan:
 
 
 class Player(Protocol):
-    """What a fake server can do wrong."""
+    """The things that a fake server can do wrong."""
 
     @property
     def is_over(self) -> bool: ...
@@ -314,7 +314,7 @@ def perform(faults: Iterable[Entry], player: Player) -> Generator[float, None, E
 
 
 def _goes_on(fault: Entry, player: Player) -> bool:
-    """Play one fault. False: no further fault is played at this step."""
+    """Play one fault. Returns False when no further fault is played at this step."""
     match fault.do:
         case "garbage":
             player.talk_junk()

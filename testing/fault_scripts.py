@@ -8,7 +8,7 @@
 A script is an ordered list of faults. Each says at which step it happens, and what the server then does. It may be
 limited to one start of the server, and to one occurrence of the step. `FakeServer` plays a script in memory, in virtual
 time; the executable `greenroom.testing.servers.scripted` plays the same script in a real process. The words are in
-`fault_plan`, and `fault_plan` plays them.
+`fault_plan`, which also plays them.
 
 A fault that could never be played is refused when it is made, and the error says what to write instead. Otherwise a
 test could pass because its fault silently never happened.
