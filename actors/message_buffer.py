@@ -15,7 +15,7 @@ What is no JSON in the text of a long message is replaced here too (`JsonRepair`
 
 from __future__ import annotations
 
-from ..protocol.bounds import LARGE_MESSAGE, MESSAGE_VALUES
+from ..protocol.bounds import DECODED_ESCAPES, DECODED_VALUES, LARGE_MESSAGE, MESSAGE_VALUES
 from ..protocol.safe_text import JsonRepair
 
 LONG = 1 << 17  # bytes; a message this long is counted and repaired
@@ -94,6 +94,12 @@ class ValueCount:
         self._in_string ^= len(parts) % 2 == 0
         self._exact += outside.count(b"[") + outside.count(b"{") + outside.count(b",")
         return len(block)
+
+
+def takes_long_to_decode(text: bytes) -> bool:
+    """Whether a whole JSON text has so many values or escapes that decoding it in one go would hold others up. Of a
+    large text, ask in a thread."""
+    return has_more_values(text, DECODED_VALUES) or text.count(b"\\") > DECODED_ESCAPES
 
 
 def has_more_values(text: bytes, most: int) -> bool:

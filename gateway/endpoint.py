@@ -26,7 +26,7 @@ import msgspec
 
 from ..actors.exchanges import RequestTable, mark_sent
 from ..actors.host import in_common
-from ..actors.message_buffer import has_more_values
+from ..actors.message_buffer import takes_long_to_decode
 from ..actors.peer import Exchange
 from ..actors.tracing import CURRENT, within
 from ..actors.workers import aside
@@ -563,8 +563,9 @@ def _number(name: str) -> int:
 
 
 def _large_result_in(raw: bytes) -> tuple[Mapping[str, Any], RpcRefusal | None]:
-    if has_more_values(raw, DECODED_VALUES):
-        error = RpcError(rpc.INTERNAL_ERROR, f"The client's answer has more than {DECODED_VALUES:,} values.")
+    if takes_long_to_decode(raw):
+        text = f"The client's answer has more than {DECODED_VALUES:,} values, or too many escapes."
+        error = RpcError(rpc.INTERNAL_ERROR, text)
         return {}, _refusal(error)
     result, fault = _result_in(raw)
     return result, None if fault is None else _refusal(fault)

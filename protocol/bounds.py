@@ -21,7 +21,8 @@ ITEM_BYTES: Final = 2 * MIB  # of one tool, resource or prompt, or of one initia
 ITEM_PARTS: Final = 20_000  # objects and arrays in it: making a hundred thousand takes a tenth of a second
 LARGE_MESSAGE: Final = MIB  # from here on a message is passed on by its envelope: what is inside stays bytes
 MESSAGE_VALUES: Final = 4_000_000  # in one message: passing over them takes thirty milliseconds
-DECODED_VALUES: Final = 200_000  # of a large text that is decoded: in one go, so it must not take longer
+DECODED_VALUES: Final = 100_000  # of a large text that is decoded: in one go, so it must not take longer
+DECODED_ESCAPES: Final = 2_000_000  # of the same
 LONG_ID_BYTES: Final = 64 * KIB  # of the id of a large message, and of its method
 LONG_META_BYTES: Final = 256 * KIB  # of what a large message has beside its content
 TRACESTATE_CHARACTERS: Final = 512
@@ -146,6 +147,9 @@ BOUNDS: Final = (
     Bound("the params of a request of a server", "values", "it is refused", DECODED_VALUES),
     Bound("the params of a request of a server", "levels of nesting", "it is refused", DEPTH),
     Bound("a result for the `mcp` tool", "values", "it is kept and shown as JSON", DECODED_VALUES),
+    Bound(
+        "a result for the `mcp` tool", "escaped characters", "it is kept and shown as JSON", DECODED_ESCAPES
+    ),
     Bound("a batch (2025-03-26)", "messages", "the whole batch is junk", BATCH_MESSAGES),
     Bound(
         "unrequested lines of a server, after the first 12,000",

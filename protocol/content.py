@@ -19,7 +19,9 @@ from itertools import islice
 from typing import Any, Final, Protocol, cast
 
 import attrs
+from msgspec import Raw
 
+from .bounds import is_too_deep
 from .errors import BadArguments, CallError, RemoteError, ToolFailed
 from .jsonrpc.terms import METHOD_NOT_FOUND
 from .safe_text import counted, unhidden
@@ -151,10 +153,13 @@ def _read(text: str) -> object:
 
 
 def _laid_out(value: object) -> str:
-    """`value` as indented JSON. A long one stays on one line, because indenting a megabyte takes a fifth of a
-    second."""
+    """`value` as indented JSON; on one line when it is long or deep, because indenting a megabyte takes a fifth of a
+    second. One that is still JSON stays as it is."""
+    if isinstance(value, Raw):
+        return bytes(value).decode()
     text = _json(value)
-    return text if len(text) > MAX_BYTES else _json(value, indent=2)
+    stays = len(text) > MAX_BYTES or is_too_deep(text.encode(errors="replace"), value)
+    return text if stays else _json(value, indent=2)
 
 
 def _json(value: object, indent: int | None = None) -> str:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from ...actors.host import lacking
-from ...actors.message_buffer import has_more_values
+from ...actors.message_buffer import takes_long_to_decode
 from ...actors.workers import LONG_WORK, aside
 from ...catalogue.namespace import Ambiguous, Missing, Target
 from ...catalogue.skills import has_skills
 from ...config.model import Scrub
 from ...protocol import jsonrpc as rpc
-from ...protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
+from ...protocol.bounds import LARGE_MESSAGE
 from ...protocol.errors import (
     AmbiguousTool,
     GreenroomError,
@@ -565,6 +565,6 @@ def _passed_on(
     is_shown_otherwise = target is not None and target.override is not None
     if method == "tools/call" and not points and not is_shown_otherwise:
         return [], readable_tool(result)
-    if has_more_values(result, DECODED_VALUES):
+    if takes_long_to_decode(result):
         return [], readable_tool(result) if method == "tools/call" else result
     return uris_in(result) if points else [], answers.told(target, readable(method, params, result))

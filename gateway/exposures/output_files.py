@@ -80,9 +80,7 @@ class Spill:
         """Write base64 content to a new file, decoded, as `write` does. Its MIME type decides the suffix. Raises
         `OSError`, and `ValueError` when it is not base64."""
         suffix = mimetypes.guess_extension(mime.partition(";")[0].strip().lower()) or ".bin"
-        pieces = (data[start : start + _AT_ONCE] for start in range(0, len(data), _AT_ONCE))
-        decoded = (base64.b64decode(piece, validate=True) for piece in pieces)  # its errors are `ValueError`s
-        return self._write(decoded, suffix if _SUFFIX.fullmatch(suffix) else ".bin")
+        return self._write(decoded_base64(data), suffix if _SUFFIX.fullmatch(suffix) else ".bin")
 
     def page(self, output: str, offset: int, max_bytes: int, max_lines: int) -> Page | None:
         """The part of a kept text that begins at byte `offset`, or at the character that has this byte, within these
@@ -151,6 +149,12 @@ class Spill:
             except FileNotFoundError:
                 continue
             yield Kept(found["id"], path, stat.st_mtime, stat.st_size)
+
+
+def decoded_base64(data: str) -> Iterator[bytes]:
+    """The bytes, in pieces. Raises `ValueError` when it is not base64."""
+    pieces = (data[start : start + _AT_ONCE] for start in range(0, len(data), _AT_ONCE))
+    return (base64.b64decode(piece, validate=True) for piece in pieces)
 
 
 def id_of(path: Path) -> str:

@@ -19,7 +19,8 @@ from __future__ import annotations
 import base64
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -28,25 +29,27 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 import msgspec
 
-from ...actors.message_buffer import has_more_values
+from ...actors.message_buffer import takes_long_to_decode
 from ...actors.workers import LONG_WORK, aside
 from ...catalogue.namespace import Target
 from ...config.model import Scrub
-from ...protocol.bounds import DECODED_VALUES
+from ...protocol.bounds import DECODED_ESCAPES, DECODED_VALUES, LARGE_MESSAGE
 from ...protocol.content import MAX_BYTES, MAX_LINES, Block, Guarded, Stats, guard, shown
 from ...protocol.errors import ProtocolFault, Reach
-from ...protocol.jsonrpc.incoming import NO_MESSAGE
+from ...protocol.jsonrpc.encoding import UNWRITABLE, decode_parts, encode
+from ...protocol.jsonrpc.incoming import NO_MESSAGE, nbytes, read_value
 from ...protocol.jsonrpc.incoming import decode_result as decoded
-from ...protocol.jsonrpc.terms import WireFault
+from ...protocol.jsonrpc.terms import RpcFault, WireFault
 from ..requests import Job
 from ..result_meta import DETAILS
 from . import tool_texts as refusals
 from . import tool_texts as texts
-from .output_files import Spill, id_of
+from .output_files import Spill, decoded_base64, id_of
 from .tool_definition import FOR_MODELS, Answer, Hints, Request, size_of
 from .tool_texts import subject_of
 
 if TYPE_CHECKING:
+    from ...config.secrets import Secrets
     from ...supervisor.room_port import RoomPort
 
 # ---- Ends jobs: turns results and answers of ours into what the model gets, within the bounds -----------------------
@@ -54,8 +57,8 @@ if TYPE_CHECKING:
 # A result is scrubbed first, as the configuration says, so what is cut, kept in a file or shown has no credentials in
 # it. The output guard applies to every answer. Text that it cuts is kept in a file, and so are binary content and what
 # does not fit the details; `output` gives the text page by page. Most answers need no file and are given in the step
-# that made them. A long one is made in a thread, where files are written and read, too. One of very many values is not
-# decoded at all: what it says is kept, and shown page by page, as the JSON that came.
+# that made them. A long one is made in a thread, where files are written and read, too. One that takes too long to be
+# decoded is not decoded at all: what it says is kept, and shown page by page, as the JSON that came.
 
 _MCP: Final = Scrub.MCP  # naming an enum member costs ten times as much as a constant on 3.11
 _FOR_A_NOTICE: Final = 300  # bytes that the notice below a page takes at most
@@ -88,46 +91,34 @@ class Answers:
         if result is None:
             self._no_result(target.server, target, job)
         elif may_have_binaries(raw) and has_binaries(result, settings.output_max_image):
-            self.conclude_long(target.server, target, raw, job)
+            filing = partial(outcome_with_files, target.server, target, result, self._keeping)
+            job.run(partial(self._answer_aside, filing, target.server, target, job))
         else:
             self._end(outcome_of(target.server, target, result, **self._bounds), job)
 
     def conclude_long(self, server: str, target: Target | None, raw: bytes, job: Job) -> None:
         """End `job` with the bytes of a result of any size, in a thread. `target`: the tool that was called, if
         known."""
-        job.run(partial(self._conclude_aside, server, target, raw, job))
+        scrubber = self._room.scrubber(server, _MCP)
+        reading = partial(outcome_of_bytes, server, target, raw, scrubber, self._keeping)
+        job.run(partial(self._answer_aside, reading, server, target, job))
 
-    async def _conclude_aside(self, server: str, target: Target | None, raw: bytes, job: Job) -> None:
-        """End `job` with a result that takes long, or that needs files."""
-        answer = await aside(partial(self._answer_to, server, target, raw))
-        if answer is None:
+    async def _answer_aside(
+        self, make: Callable[[], Outcome | None], server: str, target: Target | None, job: Job
+    ) -> None:
+        """End `job` with an outcome that takes long to make, or that needs files."""
+        result = await aside(partial(_finished, make, self._keeping))
+        if result is None:
             self._no_result(server, target, job)
         else:
-            job.answer(answer.as_result())
-
-    def _answer_to(self, server: str, target: Target | None, raw: bytes) -> Answer | None:
-        """The finished answer to a result of any size; None: it is no result object. Call it in a thread."""
-        scrubber = self._room.scrubber(server, _MCP)
-        if scrubber is not None:
-            raw = scrubber.scrub(raw)
-        if has_more_values(raw, DECODED_VALUES):
-            return filed(server, target, raw, **self._bounds).saved(self._kept, self._hints)
-        result = decode_result(raw)
-        if result is None:
-            return None
-        most = self._room.config.settings.output_max_image
-        if has_binaries(result, most):
-            result = without_binaries(result, self._kept, most)
-        return outcome_of(server, target, result, **self._bounds).saved(self._kept, self._hints)
+            job.answer(result)
 
     async def telling(self, result: Mapping[str, Any], details: Mapping[str, Any], job: Job) -> None:
         """End `job` with a result of our own that has these details."""
-
-        def answer() -> Answer:
-            outcome = attrs.evolve(outcome_of("", None, result, **self._bounds), details=details)
-            return outcome.saved(self._kept, self._hints)
-
-        job.answer((await aside(answer)).as_result())
+        bounds = self._bounds
+        await self._answer_aside(
+            lambda: attrs.evolve(outcome_of("", None, result, **bounds), details=details), "", None, job
+        )
 
     @property
     def _bounds(self) -> dict[str, int]:
@@ -141,9 +132,10 @@ class Answers:
     # ---- kept output -----------------------------------------------------------------------------------------------
 
     @property
-    def _kept(self) -> Spill:
+    def _keeping(self) -> Keeping:
         settings = self._room.config.settings
-        return attrs.evolve(self._spill, max_age=settings.output_keep, max_total=settings.output_keep_bytes)
+        spill = attrs.evolve(self._spill, max_age=settings.output_keep, max_total=settings.output_keep_bytes)
+        return Keeping(spill, self._hints, self._bounds, settings.output_max_image)
 
     def turn_page(self, request: Request, job: Job) -> None:
         """Answer with a part of a text that was too long for an answer."""
@@ -177,11 +169,51 @@ class Answers:
         if outcome.is_whole:
             job.answer(outcome.answer().as_result())
         else:
-            job.run(partial(self._save_and_answer, outcome, job))
+            job.run(partial(self._answer_aside, lambda: outcome, "", None, job))
 
-    async def _save_and_answer(self, outcome: Outcome, job: Job) -> None:
-        answer = await aside(partial(outcome.saved, self._kept, self._hints))
-        job.answer(answer.as_result())
+
+@attrs.frozen(eq=False)
+class Keeping:
+    """Where long answers are kept, and the bounds beyond which they are, as configured when one is made: a thread reads
+    nothing else of the room."""
+
+    spill: Spill
+    hints: Hints
+    bounds: Mapping[str, int]
+    max_image: int
+
+
+def outcome_of_bytes(
+    server: str, target: Target | None, raw: bytes, scrubber: Secrets | None, keeping: Keeping
+) -> Outcome | None:
+    """The outcome for a result of any size; None: it is no result object. Work for a thread."""
+    if scrubber is not None:
+        raw = scrubber.scrub(raw)
+    if takes_long_to_decode(raw):
+        return filed(server, target, raw, **keeping.bounds)
+    result = decode_result(raw) if len(raw) < LARGE_MESSAGE else _decode_large(raw)
+    return None if result is None else outcome_with_files(server, target, result, keeping)
+
+
+def outcome_with_files(
+    server: str, target: Target | None, result: Mapping[str, Any], keeping: Keeping
+) -> Outcome:
+    """The outcome for a result whose binary content is put into files. Blocks; call it in a thread."""
+    if has_binaries(result, keeping.max_image):
+        result = without_binaries(result, keeping.spill, keeping.max_image)
+    return outcome_of(server, target, result, **keeping.bounds)
+
+
+def _finished(make: Callable[[], Outcome | None], keeping: Keeping) -> dict[str, Any] | None:
+    """The result for a client, with what is long in files. Its content is JSON already, so the loop does not have to
+    encode it. Blocks; call it in a thread."""
+    outcome = make()
+    if outcome is None:
+        return None
+    result = outcome.saved(keeping.spill, keeping.hints).as_result()
+    with suppress(*UNWRITABLE):  # whoever answers says why
+        result["content"] = msgspec.Raw(encode(result["content"]))
+    return result
 
 
 REST_LIMIT: Final = 16_384
@@ -291,11 +323,11 @@ def plain_answer(target: Target, raw: bytes, max_bytes: int, max_lines: int) -> 
 
 
 def filed(server: str, target: Target | None, raw: bytes, *, max_bytes: int, max_lines: int) -> Outcome:
-    """The outcome for a result that has too many values to be decoded: it is shown as the JSON that it is."""
+    """The outcome for a result that takes too long to be decoded: it is shown as the JSON that it is."""
     details: dict[str, Any] = {"mode": "call", "server": server, **subject_of(target)}
     details["mcpResult"] = {
         "omitted": True,
-        "reason": f"more than {DECODED_VALUES:,} values",
+        "reason": f"more than {DECODED_VALUES:,} values, or {DECODED_ESCAPES:,} escaped characters",
         "rawResultBytes": len(raw),
     }
     block = {"type": "text", "text": raw.decode(errors="replace")}
@@ -320,6 +352,17 @@ def decode_result(raw: bytes) -> Mapping[str, Any] | None:
     try:
         return decoded(raw)
     except WireFault:
+        return None
+
+
+def _decode_large(raw: bytes) -> Mapping[str, Any] | None:
+    """The same for a large result. A large `structuredContent` stays the JSON that it is shown as."""
+    try:
+        return {
+            name: part if name == "structuredContent" and nbytes(part) >= LARGE_MESSAGE else read_value(part)
+            for name, part in decode_parts(raw).items()
+        }
+    except (RpcFault, *NO_MESSAGE):
         return None
 
 
@@ -454,7 +497,7 @@ def _scaled(data: str, most: int) -> tuple[str, str] | None:
     except ImportError:
         return None
     try:
-        with pillow.open(BytesIO(base64.b64decode(data, validate=True))) as image:
+        with pillow.open(BytesIO(b"".join(decoded_base64(data)))) as image:
             if image.width * image.height > _MOST_PIXELS:
                 return None
             kind = "PNG" if image.mode in ("P", "RGBA", "LA", "1") else "JPEG"

@@ -63,6 +63,11 @@ from greenroom.protocol.status import ServerStatus
 from greenroom.supervisor.room import Greenroom, port_of
 
 
+def plain(value: Any) -> Any:
+    """A member of an answer, which may be JSON already."""
+    return json.loads(bytes(value)) if isinstance(value, msgspec.Raw) else value
+
+
 class Sink:
     """Takes the answer of one job; spawning is refused, so a test that uses it proves that no task was needed."""
 
@@ -71,7 +76,8 @@ class Sink:
         self.progress: list[Any] = []
 
     def job_done(self, job: Job, result: Any, error: Any) -> None:
-        self.results.append(result if error is None else error)
+        parts = {} if error is not None else {name: plain(each) for name, each in result.items()}
+        self.results.append(parts if error is None else error)
 
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         raise AssertionError("the mcp tool answers in words of its own")

@@ -25,11 +25,16 @@ from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.gateway.exposures.output_files import Spill, id_of
 from greenroom.gateway.exposures.result_texts import (
     REST_LIMIT,
+    Keeping,
     has_binaries,
     may_have_binaries,
     outcome_of,
+    outcome_of_bytes,
     without_binaries,
 )
+from greenroom.gateway.exposures.tool_definition import FOR_MODELS
+from greenroom.protocol.bounds import DECODED_ESCAPES, LARGE_MESSAGE
+from greenroom.protocol.content import MAX_BYTES, MAX_LINES
 
 MOST = 4 * 1024 * 1024
 
@@ -397,3 +402,30 @@ def test_why_an_output_was_not_written_is_told_even_if_the_rest_of_it_cannot_be_
     pieces = (_fails() for _ in range(1))
     with pytest.raises(OSError, match="no room"):
         Spill(tmp_path)._write(pieces, ".txt")
+
+
+# ---- large results ---------------------------------------------------------------------------------------------------
+
+
+def keeping(folder: Path) -> Keeping:
+    return Keeping(Spill(folder), FOR_MODELS, {"max_bytes": MAX_BYTES, "max_lines": MAX_LINES}, 0)
+
+
+def test_a_large_structure_is_kept_as_the_json_that_it_is(tmp_path: Path) -> None:
+    structured = b'{"x" : "%b"}' % (b"a\\n" * LARGE_MESSAGE)
+    raw = b'{"content":[{"type":"text","text":"said"}],"structuredContent":%b}' % structured
+    outcome = outcome_of_bytes("s", None, raw, None, keeping(tmp_path))
+    assert outcome is not None
+    assert outcome.spill_text == f"said\n{structured.decode()}"
+
+
+def test_a_text_of_millions_of_escapes_is_kept_as_json(tmp_path: Path) -> None:
+    for escapes, is_decoded in ((DECODED_ESCAPES, True), (DECODED_ESCAPES + 1, False)):
+        raw = b'{"content":[{"type":"text","text":"%b"}]}' % (b"\\t" * escapes)
+        outcome = outcome_of_bytes("s", None, raw, None, keeping(tmp_path))
+        assert outcome is not None
+        assert outcome.spill_text == ("\t" * escapes if is_decoded else raw.decode())
+
+
+def test_a_large_result_that_is_no_object_is_none(tmp_path: Path) -> None:
+    assert outcome_of_bytes("s", None, b"[%b]" % (b" " * LARGE_MESSAGE), None, keeping(tmp_path)) is None

@@ -61,6 +61,10 @@ ANSWERS: Final = (
     Row("many_blocks", {"attack": answer('{"content":[{"type":"text","text":"x"}', times(900_000, ',{"type":"text","text":"a line"}'), "]}")}, memory=256 * MIB),
     Row("many_odd_blocks", {"attack": answer('{"content":[{"type":"x"}', times(600_000, ',{"type":"y","z":[1,2]}'), "]}")}, memory=256 * MIB),
     Row("long_content", {"attack": answer('{"content":[{"type":"text","text":"', times(MIB // 2, "a line, \\u00e9\\n"), '"}]}')}, memory=256 * MIB),
+    Row("many_escapes", {"attack": answer('{"content":[{"type":"text","text":"', times(8 * MIB, "\\n"), '"}]}')}, memory=256 * MIB),
+    Row("many_images", {"attack": answer('{"content":[{"type":"text","text":"x"}', times(60, ',{"type":"image","mimeType":"image/png","data":"', times(MIB // 8, "iVBO"), '"}'), "]}")}, memory=320 * MIB),
+    Row("structured_keys", {"attack": content(',"structuredContent":{"x":0', numbered(99_000, ',"', '":"a line of text that is not short"'), "}")}, memory=128 * MIB),
+    Row("structured_text", {"attack": content(',"structuredContent":{"x":"', times(3 * MIB, "a line\\n"), '"}')}, memory=256 * MIB),
     Row("long_structure", {"attack": content(',"structuredContent":{"x":"', times(MIB // 4, "a line, é\\n"), '"}')}, memory=256 * MIB),
     # Longer ones take longer than that to be copied once (SECURITY.md, Bounds).
     Row("spaces", {"attack": content(times(8 * MIB, " "))}),
