@@ -652,6 +652,12 @@ class Settings:
         'Request headers that become a session\'s values: `{"x-github-token": "GITHUB_TOKEN"}`.',
         {},
     )
+    http_state_handles: bool = key(
+        "http.stateHandles",
+        FLAG,
+        "Clients of 2026-07-28 can have state of their own by a handle (docs/http.md).",
+        False,
+    )
     http_metrics: bool = key(
         "http.metrics", FLAG, "Count what happens, for `/metrics` (docs/http.md).", False
     )

@@ -47,6 +47,10 @@ _NOTHING: Final[Mapping[str, str]] = {}
 _INITIALIZED_BY_THEN: Final = 0.2  # seconds from a client's coming until it has its first lists
 
 
+def _as_it_is(exposure: Exposure, _room: RoomPort) -> Exposure:
+    return exposure
+
+
 class Conversations:
     """The clients of one room, which is open. `expose`: what they are shown, unless their profile says otherwise.
     `version` is our own, which they are told. `note` is given the texts that belong in the log. `commands` are those
@@ -92,6 +96,7 @@ class Conversations:
         expose: str | None = None,
         door: str = "gateway",
         subject: str | None = None,
+        around: Callable[[Exposure, RoomPort], Exposure] = _as_it_is,
     ) -> AsyncGenerator[ClientSession]:
         """The conversation of one client, as long as the context is open. At its end the client's requests are
         cancelled, and then its session ends, with all that belonged to it.
@@ -100,8 +105,8 @@ class Conversations:
         client brings for `${session.NAME}`. `profile`: the name of the profile that it sees; None: everything.
         `expose`: what it is shown, instead of what its profile or this gateway says. For an audit, `door` says how it
         came, and `subject` who is known to be behind it. `spawn` runs a coroutine function in a task group that
-        outlives the conversation. Raises `UsageError` for a name that is taken, a value that cannot be used, an
-        unknown profile or exposure.
+        outlives the conversation. `around` is given the exposure, and returns what this client is shown. Raises
+        `UsageError` for a name that is taken, a value that cannot be used, an unknown profile or exposure.
         """
         session = self._room.session(name, variables=variables, profile=profile)
         port = port_of(session)
@@ -110,7 +115,7 @@ class Conversations:
         expose = _checked(expose or said or self._expose)
         port.came_by(door, subject)
         async with session:
-            exposure = self._exposure(expose, port, view)
+            exposure = around(self._exposure(expose, port, view), port)
             endpoint = Endpoint(
                 exposure, self._version, note=self._note, arrivals=self.arrivals, commands=self._commands
             )

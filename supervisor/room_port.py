@@ -247,6 +247,10 @@ class RoomPort(Caller):
         this session."""
         return self.live.is_learning or bool(self.unlisted())
 
+    def is_per_session(self, server: str) -> bool:
+        """Whether each session has a process of this server of its own."""
+        return self.live.root.isolation(server) is Isolation.PER_SESSION
+
     async def catalogued(self) -> None:
         """Wait until each such server was tried once, and the results are in the index."""
         await self.list_own()

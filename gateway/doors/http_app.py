@@ -31,10 +31,20 @@ from ..exposures.query_modes import CatalogueReader, Snapshot
 from ..exposures.tool_texts import tool_details
 from ..metrics import NOTHING, USABLE_SERVERS, Metrics, word_of
 from ..next_steps import PLAIN, Commands
+from ..state_handles import GONE, NEW_STATE, no_such_state
 from ..views import room_status_view
 from .http_auth import WELL_KNOWN, Access
-from .http_messages import Read, UnsupportedVersion, check_mirrored, read_message, read_stateless
+from .http_messages import (
+    Read,
+    Stateless,
+    UnsupportedVersion,
+    check_mirrored,
+    read_message,
+    read_stateless,
+    without_handle,
+)
 from .http_request import (
+    JSON,
     Caller,
     Gone,
     Receive,
@@ -49,7 +59,7 @@ from .http_request import (
     no_such_path,
     not_allowed,
 )
-from .http_sessions import HttpSession, Sessions, untold
+from .http_sessions import HttpSession, Sessions, StatelessClient, untold
 from .http_streams import Feed
 
 if TYPE_CHECKING:
@@ -408,12 +418,33 @@ class HttpDoor:
         said = read_stateless(message, request)
         if self.is_ending:
             raise ending()
-        stateless = await self.sessions.stateless_client(caller, profile, self._variables(request), said.who)
+        said, stateless = await self._client_of(said, request, caller, profile)
+        if stateless is None:
+            await request.answer(200, rpc.result_line(said.key, no_such_state()), (JSON,))
+            return
         self.sessions.touch(stateless)
         if said.method == _CALL and "name" in said.params:
             name = said.params["name"]
             await check_mirrored(said, self._conversations.listed(rpc.read_value(name), profile), request)
         await stateless.serve(said, request)
+
+    async def _client_of(
+        self, said: Stateless, request: Request, caller: Caller, profile: str | None
+    ) -> tuple[Stateless, StatelessClient | None]:
+        """The request without its handle, and the client that it comes from. None: the handle of a call is worth
+        nothing. Raises `Refusal` for such a handle of another request."""
+        handle, calls = None, said.method == _CALL
+        if self._rules.state_handles:
+            said, handle = without_handle(said)
+        if handle is not None:
+            found = self.sessions.with_state(handle, caller, profile)
+            if found is None and not calls:
+                raise Refusal(400, GONE, code=rpc.INVALID_PARAMS, key=said.key)
+            return said, found
+        if self._rules.state_handles and calls and request.text(b"mcp-name") == NEW_STATE:
+            return said, await self.sessions.new_state(caller, profile, self._variables(request))
+        variables = self._variables(request)
+        return said, await self.sessions.stateless_client(caller, profile, variables, said.who)
 
     async def _post_in_session(
         self, message: Read, request: Request, caller: Caller, profile: str | None

@@ -23,6 +23,7 @@ from ...protocol.bounds import LARGE_MESSAGE
 from ...protocol.header_params import decode_value, mismatch
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.trace_context import TraceContext
+from ..state_handles import state_in
 from .http_request import HEADER_MISMATCH, Refusal, Request
 
 if TYPE_CHECKING:
@@ -169,6 +170,21 @@ def read_stateless(message: Read, request: Request) -> Stateless:
     info = meta.get(_INFO_KEY)
     who = rpc.encode([info] if info else [None, meta[rpc.CAPABILITIES_KEY]])
     return Stateless(message, key, method, params, meta, who)
+
+
+def without_handle(said: Stateless) -> tuple[Stateless, object]:
+    """The request without the handle of a state, and that handle; None: it is given none. The arguments of a large
+    request are not looked into: only its `_meta` may have a handle."""
+    given = (
+        said.params.get("arguments") if said.method == "tools/call" and not said.message.is_large else None
+    )
+    handle, arguments = state_in(given, said.meta)
+    if arguments is None or arguments is given:
+        return said, handle
+    params = {**said.params, "arguments": arguments}
+    raw = msgspec.Raw(msgspec.json.encode(params))
+    envelope = rpc.ClientMessage(said.method, raw, id=said.message.envelope.id)
+    return attrs.evolve(said, params=params, message=attrs.evolve(said.message, envelope=envelope)), handle
 
 
 def _match(request: Request, header: bytes, said: object, what: str, key: bytes) -> None:

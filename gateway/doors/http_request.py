@@ -439,6 +439,7 @@ class Rules:
     )
     look_for_room: float = 1.0  # between two looks at who could give way, while something waits for a slot
     open_requests: int = 1024  # HTTP requests of one session at once
+    state_handles: bool = False  # clients without a session can have state by a handle
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -447,4 +448,5 @@ def rules_of(settings: Settings) -> Rules:
         max_sessions=settings.http_max_sessions,
         session_idle=settings.http_session_idle,
         session_life=settings.http_session_life,
+        state_handles=settings.http_state_handles,
     )

@@ -34,6 +34,7 @@ from ...protocol.events import Event, Kind, Lagged, Place, StartMoved
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.lifecycle import State
 from ...protocol.status import ServerStatus, about
+from ..state_handles import WithStateHandles
 from .http_messages import (
     SUBSCRIPTION_KEY,
     MessageKind,
@@ -64,8 +65,10 @@ from .http_streams import Reply, Stream, reply_time
 
 if TYPE_CHECKING:
     from ...supervisor.room import Greenroom
+    from ...supervisor.room_port import RoomPort
     from ..clients import Conversations
     from ..endpoint import ClientSession
+    from ..exposures.exposure import Exposure
     from ..requests import Spawn
 
 
@@ -266,14 +269,22 @@ class HttpSession:
 
 
 class StatelessClient:
-    """A client of 2026-07-28. `spawn` runs a coroutine function beside the request."""
+    """A client of 2026-07-28. `spawn` runs a coroutine function beside the request. `handle`: by which it is known;
+    None: by what its requests say."""
 
     def __init__(
-        self, caller: Caller, profile: str | None, rules: Rules, variables: Mapping[str, str], spawn: Spawn
+        self,
+        caller: Caller,
+        profile: str | None,
+        rules: Rules,
+        variables: Mapping[str, str],
+        spawn: Spawn,
+        handle: str | None = None,
     ) -> None:
         self.caller = caller
         self.profile = profile
         self.variables: Mapping[str, str] = variables
+        self.handle = handle
         self.over: anyio.Event = anyio.Event()
         self.client: ClientSession  # set when its conversation is open
         self._rules = rules
@@ -392,6 +403,8 @@ def _id(key: bytes) -> Any:
 # message has come for a while and no request of it is open, or when it is too old. Nothing wakes up in between: one
 # task sleeps until the first of them is due.
 #
+# A client of 2026-07-28 may also be known by a handle (`state_handles`), whatever its requests say otherwise.
+#
 # A session belongs to the caller that opened it. For anybody else it does not exist. Its name in the room is a number,
 # not its id, because names are shown and an id is a secret.
 
@@ -426,6 +439,7 @@ class Sessions:
         self._most_each = rules.max_sessions if shares < 2 else max(1, rules.max_sessions // 2)
         self._sessions: dict[str, HttpSession] = {}
         self._stateless_clients: dict[bytes, StatelessClient] = {}
+        self._states: dict[str, StatelessClient] = {}  # by their handles
         self._opening: dict[bytes, anyio.Event] = {}
         self._used: dict[Member, float] = {}  # when the last message came; the latest is the last
         self._born: dict[Member, float] = {}
@@ -472,6 +486,23 @@ class Sessions:
                 self._opening.pop(key).set()
         return stateless
 
+    async def new_state(
+        self, caller: Caller, profile: str | None, variables: Mapping[str, str]
+    ) -> StatelessClient:
+        """A client of 2026-07-28 that is known by a new handle. Raises `Refusal` as `open_session` does."""
+        handle, spawn = secrets.token_urlsafe(24), self._group.start_soon
+        stateless = StatelessClient(caller, profile, self._rules, variables, spawn, handle)
+        await self._open(stateless)
+        self._states[handle] = stateless
+        return stateless
+
+    def with_state(self, handle: object, caller: Caller, profile: str | None) -> StatelessClient | None:
+        """The client of this handle; None when this caller has none under this profile."""
+        stateless = self._states.get(handle) if isinstance(handle, str) else None
+        if stateless is None or stateless.over.is_set():
+            return None
+        return stateless if stateless.caller == caller and stateless.profile == profile else None
+
     def touch(self, member: Member) -> None:
         """A message of this client has come."""
         if self._used.pop(member, None) is not None:
@@ -488,6 +519,8 @@ class Sessions:
                 self._each[member.caller.name] -= 1
             if isinstance(member, HttpSession):
                 self._sessions.pop(member.id, None)
+            elif member.handle is not None:
+                self._states.pop(member.handle, None)
             else:
                 self._stateless_clients = {
                     key: each for key, each in self._stateless_clients.items() if each is not member
@@ -579,6 +612,7 @@ class Sessions:
             profile=member.profile,
             door="http",
             subject=member.caller.name,
+            around=partial(self._around, member),
         ) as client:
             client.may_be_several = isinstance(member, StatelessClient)
             member.client = client
@@ -587,6 +621,12 @@ class Sessions:
                 self._names[member] = name
             task_status.started()
             await member.over.wait()
+
+    def _around(self, member: Member, exposure: Exposure, room: RoomPort) -> Exposure:
+        """What the client is shown."""
+        if not self._rules.state_handles or isinstance(member, HttpSession):
+            return exposure
+        return WithStateHandles(exposure, room, member.handle, self._rules.session_idle)
 
 
 # --------------------------------------------------------------------------------------------------------------

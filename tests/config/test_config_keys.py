@@ -112,6 +112,7 @@ OTHERS: list[tuple[str, Any, str, Any]] = [
     ("http.origins", ["https://o.example"], "http_origins", ("https://o.example",)),
     ("http.sessionHeaders", {"x-a": "A"}, "http_session_headers", {"x-a": "A"}),
     ("http.metrics", True, "http_metrics", True),
+    ("http.stateHandles", True, "http_state_handles", True),
 ]
 SETTINGS = [*((key, said, attribute, read) for key, said, attribute, read, _ in NUMBERS), *OTHERS]
 

@@ -232,7 +232,8 @@ async def sent(port: int, data: bytes) -> str:
 def with_tokens(
     body: Callable[[Opened, AskingServer], Any], server: AskingServer | None = None, **rules: Any
 ) -> None:
-    chosen = Rules(**{"max_body": 10_000, **rules})
+    given: dict[str, Any] = {"max_body": 10_000, **rules}
+    chosen = Rules(**given)
     with_door(body, server, access=Access("127.0.0.1", TOKENS), rules=chosen)
 
 

@@ -1,0 +1,169 @@
+"""Handles by which a client without a session keeps state of its own (2026-07-28 over HTTP, `http.stateHandles`).
+
+Over HTTP, requests that look alike come from one client and find the same processes (`doors/http_sessions.py`). Many
+agents with one token and one program would share a browser in this way. So a model, or its program, calls the tool
+`greenroom_new_state`. It answers with a handle, and each call that is given this handle finds the processes that
+belong to it: in the argument `greenroom_state` beside the tool's own, or in `_meta` (`greenroom/state`).
+
+A handle is a random name in the door's table of sessions. It is worth something to the caller that asked for it alone
+(the same token and profile), and as long as its session lives (`http.sessionIdle`, `http.sessionLife`). A handle that
+is not in the table is refused. It never begins a new state: whoever has it must learn that what it stood for is gone.
+It is not signed, because the table itself is the proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sized
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ..protocol import jsonrpc as rpc
+from ..protocol.jsonrpc.terms import RpcFault
+from ..protocol.safe_text import counted
+
+if TYPE_CHECKING:
+    from ..supervisor.room_port import RoomPort
+    from .exposures.exposure import Client, Exposure
+    from .requests import Job
+
+NEW_STATE: Final = "greenroom_new_state"
+STATE: Final = "greenroom_state"
+META_KEY: Final = "greenroom/state"
+GONE: Final = (
+    f"There is no such state. It has ended, or it is not yours: what it stood for is gone. Call {NEW_STATE} to begin "
+    "with a new one."
+)
+_MARK: Final = b'"' + STATE.encode() + b'"'
+_NAMED: Final = 10  # servers in the description
+_ARGUMENT: Final[Mapping[str, Any]] = {
+    "type": "string",
+    "description": f"the handle from {NEW_STATE}; without it, state that other agents of this program may share",
+}
+
+
+def state_in(arguments: msgspec.Raw | None, meta: Mapping[str, Any]) -> tuple[object, msgspec.Raw | None]:
+    """The handle that a call is given, and the arguments without it. None: it is given none."""
+    if arguments is not None and _MARK in bytes(arguments):
+        try:
+            given = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        except msgspec.MsgspecError:
+            given = {}  # whoever carries out the call refuses it
+        handle = given.pop(STATE, None)
+        if handle is not None:
+            return _value(handle), msgspec.Raw(msgspec.json.encode(given))
+    return meta.get(META_KEY), arguments
+
+
+def _value(handle: msgspec.Raw) -> object:
+    """What the argument says. One that is null or empty counts as absent, as models fill in what they are offered."""
+    try:
+        return rpc.read_value(handle) or None
+    except RpcFault:
+        return False
+
+
+def no_such_state() -> dict[str, Any]:
+    """The result of a call whose handle is worth nothing."""
+    return {
+        "resultType": "complete",
+        "content": [{"type": "text", "text": GONE}],
+        "isError": True,
+        "_meta": {"greenroom/details": {"error": "no_such_state"}},
+    }
+
+
+class WithStateHandles:
+    """An `Exposure` whose tools take handles. `handle`: that of this client; None: it was known without one. `lasts`:
+    the seconds that a state which nobody uses is kept."""
+
+    def __init__(self, exposure: Exposure, room: RoomPort, handle: str | None, lasts: float) -> None:
+        self._exposure = exposure
+        self._room = room
+        self._handle = handle
+        self._lasts = lasts
+        self._listed: tuple[object, Mapping[str, Any]] = (None, {})  # what was shown, and how
+
+    def listing(self, method: str, *, modern: bool = False) -> Mapping[str, Any] | None:
+        result = self._exposure.listing(method, modern=modern)
+        if method != "tools/list" or result is None:
+            return result
+        if self._listed[0] is not result:
+            self._listed = result, {"tools": [*map(self._with_argument, result["tools"]), self._tool()]}
+        return self._listed[1]
+
+    def begin(self, job: Job) -> bool:
+        if job.method == "tools/call" and self._handle is not None and _name_of(job) == NEW_STATE:
+            minutes = counted(round(self._lasts / 60), "minute")
+            text = (
+                f"{self._handle}\n\nPass this as `{STATE}` in each call that should find the same state. It is kept "
+                f"until {minutes} after its last use."
+            )
+            said = {STATE: self._handle, "endsUnusedAfterSeconds": round(self._lasts)}
+            job.answer({"content": [{"type": "text", "text": text}], "structuredContent": said})
+            return True
+        return self._exposure.begin(job)
+
+    def _with_argument(self, tool: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The tool as it is listed here. One of a server whose processes all clients share stays as it is."""
+        target = self._room.index.get(tool["name"])
+        if target is not None and not self._room.is_per_session(target.server):
+            return tool
+        schema: Mapping[str, Any] = tool.get("inputSchema") or {"type": "object"}
+        properties: dict[str, Any] = {**(schema.get("properties") or {}), STATE: _ARGUMENT}
+        return {**tool, "inputSchema": {**schema, "properties": properties}}
+
+    def _tool(self) -> dict[str, Any]:
+        names = [name for name in self._room.index.servers if self._room.is_per_session(name)]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return {
+            "name": NEW_STATE,
+            "title": "New state",
+            "description": (
+                "Begin state of your own (a browser, a shell, a database session) with the servers "
+                f"{', '.join(names[:_NAMED])}{more}. Returns a handle. Pass it as `{STATE}` in each call that should "
+                "find this state."
+            ),
+            "inputSchema": {"type": "object", "properties": {}, "additionalProperties": False},
+            "annotations": {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
+        }
+
+    # ---- as the exposure does ------------------------------------------------------------------------------------
+
+    def capabilities(self) -> Mapping[str, Any]:
+        return self._exposure.capabilities()
+
+    def instructions(self) -> str | None:
+        return self._exposure.instructions()
+
+    @property
+    def settling_time(self) -> float:
+        return self._exposure.settling_time
+
+    async def settle(self) -> None:
+        await self._exposure.settle()
+
+    async def announce(self, client: Client) -> None:
+        await self._exposure.announce(client)
+
+    @property
+    def suspended(self) -> Sized:
+        return self._exposure.suspended
+
+    def came(self, client: Client) -> None:
+        self._exposure.came(client)
+
+    def heard(self, client: Client, method: str) -> None:
+        self._exposure.heard(client, method)
+
+    def left(self, client: Client) -> None:
+        self._exposure.left(client)
+
+
+def _name_of(job: Job) -> object:
+    if job.plain is not None:
+        return job.plain.name
+    try:
+        return rpc.read_value(job.params.get("name"))
+    except RpcFault:
+        return None
