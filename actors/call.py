@@ -25,14 +25,16 @@ from ..protocol.result import says_error
 from .peer import NOT_SENT, Exchange, ExchangeOwner
 
 if TYPE_CHECKING:
-    from anyio import CancelScope
-
     from ..protocol.address import Address
     from .backend import Waiter
 
 
 LARGE_RESULT = 1 << 20  # bytes of a result that takes milliseconds to read
 Progress = Callable[[Mapping[str, Any]], None]
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> object: ...
 
 
 class Table(ExchangeOwner, Protocol):
@@ -89,7 +91,8 @@ class Call(Exchange):
     """One accepted (or refused) request. Read `result`, `error` and `cancelled` once `ended` is true."""
 
     takes_inputs: bool = False  # the caller itself handles a result that asks for more input
-    asking: CancelScope | None = None  # set while input for it is being found
+    asking: Cancellable | None = None  # set while input for it is being found, or its task awaited
+    task: str | None = None  # its server runs this task for it
     rounds: int = 0
     pauses: int = 0
     waiter: Waiter | None = None
@@ -202,6 +205,7 @@ class Call(Exchange):
         self.lost_before = True
         self.version: str | None = None
         self.declares: Mapping[str, Any] | None = None
+        self.task: str | None = None
         self.wait_by = math.inf
         self.reach = Reach.NOT_SENT
 

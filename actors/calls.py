@@ -48,6 +48,7 @@ from ..protocol.jsonrpc.terms import INVALID_PARAMS, LOG_LEVEL_KEY, MODERN_VERSI
 from ..protocol.lifecycle import Means, Reason, State
 from ..protocol.result import check_input_size
 from ..protocol.safe_text import unhidden
+from ..protocol.tasks import made_in, with_extension
 from .call import measured
 from .peer import NOT_SENT, LostReason, describe, login_needed
 from .recent import RecentCall
@@ -271,7 +272,8 @@ CONNECTED: Final = State.CONNECTED  # as in `peer`: named several times on every
 
 class CallTable:
     __slots__ = (
-        "actor", "address", "context", "introduces", "logs_by_request", "open", "record", "supervisor", "waiting",
+        "actor", "address", "context", "has_tasks", "introduces", "logs_by_request", "may_go_on", "only_as_task",
+        "open", "record", "supervisor", "waiting",
     )  # fmt: skip
 
     def __init__(self, actor: ServerActor) -> None:
@@ -286,6 +288,9 @@ class CallTable:
             False  # requests say what their client can answer, or some of them do: 2026-07-28
         )
         self.logs_by_request: bool = False  # and only for requests that name a level: 2026-07-28
+        self.has_tasks: bool = False  # its server may answer a call with a task
+        self.only_as_task: frozenset[str] = frozenset()  # the tools that must be asked for one: 2025-11-25
+        self.may_go_on: bool = False  # an answer to a call need not be its end
 
     # ---- calls in ---------------------------------------------------------------------------------------------------
 
@@ -363,6 +368,8 @@ class CallTable:
             _introduce(self, call)
         if self.logs_by_request or self.record.log_level is not None:
             _ask_for_logs(self, call)
+        if self.only_as_task:
+            _ask_for_task(self, call)
         self._request(call)
 
     def _request(self, call: Call) -> None:
@@ -395,11 +402,20 @@ class CallTable:
             self.end(call, error)
             self.call_over()
 
+    def end_task(self, call: Call, error: CallError) -> None:
+        """End a call whose server goes on with its task, with an error of our own."""
+        if call in self.open:
+            self.abandon(call, "given up")
+            self.end(call, error)
+            self.call_over()
+
     def abandon(self, call: Call, reason: str) -> None:
         """Take the call off the table, and tell its server that nobody wants the answer any more."""
         incarnation = self.actor.incarnation
         assert incarnation is not None
         incarnation.peer.abandon(call, reason)
+        if call.task is not None:
+            incarnation.tasks.cancel(call)
         self.take_off(call)
 
     def take_off(self, call: Call) -> None:
@@ -448,7 +464,7 @@ class CallTable:
             return  # it has its outcome already
         actor = self.actor
         try:
-            if result is not None and self.introduces and self._lacks_input(call, result):
+            if result is not None and self.may_go_on and self._goes_on(call, result):
                 return
             failure = None
             if error is not None:
@@ -465,10 +481,40 @@ class CallTable:
         except Exception as bug:
             actor.steps.stop_for_bug(bug)
 
-    def _lacks_input(self, call: Call, result: bytes) -> bool:
-        """Whether the answer is not final, because the server wants more input first. Then the call stays in flight."""
+    def _goes_on(self, call: Call, result: bytes) -> bool:
+        """Whether the answer is not final, because the server runs a task for it, or wants more input first. Then the
+        call stays in flight."""
+        version = call.protocol_version
+        may_become = self.has_tasks and call.task is None and call.method == "tools/call"
+        if may_become and self._became_task(call, result, modern=version in MODERN_VERSIONS):
+            return True
+        return self._lacks_input(call, result, version)
+
+    def _became_task(self, call: Call, result: bytes, *, modern: bool) -> bool:
+        """Whether the answer is a task. Then it is awaited, and the circuit breaker's probe has been answered."""
+        if not modern and "task" not in (call.params or {}):
+            return False
         try:
-            wanting = needs_input(call, result, call.protocol_version)
+            task = made_in(result, modern=modern)
+        except WireFault as problem:
+            text = f"the answer is {problem}"
+            self.give_up(
+                call, ProtocolFault(text, server=self.address.server, reach=call.reach, tool=call.tool)
+            )
+            return True
+        if task is None:
+            return False
+        if self.record.guarded:
+            self.supervisor.answered(self.actor, call)
+        incarnation = self.actor.incarnation
+        assert incarnation is not None
+        incarnation.tasks.follow(call, task)
+        return True
+
+    def _lacks_input(self, call: Call, result: bytes, version: str | None) -> bool:
+        """Whether the server wants more input first."""
+        try:
+            wanting = needs_input(call, result, version) if self.introduces else None
         except ProtocolFault as problem:
             self.give_up(call, problem)
             return True
@@ -482,6 +528,10 @@ class CallTable:
         """Progress restarts the call's clock, up to its total."""
         if call.timeout is not None:
             call.deadline = min(self.context.backend.now() + call.timeout, call.total_deadline)
+        self.report(call, params)
+
+    def report(self, call: Call, params: Mapping[str, Any]) -> None:
+        """Tell the caller of its progress, if it wants to know."""
         if call.on_progress is not None:
             try:
                 call.on_progress(params)
@@ -587,7 +637,16 @@ def _introduce(table: CallTable, call: Call) -> None:
     peer, declaration = incarnation.peer, table.supervisor.declaration(table.actor, call)
     call.version = peer.beside if declaration.modern else None
     if call.version is not None or peer.protocol_version in MODERN_VERSIONS:
-        call.declares = declaration.capabilities
+        said = declaration.capabilities
+        call.declares = with_extension(said) if table.has_tasks else said
+
+
+def _ask_for_task(table: CallTable, call: Call) -> None:
+    """The tool runs only as a task. In 2026-07-28 the server decides that, also for one call in that version."""
+    params = call.params or {}
+    if call.method == "tools/call" and call.version is None and params.get("name") in table.only_as_task:
+        total = table.context.settings.call_total_timeout
+        call.params = {**params, "task": {"ttl": round(total * 1000)}}
 
 
 def _ask_for_logs(table: CallTable, call: Call) -> None:

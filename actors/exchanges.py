@@ -256,9 +256,9 @@ class ExchangeTable:
             return
         if method == PROGRESS:
             told = decoded or {}
-            self._requests.progress(as_id(told.get("progressToken")), told)
-        else:
-            self._hooks.on_notification(method, decoded)
+            if self._requests.progress(as_id(told.get("progressToken")), told):
+                return
+        self._hooks.on_notification(method, decoded)
 
     def _take_request(
         self, rpc_id: float | str, method: str, params: msgspec.Raw, during: Exchange | None
@@ -381,11 +381,13 @@ class RequestTable(dict[int, Exchange]):
         del self[exchange.rpc_id]
         return True
 
-    def progress(self, rpc_id: int, params: Mapping[str, Any]) -> None:
-        """Tell the request of its progress. Progress for a request that has ended is late, and dropped."""
+    def progress(self, rpc_id: int, params: Mapping[str, Any]) -> bool:
+        """Tell the request of its progress. False: no such request is open."""
         exchange = self.get(rpc_id)
-        if exchange is not None:
-            exchange.owner.exchange_progressed(exchange, params)
+        if exchange is None:
+            return False
+        exchange.owner.exchange_progressed(exchange, params)
+        return True
 
 
 def mark_sent(exchange: Exchange) -> None:

@@ -113,15 +113,19 @@ async def ask_raw(
     *,
     within: float | None = None,
     beside: str | None = None,
+    of: Exchange | None = None,
 ) -> bytes:
     """Ask the server and wait at most `timeout` seconds for the raw result.
 
-    `within`: the whole time, of which `timeout` is the rest; the error names it. `beside`: as in `ask`. Raises
-    `RpcFailure`. A cancelled or timed-out request is abandoned. When the connection is lost meanwhile, the connection's
-    owner hears of it (`PeerHooks.on_lost`) and cancels this.
+    `within`: the whole time, of which `timeout` is the rest; the error names it. `beside`: as in `ask`. `of`: the
+    request that it belongs to. It is spoken in the same version, says the same of its client, and has the same trace.
+    Raises `RpcFailure`. A cancelled or timed-out request is abandoned. When the connection is lost meanwhile, the
+    connection's owner hears of it (`PeerHooks.on_lost`) and cancels this.
     """
     asked = _Answer(backend)
     exchange = Exchange(asked, method, params)
+    if of is not None:
+        exchange.version, exchange.declares, exchange.trace = of.version, of.declares, of.trace
     if beside is not None:
         exchange.version, exchange.declares = beside, peer.client_capabilities
     peer.request(exchange)

@@ -46,6 +46,7 @@ from .handshake import RpcFailure, ask, shake_hands
 from .host import Declaration, ServerRequest
 from .lists import list_all
 from .peer import Connection, Exchange, Handshake, Listing, LostReason, Peer, WhenEnded, connect_failed
+from .server_tasks import ServerTasks
 
 if TYPE_CHECKING:
     from ..protocol.address import Address
@@ -123,6 +124,7 @@ class Incarnation:
         self._stopped_by = -math.inf
         self._initialization = Initialization(self)
         self.server_requests: ServerRequests = ServerRequests(self, actor.address)
+        self.tasks: ServerTasks = ServerTasks(self)
         self.listening: Listening | None = None
         self.declaration: Declaration | None = None  # what its server was told of its client
         self._pulse = Pulse(self)
@@ -478,7 +480,9 @@ class PeerListener:
         incarnation = self.incarnation
         if method in LISTS:
             incarnation.look_again()
-        if not incarnation.server_requests.heed(method, params):
+        if method == PROGRESS:
+            incarnation.tasks.progressed(params)
+        elif not (incarnation.server_requests.heed(method, params) or incarnation.tasks.heed(method, params)):
             incarnation.actor.context.host.heard(incarnation.actor.address, method, params)
 
     def on_request(
@@ -489,7 +493,10 @@ class PeerListener:
         during: Exchange | None = None,
     ) -> None:
         self.incarnation.server_requests.take(
-            rpc_id, method, params, during if isinstance(during, Call) else None
+            rpc_id,
+            method,
+            params,
+            during if isinstance(during, Call) else self.incarnation.tasks.call_of(params),
         )
 
     def on_gap(self) -> None:

@@ -126,7 +126,9 @@ class PeerHooks(Protocol):
 
     def on_lost(self, reason: LostReason) -> None: ...
 
-    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None: ...
+    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """A notification. Progress only if it is for no open request."""
+        ...
 
     def on_request(
         self,

@@ -45,6 +45,7 @@ from ..protocol.lifecycle import (
     step,
 )
 from ..protocol.safe_text import unhidden
+from ..protocol.tasks import has_tasks, runs_only_so
 from . import calls as endings
 from . import calls as errors
 from .calls import CONNECTED, CallTable, answer_inputs
@@ -468,6 +469,7 @@ class Steps:
             case Gone():
                 self._on_gone()
             case Listed() if actor.life.state is State.CONNECTED:
+                self._learn_tasks(message)
                 actor.supervisor.listed(actor, message.handshake, message.listing, message.revision)
                 actor.record.listing = message.listing
             case Listed():
@@ -482,6 +484,11 @@ class Steps:
         speaks_newer = peer.protocol_version in MODERN_VERSIONS or peer.beside is not None
         actor.calls.introduces = speaks_newer
         actor.calls.logs_by_request = speaks_newer and "logging" in message.handshake.capabilities
+        actor.calls.has_tasks = peer.beside is not None or has_tasks(
+            message.handshake.protocol_version, message.handshake.capabilities
+        )
+        actor.calls.may_go_on = speaks_newer or actor.calls.has_tasks
+        self._learn_tasks(message)
         actor.connected_at = actor.context.backend.now()
         actor.idling.ask_time()
         actor.supervisor.ready(actor, message.handshake, message.listing, message.revision)
@@ -496,6 +503,13 @@ class Steps:
         if actor.has_nothing_to_do:
             # Not a later look at the clock: idle since then is never called.
             actor.idling.begin(actor.connected_at)
+
+    def _learn_tasks(self, message: Ready | Listed) -> None:
+        """Which tools run only as tasks. A server that does not declare tasks is not asked for any."""
+        handshake, tools = message.handshake, message.listing.tools or ()
+        asks = not handshake.is_stateless and has_tasks(handshake.protocol_version, handshake.capabilities)
+        named = (str(tool.get("name")) for tool in tools if runs_only_so(tool)) if asks else ()
+        self._actor.calls.only_as_task = frozenset(named)
 
     def _on_failed(self, message: Failed) -> None:
         actor = self._actor

@@ -637,8 +637,7 @@ class Part:
                     if kind in _PLACES and shown_record is not record and (odd := hidden_in(record)):
                         hidden.append(f'{kind} "{unhidden(who[1])}": {odd}')
         misfits = {who: fitted for who, fitted in found.items() if fitted is not None}
-        as_tasks = (_AS_TASK.format(target.original) for target in self.tools.targets if target.needs_task)
-        return misfits, _first_faults([*self._misfit_overrides(), *as_tasks], misfits), tuple(hidden)
+        return misfits, _first_faults(list(self._misfit_overrides()), misfits), tuple(hidden)
 
     def _override(self, kind: str, original: str) -> ToolOverride | None:
         return self.naming.overrides.get(original) if kind == "tool" and self.naming.overrides else None
@@ -777,16 +776,15 @@ _LISTED: Final = {
     "template": ("templates", "uriTemplate"),
 }
 _PLACES: Final = ("resource", "template")
-_AS_TASK: Final = 'tool "{}": it runs only as a task, and tasks are not supported (calls are refused)'
 
 
-def _first_faults(tasks: list[str], misfits: Mapping[tuple[str, str], Fitted]) -> tuple[str, ...]:
+def _first_faults(overrides: list[str], misfits: Mapping[tuple[str, str], Fitted]) -> tuple[str, ...]:
     others = (
         f'{kind} "{original}": {"; ".join(fitted.faults)} ({"left out" if fitted.record is None else "mended"})'
         for (kind, original), fitted in misfits.items()
     )
-    said = list(islice(chain(tasks, others), FAULTS))
-    more = len(tasks) + len(misfits) - len(said)
+    said = list(islice(chain(overrides, others), FAULTS))
+    more = len(overrides) + len(misfits) - len(said)
     said = [unhidden(one) for one in said]
     return (*said, f"{more:,} more are not named here") if more > 0 else tuple(said)
 

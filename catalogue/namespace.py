@@ -22,10 +22,11 @@ from urllib.parse import quote, unquote
 import attrs
 
 from ..config.model import normal
-from ..protocol.errors import CallError, TaskNeeded
+from ..protocol.errors import CallError
 from ..protocol.header_params import Path, mirrored_in
 from ..protocol.result import sdk_types
 from ..protocol.safe_text import unhidden
+from ..protocol.tasks import runs_only_so
 from .entries import Raw, ServerEntry
 from .fingerprints import pin_name, tool_changed
 from .hidden_characters import unhidden_record
@@ -139,23 +140,18 @@ class Target:
 
     @cached_property
     def needs_task(self) -> bool:
-        """Whether the tool says of itself that it runs only as a task."""
-        execution = self.record.get("execution")
-        if self.kind != "tool" or not isinstance(execution, Mapping):
-            return False
-        return cast("Mapping[str, Any]", execution).get("taskSupport") == "required"
+        """Whether the tool says of itself that it runs only as a task. It is called as any other; we await the task."""
+        return self.kind == "tool" and runs_only_so(self.record)
 
     @cached_property
     def may_be_called(self) -> bool:
         """Whether calls are let through. If not, every call gets `refusal`."""
-        return not self.needs_task and self.changed is None
+        return self.changed is None
 
     def refusal(self) -> CallError:
         """The error of a call to a tool that may not be called."""
-        if self.changed is not None:
-            pin = pin_name(self.kind, self.original)
-            return tool_changed(self.name, self.server, pin, self.changed)
-        return TaskNeeded.of(self.name, self.server)
+        pin = pin_name(self.kind, self.original)
+        return tool_changed(self.name, self.server, pin, self.changed or ())
 
     @property
     def document(self) -> Document:

@@ -19,6 +19,7 @@ Other rooms may import:
 * `result`: `ToolResult` and the other results an embedder gets
 * `safe_text`: text from outside as a terminal or a model may be shown it
 * `status`: the status of a server as one record
+* `tasks`: work that goes on after a server has answered a call, in both forms
 * `trace_context`: the trace that a request belongs to, as W3C writes it
 * `version`: the version, cheap to import
 """

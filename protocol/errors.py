@@ -14,7 +14,7 @@ The families tell who is at fault:
 - *the owner*, who has not decided yet: `ToolChanged`;
 - *nobody, but not now*: `Unavailable`, `Busy`, `ServerDown`, `NeedsAuth`, `Drained`, `RoomClosed`;
 - *the server*: `ConnectFailed`, `ServerLost`, `CallTimeout`, `RemoteError`, `ToolFailed`, `ProtocolFault`;
-- *Greenroom*: `Bug`, and `TaskNeeded`, because it does not support tasks.
+- *Greenroom*: `Bug`.
 
 No error ever shows a user a traceback.
 """
@@ -364,21 +364,6 @@ class CredentialNeeded(SessionNeeded):
             server=server,
         )
         self.variables = variables
-
-
-class TaskNeeded(CallError):
-    """The tool runs only as a task, and tasks are not supported. Not sent."""
-
-    code = "task_needed"
-    _http_status = 501
-
-    @classmethod
-    def of(cls, tool: str, server: str) -> TaskNeeded:
-        text = (
-            f'Tool "{tool}" runs only as a task (taskSupport: "required"), and Greenroom does not support tasks. '
-            f'It was not called. To use it, connect a client to the server "{server}" directly.'
-        )
-        return cls(text, server=server, tool=tool)
 
 
 class ApprovalDenied(CallError):

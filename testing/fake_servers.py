@@ -212,6 +212,9 @@ class FakeAnswers:
 
     async def _answer_to(self, exchange: Exchange) -> Answer:
         server, params = self._server, exchange.params or {}
+        if exchange.method in server.methods:
+            made = server.methods[exchange.method](params)
+            return await made if isinstance(made, Awaitable) else made
         match exchange.method:
             case "initialize":
                 await pause(server.initialize_latency)
@@ -290,6 +293,7 @@ class FakeAnswers:
                 **({"resources": {"subscribe": True}} if self._server.resources else {}),
                 **({"prompts": {}} if self._server.prompts else {}),
                 **({"extensions": {EXTENSION: {}}} if self._server.skills else {}),
+                **self._server.capabilities,
             },
             "serverInfo": {"name": "fake", "version": "1"},
         }
@@ -648,6 +652,11 @@ class FakeServer:
     prompts: dict[str, str | Callable[[Mapping[str, str]], str]] = attrs.field(
         factory=lambda: dict[str, str | Callable[[Mapping[str, str]], str]]()
     )  # by name: the text, or what makes it of the arguments
+    # How it answers any other method, such as those of an extension, and what it says that it can do beside.
+    methods: dict[str, Callable[[Mapping[str, Any]], Answer | Awaitable[Answer]]] = attrs.field(
+        factory=lambda: dict[str, Callable[[Mapping[str, Any]], Answer | Awaitable[Answer]]]()
+    )
+    capabilities: dict[str, Any] = attrs.field(factory=dict[str, Any])
     script: FaultScript = attrs.field(factory=FaultScript)
     start_latency: float = 0.0
     initialize_latency: float = 0.0

@@ -45,6 +45,7 @@ from ...protocol.jsonrpc.incoming import (
     read_at,
 )
 from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND, SERVER_ERROR, UNSUPPORTED_VERSION, WireFault
+from ...protocol.tasks import CANCEL, GET, UPDATE
 from ..workers import CATALOGUE, LONG_WORK, aside
 from .event_parser import EventParser
 from .http_client import (
@@ -492,7 +493,12 @@ class AnswerStream:
 # headers are made here, from the body. The specification says that a tool whose annotations break the rules must be
 # left out of the list: its calls could not be routed as the tool expects.
 
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys((GET, UPDATE, CANCEL), "taskId"),
+}
 
 
 class ToolHeaders:

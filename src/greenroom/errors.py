@@ -28,7 +28,6 @@ from .protocol.errors import (
     ServerDown as ServerDown,
     ServerLost as ServerLost,
     SessionNeeded as SessionNeeded,
-    TaskNeeded as TaskNeeded,
     ToolChanged as ToolChanged,
     ToolFailed as ToolFailed,
     Unavailable as Unavailable,

@@ -355,13 +355,3 @@ def test_a_resource_named_like_anothers_tool_is_contested() -> None:
 
     assert isinstance(index.resolve("a_get_x"), Ambiguous)
     assert len(index.tools()) == 2
-
-
-def test_a_tool_that_runs_only_as_a_task_is_named_among_the_faults() -> None:
-    must = {"name": "must", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
-    may = {**must, "name": "may", "execution": {"taskSupport": "optional"}}
-    index = build_one(ServerEntry("s", "h", tools=(must, may)))
-    assert index.faults("s") == (
-        'tool "must": it runs only as a task, and tasks are not supported (calls are refused)',
-    )
-    assert index.faults("nobody") == ()

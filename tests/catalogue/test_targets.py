@@ -12,7 +12,7 @@ from greenroom.catalogue.index import Index
 from greenroom.catalogue.namespace import Ambiguous, Kind, Missing, Target
 from greenroom.catalogue.search import search
 from greenroom.config.model import Pinning, PrefixMode, ServerDefinition, Settings
-from greenroom.protocol.errors import TaskNeeded, ToolChanged
+from greenroom.protocol.errors import ToolChanged
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
@@ -52,11 +52,9 @@ def test_a_tool_does_no_harm_twice_only_if_it_says_so_plainly(hints: Any, harmle
         ({"taskSupport": True}, False),
     ],
 )
-def test_what_runs_only_as_a_task_may_not_be_called(execution: Any, needed: bool) -> None:
+def test_a_tool_may_say_that_it_runs_only_as_a_task(execution: Any, needed: bool) -> None:
     one = target({"execution": execution})
-    assert (one.needs_task, one.may_be_called) == (needed, not needed)
-    assert isinstance(one.refusal(), TaskNeeded)
-    assert (one.refusal().tool, one.refusal().server) == ("s_do", "s")
+    assert (one.needs_task, one.may_be_called) == (needed, True)
     resource = target({"execution": execution}, "resource")
     assert (resource.needs_task, resource.may_be_called) == (False, True)
 
@@ -64,11 +62,10 @@ def test_what_runs_only_as_a_task_may_not_be_called(execution: Any, needed: bool
 @pytest.mark.parametrize("changed", [(), ("description",), ("input schema", "annotations")])
 def test_what_has_changed_may_not_be_called_whatever_has(changed: tuple[str, ...]) -> None:
     """Where it cannot be told what, too."""
-    for record in ({}, {"execution": {"taskSupport": "required"}}):
-        one = target(record, changed=changed)
-        assert not one.may_be_called
-        assert isinstance(one.refusal(), ToolChanged)
-        assert one.refusal().message.endswith("greenroom accept s do")
+    one = target({}, changed=changed)
+    assert not one.may_be_called
+    assert isinstance(one.refusal(), ToolChanged)
+    assert one.refusal().message.endswith("greenroom accept s do")
 
 
 def test_arguments_that_are_repeated_in_headers_are_those_of_a_schema_that_keeps_the_rules() -> None:
@@ -417,11 +414,6 @@ def test_what_clients_would_refuse_is_told_up_to_a_hundred_items_and_without_hid
         faults = index.faults("s")
         assert faults[100:] == more
         assert faults[0] == 'tool "t000": title is not a string (mended)'
-    tasks = [{**odd(number), "execution": {"taskSupport": "required"}} for number in range(60)]
-    faults = built(*tasks).faults("s")
-    assert faults[59].startswith('tool "t059": it runs only as a task')
-    assert faults[60].startswith('tool "t000": title')
-    assert faults[100:] == ("20 more are not named here",)
 
 
 @pytest.mark.parametrize(

@@ -182,12 +182,9 @@ def test_what_the_author_cannot_mend_has_a_next_step_of_the_owner(
 ) -> None:
     entry = {"command": sys.executable}
     file = own_config(home, servers(a=entry))
-    must = {"name": "must", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
     odd = {"name": "odd", "inputSchema": {"type": "object", "properties": 1}}
     lost = {"name": "lost", "inputSchema": 1}
     for tool, more, what, mend in (
-        (must, {}, 'tool "must": it runs only as a task', "excludeTools"),
-        (must, {"excludeTools": ["must"]}, "", ""),
         (odd, {"toolOverrides": {"gone": {"hide": False}}}, 'toolOverrides of "gone": ', "toolOverrides"),
         (odd, {}, 'clients would refuse tool "odd"', "author; it works"),
         (lost, {}, 'clients would refuse tool "lost"', "author"),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from mcp import types
-from tests.support.said import asked, said
+from tests.support.said import said
 from tests.support.whole import RawClient, direct_door
 
 from greenroom.gateway.exposures.direct_client import LINK, Links, uris_in
@@ -278,44 +278,3 @@ def test_t46_results_that_strict_clients_refuse_are_readable(tmp_path: Path, mod
         params = {"ref": ref, "argument": {"name": "x", "value": ""}}
         completion = door.result("completion/complete", params)["completion"]
         assert (len(completion["values"]), completion["hasMore"]) == (100, True)
-
-
-def test_the_mcp_tool_refuses_a_tool_that_runs_only_as_a_task(tmp_path: Path) -> None:
-    """So does whoever embeds a room: the refusal is made where calls are accepted."""
-    must = {"name": "must", "inputSchema": SCHEMA, "execution": {"taskSupport": "required"}}
-    answers = {"tools/list": {"tools": [must]}, "tools/call": {"content": []}}
-    with direct_door(tmp_path, {"s": said(tmp_path, "s", answers)}, expose="proxy") as door:
-        door.initialize()
-        refused = door.call("mcp", {"tool": "s_must"})["result"]
-        assert refused["isError"]
-        assert refused["_meta"]["greenroom/details"]["error"] == "task_needed"
-        assert "not called" in refused["content"][0]["text"]
-
-
-@ERAS
-def test_a_tool_that_runs_only_as_a_task_is_refused_and_says_so(tmp_path: Path, modern: bool) -> None:
-    def tool(name: str, support: str) -> dict[str, Any]:
-        return {"name": name, "inputSchema": SCHEMA, "execution": {"taskSupport": support}}
-
-    answers = {
-        "tools/list": {"tools": [tool("must", "required"), tool("may", "optional")]},
-        "tools/call": {"content": []},
-        "capabilities": {"tasks": {"requests": {"tools": {"call": {}}}}},
-    }
-    with direct_door(tmp_path, {"s": said(tmp_path, "s", answers)}, modern=modern) as door:
-        hello = door.initialize()
-        door.wait(lambda: bool(door.list_all("tools")), "the catalogue")
-        assert "tasks" not in hello["capabilities"]
-        assert {tool["name"] for tool in door.list_all("tools")} == {"s_must", "s_may"}
-        refused = door.call("s_must")["result"]
-        assert refused["isError"]
-        assert 'runs only as a task (taskSupport: "required")' in refused["content"][0]["text"]
-        assert refused["_meta"]["greenroom/error"] == {
-            "error": "task_needed",
-            "server": "s",
-            "reach": "not_sent",
-        }
-        params = {"name": "s_may", "arguments": {}, "task": {"ttl": 1000}}
-        assert door.result("tools/call", params)["content"] == []
-        (call,) = [each for each in asked(tmp_path, "s") if each["method"] == "tools/call"]
-        assert "task" not in call["params"]

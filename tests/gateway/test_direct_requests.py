@@ -278,11 +278,6 @@ async def test_a_tool_that_is_spelled_otherwise_unknown_or_not_chosen() -> None:
         client.ask("tools/call", {"name": name})
         assert client.answer["isError"]
     assert not hidden.started
-    tasks = Room(direct_tools=True)
-    tasks.learn("clock", {**NOW, "execution": {"taskSupport": "required"}})
-    client = Client(Direct(tasks))
-    client.ask("tools/call", {"name": "clock_now"})
-    assert (client.answer["isError"], tasks.started) == (True, [])
 
 
 @pytest.mark.parametrize("params", [{}, {"_meta": {}}, {"_meta": ENVELOPE}], ids=["plain", "older", "newer"])

@@ -51,7 +51,6 @@ from greenroom.protocol.errors import (
     ServerDown,
     ServerLost,
     SessionNeeded,
-    TaskNeeded,
     ToolChanged,
     Unavailable,
     UnknownServer,
@@ -463,7 +462,7 @@ def test_a_server_in_backoff_is_refused_as_unavailable() -> None:
     assert result["content"][0]["text"].endswith("Retry in 23s.\nTo try it now: greenroom reconnect clock")
 
 
-@pytest.mark.parametrize("kind", [ServerDown, NeedsAuth, SessionNeeded, TaskNeeded, RoomClosed])
+@pytest.mark.parametrize("kind", [ServerDown, NeedsAuth, SessionNeeded, RoomClosed])
 def test_t50_every_refusal_of_a_call_is_an_error(kind: type[CallError]) -> None:
     room = FakeRoom()
     room.refuse = kind(f"Not now; {Reach.NOT_SENT.words}.", server="clock")

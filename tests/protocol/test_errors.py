@@ -147,13 +147,6 @@ ERRORS: list[tuple[GreenroomError, str, str, dict[str, Any]]] = [
         {**OF_A, "variables": ["X"]},
     ),
     (
-        errors.TaskNeeded.of("a_t", "a"),
-        "task_needed",
-        ('Tool "a_t" runs only as a task (taskSupport: "required"), and Greenroom does not support tasks. '
-        'It was not called. To use it, connect a client to the server "a" directly.'),
-        {**OF_A, "tool": "a_t"},
-    ),
-    (
         errors.ApprovalDenied("a_t", "a"),
         "approval_denied",
         ('The call of tool "a_t" of server "a" was not allowed; it was not sent. '

@@ -335,9 +335,8 @@ async def test_a_door_tells_each_request_once_also_what_it_refuses_itself(
             name, arguments = ("mcp", said) if expose == "proxy" else ("mcp_call", said)
         await person.ask("tools/call", {"name": name, "arguments": arguments})
 
-    tools = [tool("echo"), tool("task", execution={"taskSupport": "required"})]
     servers = {
-        "a": FakeServer(tools, handler=_nothing),
+        "a": FakeServer(handler=_nothing),
         "b": FakeServer(handler=_nothing, start_latency=1.0),
     }
     async with audited.room(servers) as room, talking(room, expose) as talk:
@@ -348,7 +347,6 @@ async def test_a_door_tells_each_request_once_also_what_it_refuses_itself(
             await ask(ann, "nothing", {"y": 1})
             await ask(ann, "b_nothing", {})  # its server is asked first
             await ask(ann, "b_echo", {})
-            await ask(ann, "a_task", {})
             if expose == "direct":
                 await ann.ask("resources/read", {"uri": "file:///none"})
                 await ann.ask("prompts/get", {"name": "a_none"})
@@ -362,17 +360,16 @@ async def test_a_door_tells_each_request_once_also_what_it_refuses_itself(
     assert {(each["door"], each["session"], each["client"]["name"]) for each in records} == {
         ("gateway", "ann", "t")
     }
-    assert audited.told("tool", "outcome")[:6] == [
+    assert audited.told("tool", "outcome")[:5] == [
         ("a_echo", "result"),
         ("a_echo", "result"),
         ("nothing", "tool_not_found"),
         ("b_nothing", records[3]["outcome"]),
         ("b_echo", "result"),
-        ("a_task", "task_needed"),
     ]
     assert records[3]["outcome"].startswith("tool_not_found")
     assert records[2]["arguments"] == audit.digest_of(b'{"y":1}')[0]
-    assert audited.told("tool", "outcome")[6:] == (
+    assert audited.told("tool", "outcome")[5:] == (
         [
             ("file:///none", "resource_not_found"),
             ("a_none", "prompt_not_found"),

@@ -1221,7 +1221,6 @@ async def test_what_a_caller_does_to_the_numbers_it_was_given_changes_nothing() 
         (lambda room: room.call("a_echo", 3), "invalid_args"),
         (lambda room: room.call("a_echo", ["x"]), "invalid_args"),
         (lambda room: room.call("nothing"), "tool_not_found"),
-        (lambda room: room.call("a_task"), "task_needed"),
         (lambda room: room.call("echo", server="nowhere"), "server_not_found"),
         (lambda room: room.read_resource("x:/"), "resource_not_found"),
         (lambda room: room.read_resource("x:/", "nowhere"), "server_not_found"),
@@ -1233,7 +1232,7 @@ async def test_what_a_caller_does_to_the_numbers_it_was_given_changes_nothing() 
         (lambda room: room.request("nowhere", "tools/list"), "server_not_found"),
     ],
     ids=[
-        "call with a number", "call with a list", "tool", "task", "tool of nobody", "resource",
+        "call with a number", "call with a list", "tool", "tool of nobody", "resource",
         "resource of nobody", "prompt", "prompt of nobody", "prompt to complete",
         "resource to complete", "nothing to complete", "request",
     ],
@@ -1242,8 +1241,7 @@ async def test_what_a_caller_does_to_the_numbers_it_was_given_changes_nothing() 
 async def test_each_request_that_is_refused_is_counted_once_by_its_code_and_gives_others_a_turn(
     ask: Any, code: str
 ) -> None:
-    tools = [tool("echo"), tool("task", execution={"taskSupport": "required"})]
-    async with open_room({"a": FakeServer(tools=tools)}) as room:
+    async with open_room({"a": FakeServer()}) as room:
         await room.connect("a")
         with pytest.raises(CallError) as refused:
             await ask(room)
