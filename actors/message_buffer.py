@@ -1,5 +1,5 @@
-"""One message as it comes in, piece by piece. A long one is counted and repaired on the way, so that nobody has to go
-through all of it at once when it is whole.
+"""One message as it comes in, piece by piece. A long one is counted on the way, and a large one repaired, so that
+nobody has to go through all of it at once when it is whole.
 
 It is not the number of bytes that makes a message slow to read but the number of its values. So the values of a long
 message are counted while it comes, and one with too many is never read. Three steps keep the counting cheap:
@@ -10,7 +10,8 @@ message are counted while it comes, and one with too many is never read. Three s
   its length of the held bytes is scanned, until the scan has caught up. It is behind at the end only if the marks
   became too many shortly before it, and then they are not many more than allowed.
 
-What is no JSON in the text of a long message is replaced here too (`JsonRepair`).
+What is no JSON in the text of a large message is replaced here too (`JsonRepair`): a shorter one can be repaired in one
+go, if that is needed at all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 from ..protocol.bounds import DECODED_ESCAPES, DECODED_VALUES, LARGE_MESSAGE, MESSAGE_VALUES
 from ..protocol.safe_text import JsonRepair
 
-LONG = 1 << 17  # bytes; a message this long is counted and repaired
+LONG = 1 << 17  # bytes; a message this long is counted
 _BLOCK = 1 << 17  # bytes scanned in one step
 _FASTER = 8  # how much faster the scan is than the pieces that come
 _MARKS = b'",[{'
@@ -47,6 +48,9 @@ class MessageBuffer:
         if len(self.data) <= LONG:
             return ""
         if self._values is None:
+            self._values, piece = ValueCount(MESSAGE_VALUES), self.data
+        if self._repair is None and len(self.data) >= LARGE_MESSAGE:
+            # What is repaired has another length, so it is counted from its beginning.
             self._values, self._repair = ValueCount(MESSAGE_VALUES), JsonRepair()
             self.data = bytearray(piece := self._repair.take(self.data))
         return f"{MESSAGE_VALUES:,} values" if self._values.add(piece, self.data) else ""

@@ -138,17 +138,20 @@ class StdioDoor:
         with anyio.CancelScope() as self._reading:
             while (self._rest or not self._eof) and not self._writer.is_over:
                 if self._rest.is_large:
-                    line = self._rest.pop()
-                    if receive_large is not None and isinstance(line, bytearray):
-                        await receive_large(line)
-                    else:
-                        self._take(line)
+                    await self._take_large(self._rest.pop(), receive_large)
                 elif waits and not self._rest:
                     await self._backend.read_forever(self._stdin, self._on_readable)
                 else:
                     await anyio.lowlevel.checkpoint()
                     self._on_readable()
                 await self._writer.relieved()
+
+    async def _take_large(self, line: bytes | bytearray, receive_large: ReceiveLarge | None) -> None:
+        """Take a large line. When this returns, nobody holds it: its client may be idle for long."""
+        if receive_large is not None and isinstance(line, bytearray):
+            await receive_large(line)
+        else:
+            self._take(line)
 
     async def flush(self, within: float) -> None:
         """Give the client up to `within` seconds to read what was sent."""

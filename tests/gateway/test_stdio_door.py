@@ -381,6 +381,26 @@ async def test_a_long_line_is_taken_in_its_place(apart: bool) -> None:
 
 
 @in_real_time
+async def test_a_long_line_is_not_held_while_the_client_is_idle() -> None:
+    got = list[bytearray]()
+
+    async def receive_large(line: bytearray) -> None:
+        got.append(line)
+
+    with pipe() as (stdin, to_it), pipe() as (_from_it, stdout):
+        door = StdioDoor(current_backend(), stdin, stdout, max_line=4 << 20)
+        with door.opened():
+            async with anyio.create_task_group() as group:
+                group.start_soon(door.read, lambda _line: None, None, receive_large)
+                await anyio.to_thread.run_sync(os.write, to_it, b"x" * LARGE_MESSAGE + b"\n")
+                assert await until(lambda: bool(got))
+                await anyio.wait_all_tasks_blocked()
+                holders = sys.getrefcount(got[0])
+                assert holders == 2, "the list, and the argument here"
+                group.cancel_scope.cancel()
+
+
+@in_real_time
 async def test_what_cannot_be_read_ends_the_door_and_says_why(tmp_path: Any) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
     try:
