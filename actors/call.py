@@ -146,7 +146,8 @@ class Call(Exchange):
             self.owner.cancel(self, reason)
 
     async def wait(self) -> bytes:
-        """The raw JSON of the result. Raises the call's `CallError`; being cancelled cancels the call."""
+        """Wait for the result, and return its raw JSON. Raises the call's `CallError`. Cancelling this cancels the
+        call."""
         if not self.ended:
             assert self.waiter is not None
             try:

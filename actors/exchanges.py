@@ -102,7 +102,8 @@ class Outgoing(Protocol):
 
 
 class ExchangeTable:
-    """What all peers have in common. `channel` names where messages come from, in notes ("stdout")."""
+    """What all peers have in common: the exchanges, and what is done with messages that come in. `channel`: where
+    messages come from, in notes ("stdout")."""
 
     channel = "its stream"
     may_speak_both = False

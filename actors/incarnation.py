@@ -426,7 +426,7 @@ class Initialization:
                 self._tell(waiting, failure)
 
     async def _read_again(self, connection: Connection, handshake: Handshake) -> CallError | None:
-        """Returns why the lists could not be read."""
+        """Read the lists again. Returns why they could not be read; None if they could."""
         context, incarnation = self._context, self._incarnation
         revision = context.next_revision()
         try:

@@ -23,7 +23,7 @@ _Path = tuple[str, str]  # a section, and a table in it
 
 
 def put(text: str, path: _Path, value: Mapping[str, object]) -> str:
-    """`text` with the table `path` set to `value`: where it stood, or at the end."""
+    """`text` with the table `path` set to `value`, in its old place or at the end."""
     section, name = path
     newline = "\r\n" if "\r\n" in text else "\n"
     table = tomlkit.dumps({section: {name: value}}).replace("\n", newline)

@@ -111,7 +111,7 @@ _SKIPPED: Final = "; it is skipped"
 
 
 def skipped(problem: Problem) -> Problem:
-    """The warning about a file or a setting that cannot be used, while the others are."""
+    """The problem of a file or setting that cannot be used, as a warning that it is skipped."""
     return attrs.evolve(problem, what=f"{problem.what}{_SKIPPED}", fatal=False)
 
 

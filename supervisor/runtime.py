@@ -82,7 +82,7 @@ FLUSH_TIME = 2.0
 
 
 class Runtime:
-    """One room's machinery, from its start to its end. Made before the loop runs; `run` fills it."""
+    """The machinery of one room, from its start to its end. It is made before the loop runs, and `run` completes it."""
 
     context: RoomContext
     root: Root

@@ -144,7 +144,8 @@ _PAUSE: Final = 5.0  # seconds after a renewal that failed
 
 
 class StoredLogin(httpx2.Auth):
-    """`obtain`: gets a login without a person (client credentials), or None. It blocks."""
+    """The stored login of one server, which is renewed when it has to be. `obtain`: gets a login without a person
+    (client credentials), or None. It blocks."""
 
     def __init__(
         self,

@@ -46,7 +46,8 @@ class _LongFrame:
 
 
 class Stream:
-    """`name` is unique in its session, and part of the events' ids: `name-number`."""
+    """The numbered messages of one stream. `name` is unique in its session, and part of the events' ids:
+    `name-number`."""
 
     def __init__(self, name: int, rules: Rules) -> None:
         self.name = name
@@ -61,7 +62,7 @@ class Stream:
 
     @property
     def last(self) -> int:
-        """The number of the latest message; 0: none."""
+        """The number of the latest message; 0: there is none."""
         return self._first + len(self._frames) - 1
 
     @property
@@ -70,7 +71,7 @@ class Stream:
 
     @property
     def unread(self) -> int:
-        """The bytes that no reader has been given."""
+        """The bytes of messages that no reader has been given."""
         count = min(self.last - self.read, len(self._frames))
         return sum(map(len, islice(reversed(self._frames), count))) if count else 0
 
@@ -86,11 +87,11 @@ class Stream:
         self._add(b"id: %d-%d\nevent: message\ndata: %b\n\n" % (self.name, self.last + 1, data))
 
     def prime(self) -> None:
-        """Add an event without a message. From then on the client has an id to come back with."""
+        """Add an event without a message, so that the client has an id with which it can come back."""
         self._add(b"id: %d-%d\ndata: \n\n" % (self.name, self.last + 1))
 
     def end(self) -> None:
-        """There will be no more messages. A reader is given the rest."""
+        """There will be no more messages. A reader still gets the rest."""
         self.ended: bool = True
         self._wake()
 
@@ -143,7 +144,8 @@ class Stream:
                 await self._more(request)
 
     def _unread_frames(self) -> Iterator[bytes]:
-        """What the reader has not seen, from now on as read; a large message in pieces, others in one piece."""
+        """The frames that the reader has not seen, which count as read from now on. A large message comes in several
+        pieces, all others in one."""
         missed = self._first - 1 - self.read
         frames = tuple(islice(self._frames, max(0, -missed), None))
         small = (
@@ -183,7 +185,8 @@ async def _until_gone(request: Request, writing: anyio.CancelScope) -> None:
 
 
 class Reply:
-    """`key` is the id of the request, as the client wrote it. `token` is its progress token, None without one."""
+    """What goes back to one POST. `key` is the id of the request, as the client wrote it. `token` is its progress
+    token, None without one."""
 
     def __init__(self, key: bytes, open_stream: Callable[[], Stream], token: object = None) -> None:
         self.key = key
@@ -202,11 +205,11 @@ class Reply:
         return stream
 
     def add(self, line: bytes) -> None:
-        """A message that comes before the answer."""
+        """Add a message that comes before the answer."""
         self.become_stream().put(line)
 
     def finish(self, line: bytes) -> None:
-        """The answer."""
+        """Add the answer."""
         if self.stream is not None:
             self.stream.put(line)
             self.stream.end()
@@ -219,7 +222,7 @@ class Reply:
             self._decided.set_result(None)
 
     async def decided(self, time: Deadlines[Reply]) -> None:
-        """Wait until it has an answer or is an event stream, which it becomes when its `time` is over."""
+        """Wait until the reply has an answer or is an event stream. It becomes one when its `time` is over."""
         if self.answer is None and self.stream is None:
             self._decided = asyncio.get_running_loop().create_future()
             time.begin(self)
@@ -230,7 +233,7 @@ class Reply:
 
 
 def reply_time(seconds: float) -> Deadlines[Reply]:
-    """For replies to come as an answer."""
+    """A time limit for replies, after which they become event streams."""
     return Deadlines(seconds, Reply.become_stream)
 
 
