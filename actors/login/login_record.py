@@ -16,17 +16,17 @@ SECRETS: Final = ("access_token", "refresh_token", "client_secret")
 
 
 class LoginFailed(Exception):
-    """There is no login at the end. The text says why, for a person, and holds no secret."""
+    """Logging in has failed. The text says why, for a person, and holds no secret."""
 
 
 class Unreachable(LoginFailed):
-    """The authorization server could not be reached, or is out of order. Later it may work."""
+    """The authorization server could not be reached, or is out of order. It may work later."""
 
 
 @attrs.frozen
 class Login:
-    """Times are seconds since 1970, because processes share the record. `id` is another one after each change,
-    `made` after each login of a person: a renewal keeps it."""
+    """One login. Times are seconds since 1970, because processes share the record. `id` changes with each change of the
+    record; `made` changes with each login of a person and stays at a renewal."""
 
     server: str
     url: str
@@ -51,16 +51,16 @@ class Login:
 
     @property
     def is_of_client(self) -> bool:
-        """Whether it needs no person."""
+        """Whether the login needs no person, because the client itself logs in."""
         return self.grant == "client_credentials"
 
     def is_over(self, now: float) -> bool:
-        """Whether only a person can help."""
+        """Whether only a person can make it usable again."""
         is_past = self.expires_at is not None and self.expires_at <= now
         return is_past and not self.can_be_renewed and not self.is_of_client
 
     def renewed(self, answer: Mapping[str, Any], now: float) -> Login:
-        """With the tokens of a token endpoint's answer. What the answer leaves out stays (RFC 6749, 6).
+        """The login with the tokens of a token endpoint's answer. What the answer leaves out stays (RFC 6749, 6).
 
         Raises `LoginFailed` when there is no token in it.
         """
@@ -79,7 +79,7 @@ class Login:
 
 
 def usable(token: str) -> bool:
-    """Whether a token can stand in a header."""
+    """Whether a token can be sent in a header."""
     return bool(token) and token.isascii() and token.isprintable() and " " not in token
 
 
@@ -99,7 +99,7 @@ def from_json(data: bytes | str) -> dict[str, Any]:
 
 
 def login_of(values: Mapping[str, Any]) -> Login:
-    """Raises `LoginFailed` for what is no login."""
+    """The login that these values make. Raises `LoginFailed` if they make none."""
     known = {field.name for field in attrs.fields(Login)}
     try:
         login = Login(**{name: value for name, value in values.items() if name in known})

@@ -34,7 +34,7 @@ _LOCK_WITHIN: Final = 60.0  # seconds; longer than a renewal may take
 
 
 class LoginStore:
-    """The logins in `folder`. `keyring`: whether to use the keyring if there is one. `pi`: where pi keeps its own.
+    """The logins in `folder`. `keyring`: whether to use a keyring if there is one. `pi`: where pi keeps its logins.
     `agent`: pi's own folder; if it exists, pi may have logins in the keyring."""
 
     def __init__(
@@ -49,7 +49,7 @@ class LoginStore:
         return self.folder / f"{_key(server, url)}.json"
 
     def stamp(self, server: str, url: str) -> object:
-        """Another value after each change; None when there is no login."""
+        """A value that is another one after each change of the login; None when there is no login."""
         for file in (self.path(server, url), self._file_of_pi(server)):
             if file is not None:
                 with suppress(OSError):
@@ -62,7 +62,7 @@ class LoginStore:
         return self.stamp(server, url) is not None or self._pi_is_here()
 
     def made(self, server: str, url: str) -> str | None:
-        """Which login of a person this is; None when there is none. Asks no keyring."""
+        """The mark of the person's login; None when there is no login. Asks no keyring."""
         try:
             found = from_json(read_own(self.path(server, url))).get("made")
         except FileNotFoundError:
@@ -89,8 +89,8 @@ class LoginStore:
         return login if (login.server, login.url) == (server, url) else None
 
     def save(self, login: Login, replaces: str | None) -> Login:
-        """Keep `login` if the kept one still has the id `replaces` (None: whatever is there). Returns the one that
-        is kept now. The caller holds the lock."""
+        """Store `login`, if the stored one still has the id `replaces` (None: whatever is stored). Returns the login
+        that is stored now. The caller holds the lock."""
         kept = self.load(login.server, login.url) if replaces is not None else None
         if replaces is not None and (kept is None or kept.id != replaces):
             return kept if kept is not None else login
@@ -141,7 +141,7 @@ class LoginStore:
         return None if self._pi is None else pi_file(self._pi, server)
 
     def _of_pi(self, server: str, url: str) -> Login | None:
-        """From its file, or from the keyring, where its newer versions put them."""
+        """The login from pi's file, or from the keyring, where newer versions of pi keep it."""
         login = self._of_pis_file(server, url)
         if login is not None and not login.is_over(time.time()):
             return login
@@ -166,7 +166,7 @@ class LoginStore:
     # -- the keyring --
 
     def _ring(self) -> Any:
-        """The keyring; None when none is installed, or none that is safe and at hand."""
+        """The keyring; None when none is installed, or none that is safe and can be used."""
         if not self._keyring:
             return None
         try:
@@ -253,7 +253,7 @@ def _account(server: str) -> str:
 
 
 def pi_file(folder: Path, server: str) -> Path | None:
-    """The file of this server's login that is there; its older versions name the folder as the server is named."""
+    """The file of this server's login, if it exists. Older versions of pi name the folder after the server."""
     names = [_account(server), *([server] if Path(server).parts == (server,) and server != ".." else [])]
     for file in (folder / name / "tokens.json" for name in names):
         with suppress(OSError, ValueError):  # ValueError: the name cannot be that of a file
@@ -271,7 +271,7 @@ def pi_login_in(file: Path, server: str, url: str) -> Login | None:
 
 
 def pi_login(said: bytes | str, server: str, url: str) -> Login | None:
-    """The login that an entry or a file says; None when it is not for this URL."""
+    """The login that an entry or a file holds; None when it is not for this URL."""
     try:
         found = from_json(said)
         tokens: Any = found.get("tokens")

@@ -44,7 +44,7 @@ def logins(pi: str | None = None) -> LoginStore:
 
 
 def may_log_in(definition: ServerDefinition) -> bool:
-    """Whether a login is used for this server. Not beside an `Authorization` header, unless `auth` says so."""
+    """Whether a login is used for this server. Beside an `Authorization` header it is not, unless `auth` says so."""
     if definition.url is None or definition.auth is False or definition.oauth is False:
         return False
     if definition.auth == "oauth" or definition.oauth is not None:
@@ -53,7 +53,7 @@ def may_log_in(definition: ServerDefinition) -> bool:
 
 
 def oauth_of(definition: ServerDefinition, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What `oauth` says, expanded. Raises `LoginFailed` for an empty client id or secret."""
+    """The `oauth` of the definition, expanded. Raises `LoginFailed` for an empty client id or secret."""
     found: dict[str, Any] = {}
     for name, value in (definition.oauth or {}).items():
         if is_object(value):
@@ -76,9 +76,9 @@ def auth_for(
     environ: Mapping[str, str],
     learn: Callable[[Iterable[Hidden]], object],
 ) -> Any:
-    """The `httpx2.Auth` for a connection to this server; None when it has no login and none can be had without a
-    person, so that its requests cost nothing more. `definition` is expanded. `learn` is told each token that is used,
-    so that no text shows it."""
+    """The `httpx2.Auth` for connections to this server. None when it has no login and none can be had without a person;
+    then its requests cost nothing more. `definition` is expanded. `learn` is told each token that is used, so that no
+    text shows it."""
     if not may_log_in(definition):
         return None
     assert definition.url is not None
@@ -196,7 +196,7 @@ class StoredLogin(httpx2.Auth):
         return await (self._in_place_of(login) if left <= 0 else self._while_valid(login, left))
 
     async def _while_valid(self, login: Login, left: float) -> Login | None:
-        """What takes the place of a login that is valid for `left` seconds, or that login."""
+        """The login to use, when this one is valid for `left` more seconds: a renewed one, or this one."""
         if self._pauses():
             return login
         try:
@@ -212,8 +212,8 @@ class StoredLogin(httpx2.Auth):
         return anyio.current_time() < self._again_at
 
     async def _in_place_of(self, login: Login | None, *, is_needed: bool = True) -> Login | None:
-        """Another login than this one, or None. `is_needed`: this one cannot be used. Raises an HTTP error when another
-        cannot be had at the moment."""
+        """Another login than this one, or None. `is_needed`: this one cannot be used. Raises an HTTP error when no
+        other can be had now."""
         async with self._turn:
             if self._login is not login or (
                 self._pauses() and not is_needed

@@ -39,7 +39,7 @@ logging.getLogger("mcp.client.auth.oauth2").addFilter(lambda record: not _quiet.
 
 
 class Person(Protocol):
-    """Who logs in."""
+    """The person who logs in."""
 
     redirect_uri: str
     prefers_device: bool
@@ -50,16 +50,16 @@ class Person(Protocol):
         ...
 
     async def answer(self) -> Mapping[str, str]:
-        """The parameters of the redirect that came back: `code`, `state`, perhaps `iss`."""
+        """Wait for the parameters of the redirect that came back: `code`, `state`, perhaps `iss`."""
         ...
 
     def show_code(self, url: str, code: str, complete: str | None) -> None:
-        """The device flow: this code is to be entered on that page."""
+        """Show the code of the device flow, and the page on which it is to be entered."""
         ...
 
 
 class _DeviceInstead(Exception):
-    """The provider has found and registered all that the device flow needs."""
+    """Ends the provider's flow: everything that the device flow needs has been found and registered."""
 
 
 async def log_in(
@@ -157,7 +157,7 @@ async def _by_credentials(definition: ServerDefinition, oauth: Mapping[str, Any]
 
 
 class _Asked:
-    """The provider's way to the person."""
+    """Passes the provider's questions on to the person."""
 
     def __init__(self, person: Person, oauth: Mapping[str, Any], scope: str | None) -> None:
         self._person = person
@@ -311,7 +311,7 @@ async def _drive(definition: ServerDefinition, flow: _Flow) -> None:
 
 
 def _in_words(error: Exception) -> str:
-    """What the provider says, without what may be secret in it: answers, states and codes."""
+    """The provider's error without anything in it that may be secret: answers, states and codes."""
     text = str(error).partition("{")[0].strip().rstrip(":")
     if "State parameter" in text:
         return "the answer belongs to another login: start again, and paste the newest one"
@@ -319,7 +319,7 @@ def _in_words(error: Exception) -> str:
 
 
 def _as_login(definition: ServerDefinition, provider: Any, storage: _Kept, grant: str, tokens: Any) -> Login:
-    """What the provider has found, as a login. Without `tokens`, its token is a stand-in that the device flow
+    """A login made of what the provider has found. Without `tokens`, its token is a stand-in that the device flow
     replaces."""
     context, client = provider.context, provider.context.client_info
     found = context.oauth_metadata

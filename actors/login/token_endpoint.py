@@ -29,7 +29,7 @@ _KEPT_BACK: Final = frozenset({"authorization", "cookie", "proxy-authorization",
 
 
 def is_safe(url: str) -> bool:
-    """Whether a secret may be sent there."""
+    """Whether a secret may be sent to this URL."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
 
@@ -81,7 +81,7 @@ def post(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple
 
 
 def as_client(login: Login, form: dict[str, str]) -> dict[str, str]:
-    """Say in `form` which client asks. Returns the headers that it needs."""
+    """Add to `form` which client asks. Returns the headers for that."""
     form["client_id"] = login.client_id
     if not login.client_secret or login.auth_method == "none":
         return {}
@@ -93,7 +93,7 @@ def as_client(login: Login, form: dict[str, str]) -> dict[str, str]:
 
 
 def refusal(answer: Mapping[str, Any], status: int) -> str:
-    """Why it refused: its error code alone, because its description may quote what we sent."""
+    """Why the server refused: only its error code, because its description may quote what we sent."""
     code = answer.get("error")
     plain = isinstance(code, str) and len(code) <= 60 and code.replace("_", "").isalnum()
     return f"HTTP {status}, {code}" if plain else f"HTTP {status}"
@@ -109,8 +109,8 @@ def refusal(answer: Mapping[str, Any], status: int) -> str:
 
 
 def renew(store: LoginStore, login: Login, headers: Mapping[str, str]) -> Login | None:
-    """What takes the place of `login`: what another process has stored meanwhile, or a renewed one; None when there
-    is none any more, or it cannot be renewed.
+    """The login to use in place of `login`: one that another process has stored meanwhile, or a renewed one. None when
+    there is none any more, or it cannot be renewed.
 
     Raises `Unreachable` when the authorization server is out of order, `LoginFailed` when the store is.
     """

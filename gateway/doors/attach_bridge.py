@@ -194,8 +194,8 @@ class Bridge:
     # ---- with a room -----------------------------------------------------------------------------------------
 
     def run(self, line: socket.socket, words: Words, pipes: Pipes) -> str:
-        """Pass on what comes, until one side has ended. Returns why it has: what the room said or what was found, or
-        an empty text for a room that was killed."""
+        """Pass lines on, until one side has ended. Returns why: what the room said or what was found, or an empty text
+        for a room that was killed."""
         self._poll = poll = select.poll()
         poll.register(line, select.POLLIN)
         poll.register(self._stdin, select.POLLIN)
@@ -331,7 +331,7 @@ class Bridge:
             self._to_client = memoryview(text)[count:] if count < len(text) else b""
 
     def _refuse(self, head: bytes) -> None:
-        """A line of the client is too long."""
+        """Answer a line of the client that is too long."""
         text = f"A message over {self._max_line:,} bytes a line was dropped unread."
         line = error_line(read_head_id(head.removeprefix(_MARK)), RpcFault(INVALID_REQUEST, text))
         self._to_client = b"".join((self._to_client, line))
@@ -340,7 +340,7 @@ class Bridge:
     # ---- what is open ----------------------------------------------------------------------------------------
 
     def _remember(self, text: bytes, is_request: bool, pipes: Pipes) -> None:
-        """These lines were passed on."""
+        """Remember that these lines were passed on."""
         self._news.append((text, is_request))
         self._news_size += len(text)
         if self._news_size >= _UNREAD:

@@ -50,14 +50,14 @@ class Refused(GreenroomError):
 
 @attrs.frozen
 class Starting:
-    """How a room is started where there is none: `greenroom serve WORDS`, with this environment."""
+    """How a room is started where none runs: `greenroom serve WORDS`, with this environment."""
 
     place: RoomPlace
     words: Sequence[str]
     environ: Mapping[str, str]
 
     def start(self) -> bool:
-        """True: this process has started it; False: it runs already. Raises `NoRoom`."""
+        """Start the room. Returns False if it runs already. Raises `NoRoom`."""
         return start_room(self.place, self.words, self.environ, self._is_there)
 
     def _is_there(self) -> bool:
@@ -101,7 +101,7 @@ def attach(find: Callable[[], Starting], hello: Hello, max_line: int, note: Call
 
 @contextmanager
 def _without_blocking(fd: int) -> Generator[None]:
-    """Whether a descriptor blocks is a property of the pipe, which others may have as well. So it is reset."""
+    """Make a descriptor non-blocking, and undo that at the end, because others may have the same pipe."""
     mode = os.fstat(fd).st_mode
     is_changed = os.get_blocking(fd) and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
     if is_changed:

@@ -32,7 +32,7 @@ _CHUNK: Final = 1 << 16
 
 
 class BadHello(GreenroomError):
-    """What came on the room's socket is no hello."""
+    """The message on the room's socket is no hello."""
 
     code = "invalid_request"
 
@@ -85,7 +85,7 @@ def receive_some(line: socket.socket, most: int) -> tuple[bytes, list[int]]:
 
 
 def read_hello(data: bytes) -> Hello:
-    """Raises `BadHello`."""
+    """The hello in this line. Raises `BadHello`."""
     try:
         said: Any = json.loads(data)
         known = {field.name for field in attrs.fields(Hello)}  # a newer client may say more
@@ -110,8 +110,8 @@ def _is_sound(hello: Hello) -> bool:
 
 
 def say(line: socket.socket, **word: Any) -> None:
-    """Say something to the one that attached, if it takes it at once. What the room says is short, and an empty
-    socket takes it. Never waits, never raises."""
+    """Send a line to the process that attached, if the socket takes it at once. Lines of the room are short, and an
+    empty socket takes them. Never waits or raises."""
     with suppress(OSError):
         line.send(json.dumps(word).encode() + b"\n")
 

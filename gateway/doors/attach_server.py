@@ -54,7 +54,7 @@ _DESCRIPTORS: Final = 2
 
 @attrs.define(eq=False)
 class Attached:
-    """A client that is here."""
+    """A client that is attached now."""
 
     name: str
     hello: Hello
@@ -65,7 +65,8 @@ class Attached:
 
 @attrs.define(eq=False)
 class Doorway:
-    """`leave()` ends the room, politely. From then on `is_leaving()`, and whoever still comes is not taken."""
+    """Where clients attach. `leave()` ends the room politely. From then on `is_leaving()` is true, and no client is
+    taken any more."""
 
     room: Greenroom
     conversations: Conversations
@@ -85,7 +86,7 @@ class Doorway:
     # ---- who is here -----------------------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any]:
-        """The clients, for people."""
+        """The attached clients, for people."""
         now = anyio.current_time()
         return {
             "pid": os.getpid(),
@@ -317,7 +318,8 @@ class Listener:
     """The room's socket, while it takes clients."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `OSError`. A socket that a killed room left is replaced: only the holder of the lock gets here."""
+        """Listen on the socket at `path`. A socket that a killed room left is replaced, because only the holder of the
+        lock gets here. Raises `OSError`."""
         make_own_folder(path.parent)
         self.path = path  # it may be moved
         self.line: socket.socket = bind_own(path, _BACKLOG)

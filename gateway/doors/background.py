@@ -97,7 +97,7 @@ def room_place(config: Config, path: Path | None, cwd: Path, *, of_project: bool
 
 
 def place_named(name: str, folder: Path | None = None) -> RoomPlace:
-    """The place of the room of this name, which works in `folder`: in the present one, if nothing is said."""
+    """The place of the room of this name, which works in `folder`; None: in the present folder."""
     import platformdirs
 
     run, state = control_directory(), platformdirs.user_state_path("greenroom", appauthor=False)
@@ -137,8 +137,8 @@ class NoRoom(GreenroomError):
 def start_room(
     place: RoomPlace, words: Sequence[str], environ: Mapping[str, str], is_there: Callable[[], bool]
 ) -> bool:
-    """Start the room with `greenroom serve WORDS`, unless `is_there` says that somebody else has by now. Returns when
-    clients can come: True if this process has started it. Raises `NoRoom`."""
+    """Start the room with `greenroom serve WORDS`, unless `is_there()` says that somebody else has started it by now.
+    Returns when clients can attach: True if this process has started it. Raises `NoRoom`."""
     try:
         make_own_folder(place.lock.parent)
         lock = open_own(place.lock, os.O_RDWR | os.O_CREAT)
@@ -170,8 +170,8 @@ def _take(lock: int) -> None:
 
 
 def move_room(socket: Path, place: RoomPlace) -> bool:
-    """Bring the socket of a room to another place. False: a room is there already, or just being started. Raises
-    `OSError`."""
+    """Move the socket of a room to another place. Returns False if a room is there already, or is just being started.
+    Raises `OSError`."""
     lock = open_own(place.lock, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -241,7 +241,7 @@ def become_room(*held: int | None) -> None:
 
 
 def say_ready(ready: int, lock: int) -> None:
-    """Clients can come: tell the process that has started this one, if it still lives, and free the lock."""
+    """Clients can attach: tell the process that has started this one, if it still lives, and free the lock."""
     with suppress(BrokenPipeError):
         os.write(ready, _READY)
     os.close(lock)
