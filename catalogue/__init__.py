@@ -7,6 +7,8 @@ Other rooms may import:
 * `hidden_characters`: definitions without hidden characters, and the way back to the server's spelling
 * `index`: every exposed name, prompt and resource as one immutable value
 * `list_pages`: a page of a list taken apart item by item, within bounds
+* `meaning_model`: where the model is that finds tools by meaning, and what is missing
+* `meanings`: the vectors of tools, and which are nearest to a query; imports numpy
 * `names`: which name each tool is exposed under: claims, prefixes, levels
 * `namespace`: `Target`; names and resource URIs of many servers in one table, and resolving one
 * `overrides`: tools renamed, hidden and filled in as the configuration says

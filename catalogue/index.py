@@ -148,6 +148,11 @@ class Finder:
             self._prefixes = {normal(prefix_of(server, mode)) + "_" for server, mode in modes}
         self.has_names = True
 
+    @cached_property
+    def by_meaning(self) -> Mapping[bytes, int]:
+        """The places in `found`, by the key of what each means; of two that mean the same, the first."""
+        return {target.meaning_key: number for number, target in reversed([*enumerate(self.found)])}
+
     def prepare(self) -> None:
         """Make what `search` and `suggest` need."""
         self.prepare_names()
@@ -307,6 +312,11 @@ class Index:
     def tools(self, server: str | None = None) -> tuple[Target, ...]:
         """Everything callable, sorted by name; of one server, if given."""
         return self._tools.everything if server is None else self._tools.of(server)
+
+    @property
+    def by_meaning(self) -> Mapping[bytes, int]:
+        """The places in `findable`, by the key of what each means. Made when it is first asked for."""
+        return self._finder.by_meaning
 
     def findable(self, server: str | None = None) -> tuple[Target, ...]:
         """What `search` finds, in the order of the ranking: the tools by name, then the skills; of one server, if

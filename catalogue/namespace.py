@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import quote, unquote
 
@@ -34,13 +35,18 @@ from .names import Proposal, settle
 from .overrides import ToolOverride
 from .ranking import Document
 from .schema_repair import fit
+from .search_words import normalise
 from .skills import name_of as skill_name
+from .vector_file import digest_of
 
 if TYPE_CHECKING:
     from mcp_types import Tool
 
 
 SEARCHED = 8_192  # characters of a description that search reads
+_MEANT: Final = 300  # of it that are read for the meaning
+_PARAMETERS: Final = 20
+_MEANING: Final = 2_000
 Kind = Literal["tool", "resource", "prompt", "skill"]
 Identity = tuple[Kind, str]  # how a server identifies an item: its kind, and its original name or URI
 
@@ -154,17 +160,38 @@ class Target:
         return tool_changed(self.name, self.server, pin, self.changed or ())
 
     @property
+    def _called(self) -> str:
+        """The name that search reads."""
+        if self.kind == "skill":
+            return skill_name(self.record)
+        return self.record["name"] if self.kind == "resource" else unhidden(self.own_name)
+
+    @property
+    def meaning(self) -> str:
+        """What is read of it to find it by meaning: its server, its name, the beginning of its description, and what
+        its parameters are called."""
+        parameters = (self.input_schema or {}).get("properties")
+        names = (
+            islice(cast("Mapping[str, Any]", parameters), _PARAMETERS)
+            if isinstance(parameters, Mapping)
+            else ()
+        )
+        said = f"{normalise(self.server)} {normalise(self._called)}. {self.description[:_MEANT]} "
+        return (said + ", ".join(map(normalise, names)))[:_MEANING]
+
+    @cached_property
+    def meaning_key(self) -> bytes:
+        """A digest of that."""
+        return digest_of(self.meaning)
+
+    @property
     def document(self) -> Document:
         """What search reads of it. Only the beginning of a long description counts."""
         if self._document is None:
-            if self.kind == "skill":
-                said = skill_name(self.record)
-            else:
-                said = self.record["name"] if self.kind == "resource" else unhidden(self.own_name)
             title = self.record.get("title")
             document = Document.of(
                 self.name,
-                said,
+                self._called,
                 self.server,
                 self.description[:SEARCHED],
                 title=title[:SEARCHED] if isinstance(title, str) else "",

@@ -4,6 +4,10 @@ It uses only the index, so it finds tools of servers that are not running. The w
 tool that matches any word is listed, and the number of matching words only ranks (`ranking` has the formula). A search
 by pattern takes the caller's own test, because the standard library has no pattern engine that is safe against hostile
 patterns.
+
+Where tools are found by meaning too (`meanings`), both orders are joined by reciprocal rank: the tool in place n of one
+has 1 / (10 + n) points, and those of both are added. Only places count, because scores of words and of vectors cannot
+be compared. What the query names stays first.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import attrs
 
 from .index import Index
 from .namespace import Target
+from .ranking import EXACT, Hit
 from .search_words import STOP_WORDS, words_of
 
 PAGE: Final = 12
@@ -23,6 +28,9 @@ _SHORTEST: Final = 3  # letters of a word that says what a query is about
 _LONGEST: Final = 40
 _FEW: Final = 2  # words of a query that a good match has all of
 _MOST_OF: Final = 0.6  # of more words
+_NEAREST: Final = 100  # tools that are near in meaning which are listed
+_FROM_TOP: Final = 10  # the larger, the less the first places of one order count against many middling ones
+_POINTS: Final = 100_000  # so that the sum is a whole number, and below `EXACT`
 
 
 @attrs.frozen
@@ -56,10 +64,16 @@ class SearchPage:
 
 
 def search(
-    index: Index, query: str, *, server: str | None = None, limit: int = PAGE, offset: int = 0
+    index: Index,
+    query: str,
+    *,
+    server: str | None = None,
+    limit: int = PAGE,
+    offset: int = 0,
+    near: Sequence[bytes] = (),
 ) -> SearchPage:
     """The tools and skills that match any word of `query`, best first, and by name when equally good; of
-    `server`, if given.
+    `server`, if given. `near`: the keys of those that are near to it in meaning, the nearest first, if they are known.
 
     A blank query finds nothing, but with a `server` it lists all of that server. A limit below 1 counts as 1, and
     a negative offset as 0.
@@ -70,9 +84,29 @@ def search(
     everything = index.findable()
     only = None if server is None else [n for n, one in enumerate(everything) if one.server == server]
     start, end = _span(limit, offset)
-    hits, total = index.ranking.rank(query, end, only)
+    if near:
+        places = [index.by_meaning[key] for key in near if key in index.by_meaning]
+        allowed = None if only is None else frozenset(only)
+        nearest = [number for number in places if allowed is None or number in allowed][:_NEAREST]
+        hits = _joined(index.ranking.rank(query, len(everything), only)[0], nearest)
+        total = len(hits)
+        hits = hits[:end]
+    else:
+        hits, total = index.ranking.rank(query, end, only)
     matches = tuple(Match(everything[number], score) for number, score in hits[start:])
     return SearchPage(matches, total, end if end < total else None)
+
+
+def _joined(hits: Sequence[Hit], near: Sequence[int]) -> list[Hit]:
+    """What matches by words and what is near in meaning, best first."""
+    named = [hit for hit in hits if hit[1] == EXACT]
+    points = dict[int, int]()
+    for order in ([number for number, _ in hits[len(named) :]], near):
+        for place, number in enumerate(order, 1):
+            points[number] = points.get(number, 0) + _POINTS // (_FROM_TOP + place)
+    of_name = {number for number, _ in named}
+    others = [hit for hit in points.items() if hit[0] not in of_name]
+    return [*named, *sorted(others, key=lambda hit: hit[1], reverse=True)]
 
 
 def fits_well(index: Index, query: str, *, server: str | None = None) -> bool:

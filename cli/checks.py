@@ -505,6 +505,18 @@ def _listens(host: str, port: int) -> bool:
     return True
 
 
+def _meaning(setup: Setup) -> Iterator[Finding]:
+    """What is missing to find tools by meaning, where the setting is on."""
+    from ..catalogue.meaning_model import Unusable, model_folder
+
+    model = setup.config.settings.semantic_search
+    if model is not False:
+        try:
+            model_folder(model)
+        except Unusable as error:
+            yield Finding(Severity.ERROR, "semantic search", "semanticSearch", error.what, error.mend)
+
+
 _OF_SERVERS: Final[tuple[_Check, ...]] = (
     _files,
     _rights,
@@ -514,7 +526,7 @@ _OF_SERVERS: Final[tuple[_Check, ...]] = (
     _logins,
     _names,
 )
-CHECKS: Final = (_broken, _nothing, _unread, *_OF_SERVERS, gateways, sockets)
+CHECKS: Final = (_broken, _nothing, _unread, *_OF_SERVERS, _meaning, gateways, sockets)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import attrs
 import click
+import msgspec
 
 from ..actors.process_tuning import collect_again
 from ..gateway.doors.control_protocol import name_of
@@ -324,9 +325,16 @@ class FromCache:
         return tools_view(self._catalogue, server)
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        from ..gateway.exposures.tool_definition import parse_request
+        from ..catalogue.meaning_model import Unusable
+        from ..gateway.exposures.tool_definition import Mode, parse_request
 
-        return self._reader.answer(parse_request(arguments)).as_result()
+        request = parse_request(arguments)
+        if request.mode is Mode.SEARCH and not request.regex:
+            try:
+                request = msgspec.structs.replace(request, near=self._catalogue.near(request.subject))
+            except Unusable as error:
+                say(f"tools are found by their words alone: {error}")
+        return self._reader.answer(request).as_result()
 
 
 def open_source(path: Path | None, pid: int | None, config: Config | None = None) -> Source:

@@ -43,6 +43,7 @@ from .reading import (
     MILLISECONDS,
     MILLISECONDS_FROM_0,
     MINUTES,
+    MODEL,
     PROGRAM,
     SAFE_URL,
     SECONDS,
@@ -547,6 +548,13 @@ class Settings:
         SAFE_URL,
         "A registry of servers in which `mcp_provision` looks, too ([Doors](doors.md#meta-metamcps-tools)).",
         in_words="none: nothing is asked",
+    )
+    semantic_search: str | bool = key(
+        "semanticSearch",
+        MODEL,
+        "Whether search finds tools by meaning too, and with the model in which folder; true: the model of the package "
+        "([by meaning](search.md#by-meaning)).",
+        False,
     )
     direct_tools: bool | tuple[str, ...] = key(
         "directTools",

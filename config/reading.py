@@ -418,6 +418,9 @@ _CHOICE: Final = wanted("true, false or an array of names")
 _Variable: TypeAlias = Annotated[
     str, matching(_NAME, 'a name or a pattern like "AWS_*" (values go into "env")')
 ]
+MODEL: Final = Kind(
+    Annotated[bool | Text, wanted("true, false or the path of a folder")], "true / false / path"
+)
 CHOICE: Final = Kind(Annotated[bool | tuple[Item, ...], _CHOICE], "true / false / list of texts")
 ENVIRONMENT: Final = Kind(Annotated[bool | tuple[_Variable, ...], _CHOICE], CHOICE.unit)
 

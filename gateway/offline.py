@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from ..catalogue.index import Index
+from ..catalogue.meaning_model import model_folder
+from ..catalogue.search import MAX_QUERY
 from ..catalogue.search_file import SearchFile
 from ..catalogue.search_forms import SearchForms, key_of
 from ..catalogue.store import CatalogueFile, catalogue_keys, default_cache_path, pin_keys
@@ -47,6 +49,20 @@ class OfflineCatalogue:
 
     def entry(self, server: str) -> ServerEntry | None:
         return self._entries.get(server)
+
+    def near(self, query: str) -> tuple[bytes, ...]:
+        """The keys of what is near to `query` in meaning, the nearest first, if the vectors are kept. Computes here,
+        and raises `Unusable`."""
+        settings = self.config.settings
+        if settings.semantic_search is False or not query.strip():
+            return ()
+        model_folder(settings.semantic_search)
+        from ..catalogue.meanings import opened
+
+        known = self.index.findable()
+        meanings = opened(settings.semantic_search, default_cache_path(), settings.cache_max_age)
+        meanings.learn(0, [target.meaning for target in known])
+        return tuple(known[number].meaning_key for number in meanings.nearest(query[:MAX_QUERY], len(known)))
 
     def status(self, server: str | None = None) -> list[ServerStatus]:
         return [self._row(name) for name in self.config.servers if server in (None, name)]

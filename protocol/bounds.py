@@ -41,6 +41,8 @@ UNASKED_LINES: Final = 2_000  # a second, of a server over stdio or a socket
 JUNK_LINES: Final = 10_000  # in a row
 REPLIES: Final = 1_024  # waiting until one server reads them
 NAME_CHARACTERS: Final = 8_192
+MEANINGS: Final = 100_000  # tools of a room that are found by meaning
+VECTORS: Final = 100_000  # in the file
 CACHE_BYTES: Final = 256 * MIB  # of the catalogue's file
 STDERR_LOG: Final = 256 * 1024  # bytes of each of the two files of a server's stderr
 FAILURE: Final = 4_000  # characters of why a server last failed that the file keeps
@@ -285,6 +287,8 @@ BOUNDS: Final = (
     Bound("resources that results link to, for one client", "links", "the oldest are forgotten", LINKS),
     Bound("resources that one result links to", "links", "the rest is not remembered", LINKS_AT_ONCE),
     Bound("values of one completion", "values", "the rest is left out", COMPLETIONS),
+    Bound("tools of a room that are found by meaning", "tools", "the rest is found by its words", MEANINGS),
+    Bound("vectors in the file beside the catalogue", "vectors", "the oldest are removed", VECTORS),
     Bound("the catalogue's file", "bytes", "the oldest entries are removed", CACHE_BYTES),
     Bound("each of the two files of a server's stderr", "bytes", "the older one is dropped", STDERR_LOG),
     Bound("last failures in the catalogue's file", "servers", "the oldest are forgotten", FAILURES),

@@ -295,6 +295,7 @@ class NoteCode(enum.Enum):
     CATALOGUE_FILE = "catalogue file"
     STDERR_LOG = "stderr log"  # what servers write to stderr cannot be logged any more
     GUARD = "guard"
+    MEANING = "finding by meaning"  # tools are not found by meaning, or are again
     AUDIT = "audit"  # the audit file cannot be written, or can be again
     CALLBACK = "callback"  # a callback of the embedding program raised
     READER = "reader"  # a reader of events raised; it gets no more events

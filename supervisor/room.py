@@ -25,7 +25,7 @@ from ..actors.call import Call
 from ..actors.event_stream import Subscription
 from ..actors.host import Host
 from ..actors.peer import ConnectorFactory
-from ..actors.router import Sync
+from ..actors.router import Sync, make_searchable
 from ..actors.server import ServerActor
 from ..actors.workers import all_of, apart, in_turns
 from ..catalogue.entries import ServerEntry
@@ -546,8 +546,17 @@ class Greenroom(Calls):
         self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
     ) -> SearchPage:
         """Ranked search over names and descriptions: any matching word lists a tool. Starts nothing."""
-        page = {"limit": number_of(limit, "limit"), "offset": number_of(offset, "offset")}
-        return search(self._port.index, text(query, "A search"), server=server, **page)
+        query, limit, offset = text(query, "A search"), number_of(limit, "limit"), number_of(offset, "offset")
+        return search(self._port.index, query, server=server, limit=limit, offset=offset)
+
+    async def find(
+        self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
+    ) -> SearchPage:
+        """`search`, and by meaning too where the setting `semanticSearch` is on."""
+        query, limit, offset = text(query, "A search"), number_of(limit, "limit"), number_of(offset, "offset")
+        await make_searchable(self._port.index)
+        near = await self._port.near(query)
+        return search(self._port.index, query, server=server, limit=limit, offset=offset, near=near)
 
     def describe(self, name: str, *, server: str | None = None) -> Target:
         """One tool by name. Starts nothing. Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`."""

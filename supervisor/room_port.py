@@ -25,6 +25,7 @@ from ..actors.recent import in_order
 from ..actors.router import Sync
 from ..actors.server import is_unused
 from ..actors.workers import in_turns
+from ..catalogue.search import MAX_QUERY
 from ..config.arguments import function, named_values, seconds
 from ..config.model import Config, Isolation, Scrub
 from ..protocol.address import Address
@@ -255,6 +256,15 @@ class RoomPort(Caller):
         """Wait until each such server was tried once, and the results are in the index."""
         await self.list_own()
         await self.live.catalogued()
+
+    @property
+    def finds_by_meaning(self) -> bool:
+        """Whether the configuration asks for it."""
+        return self.live.finds_by_meaning
+
+    async def near(self, query: str) -> tuple[bytes, ...]:
+        """The keys of what is near to `query` in meaning, the nearest first, if they are known."""
+        return tuple(await self.live.near(self.index, query[:MAX_QUERY]))
 
     async def settled(self) -> Index:
         """Wait until everything that servers have listed so far is in the index. Returns the room's index."""

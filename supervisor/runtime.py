@@ -74,7 +74,9 @@ from .supervision import heed_changes
 if TYPE_CHECKING:
     from ..actors.recent import Recent
     from ..actors.transports.http_connection import AuthFor
+    from ..catalogue.index import Index
     from ..safety.audit_file import AuditFile
+    from .meaning import Meaning
     from .tracing import Tracing
 
 
@@ -128,6 +130,8 @@ class Runtime:
         self.profiles: Profiles = Profiles(lambda: self.config, lambda: self.router.index)
         self.sessions: Sessions = Sessions(callbacks or Callbacks())
         self.own_lists: OwnLists = OwnLists(self._shares)
+        self._model: str | bool = False  # the setting that `_meaning` is of
+        self._meaning: Meaning | None = None
         self._with_variables: tuple[Config, Sequence[str]] | None = None  # what `of_sessions` found in it
 
     @cached_property
@@ -265,6 +269,7 @@ class Runtime:
 
     async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
         events = self.context.events
+        self._tasks = tasks
         tasks.start_soon(self.context.timers.run, name="greenroom timers")
         tasks.start_soon(self.guard.watch, name="greenroom guard")
         if self._stderr_logs is not None:
@@ -275,10 +280,42 @@ class Runtime:
             scope = anyio.CancelScope()
             self._core_scopes.append(scope)
             tasks.start_soon(_run_core, actor, events, scope, name=f"greenroom {actor.name}")
+        self._heed_meaning()
         if self.client_within > 0:
             self.context.timers.at(self.context.backend.now() + self.client_within, self.begin)
         else:
             self.begin()
+
+    def _heed_meaning(self) -> None:
+        """Find tools by meaning from now on, or no longer, as the configuration says."""
+        model = self.config.settings.semantic_search
+        if model == self._model:
+            return
+        self._model, before = model, self._meaning
+        if before is not None:
+            before.end()
+        self._meaning = None
+        if model is not False and self.root.closing is None:
+            from . import meaning
+
+            self._meaning = meaning.Meaning(
+                model, self.store.file.path if isinstance(self.store, FileStore) else None,
+                self.config.settings.cache_max_age,
+                connector=lambda: self.connectors.helper(meaning.NAME, meaning.command(), meaning.LINE),
+                events=self.context.events,
+                settled=lambda: self.router.ref.ask(Sync),
+                tell=lambda text: self.context.events.emit(Note, code=NoteCode.MEANING, words=text),
+            )  # fmt: skip
+            self._tasks.start_soon(self._meaning.run, name="greenroom meaning")
+
+    async def near(self, index: Index, query: str) -> Sequence[bytes]:
+        """The keys of what is near to the query in meaning in `index`, the nearest first. None without the setting
+        `semanticSearch`, and until the vectors are made."""
+        return () if self._meaning is None else await self._meaning.near(index, query)
+
+    @property
+    def finds_by_meaning(self) -> bool:
+        return self._meaning is not None
 
     def begin(self) -> None:
         """Start the servers that start without a call: eager, keep-alive and unknown ones. Does nothing the second
@@ -378,6 +415,7 @@ class Runtime:
         problems = "; ".join(str(problem) for problem in config.problems if problem not in before.problems)
         told = f"{plan}. Problems: {problems}" if problems else str(plan)
         self.context.events.emit(Note, code=NoteCode.CONFIGURATION, words=f"configuration reloaded: {told}")
+        self._heed_meaning()
         if self.root.closing is None:  # it may have begun to close between two steps
             self._discover_unknown(entries)
 

@@ -121,7 +121,7 @@ class McpTool:
 
     def _look(self, request: Request, job: Job, more: Sequence[Mapping[str, Any]] = ()) -> None:
         """Answer a request that only looks, and add this content to the answer."""
-        waits = request.mode is Mode.SEARCH and self._room.is_learning
+        waits = request.mode is Mode.SEARCH and (self._room.is_learning or self._room.finds_by_meaning)
         if waits or not self._is_quick(request):
             job.run(partial(self._look_long, request, job, more))
         else:
@@ -136,8 +136,11 @@ class McpTool:
         return room.index.size < MANY_ITEMS if goes_through_all else is_quick(room.index)
 
     async def _look_long(self, request: Request, job: Job, more: Sequence[Mapping[str, Any]]) -> None:
-        if request.mode is Mode.SEARCH and self._room.is_learning:
-            await self._wait_for_servers(request)
+        if request.mode is Mode.SEARCH:
+            if self._room.is_learning:
+                await self._wait_for_servers(request)
+            if self._room.finds_by_meaning and not request.regex:
+                request = msgspec.structs.replace(request, near=await self._room.near(request.subject))
         answer = await self._read(lambda reader: reader.answer(request), request)
         self._answers.reply(_with(answer, more), job)
 

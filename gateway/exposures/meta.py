@@ -259,7 +259,8 @@ class Meta(Proxy):
             return provision.intent
         index = self._room.index
         await make_searchable(index)
-        found = search(index, provision.words, limit=1).matches
+        near = await self._room.near(provision.words) if self._room.finds_by_meaning else ()
+        found = search(index, provision.words, limit=1, near=near).matches
         return found[0].target.server if found else None
 
 

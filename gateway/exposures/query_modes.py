@@ -231,7 +231,7 @@ class CatalogueReader:
         index, query, server = self._catalogue.index, request.subject, request.server
         if request.regex and query.strip():
             return search_matching(index, matcher(query), server=server, limit=limit, offset=offset)
-        return search(index, query, server=server, limit=limit, offset=offset)
+        return search(index, query, server=server, limit=limit, offset=offset, near=request.near)
 
 
 def _is_merely_connecting(row: ServerStatus) -> bool:

@@ -200,6 +200,7 @@ class Request(msgspec.Struct, frozen=True):
     include_schemas: bool = True
     limit: int = MOST_LINES
     offset: int = 0
+    near: tuple[bytes, ...] = ()  # of a search: the keys of what is near to it in meaning, once that is known
 
 
 class _PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):

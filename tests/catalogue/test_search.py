@@ -393,3 +393,41 @@ def test_suggestions_are_as_many_as_are_asked_for_and_those_spelled_alike_come_f
     assert len(index.suggest("s_thing_x")) == 5
     assert len(index.suggest("s_thing_x", 3)) == 3
     assert index.suggest("s_ting_")[0] == "s_ting"
+
+
+# ---- joined with what is near in meaning ----
+
+
+def keys(index: Index, *names: str) -> list[bytes]:
+    return [index.tools()[[one.name for one in index.tools()].index(name)].meaning_key for name in names]
+
+
+def test_what_is_near_in_meaning_is_joined_with_what_matches_by_the_places_of_both() -> None:
+    index = build({"s": [["alpha", "issue"], ["beta", "an issue"], ["delta", ""], ["gamma", ""]]})
+    assert names(search(index, "issue")) == ["s_alpha", "s_beta"]
+    assert names(search(index, "issue", near=keys(index, "s_beta"))) == ["s_beta", "s_alpha"]
+    page = search(index, "issue", near=[*keys(index, "s_delta", "s_beta"), b"unknown"])
+    assert (names(page), page.total) == (["s_beta", "s_alpha", "s_delta"], 3)
+    assert names(search(index, "xyzzy", near=keys(index, "s_gamma", "s_delta"))) == ["s_gamma", "s_delta"]
+
+
+def test_what_the_query_names_stays_before_what_is_near() -> None:
+    index = build({"s": [["do", ""], ["create", "do it"]], "t": [["do", ""], ["other", ""]]})
+    near = keys(index, "t_other", "s_create", "t_do")
+    assert names(search(index, "do", near=near))[:2] == ["s_do", "t_do"]
+    assert scores(index, "do")["s_do"] == EXACT
+
+
+def test_what_is_near_has_pages_and_is_narrowed_to_a_server_too() -> None:
+    index = build({"s": [["a", ""], ["b", ""], ["c", ""]], "t": [["d", ""]]})
+    near = keys(index, "t_d", "s_c", "s_b", "s_a")
+    assert names(search(index, "xyzzy", near=near, server="s")) == ["s_c", "s_b", "s_a"]
+    page = search(index, "xyzzy", near=near, limit=2, offset=2)
+    assert (names(page), page.total, page.next_offset) == (["s_b", "s_a"], 4, None)
+
+
+def test_of_a_long_description_only_the_beginning_counts_for_the_meaning() -> None:
+    index = build({"s": [["a", "x" * 10_000_000]]})
+    (target,) = index.tools()
+    assert len(target.meaning) < 400
+    assert index.by_meaning == {target.meaning_key: 0}

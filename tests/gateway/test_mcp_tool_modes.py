@@ -817,7 +817,7 @@ def test_t36_others_have_their_turn_whatever_is_asked_of_thousands_of_servers(
 def test_what_a_request_asks_for(arguments: Any, fields: dict[str, Any]) -> None:
     usual: dict[str, Any] = {
         "subject": "", "server": None, "args": None, "regex": False,
-        "include_schemas": True, "limit": 500, "offset": 0,
+        "include_schemas": True, "limit": 500, "offset": 0, "near": (),
     }  # fmt: skip
     assert msgspec.structs.asdict(parse_request(arguments)) == {**usual, **fields}
 

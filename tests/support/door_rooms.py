@@ -211,6 +211,7 @@ class FakeRoom(_AnyRoom):
         pass
 
     is_learning = False
+    finds_by_meaning = False
 
     async def catalogued(self) -> None:
         pass

@@ -1,0 +1,217 @@
+"""Finds the tools of a room by meaning, through a child that computes (`catalogue/_meaning_program.py`).
+
+The child is guarded and ended like a server's, and lasts as long as the room. It is told the text of each tool once,
+when the catalogue has changed. A text has a number, in the order of telling; that is all the child knows of a tool. It
+makes the vectors, so nobody here waits for them. A query waits for its answer a short while at most; without one, what
+is found by words is the answer. The texts that a session's own servers list are not told.
+
+Whatever is wrong with the child, it is an optional part: the log says so once, and it is started again. What is missing
+(the model, numpy) is said once, and not tried again before the setting changes.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import msgspec
+
+from ..actors.peer import Exchange, LostReason, WhenEnded
+from ..actors.workers import Part, aside_if_many
+from ..protocol.bounds import MEANINGS
+from ..protocol.errors import ConnectFailed
+from ..protocol.events import Kind
+
+if TYPE_CHECKING:
+    from ..actors.event_stream import EventStream
+    from ..actors.peer import Connection, Connector
+    from ..catalogue.index import Index
+    from ..protocol.jsonrpc.terms import RpcError
+
+NAME: Final = "finding by meaning"
+LINE: Final = 64 << 20  # bytes
+_SOON: Final = (
+    0.5  # seconds after the room has opened, and after a change: others come first, and more changes
+)
+_WITHIN: Final = 0.25  # seconds that a query waits
+_BEGUN_WITHIN: Final = 60.0  # seconds until the model is loaded
+_GRACE: Final = 0.5  # seconds in which the child keeps what it has made, and ends
+_AT_ONCE: Final = 200  # texts
+_NEAREST: Final = 10_000  # of all that the child knows; a client may see few of them
+
+
+def command() -> tuple[str, ...]:
+    """What starts the child."""
+    root = str(Path(__file__).parents[2])  # where a program found us, who may not be installed
+    code = f"import sys; sys.path.append({root!r}); from greenroom.catalogue._meaning_program import main; main()"
+    return (sys.executable, "-P", "-B", "-c", code)
+
+
+class Meaning:
+    """`model`: the setting; `place`: the catalogue's file, beside which vectors are kept; `settled`: the room's index,
+    with all that servers have listed; `connector`: of a new child; `tell`: takes a line for the log."""
+
+    def __init__(
+        self,
+        model: str | bool,
+        place: Path | None,
+        max_age: float,
+        *,
+        connector: Callable[[], Connector],
+        events: EventStream,
+        settled: Callable[[], Awaitable[Index]],
+        tell: Callable[[str], object],
+    ) -> None:
+        if isinstance(model, str):
+            model = str(Path(model).expanduser().absolute())
+        self._told = {"model": model, "place": None if place is None else str(place), "max_age": max_age}
+        self._connector = connector
+        self._events = events
+        self._settled = settled
+        self._tell = tell
+        self._scope = anyio.CancelScope()
+        self._child: _Child | None = None
+        self._news: anyio.Event = anyio.Event()
+        self._keys: list[bytes] = []  # of the texts that the child was told, by their numbers
+
+    async def run(self) -> None:
+        """Keep the child, and tell it what there is to find. Until `end`, or until something is missing."""
+        with self._scope:
+            await anyio.sleep(_SOON)
+            part = Part(NAME, self._tell, "Tools are found by their words alone.")
+            await part.keep(partial(self._run_child, part))
+
+    def end(self) -> None:
+        """End the child; nothing is found by meaning any more."""
+        self._scope.cancel()
+
+    async def near(self, index: Index, query: str) -> Sequence[bytes]:
+        """The keys of what is near to the query in meaning, the nearest first, with all that `index` has of it."""
+        child = self._child
+        if child is None or not query.strip():
+            return ()
+        places = await aside_if_many(index.size, lambda: index.by_meaning)
+        with suppress(ConnectFailed), anyio.move_on_after(_WITHIN):
+            answer = await child.ask("nearest", {"query": query, "most": _NEAREST})
+            keys = [self._keys[number] for number in array("I", b64decode(answer["numbers"]))]
+            return [key for key in keys if key in places]
+        return ()
+
+    async def _run_child(self, part: Part) -> None:
+        child = _Child()
+        async with self._connector().open(child) as connection:
+            child.connection = connection
+            try:
+                with anyio.fail_after(_BEGUN_WITHIN):
+                    await child.ask("begin", self._told)
+            except _MissingError as error:
+                self._tell(f"{NAME}: {error}. Tools are found by their words alone.")
+                return
+            part.works()
+            self._keys, self._child = [], child
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._tell_of_tools, child)
+                    await child.over.wait()
+                    child.check()
+            finally:
+                self._child = None
+                with anyio.CancelScope(shield=True):
+                    await connection.stop(_GRACE)
+
+    async def _tell_of_tools(self, child: _Child) -> None:
+        """Tell the child of all tools, and of each new one, for ever."""
+        known = set[bytes]()
+        with closing(self._events.listen(lambda _: self._news.set(), [Kind.CATALOGUE])):
+            while True:
+                self._news = anyio.Event()
+                index = await self._settled()
+                new = await aside_if_many(index.size, partial(_new_in, index, known))
+                for first in range(0, len(new), _AT_ONCE):
+                    some = new[first : first + _AT_ONCE]
+                    await child.ask("learn", {"first": len(self._keys), "texts": [text for _, text in some]})
+                    self._keys += [key for key, _ in some]
+                    known.update(key for key, _ in some)
+                await self._news.wait()
+                await anyio.sleep(_SOON)
+
+
+def _new_in(index: Index, known: Collection[bytes]) -> list[tuple[bytes, str]]:
+    """The tools of which the child was not told, each with its key and its text, as far as it takes more."""
+    new = {one.meaning_key: one.meaning for one in index.findable() if one.meaning_key not in known}
+    return list(new.items())[: max(0, MEANINGS - len(known))]
+
+
+class _MissingError(Exception):
+    """Something is missing; the message says what, and what mends it."""
+
+
+class _Child:
+    """The child, as its peer tells of it."""
+
+    connection: Connection
+
+    def __init__(self) -> None:
+        self.over: anyio.Event = anyio.Event()
+        self._lost = ""
+        self._waiting: set[anyio.Event] = set()
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the child answers. Raises `_MissingError`, and `ConnectFailed` when it has ended."""
+        answers: list[tuple[bytes | None, RpcError | None]] = []
+
+        def ended(_: Exchange, result: bytes | None, error: RpcError | None) -> None:
+            answers.append((result, error))
+            done.set()
+
+        done, exchange = anyio.Event(), Exchange(WhenEnded(ended), method, params)
+        self._waiting.add(done)
+        try:
+            self.check()
+            self.connection.peer.request(exchange)
+            await done.wait()
+        finally:
+            self._waiting.discard(done)
+            if not answers and not self._lost:
+                self.connection.peer.abandon(exchange, "nobody waits for it")
+        if not answers:
+            self.check()
+        result, error = answers[0]
+        if result is None:
+            raise _MissingError("nothing" if error is None else error.message)
+        return msgspec.json.decode(result, type=dict[str, Any])
+
+    def check(self) -> None:
+        """Raises `ConnectFailed` when the child has ended."""
+        if self._lost:
+            raise ConnectFailed(f"its process {self._lost}", server=NAME)
+
+    # ---- what its peer tells ----------------------------------------------------------------------------------------
+
+    def on_lost(self, reason: LostReason) -> None:
+        last = f": {reason.stderr_tail[-1]}" if reason.stderr_tail else ""
+        self._lost = f"{reason.text}{last}"
+        self.over.set()
+        for done in self._waiting:
+            done.set()
+
+    def on_request(
+        self, rpc_id: Any, method: str, params: Mapping[str, Any] | None, during: Exchange | None = None
+    ) -> None:
+        pass
+
+    def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        pass
+
+    def on_gap(self) -> None:
+        pass
+
+    def on_note(self, text: str) -> None:
+        pass
