@@ -51,7 +51,6 @@ from ..protocol.safe_text import unhidden
 from ..protocol.tasks import made_in, with_extension
 from .call import measured
 from .peer import NOT_SENT, LostReason, describe, login_needed
-from .recent import RecentCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -559,10 +558,11 @@ class CallTable:
             return
         recent = context.events.recent_calls
         if recent is not None:
+            outcome = error.code if error is not None else "cancelled" if result is None else "result"
             recent.append(
-                RecentCall(
+                (
                     context.backend.now(), self.address, self.actor.life.incarnation, call.number, call.method,
-                    call.tool, call.client, call.accepted_at, call.sent_at, call.reach, call.outcome,
+                    call.tool, call.client, call.accepted_at, call.sent_at, call.reach, outcome,
                 )
             )  # fmt: skip
         try:

@@ -24,7 +24,7 @@ from ..protocol.address import Address
 from ..protocol.bounds import EVENTS_BEHIND
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
 from .backend import Backend
-from .recent import KINDS, Recent, RecentCall
+from .recent import KINDS, Kept, Recent
 
 BUFFER: Final = EVENTS_BEHIND
 P = ParamSpec("P")
@@ -41,7 +41,7 @@ class EventStream:
         self.seq: int = 0
         self.closed = False
         self._subscribers: dict[Kind, list[Subscription]] = {kind: [] for kind in Kind}
-        self.recent_calls: deque[RecentCall] | None = None  # None: nobody wants them kept
+        self.recent_calls: deque[Kept] | None = None  # None: nobody wants them kept
         self.call_readers: Sequence[Subscription] = self._subscribers[Kind.CALL]
 
     def keep_recent(self) -> Recent:

@@ -190,7 +190,7 @@ def record_of(actor: ServerActor) -> ServerRecord:
 def still_there(directory: Directory, kept: Recent) -> tuple[list[Event], list[RecentCall]]:
     """The last events and calls, with the connections and the calls that are there now. The beginning of a connection
     may be forgotten by now."""
-    events, calls = list(kept.events), list(kept.calls)
+    events, calls = list(kept.events), [RecentCall(*call) for call in kept.calls]
     known = {
         (event.address, event.incarnation)
         for event in events
