@@ -49,6 +49,7 @@ from .requests import (
     Spawn,
     no_method,
     open_jobs,
+    read_large,
     stateless_meta,
 )
 
@@ -185,7 +186,7 @@ class ClientSession:
             envelope = await aside(partial(rpc.read_client_line, line))
             key = rpc.read_id(envelope)
             if key and envelope.method in JOBS:
-                parts = await aside(partial(rpc.read_large_parts, envelope.params))
+                parts = await aside(partial(read_large, envelope.params))
         except Exception as error:
             self._refuse(key, line, error)
         else:

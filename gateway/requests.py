@@ -19,9 +19,11 @@ import anyio
 import msgspec
 
 from ..actors.exchanges import IncomingTable, Refusals
+from ..actors.message_buffer import takes_long_to_decode
 from ..actors.tracing import CURRENT
 from ..actors.workers import aside
 from ..protocol import jsonrpc as rpc
+from ..protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
 from ..protocol.errors import Busy, RoomClosed, UsageError
 from ..protocol.jsonrpc.incoming import ABSENT, PlainCall
 from ..protocol.jsonrpc.terms import INVALID_PARAMS, RpcFault
@@ -37,6 +39,17 @@ if TYPE_CHECKING:
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 Spawn = Callable[[Work], object]
+
+
+def read_large(params: msgspec.Raw) -> Mapping[str, msgspec.Raw]:
+    """The params of a large request, each still JSON. Its answers to a server are looked through, because they are
+    decoded in one go. Work for a thread. Raises `RpcFault`."""
+    parts = rpc.read_large_parts(params)
+    said = parts.get("inputResponses", ABSENT)
+    if rpc.nbytes(said) >= LARGE_MESSAGE and takes_long_to_decode(bytes(said)):
+        text = f"Invalid params: inputResponses has more than {DECODED_VALUES:,} values, or too many escapes."
+        raise RpcFault(INVALID_PARAMS, text)
+    return parts
 
 
 class Sink(Protocol):

@@ -155,14 +155,22 @@ class Caller:
             root.forget_unused(actor)
             raise
 
-    async def ask(self, server: str, call: Call) -> dict[str, Any]:
-        """Hand the call over and wait for its result, decoded. Raises the call's `CallError`."""
+    async def ask_raw(self, server: str, call: Call) -> bytes:
+        """Hand the call over and wait for its result, as the server sent it. Raises the call's `CallError`."""
         try:
             self.submit(server, call)
         except CallError:
             await anyio.lowlevel.checkpoint()  # a loop around a refusal must not starve others
             raise
-        answer = await call.wait()
+        return await call.wait()
+
+    async def ask(self, server: str, call: Call, *, most: float = math.inf) -> dict[str, Any]:
+        """Hand the call over and wait for its result, decoded. It may have at most so many bytes. Raises the call's
+        `CallError`."""
+        answer = await self.ask_raw(server, call)
+        if len(answer) > most:
+            text = f'Server "{server}" answered {call.method} with more than {most:,} bytes.'
+            raise ProtocolFault(text, server=server, reach=Reach.ANSWERED)
         try:
             return decode_result(await self.scrubbed(server, _ALL, answer))
         except WireFault as error:
@@ -546,7 +554,7 @@ async def subscribe(caller: Caller, place: Place) -> None:
     await caller.connect(place.server)
     if place.original not in actor.subscriptions.uris and not is_modern(actor):
         call = Call("resources/subscribe", {"uri": place.original}, replayable=True)
-        await caller.ask(place.server, call)
+        await caller.ask_raw(place.server, call)
     if actor.subscriptions.add(place.original):
         actor.subscriptions_changed()
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ..actors.call import Call
+from ..actors.message_buffer import takes_long_to_decode
 from ..actors.router import Sync
 from ..actors.workers import LONG_WORK, aside
 from ..catalogue.entries import Raw
@@ -23,7 +24,7 @@ from ..catalogue.namespace import Ambiguous, Missing, Target
 from ..catalogue.skills import FILE, SkillFile, content_of, fault_of, files_of, root_of
 from ..config.arguments import name_of
 from ..config.model import Scrub
-from ..protocol.bounds import SKILL_BYTES
+from ..protocol.bounds import ITEM_BYTES, LARGE_MESSAGE, SKILL_BYTES
 from ..protocol.errors import AmbiguousTool, ProtocolFault, Reach, UnknownResource, UnknownSkill
 from ..protocol.jsonrpc.incoming import decode_result
 from ..protocol.jsonrpc.terms import WireFault
@@ -45,7 +46,7 @@ class SkillRead:
 async def current_skill(caller: Caller, server: str, uri: str) -> Target:
     """The skill whose `SKILL.md` has this URI at its server, as the server says now. Raises `CallError`s and
     `UnknownResource`."""
-    said = await caller.ask(server, Call("skills/get", {"uri": uri}, replayable=True))
+    said = await caller.ask(server, Call("skills/get", {"uri": uri}, replayable=True), most=ITEM_BYTES)
     record: Raw = said.get("skill") or {}
     fault = fault_of(record)
     if fault or record["uri"] != uri:
@@ -123,6 +124,8 @@ async def _read(caller: Caller, target: Target, path: str, door: Scrub) -> Raw |
 
 
 def _checked(answer: bytes, file: SkillFile | None, scrubber: Secrets | None) -> Raw | None:
+    if len(answer) >= LARGE_MESSAGE and takes_long_to_decode(answer):
+        return None
     try:
         content = content_of(decode_result(answer))
         if content is None or not (len(content) <= SKILL_BYTES if file is None else file.accepts(content)):

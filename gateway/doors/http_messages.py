@@ -23,6 +23,7 @@ from ...protocol.bounds import LARGE_MESSAGE
 from ...protocol.header_params import decode_value, mismatch
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.trace_context import TraceContext
+from ..requests import read_large
 from ..state_handles import state_in
 from .http_request import HEADER_MISMATCH, Refusal, Request
 
@@ -94,7 +95,7 @@ async def read_message(body: bytes | bytearray, trace: TraceContext | None = Non
         message = await aside(read) if is_large else read()
         key = rpc.read_id(message)
         if is_large and key and message.method is not None:
-            parts = await aside(partial(rpc.read_large_parts, message.params))
+            parts = await aside(partial(read_large, message.params))
     except RpcFault as fault:
         raise Refusal(400, fault.message, code=fault.code, key=key) from None
     if message.method is None and not rpc.nbytes(message.result) and not rpc.nbytes(message.error):

@@ -26,10 +26,12 @@ import anyio
 import anyio.abc
 import msgspec
 
+from ...actors.message_buffer import has_more_values
 from ...actors.peer import Exchange
 from ...actors.workers import aside
 from ...config.model import Scrub
 from ...protocol.bounds import (
+    DECODED_VALUES,
     EXECUTE_IN_FLIGHT,
     EXECUTE_MEMORY,
     EXECUTE_NAP,
@@ -147,6 +149,9 @@ class Execution:
             return
         if raw is None:
             self.text = child.why
+            return
+        if await aside(partial(has_more_values, raw, DECODED_VALUES)):
+            self.text = f"its answer has more than {DECODED_VALUES:,} values."
             return
         try:
             self.result = await aside(partial(decode_result, raw))

@@ -15,7 +15,7 @@ import msgspec
 
 from ...actors.message_buffer import LONG, has_more_values
 from ...protocol import jsonrpc as rpc
-from ...protocol.bounds import MESSAGE_VALUES
+from ...protocol.bounds import DECODED_ESCAPES, MESSAGE_VALUES
 from ...protocol.jsonrpc.encoding import UNREADABLE
 from ...protocol.jsonrpc.incoming import why
 from ...protocol.jsonrpc.terms import RpcFault
@@ -71,8 +71,11 @@ def read_large_call(params: msgspec.Raw, ours: Container[str]) -> LargeCall:
 def _args(part: msgspec.Raw) -> Any:
     if rpc.nbytes(part) < LONG:
         return rpc.read_value(part)
-    is_text = bytes(memoryview(part)[:1]) == b'"'
-    return _in_text(rpc.read_value(part)) if is_text else part
+    if bytes(memoryview(part)[:1]) != b'"':
+        return part
+    if bytes(part).count(b"\\") > DECODED_ESCAPES:
+        _refuse(f"args is a text with more than {DECODED_ESCAPES:,} escaped characters: give an object.")
+    return _in_text(rpc.read_value(part))
 
 
 def _in_text(text: str) -> msgspec.Raw:

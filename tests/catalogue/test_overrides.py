@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from tests.gateway.test_conversations import call, talking
-from tests.support import in_virtual_time
+from tests.support import in_real_time, in_virtual_time
 from tests.support.asking import Asking, AskingServer, asking_connectors
 
 from greenroom import Greenroom
 from greenroom.catalogue.overrides import ToolOverride, _fits
 from greenroom.config.parse import parse_config
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
+from greenroom.protocol.bounds import LARGE_MESSAGE
 from greenroom.protocol.errors import UnknownTool, UsageError
 from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeServer, fake_connectors, tool
@@ -317,3 +318,19 @@ async def test_an_error_of_the_server_is_told_in_the_names_of_here_and_nothing_e
                 result = (await call(ann, "direct", "github_new_issue", summary="x"))["result"]
                 assert result["content"] == (told if is_error is True else blocks)
                 assert result["structuredContent"] == said["structuredContent"]
+
+
+@in_real_time
+async def test_a_large_error_is_told_in_the_names_of_here_too() -> None:
+    filler = {"type": "text", "text": "x" * LARGE_MESSAGE}
+    said = {"content": [{"type": "text", "text": "create: no title"}, filler], "isError": True}
+    server = FakeServer([tool("create", inputSchema=ISSUE)], handler=lambda _arguments: said)
+    config = {"mcpServers": {"github": {"command": "x", "toolOverrides": OVERRIDES}}}
+    connectors = fake_connectors({"github": server})
+    opened = Greenroom.open(config, cache_path=":memory:", bootstrap=False, connectors=connectors)
+    async with opened as room, talking(room, "direct") as talk:
+        await room.connect("github")
+        await room.settled()
+        async with talk("ann") as ann:
+            result = (await call(ann, "direct", "github_new_issue", summary="x"))["result"]
+            assert result["content"] == [{"type": "text", "text": "new_issue: no summary"}, filler]

@@ -43,7 +43,7 @@ from greenroom.gateway.requests import Job
 from greenroom.gateway.result_meta import OURS
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.address import Address
-from greenroom.protocol.bounds import LARGE_MESSAGE, LONG_META_BYTES
+from greenroom.protocol.bounds import ERROR_BYTES, LARGE_MESSAGE, LONG_META_BYTES
 from greenroom.protocol.errors import Reach, RemoteError, RpcRefusal, ServerLost, UnknownResource
 from greenroom.protocol.jsonrpc.terms import RpcFault
 from greenroom.supervisor.room import port_of
@@ -302,6 +302,21 @@ async def test_an_answered_call_leaves_nothing_to_the_garbage_collector(name: st
 
 
 # ---- what is left behind -------------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_long_error_of_a_client_is_not_read() -> None:
+    client = Client()
+    async with anyio.create_task_group() as group:
+
+        async def ask() -> None:
+            with pytest.raises(RpcRefusal, match="The client's error has more than 131,072 bytes"):
+                await client.talk.ask("x", {})
+
+        group.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        error = {"code": 1, "message": "no", "data": [0] * ERROR_BYTES}
+        client.say({"jsonrpc": "2.0", "id": "greenroom-1", "error": error})
 
 
 @in_real_time
@@ -729,8 +744,16 @@ def _but_words(line: bytes) -> Any:
             {**CALL, "params": {"name": "mcp", "arguments": {"tool": "x", "args": "[" + LONG_TEXT}}},
             "truncated",
         ),
+        (
+            {**CALL, "params": {"name": "x", "inputResponses": [0] * (LARGE_MESSAGE // 2)}},
+            "inputResponses has more than 100,000 values",
+        ),
+        (
+            {**CALL, "params": {"name": "mcp", "arguments": {"tool": "x", "args": "\t" * 2_000_001}}},
+            "args is a text with more than 2,000,000 escaped characters",
+        ),
     ],
-    ids=["initialize", "notification", "values in a text", "no json in a text"],
+    ids=["initialize", "notification", "values in a text", "no json in a text", "responses", "escapes"],
 )
 @in_real_time
 async def test_what_may_not_be_long_is_refused_with_the_reason(message: Any, said: str) -> None:
