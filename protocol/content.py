@@ -159,7 +159,7 @@ def _laid_out(value: object) -> str:
         return bytes(value).decode()
     text = _json(value)
     stays = len(text) > MAX_BYTES or is_too_deep(text.encode(errors="replace"), value)
-    return text if stays else _json(value, indent=2)
+    return text if stays or text is _TOO_DEEP else _json(value, indent=2)
 
 
 def _json(value: object, indent: int | None = None) -> str:
