@@ -1,8 +1,8 @@
 """The program of the child that finds tools by meaning for a room: `Meanings`, over lines of JSON-RPC.
 
-It is told which model to load and where vectors are
-kept (`begin`), the texts of tools (`learn`), and queries (`nearest`). It ends when its standard input does. It computes
-in one thread, so that it takes one processor; while it makes vectors, what is left of a second one answers queries.
+It is told which model to load and where vectors are kept (`begin`), the texts of tools (`learn`), and queries
+(`nearest`). It ends when its standard input does. Each of its two threads takes one processor at most: one answers, and
+one makes vectors.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from .meanings import Meanings
 
 _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-_FAULT: Final = -32000
 _TURN: Final = 0.001  # seconds that the thread which makes vectors keeps the interpreter from a query
 
 
 def main() -> None:
     import msgspec
 
+    from ..protocol.jsonrpc.terms import INTERNAL_ERROR
     from .meaning_model import Unusable
 
     os.environ.update(dict.fromkeys(_THREADS, "1"))  # before numpy is imported
@@ -38,7 +38,7 @@ def main() -> None:
         try:
             answer = {"result": child.methods[request["method"]](**request["params"])}
         except Unusable as error:
-            answer = {"error": {"code": _FAULT, "message": str(error)}}
+            answer = {"error": {"code": INTERNAL_ERROR, "message": str(error)}}
         out.write(msgspec.json.encode({"jsonrpc": "2.0", "id": request["id"], **answer}) + b"\n")
         out.flush()
     child.keep()

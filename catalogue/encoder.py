@@ -62,7 +62,10 @@ class Encoder:
             self._norm = _Pair.of(arrays, "embeddings.LayerNorm")
             layers = range(int(said["num_hidden_layers"]))
             self._layers = [_Layer.of(arrays, f"encoder.layer.{number}.") for number in layers]
-            some = self.encode("any text")
+            if max(self._tokenizer.vocabulary.values()) >= len(self._words):
+                raise ValueError("its tokenizer has more pieces than it has")
+            with np.errstate(all="ignore"):
+                some = self.encode("any text")
             if not np.isfinite(some).all():
                 raise ValueError("it makes no numbers")
             self.width: int = len(some)
@@ -162,8 +165,8 @@ class Tokenizer:
         model, normalizer = said["model"], cast("dict[str, Any]", said.get("normalizer") or {})
         if model.get("type", "WordPiece") != "WordPiece" or normalizer.get("lowercase") is not True:
             raise ValueError("its tokenizer is not a WordPiece for lower case")
-        self._vocabulary: dict[str, int] = model["vocab"]
-        self._begin, self._end, self._unknown = (self._vocabulary[name] for name in _STRUCTURAL)
+        self.vocabulary: dict[str, int] = model["vocab"]
+        self._begin, self._end, self._unknown = (self.vocabulary[name] for name in _STRUCTURAL)
         self._pieces = lru_cache(1 << 16)(self._pieces_of)
 
     def tokens(self, text: str, most: int = TOKENS) -> list[int]:
@@ -183,7 +186,7 @@ class Tokenizer:
         while start < len(word):
             mark = "##" if start else ""
             for end in range(len(word), start, -1):
-                number = self._vocabulary.get(mark + word[start:end])
+                number = self.vocabulary.get(mark + word[start:end])
                 if number is not None:
                     break
             else:

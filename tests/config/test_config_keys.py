@@ -94,6 +94,7 @@ OTHERS: list[tuple[str, Any, str, Any]] = [
     ("inheritEnv", ["A", "B*"], "inherit_env", ("A", "B*")),
     ("oauthDir", "/logins", "oauth_dir", "/logins"),
     ("registry", "https://r.example/v0", "registry", "https://r.example/v0"),
+    ("semanticSearch", "~/model", "semantic_search", "~/model"),
     ("directTools", ["d"], "direct_tools", ("d",)),
     ("toolOverrides", {"t": {"hide": True}}, "tool_overrides", {"t": {"hide": True}}),
     ("approve", ["a*"], "approve", ("a*",)),

@@ -30,6 +30,8 @@ READERS = [
     ),
     *(
         "greenroom.catalogue.search_file",
+        "greenroom.catalogue.vector_file",
+        "greenroom.catalogue.encoder",
         "greenroom.config.secret_sources",
         "greenroom.config.file_formats",
         "greenroom.config.trust",

@@ -117,6 +117,16 @@ SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
         msgspec.msgpack.encode(("1 0.1.0", {"h s": (1e9, b"c" * 16, b"\x92\x90\x90")})),
         b"",
     ),
+    "vectors": (
+        msgspec.msgpack.encode(("1", "model", b"c" * 16, msgspec.msgpack.encode({b"d": (1e9, b"1234")}))),
+        b"",
+    ),
+    "meaning_model": (
+        b'\x40\0\0\0\0\0\0\0{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}          1234',
+        b'{"model_type":"bert","num_attention_heads":0,"num_hidden_layers":2,"layer_norm_eps":1e999}',
+        b'{"normalizer":{"lowercase":true},"model":{"vocab":{"[CLS]":9,"[SEP]":-99,"[UNK]":0.5}}}',
+        *_JSON,
+    ),
     "agreements": (
         b'{"version":1,"trusted":{"' + b"a" * 64 + b'":{"file":"/a/.mcp.json","directory":"/a","since":1}}}',
         b'{"version":1,"trusted":{"a":{"file":[],"directory":{}}}}',

@@ -21,22 +21,26 @@ from typing import Any, Final
 import attrs
 import jwt
 import msgspec
+from tests.support.tiny_model import write_model
 
 from greenroom.actors.transports.event_parser import EventParser
 from greenroom.actors.transports.http_client import PIECE, BadAnswer, _decoder, _headers
 from greenroom.actors.transports.lines import LineSplitter
 from greenroom.actors.transports.stdio import StderrRing
 from greenroom.catalogue import namespace as uris
+from greenroom.catalogue.encoder import Encoder
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.fingerprints import PinKey, fingerprint
 from greenroom.catalogue.hidden_characters import unhidden_record
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.list_pages import Items
+from greenroom.catalogue.meaning_model import FILES, Unusable
 from greenroom.catalogue.schema_repair import fit
 from greenroom.catalogue.search import search
 from greenroom.catalogue.search_file import SearchFile
 from greenroom.catalogue.search_forms import SearchForms, key_of
 from greenroom.catalogue.store import CatalogueFile
+from greenroom.catalogue.vector_file import VectorFile
 from greenroom.config import file_formats
 from greenroom.config.file_formats import NotJsonError
 from greenroom.config.file_formats import load_jsonc as loads
@@ -598,6 +602,28 @@ def search_forms(data: bytes) -> None:
         forms = SearchForms(file.load([key_of(entry)]), lambda news: file.save(news, NOW))
         assert found(forms) == found(None)
         assert key_of(entry) in file.load([key_of(entry)])
+
+
+@_target
+def vectors(data: bytes) -> None:
+    """The vectors of tools: read, or there are none; then one is written and found again."""
+    with TemporaryDirectory() as folder:
+        file = VectorFile(Path(folder) / "catalogue.vectors", "model", 4, max_age=0)
+        file.path.write_bytes(data)
+        assert all(len(vector) == 4 for vector in file.load().values())
+        file.save({b"digest": b"1234"}, NOW)
+        assert file.load()[b"digest"] == b"1234"
+
+
+@_target
+def meaning_model(data: bytes) -> None:
+    """Each file of a model: it is refused, or texts have vectors."""
+    for name in FILES:
+        with TemporaryDirectory() as folder:
+            model = write_model(Path(folder))
+            (model / name).write_bytes(data)
+            with suppress(Unusable):
+                assert len(Encoder(model).encode("search files")) > 0
 
 
 @_target
