@@ -577,7 +577,16 @@ async def test_a_session_changes_nothing_of_the_room() -> None:
 @in_virtual_time
 async def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room() -> None:
     requests = {"call", "request", "run_tool_calls", "stream_call", "subscribe"}
-    requests |= {"complete", "get_prompt", "prompts", "read_resource", "resources", "templates"}
+    requests |= {
+        "complete",
+        "get_prompt",
+        "prompts",
+        "read_resource",
+        "read_skill",
+        "resources",
+        "skills",
+        "templates",
+    }
     its_own = {"aclose", "connect", "name", "roots_changed", "set_log_level"}
     async with open_room({"a": FakeServer()}) as room, room.session("alice") as alice:
         public = {name for name in dir(alice) if not name.startswith("_")}

@@ -49,6 +49,9 @@ class Room(FakeRoom):
     def await_client(self, seconds: float) -> None:
         pass
 
+    def keep_recent(self) -> None:
+        pass
+
     async def start(self, task_group: Any) -> None:
         self.closed = anyio.Event()
 
