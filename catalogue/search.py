@@ -71,18 +71,24 @@ def search(
     limit: int = PAGE,
     offset: int = 0,
     near: Sequence[bytes] = (),
+    skills: bool = True,
 ) -> SearchPage:
     """The tools and skills that match any word of `query`, best first, and by name when equally good; of
     `server`, if given. `near`: the keys of those that are near to it in meaning, the nearest first, if they are known.
+    `skills`: False for tools alone.
 
     A blank query finds nothing, but with a `server` it lists all of that server. A limit below 1 counts as 1, and
     a negative offset as 0.
     """
     if not query.strip():
-        return _page(index.findable(server) if server is not None else (), limit, offset)
+        return _page(_searched(index, server, skills) if server is not None else (), limit, offset)
     query = query[:MAX_QUERY]
-    everything = index.findable()
-    only = None if server is None else [n for n, one in enumerate(everything) if one.server == server]
+    everything = _searched(index, None, skills)
+    only = None
+    if server is not None:
+        only = [n for n, one in enumerate(everything) if one.server == server]
+    elif len(everything) < len(index.findable()):
+        only = list(range(len(everything)))
     start, end = _span(limit, offset)
     if near:
         places = [index.by_meaning[key] for key in near if key in index.by_meaning]
@@ -125,10 +131,15 @@ def search_matching(
     server: str | None = None,
     limit: int = PAGE,
     offset: int = 0,
+    skills: bool = True,
 ) -> SearchPage:
     """The tools and skills whose name or description `matches` accepts, by name, unranked."""
-    found = [one for one in index.findable(server) if matches(one.name) or matches(one.description)]
+    found = [one for one in _searched(index, server, skills) if matches(one.name) or matches(one.description)]
     return _page(found, limit, offset)
+
+
+def _searched(index: Index, server: str | None, skills: bool) -> Sequence[Target]:
+    return index.findable(server) if skills else index.tools(server)
 
 
 def _page(found: Sequence[Target], limit: int, offset: int) -> SearchPage:

@@ -251,16 +251,22 @@ class Unknown(TypedDict):
 
 
 class Tool(TypedDict):
-    """A tool, or a resource that is offered as one."""
+    """A tool, a resource that is offered as one, or a skill."""
 
     name: Annotated[str, Says("the name that it is called by")]
     server: Annotated[str, Says("its server")]
-    kind: Annotated[Literal["tool", "resource"], Says("what it is at its server")]
+    kind: Annotated[Literal["tool", "resource", "skill"], Says("what it is at its server")]
     original: Annotated[str, Says("its server's own name for it, or its URI")]
     description: Annotated[str, Says('"" without one')]
     inputSchema: NotRequired[Annotated[Object, Says("the JSON Schema of its arguments", when="it is a tool")]]
     title: NotRequired[Annotated[str, Says("as the server says", when="the server says it")]]
     annotations: NotRequired[Annotated[Object, Says("as the server says", when="the server says it")]]
+    files: NotRequired[
+        Annotated[
+            list[str] | None,
+            Says("its files; null: they are made for each reader", when="it is a skill that may be read"),
+        ]
+    ]
     outputSchema: NotRequired[
         Annotated[Object, Says("the JSON Schema of its structured result", when="the server says it")]
     ]
@@ -275,11 +281,11 @@ class Tool(TypedDict):
 
 
 class Tools(Origin):
-    """The tools that are known, sorted by name."""
+    """The tools that are known, sorted by name, and behind them the skills."""
 
     mode: Annotated[Literal["tools"], Says("what was asked for")]
     server: Annotated[str | None, Says("whose they are; null: all servers'")]
-    tools: Annotated[list[Tool], Says("the tools")]
+    tools: Annotated[list[Tool], Says("the tools and skills")]
     count: Annotated[int, Says("how many they are", "tools")]
     unknownServers: NotRequired[
         Annotated[list[Unknown], Says("servers that may have more", when="there are any")]
@@ -295,10 +301,11 @@ class Tools(Origin):
 
 
 class Match(TypedDict):
-    """A tool that was found."""
+    """A tool or skill that was found."""
 
     server: Annotated[str, Says("its server")]
-    tool: Annotated[str, Says("the name that it is called by")]
+    tool: NotRequired[Annotated[str, Says("the name that it is called by", when="it is a tool")]]
+    skill: NotRequired[Annotated[str, Says("the name that it is read by", when="it is a skill")]]
     score: Annotated[float, Says("how well it fits: more is better, and only to be compared in one answer")]
 
 
@@ -331,11 +338,12 @@ class Found(Answered):
 
 
 class Described(Answered):
-    """One tool."""
+    """One tool or skill."""
 
     mode: Annotated[Literal["describe"], Says("what was asked for")]
     server: Annotated[str, Says("its server")]
-    tool: Annotated[Tool, Says("the tool")]
+    tool: NotRequired[Annotated[Tool, Says("the tool", when="it is a tool")]]
+    skill: NotRequired[Annotated[Tool, Says("the skill", when="it is a skill")]]
 
 
 class Guarded(TypedDict):

@@ -302,14 +302,21 @@ def _and_more(faults: Sequence[str]) -> str:
 
 def _tool_lines(details: Mapping[str, Any]) -> Iterator[str]:
     for tool in details.get("tools", ()):
-        yield tool["name"]
+        yield _named(tool)
     yield from _total(details)
 
 
 def _total(details: Mapping[str, Any]) -> Iterator[str]:
-    yield f"Total: {counted(details.get('count', 0), 'tool')}"
+    skills = sum(tool.get("kind") == "skill" for tool in details.get("tools", ()))
+    yield f"Total: {counted(details.get('count', 0) - skills, 'tool')}" + (
+        f", {counted(skills, 'skill')}" if skills else ""
+    )
     if "message" in details:
         yield details["message"]
+
+
+def _named(tool: Mapping[str, Any]) -> str:
+    return f"{tool['name']} (skill)" if tool.get("kind") == "skill" else tool["name"]
 
 
 def _print_tools(details: Mapping[str, Any]) -> None:
@@ -320,7 +327,7 @@ def _print_tools(details: Mapping[str, Any]) -> None:
 
     by_server = groupby(sorted(details["tools"], key=server_of), key=server_of)  # they stay sorted by name
     groups = [
-        (server, [(tool["name"], tool["description"]) for tool in tools]) for server, tools in by_server
+        (server, [(_named(tool), tool["description"]) for tool in tools]) for server, tools in by_server
     ]
     screen = tables.console()
     screen.print(tables.name_and_words(("tool", "what it does"), groups, screen.width))
@@ -331,9 +338,10 @@ def _print_matches(source: Source, text: str, matches: Sequence[Mapping[str, Any
     """`text` with a table in place of its list, the second of its paragraphs."""
     entries: list[tuple[str, str]] = []
     for match in matches:
-        asked = {"describe": match["tool"], "server": match["server"]}
-        tool: Mapping[str, Any] = details_of(source.look(asked)).get("tool") or {}
-        entries.append((match["tool"], tool.get("description", "")))
+        name = match.get("tool") or match["skill"]
+        said = details_of(source.look({"describe": name, "server": match["server"]}))
+        tool: Mapping[str, Any] = said.get("tool") or said.get("skill") or {}
+        entries.append((_named(tool) if tool else name, tool.get("description", "")))
     head, _, rest = text.partition("\n\n")
     tail = rest.partition("\n\n")[2]
     screen = tables.console()

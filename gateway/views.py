@@ -61,13 +61,13 @@ def _at_present(row: ServerStatus) -> ServerStatus:
 
 
 def tools_view(catalogue: Catalogue, server: str | None) -> dict[str, Any]:
-    """Every tool, sorted by name, or those of `server`. If `server` cannot be listed: the `mcp` tool's
-    refusal."""
+    """Every tool, sorted by name, and behind them every skill; or those of `server`. If `server` cannot be listed: the
+    `mcp` tool's refusal."""
     reader = CatalogueReader(catalogue, hints=FOR_PEOPLE)
     refusal = reader.refusal(Mode.LIST, server)
     if refusal is not None:
         return {**refusal.details, "mode": "tools", "message": refusal.text}
-    tools = [tool_details(target) for target in catalogue.index.tools(server)]
+    tools = [tool_details(target) for target in catalogue.index.findable(server)]
     view: dict[str, Any] = {"mode": "tools", "server": server, "tools": tools, "count": len(tools)}
     unknown = reader.unknown(server)
     if unknown:

@@ -7,4 +7,5 @@ Other rooms may import:
 * `room_port`: what doors and exposures use of a room, private
 * `tracing`: spans and durations of what is asked of a room, for OpenTelemetry
 * `runtime`: everything that runs while a room is open
+* `skills`: a file of a skill that was read and compared
 """

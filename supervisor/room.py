@@ -545,7 +545,8 @@ class Greenroom(Calls):
     def search(
         self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
     ) -> SearchPage:
-        """Ranked search over names and descriptions: any matching word lists a tool. Starts nothing."""
+        """Ranked search over names and descriptions: any matching word lists a tool or skill (`target.kind`). Starts
+        nothing."""
         query, limit, offset = text(query, "A search"), number_of(limit, "limit"), number_of(offset, "offset")
         return search(self._port.index, query, server=server, limit=limit, offset=offset)
 

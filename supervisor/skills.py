@@ -42,6 +42,15 @@ class SkillRead:
     path: str
     result: Raw  # of the resources/read
 
+    @property
+    def text(self) -> str | None:
+        """The text of the file; None: it is no text."""
+        match self.result.get("contents"):
+            case [{"text": str(text)}]:
+                return text
+            case _:
+                return None
+
 
 async def current_skill(caller: Caller, server: str, uri: str) -> Target:
     """The skill whose `SKILL.md` has this URI at its server, as the server says now. Raises `CallError`s and

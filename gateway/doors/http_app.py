@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 # | `/health/any` | 200 when a server can be used, or none is configured; else 503 |
 # | `/health/all` | 200 when all can be used; else 503 |
 # | `/status` | what `greenroom status --json` prints, with version, seconds since the start, and sessions |
-# | `/map` | every tool, resource and prompt with its server, its own name and its schema |
+# | `/map` | every tool, resource, prompt and skill with its server, its own name and its schema |
 # | `/metrics` | numbers for Prometheus, if the settings turn them on |
 # | `/events` | the room's events as server-sent events; `Last-Event-ID` is a sequence number |
 #
@@ -182,11 +182,14 @@ class Operations:
         shown: dict[str, list[Mapping[str, Any]]] = {
             "tools": [],
             "prompts": [],
+            "skills": [],
             "resources": [],
             "templates": [],
         }
         for target in index.tools():
             shown["tools"].append(self._commands.filled_in(tool_details(target)))
+        for target in index.skills():
+            shown["skills"].append(self._commands.filled_in(tool_details(target)))
         for target in index.prompts():
             shown["prompts"].append({**tool_details(target), "arguments": target.record.get("arguments", [])})
         for kind, places in (("resources", index.resources()), ("templates", index.templates())):
@@ -204,6 +207,7 @@ class Operations:
             count = index.counts(name)
             if count is not None:
                 said = {"tools": count.tools, "resources": count.resources, "prompts": count.prompts}
+                said["skills"] = count.skills
                 counts[name] = said
         return {**shown, "counts": counts, "unknownServers": list(index.unknown_servers)}
 

@@ -20,7 +20,7 @@ import anyio
 import msgspec
 
 from ...actors.router import is_quick, make_resolvable, make_searchable
-from ...actors.workers import CATALOGUE, MANY_ITEMS, aside
+from ...actors.workers import CATALOGUE, LONG_WORK, MANY_ITEMS, aside
 from ...catalogue.namespace import Ambiguous, Missing, Target
 from ...config.model import Scrub
 from ...config.secrets import in_words
@@ -34,6 +34,7 @@ from ...protocol.errors import (
     UnknownTool,
     UsageError,
 )
+from ...protocol.jsonrpc.encoding import encode
 from ...protocol.jsonrpc.incoming import decode_result, read_value
 from ...protocol.jsonrpc.terms import RpcFault
 from ...safety.audit import Asked
@@ -110,6 +111,8 @@ class McpTool:
             self._connect(request, job)
         elif request.mode is Mode.PROMOTE:
             self._reply(partial(self._promoted, request), job)
+        elif request.mode is Mode.SKILL:
+            job.run(partial(self._read_skill, request, job))
         elif request.mode is Mode.OUTPUT:
             self._answers.turn_page(request, job)
         else:
@@ -217,6 +220,27 @@ class McpTool:
         if beside is None or not beside.hears or not beside.promote(found):
             return refusals.not_promoted(found)
         return refusals.promoted(found, beside.promoted)
+
+    # ---- skills ----------------------------------------------------------------------------------------------------
+
+    async def _read_skill(self, request: Request, job: Job) -> None:
+        refusal = self._reader.refusal(request.mode, request.server)
+        if refusal is not None:
+            self._answers.reply(refusal, job)
+            return
+        name, _, path = request.subject.partition("/")
+        try:
+            with self._room.noting(Asked("resources/read", name, request.server)):
+                read = await self._room.read_skill(name, path or None, request.server, door=Scrub.MCP)
+        except GreenroomError as error:
+            self._answers.reply(refusals.failed_skill(error, self._hints), job)
+            return
+        if read.text is None:
+            self._answers.conclude_long(read.skill.server, None, encode(read.result), job)
+        else:
+            tell = partial(refusals.skill, read, self._hints)
+            text, details = await aside(tell) if len(read.text) >= LONG_WORK else tell()
+            await self._answers.telling({"content": [{"type": "text", "text": text}]}, details, job)
 
     # ---- connect -------------------------------------------------------------------------------------------------
 

@@ -144,7 +144,7 @@ class CatalogueReader:
         catalogue = self._catalogue
         return texts.server_list(
             row,
-            catalogue.index.tools(server),
+            catalogue.index.findable(server) if self._hints.skill else catalogue.index.tools(server),
             catalogue.entry(server),
             self._hints,
             limit=limit,
@@ -175,12 +175,16 @@ class CatalogueReader:
         refusal = self.refusal(request.mode, request.server)
         if refusal is not None:
             return refusal
-        found = self._catalogue.index.resolve(request.subject, request.server)
+        index, name, server = self._catalogue.index, request.subject, request.server
+        found = index.resolve(name, server)
+        if isinstance(found, Missing) and self._hints.skill:
+            skill = index.resolve_skill(name, server)
+            found = found if isinstance(skill, Missing) else skill
         if isinstance(found, Ambiguous):
-            return refusals.ambiguous_tool("describe", request.subject, found.candidates)
+            return refusals.ambiguous_tool("describe", name, found.candidates)
         if isinstance(found, Missing):
-            return self.missing(request.mode, request.subject, request.server)
-        return texts.describe(found)
+            return self.missing(request.mode, name, server)
+        return texts.describe_skill(found, self._hints) if found.kind == "skill" else texts.describe(found)
 
     def _search(self, request: Request) -> Answer:
         refusal = self.refusal(request.mode, request.server)
@@ -229,9 +233,12 @@ class CatalogueReader:
 
     def _page(self, request: Request, limit: int, offset: int) -> SearchPage:
         index, query, server = self._catalogue.index, request.subject, request.server
+        skills = bool(self._hints.skill)
         if request.regex and query.strip():
-            return search_matching(index, matcher(query), server=server, limit=limit, offset=offset)
-        return search(index, query, server=server, limit=limit, offset=offset, near=request.near)
+            matches = matcher(query)
+            return search_matching(index, matches, server=server, limit=limit, offset=offset, skills=skills)
+        near = request.near
+        return search(index, query, server=server, limit=limit, offset=offset, near=near, skills=skills)
 
 
 def _is_merely_connecting(row: ServerStatus) -> bool:

@@ -1,7 +1,7 @@
 """The `mcp` tool as a client sees it: its definition, and how a request to it is read.
 
 The definition is a constant. It names no servers and carries no counts. So it costs the same context (under
-250 tokens, counted as four characters each) for one server or for a thousand, never changes while a client
+270 tokens, counted as four characters each) for one server or for a thousand, never changes while a client
 holds it, and needs no `list_changed`.
 
 Each parameter has a description, mostly of one word, since there is room for no more. Search says in its own that
@@ -11,7 +11,7 @@ Each parameter is also declared `nullable`, which is OpenAPI's word and means no
 require every parameter that is not declared so, and could not call the tool at all. Null counts as absent.
 
 The parameters of a request decide its mode, in this order: tool, connect, describe, promote, instructions,
-search, output, server. A request with none of them asks for the status. Models like to fill in every parameter
+skill, search, output, server. A request with none of them asks for the status. Models like to fill in every parameter
 they are offered, so an empty string counts as absent. Only `search` may be empty; it then means "everything of
 this server". Lists come in pages, however many entries are requested.
 
@@ -48,7 +48,7 @@ from ..result_meta import DETAILS
 DETAILS_LIMIT: Final = 51_200  # bytes
 _THEIR_ERRORS: Final = frozenset({"call_failed", "tool_error"})
 # Modes whose answers are in the words of a server.
-_THEIRS: Final = frozenset({"call", "instructions"})
+_THEIRS: Final = frozenset({"call", "instructions", "skill"})
 
 
 def size_of(value: Any) -> int:
@@ -138,7 +138,7 @@ def _parameter(meaning: str, kind: str = "string") -> Mapping[str, Any]:
 
 DEFINITION: Final[Mapping[str, Any]] = {
     "name": NAME,
-    "description": "Find MCP tools by search, call by tool+args; {}: status",
+    "description": "Search MCP tools, skills; call by tool+args; {}: status",
     "inputSchema": {
         "type": "object",
         "properties": {
@@ -148,6 +148,7 @@ DEFINITION: Final[Mapping[str, Any]] = {
             "describe": _parameter("tool"),
             "promote": _parameter("tool"),
             "instructions": _parameter("server"),
+            "skill": _parameter("to read"),
             "search": _parameter("OR'd words"),
             "regex": _parameter("search", "boolean"),
             "includeSchemas": _parameter("search", "boolean"),
@@ -169,6 +170,7 @@ class Mode(enum.Enum):
     DESCRIBE = "describe"
     PROMOTE = "promote"
     INSTRUCTIONS = "instructions"
+    SKILL = "skill"
     SEARCH = "search"
     OUTPUT = "output"
     LIST = "list"
@@ -182,6 +184,7 @@ _DECIDES: Final[tuple[tuple[str, Mode], ...]] = (
     ("describe", Mode.DESCRIBE),
     ("promote", Mode.PROMOTE),
     ("instructions", Mode.INSTRUCTIONS),
+    ("skill", Mode.SKILL),
     ("search", Mode.SEARCH),
     ("output", Mode.OUTPUT),
     ("server", Mode.LIST),
@@ -400,6 +403,7 @@ class Hints:
     call: str = 'mcp({{ tool: "{tool}" }})'
     more: str = "offset: {offset} for more"  # below a list
     page: str = 'mcp({{ output: "{output}", offset: {offset} }})'  # the next part of a long text
+    skill: str = 'mcp({{ skill: "{skill}" }})'  # to read one; empty: whoever reads this cannot
     stands_alone: bool = False  # each step is a line of its own, behind all facts, so that it can be copied
 
     @property
@@ -422,6 +426,9 @@ class Hints:
 
     def to_log_in(self, server: str) -> str:
         return self.log_in.format(server=server, typed=typed(server))
+
+    def to_read(self, skill: str) -> str:
+        return self.skill.format(skill=skill)
 
     def to_call(self, tool: str) -> str:
         return self.call.format(tool=tool)
@@ -457,6 +464,7 @@ FOR_META: Final = Hints(
     try_now='Use mcp_provision({{ intent: "{server}", autoProvision: true }}) to try it now.',
     call='mcp_call({{ tool: "{tool}" }})',
     page='mcp_discover({{ output: "{output}", offset: {offset} }})',
+    skill="",
 )
 FOR_PEOPLE: Final = Hints(
     overview="`greenroom tools NAME` lists tools, `greenroom search WORDS` finds them",
@@ -468,6 +476,7 @@ FOR_PEOPLE: Final = Hints(
     mend="To try again: `greenroom refresh {typed}`. To see why: greenroom explain {typed}",
     try_now="To try it now: greenroom reconnect {typed}",
     page="the same command with `| less` behind it",
+    skill='a client reads it with mcp({{ skill: "{skill}" }})',
     more="add --offset {offset} for more",
     stands_alone=True,
 )

@@ -17,6 +17,7 @@ import attrs
 from ...actors.host import ASKED_FOR
 from ...catalogue.fingerprints import changed_in_words
 from ...catalogue.hidden_characters import hidden_instructions, unhidden_value
+from ...catalogue.skills import FILE, files_of, without_front_matter
 from ...protocol.content import arguments_may_be_at_fault, expected_parameters, parameters_text
 from ...protocol.errors import (
     DISABLED,
@@ -28,6 +29,7 @@ from ...protocol.errors import (
     GreenroomError,
     RemoteError,
     Unavailable,
+    UsageError,
     some_of,
 )
 from ...protocol.jsonrpc.terms import METHOD_NOT_FOUND
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from ...catalogue.search import SearchPage
     from ...protocol.errors import Problem
     from ...protocol.status import ServerStatus
+    from ...supervisor.skills import SkillRead
     from .output_files import Page
 
 
@@ -232,10 +235,14 @@ def _call_details(error: CallError, target: Target | None) -> dict[str, Any]:
     return details
 
 
-def subject_of(target: Target | None) -> Mapping[str, str]:
-    """What was called, under the key that it has in `details`."""
+def subject_of(target: Target | None, *, read: bool = True) -> Mapping[str, str]:
+    """What was called, under the key that it has in `details`. `read`: False if it was only found."""
     if target is None:
         return {}
+    if target.kind == "skill":
+        return {"skill": target.name}
+    if not read:
+        return {"tool": target.name}
     return {"resourceUri": target.original} if target.kind == "resource" else {"tool": target.name}
 
 
@@ -437,22 +444,25 @@ def server_list(
     offset: int = 0,
     bounds: Bounds = UNBOUNDED,
 ) -> Answer:
-    """A page of the tools of one server, sorted by name."""
+    """A page of the tools of one server, sorted by name, and behind them its skills."""
     server = row.server
     shown = bounds.fitting([short_line(tool) for tool in tools[offset : offset + limit]])
     page = _Page(offset, len(shown), len(tools))
+    told = tools[offset : offset + len(shown)]
     details: dict[str, Any] = {
         "mode": "list",
         "server": server,
-        "tools": [tool.name for tool in tools[offset : offset + len(shown)]],
+        "tools": [tool.name for tool in told if tool.kind != "skill"],
         "count": len(tools),
         **page.details(),
     }
+    if skills := [tool.name for tool in told if tool.kind == "skill"]:
+        details["skills"] = skills
     if row.problems:
         details["problems"] = list(row.problems)
     connected = row.state is State.CONNECTED
     if tools:
-        head = f"{server} ({counted(len(tools), 'tool')}{'' if connected else ' (not connected, cached)'}):"
+        head = f"{server} ({counted_targets(tools)}{'' if connected else ' (not connected, cached)'}):"
         text = [head, "", *shown, *page.footer(hints), *_incomplete(row), *_preview(server, entry, hints)]
         return Answer.of("\n".join(text), **details)
     if connected:
@@ -517,14 +527,15 @@ def search(
     query = cut(query, SHOWN_QUERY)
     between = "\n\n" if full else "\n"
     shown = bounds.fitting(
-        [(full_entry if full else short_line)(match.target) for match in page.matches], between
+        [full_entry(match.target, hints) if full else short_line(match.target) for match in page.matches],
+        between,
     )
     seen = _Page(offset, len(shown), page.total)
     details: dict[str, Any] = {
         "mode": "search",
         "query": query,
         "matches": [
-            {"server": match.target.server, "tool": match.target.name, "score": match.score}
+            {"server": match.target.server, **subject_of(match.target, read=False), "score": match.score}
             for match in page.matches[: len(shown)]
         ],
         "count": page.total,
@@ -537,10 +548,11 @@ def search(
         details["unknownServers"] = unknown_details(unknown)
     if not page.total:
         return Answer.of(_nothing(query, server, connecting, unknown, hints), **details)
+    what = "tool or skill" if any(match.target.kind == "skill" for match in page.matches) else "tool"
     head = (
-        f'Found {counted(page.total, "tool")} matching "{query}":'
+        f'Found {counted(page.total, what)} matching "{query}":'
         if query.strip()
-        else f"{counted(page.total, 'tool')}:"
+        else f"{counted(page.total, what)}:"
     )
     untold = ["", f"{unknown_sentence(unknown, hints)}"] if unknown else []
     text = [head, "", between.join(shown), *untold, *seen.footer(hints), *_still_connecting(connecting)]
@@ -574,6 +586,9 @@ def tool_details(target: Target) -> dict[str, Any]:
             for key in ("title", "annotations", "outputSchema")
             if key in target.record
         }
+    if target.kind == "skill" and target.changed is None:
+        files = files_of(target.record)
+        details["files"] = None if files is None else [file.path for file in files]
     if target.changed is not None:
         details["changed"] = list(target.changed)
     if target.hidden:
@@ -581,15 +596,69 @@ def tool_details(target: Target) -> dict[str, Any]:
     return unhidden_value(details)
 
 
+def describe_skill(skill: Target, hints: Hints) -> Answer:
+    """One skill with its files."""
+    text = [f"{skill.name} (skill)", f"Server: {skill.server}"]
+    if skill.hidden:
+        text.append(f"Hidden characters, which are not shown: {skill.hidden}")
+    text += ["", skill.description]
+    if skill.changed is None:
+        text += ["", _files_of(skill), f"To read it: {hints.to_read(skill.name)}"]
+    return Answer.of("\n".join(text), mode="describe", server=skill.server, skill=tool_details(skill))
+
+
+def _files_of(skill: Target) -> str:
+    files = files_of(skill.record)
+    return (
+        "Files: made for each reader" if files is None else f"Files: {', '.join(file.path for file in files)}"
+    )
+
+
+def skill(read: SkillRead, hints: Hints) -> tuple[str, dict[str, Any]]:
+    """The text of a file of a skill, and its details. What a model obeys says who wrote it."""
+    target, text = read.skill, read.text or ""
+    hidden = hidden_instructions(text)
+    head = [f'Skill "{target.name}", as server "{target.server}" wrote it: {read.path}']
+    if hidden:
+        head.append(f"Hidden characters, which are not shown: {hidden}")
+    if read.path == FILE:
+        text = without_front_matter(text)
+        more = [file.path for file in files_of(target.record) or () if file.path != FILE]
+        if more:
+            example = hints.to_read(f"{target.name}/{more[0]}")
+            head.append(f"Further files, to be read with {example}: {some_of(more)}")
+    details = {"mode": "skill", "server": target.server, "skill": target.name, "file": read.path}
+    return "\n\n".join(["\n".join(head), unhidden(text)]), details | ({"hidden": hidden} if hidden else {})
+
+
+def failed_skill(error: GreenroomError, hints: Hints) -> Answer:
+    """A skill that was not read."""
+    if isinstance(error, CallError) and not isinstance(error, UsageError):
+        details = {**_call_details(error, None), "mode": "skill"}
+        step = hints.to_try_now(error.server) if isinstance(error, Unavailable) else ""
+        return Answer.of(hints.with_step(error.message, step) if step else error.message, **details)
+    return refused_request("skill", error)
+
+
+def counted_targets(targets: Sequence[Target]) -> str:
+    """`3 tools`, `3 tools, 1 skill`."""
+    skills = sum(target.kind == "skill" for target in targets)
+    tools = counted(len(targets) - skills, "tool")
+    return f"{tools}, {counted(skills, 'skill')}" if skills else tools
+
+
 def short_line(target: Target) -> str:
     """`- name - the first words of its description`."""
+    name = f"{target.name} (skill)" if target.kind == "skill" else target.name
     words = " ".join((target.description or "").split())
     description = words if target.changed is not None else cut(words, SHORT)
-    return f"- {target.name} - {description}" if description else f"- {target.name}"
+    return f"- {name} - {description}" if description else f"- {name}"
 
 
-def full_entry(target: Target) -> str:
+def full_entry(target: Target, hints: Hints = FOR_MODELS) -> str:
     """A tool with its parameters, as search shows it."""
+    if target.kind == "skill":
+        return f"{target.name} (skill)\n  {target.description}\n  {hints.to_read(target.name)}"
     text = [target.name, f"  {target.description or '(no description)'}"]
     if target.kind == "resource":
         text.append("  No parameters (resource tool).")

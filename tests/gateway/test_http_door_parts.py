@@ -1162,7 +1162,7 @@ def test_the_map_has_everything_under_its_own_name_and_no_hidden_characters() ->
         "day://{n}", "github", False,
     )  # fmt: skip
     assert said["counts"] == {
-        "github": {"tools": 1, "resources": 2, "prompts": 3},
-        "clock": {"tools": 1, "resources": 0, "prompts": 0},
+        "github": {"tools": 1, "resources": 2, "prompts": 3, "skills": 0},
+        "clock": {"tools": 1, "resources": 0, "prompts": 0, "skills": 0},
     }
     assert said["unknownServers"] == ["fresh"]

@@ -105,7 +105,7 @@ async def test_status_and_map(opened: Opened, room: Greenroom, feed: Feed, /) ->
     (found,) = shown["tools"]
     assert (found["name"], found["server"], found["original"]) == ("one_echo", "one", "echo")
     assert found["inputSchema"]["type"] == "object"
-    assert shown["counts"] == {"one": {"tools": 1, "resources": 0, "prompts": 0}}
+    assert shown["counts"] == {"one": {"tools": 1, "resources": 0, "prompts": 0, "skills": 0}}
     assert shown["unknownServers"] == ["two"]
 
 

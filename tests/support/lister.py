@@ -3,10 +3,10 @@
 FILE is JSON. `tools`: the records. `results`: name -> the result of a call (a text, if the name is not there).
 `echoes`: a call is answered with its arguments. `instructions`. `capabilities`: further ones. `contents`: URI -> what
 is read there, and `resources` and `templates`: the records. `skills`: the entries that are listed, and
-`unlisted_skills` those that are not. The tool `client` answers with what the server was told of
-its client. `pages`: how many pages the list of tools has, each with the same tools; `"same"`: endless pages with one
-cursor; `"endless"`: endless pages with new cursors. `many`: the
-number of further small tools. `nested`: the depth of the schema of one more tool.
+`unlisted_skills` those that are not. `grown`: URI -> how many characters are read there in place of what is said.
+The tool `client` answers with what the server was told of its client. `pages`: how many pages the list of tools has,
+each with the same tools; `"same"`: endless pages with one cursor; `"endless"`: endless pages with new cursors.
+`many`: the number of further small tools. `nested`: the depth of the schema of one more tool.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def _answer(what: dict[str, Any], method: str, params: dict[str, Any]) -> dict[s
     if method == "resources/templates/list" and "templates" in what:
         return {"resourceTemplates": what["templates"]}
     if method == "resources/read" and params["uri"] in what["contents"]:
-        return {"contents": [what["contents"][params["uri"]]]}
+        said = what["contents"][params["uri"]]
+        grown = what.get("grown", {}).get(params["uri"])
+        return {"contents": [{**said, "text": "x" * grown} if grown else said]}
     if method == "tools/call" and params["name"] == "client":
         return {"content": [{"type": "text", "text": json.dumps(what["client"])}]}
     if method == "tools/list":
