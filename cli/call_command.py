@@ -11,7 +11,8 @@ On a terminal an answer is a page, as models get it. Anywhere else it is complet
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -25,7 +26,6 @@ from ..gateway.result_meta import DETAILS, details_of
 from ..protocol.errors import ApprovalDenied, Reach, UsageError
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode
 from ..protocol.safe_text import one_line
-from . import terminal_answers
 from .common import (
     FromGateway,
     check_usable,
@@ -44,7 +44,7 @@ from .completion import complete_servers, complete_tools
 from .tables import on_terminal, show_lines
 
 if TYPE_CHECKING:
-    from ..safety.approval import Verdict
+    from ..safety.approval import OnApproval
 
 
 _JSON_TYPES: Final[Mapping[type, tuple[str, ...]]] = {
@@ -97,11 +97,13 @@ def call_command(
         call = partial(_call_through, gateway, asked)
     result = call(allowed=True) if yes else call()
     if not yes and (text := _question_in(result)) is not None:
-        is_allowed = _is_allowed(text)
+        is_allowed = _is_allowed(text, gateway)
         if is_allowed:
             result = call(allowed=True)
         elif is_allowed is not None:
             result = _refused(call(refused=True))
+        elif _has_terminal():
+            result = _refused(result)
     elif gateway is None and details_of(result).get("error") == ApprovalDenied.code:
         result = _refused(result)
     if as_json or not on_terminal():
@@ -234,18 +236,28 @@ def _question_in(result: Mapping[str, Any]) -> str | None:
     return details.get("question") if details.get("error") == "approval_required" else None
 
 
-def _is_allowed(text: str) -> bool | None:
-    """Ask on the terminal whether the call may be sent. None: nobody is there to answer."""
-    if not terminal_answers.has_terminal():
+def _has_terminal() -> bool:
+    """Whether somebody is there to answer."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _is_allowed(text: str, gateway: Gateway | None) -> bool | None:
+    """Ask on the terminal whether the call may be sent. None: nobody is there to answer, or nobody answers. Without a
+    `gateway`, our own room has asked there already."""
+    is_allowed = None
+    if not _has_terminal():
         say("there is no terminal to ask on; --yes allows the call.")
-        return None
-    return terminal_answers.is_allowed(text)
+    elif gateway is not None:
+        from .terminal_answers import Person
+
+        is_allowed = run_to_end(partial(Person().allows, text))
+    return is_allowed
 
 
 def _refused(asking: Mapping[str, Any]) -> Mapping[str, Any]:
     """The result of a call that the person at the terminal did not allow, when `asking` said that it has to be."""
     kept = {key: value for key, value in details_of(asking).items() if key not in ("reason", "question")}
-    text = "The call was not allowed: you refused it; it was not sent."
+    text = "You did not allow the call, so it was not sent."
     return _failed(text, {**kept, "error": ApprovalDenied.code})
 
 
@@ -272,7 +284,7 @@ def _call_through(gateway: Gateway, asked: ToolCall, **answer: bool) -> Mapping[
     """Call through the gateway. If the gateway is lost, it may have sent the call, and the error says so, so that
     nobody just repeats it."""
     try:
-        if terminal_answers.has_terminal():
+        if _has_terminal():
             answer["asks"] = True
         return gateway.ask("mcp", arguments=asked.request(), **answer)
     except GatewayLost as lost:
@@ -297,11 +309,14 @@ async def _call_once(config: Config, asked: ToolCall, allowed: bool) -> Mapping[
     from ..supervisor.room import Greenroom, port_of
 
     result: Mapping[str, Any] = {}
-    on_approval: Callable[[Any], Awaitable[Verdict]] | None = allowing if allowed else None
+    on_approval: OnApproval | None = allowing if allowed else None
     on_elicitation = None
-    if terminal_answers.has_terminal():
-        on_approval = on_approval or terminal_answers.ask_for_approval
-        on_elicitation = terminal_answers.answer_elicitation
+    if _has_terminal():
+        from .terminal_answers import Person
+
+        person = Person()
+        on_approval = on_approval or person.decide
+        on_elicitation = person.answer
     async with (
         Greenroom.open(patient(config), bootstrap=False) as room,
         room.session("command", on_approval=on_approval, on_elicitation=on_elicitation) as session,

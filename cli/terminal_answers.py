@@ -1,15 +1,22 @@
-"""What `greenroom call` asks its user on the terminal, in a room of its own: whether the call may be sent, and what the
-server wants to know meanwhile. Each question says who asks.
+"""The person at the terminal of `greenroom call`, who is asked whether a call may be sent, and what a server wants to
+know while it works. Each question says who asks.
 
-A prompt waits in a thread, so that the room goes on. Ctrl-C ends the command, and Ctrl-D leaves a question unanswered.
+There is one person, so one thing is asked at a time, in the order in which the questions came. What has become
+pointless meanwhile, because the call has ended, is not asked any more. No thread waits for the answer: the room goes
+on, and whoever withdraws a question leaves nothing behind that reads the terminal. The terminal edits the line itself.
+
+Ctrl-C ends the command, and Ctrl-D leaves a question unanswered.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import termios
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+import anyio
 import click
 
 from ..actors.host import ServerRequest
@@ -17,75 +24,114 @@ from ..protocol.safe_text import printable
 from ..safety.approval import ApprovalRequest, Verdict
 
 _NUMBERS: Final[Mapping[object, Any]] = {"integer": click.INT, "number": click.FLOAT}
+_YES_NO: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
 
 
-def has_terminal() -> bool:
-    """Whether somebody is there to answer."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
+class _Unanswered(Exception):
+    """Ctrl-D was typed, or the terminal is gone."""
 
 
-def is_allowed(text: str) -> bool:
-    """Ask whether a call may be sent."""
-    return click.confirm(printable(text), err=True)
+class Person:
+    """Who sits at our terminal: there must be one (`has_terminal`)."""
 
+    def __init__(self) -> None:
+        self._terminal = sys.stdin.fileno()
+        self._attention = anyio.Lock()  # it is given in the order of asking
 
-async def ask_for_approval(request: ApprovalRequest) -> Verdict:
-    allowed = await _in_thread(lambda: is_allowed(request.text))
-    return Verdict.ONCE if allowed else Verdict.DENY
+    async def allows(self, question: str) -> bool | None:
+        """Whether a call may be sent. None: the person does not say."""
+        async with self._attention:
+            try:
+                return await self._agrees(printable(question), default=False)
+            except _Unanswered:
+                return None
 
+    async def decide(self, request: ApprovalRequest) -> Verdict:
+        """The same for a call of a room that runs here, where nobody else could say anything."""
+        return Verdict.ONCE if await self.allows(request.text) else Verdict.DENY
 
-async def answer_elicitation(request: ServerRequest) -> Mapping[str, Any]:
-    """The user's answer to a server's request for input."""
-    return await _in_thread(lambda: answer_form(request.server, request.params))
+    async def answer(self, request: ServerRequest) -> Mapping[str, Any]:
+        """The answer to a server's request for input: to each field of its form, or whether the page that it wants to
+        be visited will be."""
+        asks = f'\nServer "{printable(request.server)}" asks: {printable(str(request.params.get("message", "")))}'
+        async with self._attention:
+            click.echo(asks, err=True)
+            try:
+                return await self._fill_in(request.params)
+            except _Unanswered:
+                return {"action": "cancel"}
 
-
-async def _in_thread(ask: Any) -> Any:
-    import anyio.to_thread
-
-    return await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
-
-
-def answer_form(server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Ask for each field of the form, or show the page that the server wants to be visited."""
-    click.echo(f'\nServer "{printable(server)}" asks: {printable(str(params.get("message", "")))}', err=True)
-    try:
+    async def _fill_in(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if params.get("mode") == "url":
             click.echo(f"It wants you to open this page: {printable(str(params.get('url')))}", err=True)
-            return {"action": "accept" if click.confirm("Will you open it?", err=True) else "decline"}
-        if not click.confirm("Answer it?", default=True, err=True):
+            return {
+                "action": "accept" if await self._agrees("Will you open it?", default=False) else "decline"
+            }
+        if not await self._agrees("Answer it?", default=True):
             return {"action": "decline"}
         schema = _object(params.get("requestedSchema"))
         required = schema.get("required") or ()
-        fields = {
-            name: _asked(name, _object(field), is_required=name in required)
-            for name, field in _object(schema.get("properties")).items()
-        }
-    except click.Abort:
-        return {"action": "cancel"}
-    return {"action": "accept", "content": {name: said for name, said in fields.items() if said is not None}}
+        content: dict[str, Any] = {}
+        for name, field in _object(schema.get("properties")).items():
+            said = await self._field(name, _object(field), is_required=name in required)
+            if said is not None:
+                content[name] = said
+        return {"action": "accept", "content": content}
 
+    async def _field(self, name: str, field: Mapping[str, Any], *, is_required: bool) -> Any:
+        """The answer for one field; None: it is left out."""
+        words = printable(str(field.get("description") or field.get("title") or ""))
+        label = f"  {printable(name)}{f' ({words})' if words else ''}"
+        default, kind = field.get("default"), field.get("type")
+        if kind == "boolean":
+            return await self._agrees(label, default=bool(default))
+        choices = field.get("enum") or _object(field.get("items")).get("enum")
+        if choices:
+            label += f" [{', '.join(printable(str(each)) for each in choices)}]"
+        if default is not None:
+            label += f" [{printable(str(default))}]"
+        while True:
+            text = await self._line(f"{label}: ")
+            if not text:
+                if default is not None or not is_required:
+                    return default
+                continue
+            try:
+                return _read(text, kind, choices)
+            except click.BadParameter as error:
+                click.echo(f"  {error.message}", err=True)
 
-def _asked(name: str, field: Mapping[str, Any], *, is_required: bool) -> Any:
-    """The answer for one field; None: it is left out."""
-    words = printable(str(field.get("description") or field.get("title") or ""))
-    label = f"  {printable(name)}{f' ({words})' if words else ''}"
-    default, kind = field.get("default"), field.get("type")
-    if kind == "boolean":
-        return click.confirm(label, default=bool(default), err=True)
-    choices = field.get("enum") or _object(field.get("items")).get("enum")
-    if choices:
-        label += f" [{', '.join(printable(str(each)) for each in choices)}]"
-    while True:
-        shown = default if default is not None else None if is_required else ""
-        said = click.prompt(label, default=shown, show_default=default is not None, err=True)
-        if said == "" and default is None:
-            return None
-        if said is default:
-            return said
+    async def _agrees(self, question: str, *, default: bool) -> bool:
+        while True:
+            text = (await self._line(f"{question} [{'Y/n' if default else 'y/N'}]: ")).strip().lower()
+            if not text:
+                return default
+            if text in _YES_NO:
+                return _YES_NO[text]
+            click.echo("Please type y or n.", err=True)
+
+    async def _line(self, prompt: str) -> str:
+        """The next line that is typed. Raises `_Unanswered`. When it is cancelled, what was typed so far is forgotten,
+        so that it does not answer the next question."""
+        click.echo(prompt, nl=False, err=True)
+        typed = b""
         try:
-            return _read(str(said), kind, choices)
-        except click.BadParameter as error:
-            click.echo(f"  {error.message}", err=True)
+            while not typed.endswith(b"\n"):
+                await anyio.wait_readable(self._terminal)
+                some = os.read(self._terminal, 1 << 12)
+                if not some:
+                    break
+                typed += some
+        except OSError:  # the terminal is gone
+            raise _Unanswered from None
+        except BaseException:
+            termios.tcflush(self._terminal, termios.TCIFLUSH)
+            click.echo("\ngreenroom: this is not asked any more.", err=True)
+            raise
+        if not typed:
+            click.echo(err=True)
+            raise _Unanswered
+        return typed.decode(errors="replace").rstrip("\r\n")
 
 
 def _read(text: str, kind: object, choices: Any) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -928,11 +928,16 @@ async def test_only_an_open_question_lets_the_same_call_pass_again(kind: str) ->
 # ---- real processes -----------------------------------------------------------------------------------------------
 
 
-class Terminal(io.StringIO):
-    """A standard input at which somebody sits and types."""
-
-    def isatty(self) -> bool:
-        return True
+@contextmanager
+def at_terminal(text: str) -> Generator[None]:
+    """Our standard input is a terminal at which somebody types."""
+    person, ours = os.openpty()
+    with pytest.MonkeyPatch.context() as patched, open(person, "w") as keys, open(ours) as stdin:
+        patched.setattr(sys, "stdin", stdin)
+        patched.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+        keys.write(text)
+        keys.flush()
+        yield
 
 
 def test_a_gateway_asks_its_client_and_a_command_asks_at_its_terminal(
@@ -958,24 +963,22 @@ def test_a_gateway_asks_its_client_and_a_command_asks_at_its_terminal(
         assert "--yes allows the call" in said.err
         assert command_line(["call", "w_echo", "text=hi", "--yes", *where]) == 0
         assert "hi" in capsys.readouterr().out
-        with monkeypatch.context() as at:
-            at.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-            for typed, code in (("y\n", 0), ("n\n", 1)):
-                at.setattr(sys, "stdin", Terminal(typed))
+        for typed, code in (("y\n", 0), ("n\n", 1)):
+            with at_terminal(typed):
                 assert command_line(["call", "w_echo", "text=hi", *where]) == code
-                said = capsys.readouterr()
-                assert "Greenroom asks before it calls" in said.out + said.err
-                assert ("you refused it; it was not sent" in said.err) == (typed == "n\n")
-            at.setattr(sys, "stdin", Terminal("n\n"))
+            said = capsys.readouterr()
+            assert "Greenroom asks before it calls" in said.err
+            assert ("You did not allow the call, so it was not sent." in said.err) == (typed == "n\n")
+        with at_terminal("n\n"):
             assert command_line(["call", "w_echo", "text=hi", "--json", *where]) == 1
-            denied = capsys.readouterr().out
-            denied = json.loads(denied[denied.index("{\n") :])
-            assert (denied["error"], denied["reach"], denied["tool"]) == (
-                "approval_denied",
-                "not_sent",
-                "w_echo",
-            )
-            assert not denied.keys() & {"reason", "question"}
+        denied = capsys.readouterr().out
+        denied = json.loads(denied[denied.index("{\n") :])
+        assert (denied["error"], denied["reach"], denied["tool"]) == (
+            "approval_denied",
+            "not_sent",
+            "w_echo",
+        )
+        assert not denied.keys() & {"reason", "question"}
     assert command_line(["call", "w_echo", "text=hi", *where]) == 1, "also without a gateway"
     assert command_line(["call", "w_echo", "text=hi", "--yes", *where]) == 0
     logged = map(json.loads, events.read_text().splitlines())
