@@ -213,7 +213,7 @@ class Conversations:
 
 def _opened(endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort) -> ClientSession:
     """The conversation of a new client."""
-    tracing = port.runtime.tracing
+    tracing = port.telemetry
     if tracing is None:
         return endpoint.open(outlet, spawn)
     from .tracing import TracedSession

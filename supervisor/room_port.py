@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ..protocol.events import Event
     from ..safety.approval_desk import Desk
     from ..safety.audit_file import AuditFile
+    from .tracing import Tracing
 
 # Nearly always; whether it is another `Mapping` takes longer to find out.
 _PLAIN: Final = (dict, type(None), msgspec.Raw)
@@ -426,6 +427,11 @@ class RoomPort(Caller):
         """One client will come soon and say what it can answer. Servers that start without a call start then, or after
         `seconds`, so that they are not told too little and started twice. For a door, before the room is opened."""
         self.runtime.client_within = seconds
+
+    @property
+    def telemetry(self) -> Tracing | None:
+        """What tells OpenTelemetry of this room; None: nobody wants to know."""
+        return self.runtime.tracing
 
     def keep_recent(self) -> None:
         """Keep the last events and calls for `recent`. For a door, in the loop of the room."""

@@ -75,6 +75,7 @@ class FakeRoom(_AnyRoom):
     """Servers `github` (known, issues and a resource), `clock` (known), `fresh` (unknown), `off`, `bad`."""
 
     audit = None
+    telemetry = None
 
     @property
     def _port(self) -> FakeRoom:
