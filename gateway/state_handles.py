@@ -13,14 +13,16 @@ It is not signed, because the table itself is the proof.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ..actors.message_buffer import has_more_values
 from ..protocol import jsonrpc as rpc
+from ..protocol.bounds import DECODED_VALUES
 from ..protocol.jsonrpc.terms import RpcFault
-from ..protocol.safe_text import counted
+from ..protocol.status import about
 
 if TYPE_CHECKING:
     from ..supervisor.room_port import RoomPort
@@ -43,8 +45,12 @@ _ARGUMENT: Final[Mapping[str, Any]] = {
 
 
 def state_in(arguments: msgspec.Raw | None, meta: Mapping[str, Any]) -> tuple[object, msgspec.Raw | None]:
-    """The handle that a call is given, and the arguments without it. None: it is given none."""
+    """The handle that a call is given, and the arguments without it. None: it is given none, or its arguments stay as
+    they are. Of large arguments, ask in a thread. Raises `RpcFault` for more than can be looked into."""
     if arguments is not None and _MARK in bytes(arguments):
+        if has_more_values(bytes(arguments), DECODED_VALUES):
+            text = f"Invalid params: to so many values a handle can be given only in _meta, as {META_KEY}."
+            raise RpcFault(rpc.INVALID_PARAMS, text)
         try:
             given = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
         except msgspec.MsgspecError:
@@ -52,7 +58,7 @@ def state_in(arguments: msgspec.Raw | None, meta: Mapping[str, Any]) -> tuple[ob
         handle = given.pop(STATE, None)
         if handle is not None:
             return _value(handle), msgspec.Raw(msgspec.json.encode(given))
-    return meta.get(META_KEY), arguments
+    return meta.get(META_KEY), None
 
 
 def _value(handle: msgspec.Raw) -> object:
@@ -89,20 +95,28 @@ class WithStateHandles:
         if method != "tools/list" or result is None:
             return result
         if self._listed[0] is not result:
-            self._listed = result, {"tools": [*map(self._with_argument, result["tools"]), self._tool()]}
+            self._listed = result, self._with_handles(result)
         return self._listed[1]
 
     def begin(self, job: Job) -> bool:
         if job.method == "tools/call" and self._handle is not None and _name_of(job) == NEW_STATE:
-            minutes = counted(round(self._lasts / 60), "minute")
             text = (
                 f"{self._handle}\n\nPass this as `{STATE}` in each call that should find the same state. It is kept "
-                f"until {minutes} after its last use."
+                f"until {about(self._lasts)} after its last use."
             )
             said = {STATE: self._handle, "endsUnusedAfterSeconds": round(self._lasts)}
             job.answer({"content": [{"type": "text", "text": text}], "structuredContent": said})
             return True
         return self._exposure.begin(job)
+
+    def _with_handles(self, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The list of tools as it is listed here. It stays as it is where no server has state to keep apart. No server
+        can pass off a tool of its own as ours."""
+        names = [name for name in self._room.index.servers if self._room.is_per_session(name)]
+        if not names:
+            return result
+        tools = [self._with_argument(tool) for tool in result["tools"] if tool["name"] != NEW_STATE]
+        return {**result, "tools": [*tools, _tool(names)]}
 
     def _with_argument(self, tool: Mapping[str, Any]) -> Mapping[str, Any]:
         """The tool as it is listed here. One of a server whose processes all clients share stays as it is."""
@@ -112,21 +126,6 @@ class WithStateHandles:
         schema: Mapping[str, Any] = tool.get("inputSchema") or {"type": "object"}
         properties: dict[str, Any] = {**(schema.get("properties") or {}), STATE: _ARGUMENT}
         return {**tool, "inputSchema": {**schema, "properties": properties}}
-
-    def _tool(self) -> dict[str, Any]:
-        names = [name for name in self._room.index.servers if self._room.is_per_session(name)]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return {
-            "name": NEW_STATE,
-            "title": "New state",
-            "description": (
-                "Begin state of your own (a browser, a shell, a database session) with the servers "
-                f"{', '.join(names[:_NAMED])}{more}. Returns a handle. Pass it as `{STATE}` in each call that should "
-                "find this state."
-            ),
-            "inputSchema": {"type": "object", "properties": {}, "additionalProperties": False},
-            "annotations": {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
-        }
 
     # ---- as the exposure does ------------------------------------------------------------------------------------
 
@@ -158,6 +157,22 @@ class WithStateHandles:
 
     def left(self, client: Client) -> None:
         self._exposure.left(client)
+
+
+def _tool(servers: Sequence[str]) -> dict[str, Any]:
+    """The tool that begins a new state with these servers."""
+    more = f" and {len(servers) - _NAMED} more" if len(servers) > _NAMED else ""
+    return {
+        "name": NEW_STATE,
+        "title": "New state",
+        "description": (
+            "Begin state of your own (a browser, a shell, a database session) with the servers "
+            f"{', '.join(servers[:_NAMED])}{more}. Returns a handle. Pass it as `{STATE}` in each call that should "
+            "find this state."
+        ),
+        "inputSchema": {"type": "object", "properties": {}, "additionalProperties": False},
+        "annotations": {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
+    }
 
 
 def _name_of(job: Job) -> object:

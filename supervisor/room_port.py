@@ -251,7 +251,8 @@ class RoomPort(Caller):
 
     def is_per_session(self, server: str) -> bool:
         """Whether each session has a process of this server of its own."""
-        return self.live.root.isolation(server) is Isolation.PER_SESSION
+        root = self.live.root  # the index follows it: a reload may have removed the server just now
+        return server in root.records and root.isolation(server) is Isolation.PER_SESSION
 
     async def catalogued(self) -> None:
         """Wait until each such server was tried once, and the results are in the index."""

@@ -39,6 +39,7 @@ from .http_messages import (
     Stateless,
     UnsupportedVersion,
     check_mirrored,
+    name_in,
     read_message,
     read_stateless,
     without_handle,
@@ -428,8 +429,7 @@ class HttpDoor:
             return
         self.sessions.touch(stateless)
         if said.method == _CALL and "name" in said.params:
-            name = said.params["name"]
-            await check_mirrored(said, self._conversations.listed(rpc.read_value(name), profile), request)
+            await check_mirrored(said, self._conversations.listed(name_in(said), profile), request)
         await stateless.serve(said, request)
 
     async def _client_of(
@@ -439,14 +439,14 @@ class HttpDoor:
         nothing. Raises `Refusal` for such a handle of another request."""
         handle, calls = None, said.method == _CALL
         if self._rules.state_handles:
-            said, handle = without_handle(said)
+            said, handle = await without_handle(said)
+            if calls and name_in(said) == NEW_STATE:
+                return said, await self.sessions.new_state(caller, profile, self._variables(request))
         if handle is not None:
             found = self.sessions.with_state(handle, caller, profile)
             if found is None and not calls:
                 raise Refusal(400, GONE, code=rpc.INVALID_PARAMS, key=said.key)
             return said, found
-        if self._rules.state_handles and calls and request.text(b"mcp-name") == NEW_STATE:
-            return said, await self.sessions.new_state(caller, profile, self._variables(request))
         variables = self._variables(request)
         return said, await self.sessions.stateless_client(caller, profile, variables, said.who)
 

@@ -24,7 +24,7 @@ from ...protocol.header_params import decode_value, mismatch
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.trace_context import TraceContext
 from ..requests import read_large
-from ..state_handles import state_in
+from ..state_handles import META_KEY, state_in
 from .http_request import HEADER_MISMATCH, Refusal, Request
 
 if TYPE_CHECKING:
@@ -173,19 +173,35 @@ def read_stateless(message: Read, request: Request) -> Stateless:
     return Stateless(message, key, method, params, meta, who)
 
 
-def without_handle(said: Stateless) -> tuple[Stateless, object]:
-    """The request without the handle of a state, and that handle; None: it is given none. The arguments of a large
-    request are not looked into: only its `_meta` may have a handle."""
-    given = (
-        said.params.get("arguments") if said.method == "tools/call" and not said.message.is_large else None
-    )
-    handle, arguments = state_in(given, said.meta)
-    if arguments is None or arguments is given:
+async def without_handle(said: Stateless) -> tuple[Stateless, object]:
+    """The request without the handle of a state, and that handle; None: it is given none. Raises `Refusal` for
+    arguments that cannot be looked into."""
+    if said.method != "tools/call":
+        return said, said.meta.get(META_KEY)
+    look = partial(_without_handle, said)
+    try:
+        return await aside(look) if said.message.is_large else look()
+    except RpcFault as fault:
+        raise Refusal(400, fault.message, code=fault.code, key=said.key) from None
+
+
+def _without_handle(said: Stateless) -> tuple[Stateless, object]:
+    message = said.message
+    handle, arguments = state_in(said.params.get("arguments"), said.meta)
+    if arguments is None:
         return said, handle
     params = {**said.params, "arguments": arguments}
     raw = msgspec.Raw(msgspec.json.encode(params))
-    envelope = rpc.ClientMessage(said.method, raw, id=said.message.envelope.id)
-    return attrs.evolve(said, params=params, message=attrs.evolve(said.message, envelope=envelope)), handle
+    envelope = rpc.ClientMessage(said.method, raw, id=message.envelope.id)
+    parts = params if message.is_large else None
+    return attrs.evolve(
+        said, params=params, message=attrs.evolve(message, envelope=envelope, parts=parts)
+    ), handle
+
+
+def name_in(said: Stateless) -> object:
+    """The name that a request gives, of a tool or a prompt; None: it gives none."""
+    return _value(said.params["name"]) if "name" in said.params else None
 
 
 def _match(request: Request, header: bytes, said: object, what: str, key: bytes) -> None:
