@@ -9,7 +9,7 @@ SEARCHED := $(addprefix tests/, protocol/test_fuzz_wire.py config/test_fuzz_file
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world bench bench-smoke bench-readme bench-pictures demo-picture site release clean
+.PHONY: help demo test soak hostile chaos mutants check conformance conformance-server older-sdk world bench bench-smoke bench-readme bench-pictures demo-picture trace-picture site release clean
 
 help:
 	@echo "make demo    see it work: bundled servers, a few seconds"
@@ -109,6 +109,10 @@ bench-pictures: .venv/.benched
 # The picture in README.
 demo-picture: .venv/.installed
 	@$(BIN)/python tools/demo_picture.py
+
+# The picture in docs/tracing.md.
+trace-picture: .venv/.developed
+	@$(BIN)/python -m tools.trace_picture
 
 # The last step is left to you: nothing is pushed or uploaded.
 release: .venv/.releasable

@@ -8,6 +8,7 @@ The collector is the one that `OTEL_EXPORTER_OTLP_ENDPOINT` names. The client ca
 
 from __future__ import annotations
 
+import os
 import sys
 
 import anyio
@@ -32,9 +33,10 @@ def serve() -> None:
     server = MCPServer("own", log_level="CRITICAL")
 
     @server.tool()
-    def add(a: int, b: int) -> int:
+    async def add(a: int, b: int) -> int:
         """Adds."""
         with tracer.start_as_current_span("work"):
+            await anyio.sleep(float(os.environ.get("WORK_SECONDS", "0")))
             return a + b
 
     server.run("stdio")
@@ -45,6 +47,7 @@ async def call(url: str, mode: str, tool: str) -> None:
     from mcp import Client
 
     async with Client(url, mode=mode) as client:  # pyright: ignore[reportArgumentType]
+        await client.list_tools()  # the SDK wants to know them before it calls one
         arguments = {"a": 1, "b": 2}
         if tool == "mcp":
             arguments = {"tool": "own_add", "args": arguments}
