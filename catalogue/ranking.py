@@ -249,9 +249,7 @@ class Ranking:
         if not query.strip():
             return [], 0
         plain = normalise(query)
-        words, meant = asked(plain)
-        scores = sum(map(self._word, words, repeat(1.0))) + sum(map(self._word, meant, repeat(PHRASE)))
-        scores += sum(map(self._word, filter(self._postings.__contains__, aside(plain)), repeat(ASIDE)))
+        scores = self._scores(plain)
         first = [self._names[plain]] if plain in self._names else []
         named = dict.fromkeys([*first, *self._namesakes.get(plain, ())])
         if only is not None:
@@ -264,6 +262,16 @@ class Ranking:
         of_name = [(number, EXACT) for number in named]
         unlisted = sum(not scores >> 16 * number & _LANE for number in named)
         return [*of_name, *(hit for hit in best if hit[0] not in named)][:most], matching + unlisted
+
+    def matching(self, query: str, numbers: Iterable[int]) -> int:
+        """How many of these documents match any word of the query."""
+        scores = self._array(self._scores(normalise(query)))
+        return sum(scores[number] > 0 for number in numbers)
+
+    def _scores(self, plain: str) -> Lanes:
+        words, meant = asked(plain)
+        scores = sum(map(self._word, words, repeat(1.0))) + sum(map(self._word, meant, repeat(PHRASE)))
+        return scores + sum(map(self._word, filter(self._postings.__contains__, aside(plain)), repeat(ASIDE)))
 
     def coverage(self, query: str, only: Iterable[int] | None = None) -> tuple[int, int]:
         """How many words of `query` its best document has, in any form that counts; and how many there are."""

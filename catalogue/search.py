@@ -13,6 +13,7 @@ be compared. What the query names stays first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import attrs
@@ -29,6 +30,7 @@ _LONGEST: Final = 40
 _FEW: Final = 2  # words of a query that a good match has all of
 _MOST_OF: Final = 0.6  # of more words
 _NEAREST: Final = 100  # tools that are near in meaning which are listed
+_PLACES: Final = 1_000  # of the order by words that count
 _FROM_TOP: Final = 10  # the larger, the less the first places of one order count against many middling ones
 _POINTS: Final = 100_000  # so that the sum is a whole number, and below `EXACT`
 
@@ -91,12 +93,14 @@ def search(
         only = list(range(len(everything)))
     start, end = _span(limit, offset)
     if near:
-        places = [index.by_meaning[key] for key in near if key in index.by_meaning]
-        allowed = None if only is None else frozenset(only)
-        nearest = [number for number in places if allowed is None or number in allowed][:_NEAREST]
-        hits = _joined(index.ranking.rank(query, len(everything), only)[0], nearest)
-        total = len(hits)
-        hits = hits[:end]
+        hits, total = index.ranking.rank(query, max(end + _NEAREST, _PLACES), only)
+        left_out = {number for number, score in hits if score == EXACT}
+        if only is not None:
+            left_out.update(set(range(len(everything))).difference(only))
+        places = (index.by_meaning.get(key) for key in near)
+        nearest = [*islice((at for at in places if at is not None and at not in left_out), _NEAREST)]
+        total += len(nearest) - index.ranking.matching(query, nearest)
+        hits = _joined(hits, nearest)[:end]
     else:
         hits, total = index.ranking.rank(query, end, only)
     matches = tuple(Match(everything[number], score) for number, score in hits[start:])
@@ -104,15 +108,13 @@ def search(
 
 
 def _joined(hits: Sequence[Hit], near: Sequence[int]) -> list[Hit]:
-    """What matches by words and what is near in meaning, best first."""
+    """What matches by words and what is near in meaning, best first. `near` has none that the query names."""
     named = [hit for hit in hits if hit[1] == EXACT]
     points = dict[int, int]()
     for order in ([number for number, _ in hits[len(named) :]], near):
         for place, number in enumerate(order, 1):
             points[number] = points.get(number, 0) + _POINTS // (_FROM_TOP + place)
-    of_name = {number for number, _ in named}
-    others = [hit for hit in points.items() if hit[0] not in of_name]
-    return [*named, *sorted(others, key=lambda hit: hit[1], reverse=True)]
+    return [*named, *sorted(points.items(), key=lambda hit: hit[1], reverse=True)]
 
 
 def fits_well(index: Index, query: str, *, server: str | None = None) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +146,42 @@ async def test_a_query_does_not_wait_for_a_child_that_hangs(tmp_path: Path) -> N
                 assert [match.target.name for match in (await room.find("search")).matches] == ["s_alpha"]
         finally:
             os.kill(child, signal.SIGCONT)
+
+
+@in_real_time
+async def test_of_more_tools_than_the_bound_the_rest_is_found_by_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("greenroom.supervisor.meaning.MEANINGS", 1)
+    async with a_room(str(write_model(tmp_path))) as room:
+        await teach(room, "s", TOOLS)
+        assert await found(room) == ["s_alpha"]
+        assert await found(room, "delete") == ["s_beta", "s_alpha"]
+
+
+@in_real_time
+async def test_texts_of_any_size_and_form_are_told_to_the_child(tmp_path: Path) -> None:
+    odd = tool("\ud83d", "\0 \u202e 搜索", inputSchema={"type": "object", "properties": {"\ud83d" * 9: 1}})
+    tools = (tool("long", "x" * 2_000_000), tool("none", ""), odd)
+    async with a_room(str(write_model(tmp_path))) as room:
+        await teach(room, "s", tools)
+        assert len(await found(room)) == len(room.tools("s"))
+        assert await found(room, "\ud83d \0" * 100_000)
+
+
+def test_without_the_setting_nothing_of_it_is_imported() -> None:
+    code = """
+import sys, anyio
+from greenroom import Greenroom, SearchTool
+
+async def main():
+    async with Greenroom.open({"mcpServers": {}}, cache_path=":memory:") as room:
+        await room.find("anything")
+        await SearchTool(room).run({"search": "anything"})
+
+anyio.run(main)
+ours = "greenroom.catalogue.mean", "greenroom.supervisor.mean"
+print([name for name in sys.modules if name.startswith(("numpy", *ours))])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
