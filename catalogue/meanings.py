@@ -32,7 +32,7 @@ _LEVELS: Final = 127  # of a number of a vector
 _AT_ONCE: Final = 4_096  # vectors that are compared in one step
 _ENOUGH: Final = 0.95  # of the texts have vectors
 _SAVED_EVERY: Final = 15.0  # seconds
-_NICE: Final = 15
+_NICE: Final = 10
 
 Bytes = npt.NDArray[np.int8]
 Floats = npt.NDArray[np.float32]
