@@ -198,7 +198,8 @@ class _Attempt:
         if self.declaration.by_handshake or serves_both:
             handshake = await self._initialize_first()
             if serves_both and not handshake.is_stateless and self.hint not in HANDSHAKE_VERSIONS:
-                return attrs.evolve(handshake, is_its_choice=not await self._speaks_both())
+                beside = await self._said_beside()
+                return attrs.evolve(handshake, is_its_choice=beside is None, beside=beside or {})
             return attrs.evolve(handshake, is_its_choice=handshake.is_stateless)
         if self.hint in HANDSHAKE_VERSIONS:
             return await self._initialize_first()
@@ -217,18 +218,18 @@ class _Attempt:
             text = f'{refusal.text}; its entry says "era": "{self.era.value}": try "auto"'
             raise RpcFailure(refusal.method, text, error=refusal.error) from None
 
-    async def _speaks_both(self) -> bool:
-        """Whether a server that was initialized by handshake also takes requests of the newer era. Then each client is
-        served in its own era."""
+    async def _said_beside(self) -> Raw | None:
+        """What a server that was initialized by handshake can do in the newer era. Then each client is served in its
+        own era. None: it takes no requests of the newer one."""
         try:
             version = MODERN_VERSIONS[-1]
             found = await ask(
                 self.peer, self.backend, "server/discover", None, self._probe_time(), beside=version
             )
         except RpcFailure:
-            return False
+            return None
         self.peer.beside = _newest(MODERN_VERSIONS, _versions(found.get("supportedVersions")))
-        return self.peer.beside is not None
+        return None if self.peer.beside is None else _mapping(found.get("capabilities"))
 
     async def _discover_only(self) -> Handshake:
         handshake = await self._discover(self._time_left())

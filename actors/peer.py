@@ -196,6 +196,7 @@ class Handshake:
     capabilities: Raw
     server_info: Raw
     instructions: str | None = None
+    beside: Raw = attrs.field(factory=dict[str, Any])  # its capabilities in the newer era, if it speaks both
     is_its_choice: bool = True  # False: it accepted the only era that was tried; it may speak the other too
 
     @property

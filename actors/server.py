@@ -484,8 +484,9 @@ class Steps:
         speaks_newer = peer.protocol_version in MODERN_VERSIONS or peer.beside is not None
         actor.calls.introduces = speaks_newer
         actor.calls.logs_by_request = speaks_newer and "logging" in message.handshake.capabilities
-        actor.calls.has_tasks = peer.beside is not None or has_tasks(
-            message.handshake.protocol_version, message.handshake.capabilities
+        handshake = message.handshake
+        actor.calls.has_tasks = has_tasks(handshake.protocol_version, handshake.capabilities) or has_tasks(
+            MODERN_VERSIONS[-1], handshake.beside
         )
         actor.calls.may_go_on = speaks_newer or actor.calls.has_tasks
         self._learn_tasks(message)

@@ -435,6 +435,12 @@ class Settings:
     call_total_timeout: float = key(
         "requestTotalTimeoutMs", MILLISECONDS, "One call in all, whatever its progress.", 600.0
     )
+    task_after: float | None = key(
+        "taskAfterMs",
+        MILLISECONDS,
+        "A call that takes longer goes on as a task, if its client knows tasks (2026-07-28).",
+        in_words="never",
+    )
     # It is longer than `connect_timeout`, so that a call ends with the reason of a failed connect and not with
     # "still connecting".
     queue_timeout: float = key(

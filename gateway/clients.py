@@ -15,7 +15,7 @@ has come, so the index is made before that, when nobody waits for it.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +32,8 @@ from .endpoint import ClientSession, Endpoint, Outlet
 from .exposures.exposure import Exposure
 from .exposures.proxy import Beside, Proxy
 from .next_steps import PLAIN, Commands
-from .requests import Spawn, tell_unbegun
+from .requests import Spawn, Work, tell_unbegun
+from .tasks import ClientTasks, KeptTasks
 
 if TYPE_CHECKING:
     from ..catalogue.namespace import Target
@@ -72,6 +73,7 @@ class Conversations:
         self._note = note
         self._commands = commands
         self.arrivals: Arrivals = Arrivals(lambda: room.config.settings.max_queued_bytes)
+        self.tasks: KeptTasks = KeptTasks()
         self._clients: dict[ClientSession, Exposure] = {}
         # Of the direct door's clients, by their profiles.
         self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}
@@ -79,6 +81,7 @@ class Conversations:
         self._runs: Runs | None = None  # of the code that clients of `meta` let run
         self._searchable: set[str | None] = set()  # the profiles whose search is prepared, or will be
         self._refuses = False
+        self._outliving: anyio.abc.TaskGroup | None = None  # what outlives clients, while `watch` runs
 
     def __len__(self) -> int:
         """The number of clients that are connected."""
@@ -114,13 +117,16 @@ class Conversations:
         said = view.profile.expose if view is not None else None
         expose = _checked(expose or said or self._expose)
         port.came_by(door, subject)
-        async with session:
+        async with AsyncExitStack() as ends:
+            await ends.enter_async_context(session)
             exposure = around(self._exposure(expose, port, view), port)
             endpoint = Endpoint(
                 exposure, self._version, note=self._note, arrivals=self.arrivals, commands=self._commands
             )
             client = _opened(endpoint, outlet, spawn, port)
             client.on_introduced = partial(_introduced, port, spawn)
+            client.tasks = ClientTasks(self.tasks, (subject, profile), client, self._task_after)
+            client.spawn_beside = partial(self._spawn_beside, spawn)
             client.on_refused = partial(tell_unbegun, port, expose == "direct")
             self._clients[client] = exposure
             if expose != "direct":
@@ -131,7 +137,22 @@ class Conversations:
                 yield client
             finally:
                 del self._clients[client]
-                client.close()
+                outlives = client.tasks.running > 0 and self._outliving is not None
+                if not outlives:
+                    client.close()
+                else:
+                    client.leave()
+                    self._spawn_beside(spawn, partial(_outlive, client, ends.pop_all()))
+
+    def _spawn_beside(self, spawn: Spawn, work: Work) -> None:
+        """Start work that may outlive its client. Where nobody watches the lists, it cannot."""
+        if self._outliving is None:
+            spawn(work)
+        else:
+            self._outliving.start_soon(work)
+
+    def _task_after(self) -> float | None:
+        return self._room.config.settings.task_after
 
     def listed(self, name: object, profile: str | None) -> Target | None:
         """The tool of this name as clients with this profile are shown it. None: there is none, or they are shown the
@@ -151,19 +172,25 @@ class Conversations:
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Tell every client of each real change of the lists, once, as soon as it is in the index. Runs until
         cancelled."""
-        async with self._room.events([Kind.CATALOGUE]) as events:
-            task_status.started()
-            async for event in events:
-                if isinstance(event, CatalogueChanged) and event.address and not event.address.is_shared:
-                    await self._announce_own()
-                    continue
-                besides = [(view, each) for view, each in self._beside.values() if each.may_change]
-                if self._common or besides:
-                    await self._port.settled()
-                    for view, shown in (*self._common.values(), *besides):
-                        if view is not None:
-                            await view.prepare()
-                        await shown.announce()
+        try:
+            async with (
+                self._room.events([Kind.CATALOGUE]) as events,
+                anyio.create_task_group() as self._outliving,
+            ):
+                task_status.started()
+                async for event in events:
+                    if isinstance(event, CatalogueChanged) and event.address and not event.address.is_shared:
+                        await self._announce_own()
+                        continue
+                    besides = [(view, each) for view, each in self._beside.values() if each.may_change]
+                    if self._common or besides:
+                        await self._port.settled()
+                        for view, shown in (*self._common.values(), *besides):
+                            if view is not None:
+                                await view.prepare()
+                            await shown.announce()
+        finally:
+            self._outliving = None
 
     async def _announce_own(self) -> None:
         """A client's own servers have listed something else than before: tell it, and nobody else."""
@@ -219,6 +246,16 @@ def _opened(endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort) ->
     from .tracing import TracedSession
 
     return TracedSession(endpoint, outlet, spawn, port, tracing)
+
+
+async def _outlive(client: ClientSession, ends: AsyncExitStack) -> None:
+    """The session of a client that is gone ends when none of its tasks runs any more."""
+    try:
+        if client.tasks is not None:
+            await client.tasks.ended()
+    finally:
+        client.close()
+        await ends.aclose()
 
 
 def _introduced(room: RoomPort, spawn: Spawn, client: object) -> None:

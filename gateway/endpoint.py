@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial, reduce
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import anyio
 import attrs
@@ -35,6 +35,7 @@ from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import DECODED_VALUES, ERROR_BYTES, LARGE_MESSAGE
 from ..protocol.errors import RpcRefusal
 from ..protocol.jsonrpc.terms import RpcError, RpcFault
+from ..protocol.tasks import with_extension
 from ..protocol.trace_context import trace_in
 from ..safety.audit import AUDITED
 from .arrivals import Arrivals
@@ -52,6 +53,12 @@ from .requests import (
     read_large,
     stateless_meta,
 )
+
+if TYPE_CHECKING:
+    from .tasks import ClientTasks, KeptTask
+
+# What a client of 2025-11-25 is told of tasks.
+TASKS_OLDER: Final[Mapping[str, Any]] = {"tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
 class Outlet(Protocol):
@@ -126,6 +133,8 @@ class ClientSession:
         self.on_introduced: Callable[[object], object] = _nobody_asks
         self.on_refused: Callable[..., object] = _nobody_asks
         self._introduced = False
+        self.tasks: ClientTasks | None = None  # if its calls can become tasks
+        self.spawn_beside: Spawn = spawn  # runs what outlives the client
         self.may_be_several = False
         self.modern = False
         self.initialized = False
@@ -149,7 +158,8 @@ class ClientSession:
     @property
     def in_flight(self) -> int:
         """Requests that have no answer yet, and calls that wait until the client comes back with an answer."""
-        return len(self._open) + len(self._exposure.suspended)
+        running = self.tasks.running if self.tasks is not None else 0
+        return len(self._open) + len(self._exposure.suspended) + running
 
     def initialize_again(self, initialize: bytes, *, initialized: bool, gateways: int) -> None:
         """Take in how the client introduced itself to an earlier gateway, which has answered it already. `initialized`:
@@ -239,6 +249,14 @@ class ClientSession:
         self._client_requests.close()
         self._exposure.left(self)
 
+    def leave(self) -> None:
+        """The same while tasks of the client go on: from 2026-07-28 on a later client may answer what they ask."""
+        if not self.modern:
+            self.close()
+            return
+        self._open.cancel_all()
+        self._client_requests.close()
+
     # ---- incoming -------------------------------------------------------------------------------------------------
 
     def _take(self, envelope: rpc.ClientMessage, key: bytes, size: int) -> None:
@@ -280,7 +298,7 @@ class ClientSession:
         self._learn(params.get("capabilities"), params.get("clientInfo"), modern=False)
         return {
             "protocolVersion": asked if asked in rpc.HANDSHAKE_VERSIONS else rpc.HANDSHAKE_VERSIONS[-1],
-            "capabilities": self._exposure.capabilities(),
+            "capabilities": {**self._exposure.capabilities(), **(TASKS_OLDER if self.tasks else {})},
             "serverInfo": self._endpoint.server_info(),
             **_instructions(self._exposure),
         }
@@ -291,9 +309,12 @@ class ClientSession:
 
     def _discover(self, envelope: rpc.ClientMessage) -> Mapping[str, Any]:
         self._is_modern("server/discover", rpc.read_object(envelope.params).get("_meta"))
+        said = self._exposure.capabilities()
         result = {
             "supportedVersions": list(rpc.MODERN_VERSIONS),
-            "capabilities": self._exposure.capabilities(),
+            "capabilities": with_extension(said)
+            if self.tasks is not None and self.tasks.makes_some
+            else said,
             **_instructions(self._exposure),
         }
         return self._answers.stamped(result, cacheable=True)
@@ -347,6 +368,8 @@ class ClientSession:
         try:
             if job.is_traced:
                 job.begin_span()
+            if job.plain is None and self.tasks is not None and self.tasks.takes(job):
+                return job
             if job.trace is None:
                 is_known = self._exposure.begin(job)
             else:
@@ -357,6 +380,42 @@ class ClientSession:
         except Exception as error:
             job.broke(error)
         return job
+
+    # ---- for its tasks --------------------------------------------------------------------------------------------
+
+    def task_job(self, task: KeptTask, asked: Job, params: Mapping[str, msgspec.Raw]) -> Job:
+        """A job like the one that was asked for, with these params, whose answer goes to the task."""
+        job = Job(task, self.spawn_beside, asked.key, asked.method, msgspec.Raw(rpc.encode(params)))
+        job.client, job.commands, job.trace, job.meta = self, asked.commands, asked.trace, asked.meta
+        job.params, job.modern, job.token = params, asked.modern, "task"
+        return job
+
+    def begin_task(self, job: Job) -> bool:
+        """Begin a job that works for a task."""
+        if job.trace is None:
+            return self._exposure.begin(job)
+        with within(job.trace):
+            return self._exposure.begin(job)
+
+    def task_result(self, job: Job, result: Mapping[str, Any]) -> bytes:
+        """A result of ours in the form in which a task keeps it."""
+        return rpc.encode(self._answers.stamped(result) if job.modern else result)
+
+    def task_bytes(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+        """A result of a server in the form in which a task keeps it."""
+        return self._answers.result_of(job, result, modern=modern)
+
+    def task_bug(self, error: Exception) -> RpcFault:
+        """Report a bug of ours, and return the error with which the task fails."""
+        return self._answers.bug(error)
+
+    def is_open(self, job: Job) -> bool:
+        """Whether the client still waits for the answer to this request."""
+        return self._open.get(job.key) is job
+
+    def answer_with_task(self, job: Job, task: Mapping[str, Any]) -> None:
+        """The request is answered by this task, and its job goes on."""
+        self._answers.job_line(job, rpc.result_line(job.key, self._answers.stamped(task)))
 
     def _hold(self, job: Job, size: int) -> None:
         """No call has taken the request over yet: count it among what waits at the doors, or refuse it if that is too

@@ -27,6 +27,7 @@ from ..protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
 from ..protocol.errors import Busy, RoomClosed, UsageError
 from ..protocol.jsonrpc.incoming import ABSENT, PlainCall
 from ..protocol.jsonrpc.terms import INVALID_PARAMS, RpcFault
+from ..protocol.tasks import CANCEL, GET, RESULT, UPDATE
 from ..protocol.trace_context import TraceContext
 from ..safety.audit import AUDITED, Asked
 from .attribution import ESCAPE, NAMED, result_without_ours, without_ours
@@ -193,6 +194,11 @@ class Job:
             if self.on_handed_over is not None:
                 self._hand_over()
 
+    def goes_to(self, sink: Sink) -> None:
+        """Its answer goes elsewhere from now on: its client has been answered."""
+        self._sink = sink
+        self.token = self.token or "task"
+
     def let_go(self) -> None:
         """Follow no call any more. The call goes on when the job ends."""
         self._call = None
@@ -306,16 +312,18 @@ class Answers:
 
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         try:
-            if result.find(NAMED) >= 0 or result.find(ESCAPE) >= 0:
-                result = result_without_ours(result)
-            if job.modern:
-                cached = _UNCACHED if job.method == "resources/read" else {}
-                result = rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._server_info}, cached)
-            elif modern:
-                result = rpc.for_handshake(result)
-            return rpc.raw_line(job.key, result)
+            return rpc.raw_line(job.key, self.result_of(job, result, modern=modern))
         except Exception as problem:
             return self._unsayable(job, problem)
+
+    def result_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+        """A result as a server sent it, in the form for the client of this job."""
+        if result.find(NAMED) >= 0 or result.find(ESCAPE) >= 0:
+            result = result_without_ours(result)
+        if job.modern:
+            cached = _UNCACHED if job.method == "resources/read" else {}
+            return rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._server_info}, cached)
+        return rpc.for_handshake(result) if modern else result
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         self._tell(rpc.PROGRESS, {**without_ours(params), "progressToken": job.token})
@@ -344,13 +352,16 @@ class Answers:
 
     def bug_line(self, key: bytes, error: Exception) -> bytes:
         """Report a bug of ours, and return the error that takes the answer's place."""
+        return rpc.error_line(key, self.bug(error))
+
+    def bug(self, error: Exception) -> RpcFault:
+        """The same, without the line."""
         # The type and the place of the error, but not its message, which may quote what was passed on.
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_TOLD:]
         places = [f"{Path(frame.filename).name}, line {frame.lineno}" for frame in frames]
         where = f" at {', from '.join(reversed(places))}" if places else ""
         self._note(f"a bug in Greenroom, please report it: {type(error).__name__}{where}")
-        fault = RpcFault(rpc.INTERNAL_ERROR, "Internal error in the gateway; its log has the details.")
-        return rpc.error_line(key, fault)
+        return RpcFault(rpc.INTERNAL_ERROR, "Internal error in the gateway; its log has the details.")
 
     def stamped(self, result: Mapping[str, Any], *, cacheable: bool = False) -> dict[str, Any]:
         """The result with the fields that 2026-07-28 requires. `cacheable`: also those of results that a client may
@@ -425,6 +436,9 @@ METHODS: Final[Mapping[str, Era]] = {
     "resources/read": _BOTH,
     "prompts/get": _BOTH,
     "completion/complete": _BOTH,
+    **dict.fromkeys((GET, CANCEL), _BOTH),
+    RESULT: Era.HANDSHAKE,
+    UPDATE: Era.STATELESS,
     "skills/get": _BOTH,
     "resources/subscribe": Era.HANDSHAKE,
     "resources/unsubscribe": Era.HANDSHAKE,

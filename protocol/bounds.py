@@ -72,6 +72,9 @@ APPROVALS_ENDED: Final = 64  # in one room
 EVENTS_BEHIND: Final = 10_000
 RECENT_CALLS: Final = 5_000  # of a gateway, for `greenroom trace`
 RECENT_EVENTS: Final = 5_000
+TASKS: Final = 1_000  # of all clients of one gateway, running or kept
+TASKS_OF_ONE: Final = 100  # of one principal
+TASK_BYTES: Final = 64 * MIB  # of all results that are kept
 LINKS: Final = 4_096  # of results, remembered for one client
 LINKS_AT_ONCE: Final = 1_024
 COMPLETIONS: Final = 100
@@ -284,6 +287,21 @@ BOUNDS: Final = (
         "calls of a gateway that `greenroom trace` shows", "calls", "the oldest are forgotten", RECENT_CALLS
     ),
     Bound("events beside them", "events", "the oldest are forgotten", RECENT_EVENTS),
+    Bound(
+        "tasks of clients that are kept, of one gateway",
+        "tasks",
+        "the oldest that has ended is dropped",
+        TASKS,
+    ),
+    Bound(
+        "tasks of one principal",
+        "tasks",
+        "the oldest that has ended is dropped; if none has, no more",
+        TASKS_OF_ONE,
+    ),
+    Bound(
+        "their results, of one gateway", "bytes", "the oldest of the same principal are dropped", TASK_BYTES
+    ),
     Bound("resources that results link to, for one client", "links", "the oldest are forgotten", LINKS),
     Bound("resources that one result links to", "links", "the rest is not remembered", LINKS_AT_ONCE),
     Bound("values of one completion", "values", "the rest is left out", COMPLETIONS),

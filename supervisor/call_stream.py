@@ -1,4 +1,4 @@
-"""A call whose progress is read while it runs: `Calls.stream_call`."""
+"""A call whose progress is read while it runs (`Calls.stream_call`), or that goes on by itself (`Calls.start_task`)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,23 @@ class CallStream:
         self._told: deque[Mapping[str, Any]] = deque(maxlen=_MOST)
         self._news = anyio.Event()
         self._result: ToolResult | None = None
+        self.message: str = ""  # of its latest progress that had one
 
     # ---- what the call tells ----------------------------------------------------------------------------------------
 
     def progressed(self, params: Mapping[str, Any]) -> None:
         self._told.append(params)
-        self._news.set()
+        message = params.get("message")
+        self.message = message if isinstance(message, str) else self.message
+        self._tell()
 
     def ended(self, call: Call) -> None:
         self._call = call
-        self._news.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, anyio.Event()
+        news.set()
 
     # ---- for its reader ---------------------------------------------------------------------------------------------
 
@@ -45,21 +52,47 @@ class CallStream:
         while not self._told:
             if self._call is not None:
                 raise StopAsyncIteration
-            await self._wait()
+            await self._news.wait()
         return self._told.popleft()
 
     async def result(self) -> ToolResult:
         """The result of the call, once it has ended. Raises its `CallError`, as `call` does, and `UsageError` when the
         call was cancelled because its block was left."""
         while self._call is None:
-            await self._wait()
+            await self._news.wait()
         if self._call.error is None and self._call.result is None:
-            text = "The call was cancelled when its block was left, so it has no result."
-            raise UsageError(f"{text} Await `result()` inside the block.")
+            text = "The call was cancelled, by `cancel()` or because its block was left, so it has no result."
+            raise UsageError(f"{text} Await `result()` before.")
         if self._result is None:
             self._result = await self._read(self._call)
         return self._result
 
-    async def _wait(self) -> None:
-        self._news = anyio.Event()
-        await self._news.wait()
+
+class CallTask:
+    """A call that goes on, whoever waits for it. `stream`: its progress, for one reader."""
+
+    def __init__(self, call: Call, stream: CallStream) -> None:
+        self._call = call
+        self.stream: CallStream = stream
+
+    @property
+    def status(self) -> str:
+        """`working`, `completed`, `failed` or `cancelled`. A result with `is_error` is `completed`."""
+        call = self._call
+        if not call.ended:
+            return "working"
+        return "cancelled" if call.cancelled else "completed" if call.error is None else "failed"
+
+    @property
+    def message(self) -> str:
+        """What its latest progress said."""
+        return self.stream.message
+
+    async def result(self) -> ToolResult:
+        """The result, once the call has ended; as often as you like, also by several tasks at once. Raises its
+        `CallError`, and `UsageError` when it was cancelled. Cancelling this does not cancel the call."""
+        return await self.stream.result()
+
+    def cancel(self) -> None:
+        """Cancel the call. Nothing happens if it has ended."""
+        self._call.cancel()

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from ..actors.transports.http_connection import AuthFor
     from ..protocol.model_calls import Format, Told, ToolCall
-    from .call_stream import CallStream
+    from .call_stream import CallStream, CallTask
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -161,27 +161,44 @@ class Calls:
         that is not accepted; `result` raises the rest.
         """
 
-        from .call_stream import CallStream
+        task = await self.start_task(tool, arguments, server=server, timeout=timeout, meta=meta)
+        try:
+            yield task.stream
+        finally:
+            task.cancel()
+
+    async def start_task(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        server: str | None = None,
+        timeout: float | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> CallTask:
+        """Begin a call, and return its handle as soon as it is accepted: `task = await room.start_task("build")`, then
+        at any time `task.status`, `await task.result()` or `task.cancel()`.
+
+        The call goes on when whoever began it is cancelled. It ends by its timeouts or with its server, and with the
+        room or session at the latest. This raises what `call` raises for a call that is not accepted; `result` raises
+        the rest.
+        """
+        from .call_stream import CallStream, CallTask
 
         async def read(call: Call) -> ToolResult:
             return await self._port.read_result(target, await call.wait(), Scrub.ALL)
 
         stream = CallStream(read)
-        call: Call | None = None
-        try:
-            target, call = await self._port.start_by_name(
-                tool,
-                arguments,
-                stream.ended,
-                server=server,
-                timeout=timeout,
-                on_progress=stream.progressed,
-                meta=meta,
-            )
-            yield stream
-        finally:
-            if call is not None:
-                call.cancel()
+        target, call = await self._port.start_by_name(
+            tool,
+            arguments,
+            stream.ended,
+            server=server,
+            timeout=timeout,
+            on_progress=stream.progressed,
+            meta=meta,
+        )
+        return CallTask(call, stream)
 
     async def run_tool_calls(
         self, calls: Iterable[Any] | None, format: Format, *, also: Iterable[OwnTool] = ()

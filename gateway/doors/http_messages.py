@@ -22,6 +22,7 @@ from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import LARGE_MESSAGE
 from ...protocol.header_params import decode_value, mismatch
 from ...protocol.jsonrpc.terms import RpcFault
+from ...protocol.tasks import CANCEL, GET, UPDATE
 from ...protocol.trace_context import TraceContext
 from ..requests import read_large
 from ..state_handles import META_KEY, state_in
@@ -37,7 +38,12 @@ _HEAD: Final = re.compile(
 _ERROR_CODE: Final = re.compile(  # of a line of ours
     rb'\{"jsonrpc":"2\.0","id":(?:"(?:[^"\\]|\\.)*"|[^,"]*),"error":\{"code":(-?\d+)[,}]'
 )
-_NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED_BY: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys((GET, UPDATE, CANCEL), "taskId"),
+}
 _INFO_KEY: Final = f"{rpc.META}clientInfo"
 SUBSCRIPTION_KEY: Final = f"{rpc.META}subscriptionId"
 _PROGRESS_TOKEN: Final = b"progressToken"

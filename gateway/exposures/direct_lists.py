@@ -133,10 +133,10 @@ class Shown:
     def as_listed(self, index: Index, target: Target) -> Mapping[str, Any] | None:
         """A tool as it is listed. None: clients would refuse the whole list because of it. Beside the `mcp` tool a
         result is made fit for a model, as results of that tool are, so its structure is not promised. A tool that runs
-        only as a task is called here as any other, and a client that knows tasks might refuse to."""
+        only as a task is called here as any other too, and a client that knows tasks might refuse to."""
         record = _named(index, target, self._commands)
         if record is not None and target.needs_task:
-            record = {key: value for key, value in record.items() if key != "execution"}
+            record = {**record, "execution": {"taskSupport": "optional"}}
         if record is None or not self._beside or "outputSchema" not in record:
             return record
         return {key: value for key, value in record.items() if key != "outputSchema"}

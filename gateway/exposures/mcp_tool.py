@@ -50,9 +50,11 @@ from .tool_definition import FOR_MODELS, Answer, Hints, Mode, Request, parse_req
 if TYPE_CHECKING:
     from ...actors.call import Call
     from ...supervisor.room_port import RoomPort
+    from ..tasks import ClientTasks, KeptTask
 
 T = TypeVar("T")
 _LOOK_EVERY: Final = 0.25  # seconds between two looks of a search that waits
+_TASK_SECONDS: Final = 20.0  # that one look at a task waits for its end: less than clients wait for an answer
 
 
 class ShownBeside(Protocol):
@@ -105,14 +107,20 @@ class McpTool:
 
     def carry_out(self, request: Request, job: Job) -> None:
         """Answer `job` as `begin` does, for a request that has been read already."""
-        if request.mode is Mode.CALL:
+        if request.mode is Mode.CALL and request.background:
+            self._begin_task(request, job)
+        elif request.mode is Mode.CALL:
             self.call(request, job)
+        elif request.mode is Mode.TASK:
+            self._look_at_task(request, job)
         elif request.mode is Mode.CONNECT:
             self._connect(request, job)
         elif request.mode is Mode.PROMOTE:
             self._reply(partial(self._promoted, request), job)
         elif request.mode is Mode.SKILL:
             job.run(partial(self._read_skill, request, job))
+        elif request.mode is Mode.OUTPUT and (task := _task_of(request.subject, job)) is not None:
+            job.run(partial(self._wait_for_task, task, job))
         elif request.mode is Mode.OUTPUT:
             self._answers.turn_page(request, job)
         else:
@@ -241,6 +249,36 @@ class McpTool:
             tell = partial(refusals.skill, read, self._hints)
             text, details = await aside(tell) if len(read.text) >= LONG_WORK else tell()
             await self._answers.telling({"content": [{"type": "text", "text": text}]}, details, job)
+
+    # ---- tasks ---------------------------------------------------------------------------------------------------
+
+    def _begin_task(self, request: Request, job: Job) -> None:
+        """Call a tool in the background, and say by which id its result is found."""
+        tasks = _tasks_of(job)
+        if tasks is None:
+            self._answers.reply(refusals.no_tasks(), job)
+            return
+        try:
+            task = tasks.begin(job, partial(self.call, msgspec.structs.replace(request, background=False)))
+        except RpcFault as fault:
+            self._answers.reply(refusals.not_in_background(request.subject, fault.message), job)
+        else:
+            self._answers.reply(refusals.in_background(request.subject, task.id), job)
+
+    def _look_at_task(self, request: Request, job: Job) -> None:
+        """Answer with the result of a task, or with how it is."""
+        task = _task_of(request.subject, job)
+        if task is None:
+            self._answers.reply(refusals.unknown_task(request.subject), job)
+        else:
+            job.run(partial(self._wait_for_task, task, job))
+
+    async def _wait_for_task(self, task: KeptTask, job: Job) -> None:
+        await task.wait(_TASK_SECONDS)
+        if task.result is not None:
+            job.answer_raw(task.result)
+        else:
+            self._answers.reply(refusals.task_told(task.id, task.status, task.message), job)
 
     # ---- connect -------------------------------------------------------------------------------------------------
 
@@ -413,6 +451,19 @@ class McpTool:
             return refusal or refusals.refused_request("call", error)
         at_fault = found if isinstance(found, Target) and error.code == "invalid_args" else None
         return refusals.refused_request("call", error, at_fault)
+
+
+def _tasks_of(job: Job) -> ClientTasks | None:
+    return None if job.client is None else job.client.tasks
+
+
+def _task_of(task_id: str, job: Job) -> KeptTask | None:
+    """The task of this id, if it belongs to the client of this job."""
+    tasks = _tasks_of(job)
+    try:
+        return None if tasks is None else tasks.find(task_id)
+    except RpcFault:
+        return None
 
 
 def _with(answer: Answer, more: Sequence[Mapping[str, Any]]) -> Answer:

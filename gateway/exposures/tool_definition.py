@@ -1,7 +1,7 @@
 """The `mcp` tool as a client sees it: its definition, and how a request to it is read.
 
 The definition is a constant. It names no servers and carries no counts. So it costs the same context (under
-270 tokens, counted as four characters each) for one server or for a thousand, never changes while a client
+290 tokens, counted as four characters each) for one server or for a thousand, never changes while a client
 holds it, and needs no `list_changed`.
 
 Each parameter has a description, mostly of one word, since there is room for no more. Search says in its own that
@@ -11,9 +11,9 @@ Each parameter is also declared `nullable`, which is OpenAPI's word and means no
 require every parameter that is not declared so, and could not call the tool at all. Null counts as absent.
 
 The parameters of a request decide its mode, in this order: tool, connect, describe, promote, instructions,
-skill, search, output, server. A request with none of them asks for the status. Models like to fill in every parameter
-they are offered, so an empty string counts as absent. Only `search` may be empty; it then means "everything of
-this server". Lists come in pages, however many entries are requested.
+skill, search, output, task, server. A request with none of them asks for the status. Models like to fill in every
+parameter they are offered, so an empty string counts as absent. Only `search` may be empty; it then means "everything
+of this server". Lists come in pages, however many entries are requested.
 
 `args` is declared an object, because several clients refuse a tool whose schema has a list of types, and
 every other tool along with it. A JSON string is accepted too.
@@ -155,11 +155,13 @@ DEFINITION: Final[Mapping[str, Any]] = {
             "limit": _parameter("page", "integer"),
             "offset": _parameter("skip", "integer"),
             "output": _parameter("id"),
+            "background": _parameter("call; output later", "boolean"),
             "server": _parameter("name"),
         },
     },
 }
-_PARAMETERS: Final = frozenset(DEFINITION["inputSchema"]["properties"])
+# There is no room to declare `task`. It says more clearly what `output` is given after a call in the background.
+_PARAMETERS: Final = frozenset(DEFINITION["inputSchema"]["properties"]) | {"task"}
 
 
 class Mode(enum.Enum):
@@ -173,6 +175,7 @@ class Mode(enum.Enum):
     SKILL = "skill"
     SEARCH = "search"
     OUTPUT = "output"
+    TASK = "task"
     LIST = "list"
     STATUS = "status"
 
@@ -187,6 +190,7 @@ _DECIDES: Final[tuple[tuple[str, Mode], ...]] = (
     ("skill", Mode.SKILL),
     ("search", Mode.SEARCH),
     ("output", Mode.OUTPUT),
+    ("task", Mode.TASK),
     ("server", Mode.LIST),
 )
 
@@ -204,6 +208,7 @@ class Request(msgspec.Struct, frozen=True):
     limit: int = MOST_LINES
     offset: int = 0
     near: tuple[bytes, ...] = ()  # of a search: the keys of what is near to it in meaning, once that is known
+    background: bool = False
 
 
 class _PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -238,7 +243,9 @@ def parse_request(arguments: Mapping[str, Any]) -> Request:
     if mode is Mode.CALL:  # the hot path: no other parameter matters to a call
         args = arguments.get("args")
         stays = isinstance(args, msgspec.Raw) and kind_of(args) == "object"  # in a large call
-        return Request(mode, subject, _text(arguments, "server"), args if stays else parse_args(args))
+        background = _flag(arguments, "background", False)
+        server = _text(arguments, "server")
+        return Request(mode, subject, server, args if stays else parse_args(args), background=background)
     if mode is Mode.STATUS and arguments.get("args"):
         raise _invalid(
             "Gateway params were nested inside `args`; pass them top-level, "

@@ -186,6 +186,41 @@ def not_promoted(target: Target) -> Answer:
     return Answer.of(text, mode="promote", **subject_of(target), error="not_promoted")
 
 
+# ---- calls in the background (no refusals either, but for the last two) --------------------------------------------
+
+
+def in_background(tool: str, task: str) -> Answer:
+    """A call goes on as a task."""
+    text = f'"{tool}" runs in the background. For its result: mcp({{ output: "{task}" }})'
+    return Answer.of(text, mode="call", requestedTool=tool, task=task)
+
+
+def task_told(task: str, status: str, message: str) -> Answer:
+    """A task that has no result, or none yet."""
+    said = f": {message}" if message else ""
+    if status == "failed":
+        return Answer.of(f"The task failed{said}", mode="task", task=task, status=status, error="task_failed")
+    if status == "cancelled":
+        return Answer.of(f"The task was cancelled{said}", mode="task", task=task, status=status)
+    text = f'The task still runs{said}. To look again: mcp({{ output: "{task}" }})'
+    return Answer.of(text, mode="task", task=task, status=status)
+
+
+def unknown_task(task: str) -> Answer:
+    text = "There is no such task. Its result may have been dropped when its time to live was over."
+    return Answer.of(text, mode="task", task=task, error="task_not_found")
+
+
+def not_in_background(tool: str, why: str) -> Answer:
+    return Answer.of(why, mode="call", requestedTool=tool, error="busy")
+
+
+def no_tasks() -> Answer:
+    """Here nobody keeps a result."""
+    text = "Nothing runs in the background here. Call the tool without `background`."
+    return Answer.of(text, mode="call", error="no_tasks")
+
+
 def ambiguous_tool(mode: str, tool: str, candidates: Sequence[str]) -> Answer:
     error = AmbiguousTool(tool, candidates)
     return Answer.of(

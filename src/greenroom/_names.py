@@ -31,7 +31,7 @@ from .protocol.result import (
 )
 from .protocol.status import ServerStatus as ServerStatus
 from .safety.approval import ApprovalRequest as ApprovalRequest, Verdict as Verdict
-from .supervisor.call_stream import CallStream as CallStream
+from .supervisor.call_stream import CallStream as CallStream, CallTask as CallTask
 from .supervisor.caller import Updates as Updates
 from .supervisor.reload import ReloadPlan as ReloadPlan
 from .supervisor.room import Greenroom as Greenroom, OwnTool as OwnTool, Session as Session

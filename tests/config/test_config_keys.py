@@ -37,6 +37,7 @@ NUMBERS: list[tuple[str, float, str, float, float]] = [
     ("installTimeoutMs", 1020, "install_timeout", 1.02, 0.5),
     ("requestTimeoutMs", 1030, "call_timeout", 1.03, 0.5),
     ("requestTotalTimeoutMs", 1040, "call_total_timeout", 1.04, 0.5),
+    ("taskAfterMs", 1045, "task_after", 1.045, 0.5),
     ("queueTimeoutMs", 1050, "queue_timeout", 1.05, 0.5),
     ("drainTimeoutMs", 1060, "drain_timeout", 1.06, 0),
     ("stopTimeoutMs", 1070, "stop_timeout", 1.07, 0.5),

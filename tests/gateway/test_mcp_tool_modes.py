@@ -122,7 +122,7 @@ def test_the_definition_fits_in_290_tokens_and_names_no_server() -> None:
     assert len(json.dumps(DEFINITION, separators=(",", ":"))) <= 1160
     assert set(DEFINITION["inputSchema"]["properties"]) == {
         *("tool", "args", "connect", "describe", "promote", "instructions", "skill", "search"),
-        *("regex", "includeSchemas", "limit", "offset", "output", "server"),
+        *("regex", "includeSchemas", "limit", "offset", "output", "server", "background"),
     }
 
 
@@ -817,13 +817,13 @@ def test_t36_others_have_their_turn_whatever_is_asked_of_thousands_of_servers(
 def test_what_a_request_asks_for(arguments: Any, fields: dict[str, Any]) -> None:
     usual: dict[str, Any] = {
         "subject": "", "server": None, "args": None, "regex": False,
-        "include_schemas": True, "limit": 500, "offset": 0, "near": (),
+        "include_schemas": True, "limit": 500, "offset": 0, "near": (), "background": False,
     }  # fmt: skip
     assert msgspec.structs.asdict(parse_request(arguments)) == {**usual, **fields}
 
 
 def test_of_several_wishes_the_weightiest_counts() -> None:
-    order = ["tool", "connect", "describe", "promote", "instructions", "search", "output", "server"]
+    order = ["tool", "connect", "describe", "promote", "instructions", "search", "output", "task", "server"]
     for number, name in enumerate(order):
         asked_for = {each: each for each in reversed(order[number:])}
         assert parse_request(asked_for).subject == name

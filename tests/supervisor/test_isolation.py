@@ -576,7 +576,7 @@ async def test_a_session_changes_nothing_of_the_room() -> None:
 
 @in_virtual_time
 async def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room() -> None:
-    requests = {"call", "request", "run_tool_calls", "stream_call", "subscribe"}
+    requests = {"call", "request", "run_tool_calls", "start_task", "stream_call", "subscribe"}
     requests |= {
         "complete",
         "get_prompt",

@@ -1,0 +1,417 @@
+"""Tasks for clients: a call goes on after its request was answered, and its result is kept until it is fetched.
+
+A client of 2025-11-25 asks for a task with its call (`task` in the params). A model whose client knows no tasks asks
+the `mcp` tool for it (`background`). With the setting `taskAfterMs`, a client of 2026-07-28 that declares the extension
+gets one when its call takes longer than that.
+
+The work is a `Job` as any other. Only its answer goes to the `KeptTask`, which is its sink, and not to the client. So
+every exposure can run in one, and knows nothing of it. A job that is answered with "input required" leaves the task in
+need of input, and the client's answers begin another job, as they would without a task.
+
+All tasks of a gateway are in one `KeptTasks`. A task belongs to its owner, which is the principal behind a client and
+the profile that it sees: any connection of the same owner finds it, and to anybody else it is unknown. It outlives its
+client, and while it runs, so does the client's session, with the processes that belong to it (`Conversations`). Number
+and bytes are bounded. When they are reached, the oldest finished tasks of the owner make room, and nobody else's; if
+all still run, no further one is accepted. A task is dropped when its time to live is over.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import anyio
+import msgspec
+
+from ..protocol import jsonrpc as rpc
+from ..protocol.bounds import TASK_BYTES, TASKS, TASKS_OF_ONE
+from ..protocol.jsonrpc.terms import RpcFault
+from ..protocol.tasks import CANCEL, EXTENSION, GET, RELATED, RESULT, UPDATE, Status
+from .requests import Job
+
+if TYPE_CHECKING:
+    from .endpoint import ClientSession
+
+Owner = tuple[str | None, str | None]  # the principal, as its door names it, and the profile
+METHODS: Final = frozenset({GET, CANCEL, UPDATE, RESULT})
+_TTL: Final = (60_000, 3_600_000, 86_400_000)  # milliseconds from the creation: at least, usually, at most
+_INTERVAL: Final = 1_000  # milliseconds between two looks, as we suggest
+_MISSING: Final = -32021  # a capability that the client did not declare
+_UNKNOWN: Final = (
+    "Invalid params: there is no such task. It may have been dropped when its time to live was over."
+)
+_TOLD: Final = "notifications/tasks/status"
+
+
+class KeptTask:
+    """One task: what its jobs have said, and how it ended."""
+
+    def __init__(
+        self, store: KeptTasks, owner: Owner, session: ClientSession, ttl: int, *, modern: bool
+    ) -> None:
+        self.id: str = secrets.token_urlsafe(24)
+        self.owner = owner
+        self.modern = modern  # in which version its client spoke
+        self.status = Status.WORKING
+        self.message = ""
+        self.result: bytes | None = None
+        self.error: RpcFault | None = None
+        self.ttl = ttl
+        self.expires: float = anyio.current_time() + ttl / 1000
+        self.call: Job | None = None  # the request that it began with
+        self._job: Job | None = None  # what works for it now
+        self._store = store
+        self._session: ClientSession | None = session  # until it has ended
+        self._created = self._changed = _now()
+        self._news = anyio.Event()
+        self._requests: Mapping[str, Any] = {}
+        self._state: object = None
+        self._round = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.result or b"")
+
+    def is_of(self, session: ClientSession) -> bool:
+        return self._session is session
+
+    # ---- what works for it ------------------------------------------------------------------------------------------
+
+    def carry(self, job: Job, begin: Callable[[Job], object]) -> None:
+        """Begin a job that works for it from now on. `begin` may end it at once; what it raises ends the job."""
+        self._job = job
+        if self.call is None:
+            self.call = job
+        try:
+            if begin(job) is False:
+                raise RpcFault(rpc.METHOD_NOT_FOUND, f"Method not found: {job.method}")
+        except Exception as error:
+            job.broke(error)
+
+    def adopt(self, job: Job) -> None:
+        """A job that has begun works for it from now on."""
+        self.call = self._job = job
+        job.goes_to(self)
+
+    def cancel(self) -> None:
+        """Nobody wants its result any more. Idempotent."""
+        if self.status.is_final:
+            return
+        job = self._job
+        self._end(Status.CANCELLED)
+        if job is not None:
+            job.cancel()
+
+    def give(self, responses: Mapping[str, Any]) -> None:
+        """Go on with the client's answers to what was asked. Answers to anything else are passed over."""
+        given = {key: responses[name] for name, key in self._names() if name in responses}
+        call = self.call
+        if self.status is not Status.INPUT_REQUIRED or not given or call is None:
+            return
+        more = {"inputResponses": given} | ({} if self._state is None else {"requestState": self._state})
+        params = {**call.params, **{key: msgspec.Raw(rpc.encode(value)) for key, value in more.items()}}
+        session = self._session
+        assert session is not None
+        self._requests, self._state = {}, None
+        self._set(Status.WORKING)
+        self.carry(session.task_job(self, call, params), session.begin_task)
+
+    def _names(self) -> Iterator[tuple[str, str]]:
+        """The names of what is asked: for the client each is used once in the life of a task."""
+        return ((f"{self._round}-{key}", key) for key in self._requests)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until it has ended or needs input, at most so long."""
+        with anyio.move_on_after(seconds):
+            while self.status is Status.WORKING:
+                await self._news.wait()
+
+    async def ended(self) -> None:
+        """Wait until it has ended. When its time to live is over, it is cancelled."""
+        with anyio.CancelScope(deadline=self.expires):
+            while not self.status.is_final:
+                await self._news.wait()
+        self.cancel()
+
+    # ---- as the sink of its jobs ------------------------------------------------------------------------------------
+
+    def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
+        if error is not None:
+            self._fail(error)
+            return
+        try:
+            if self._session is not None:
+                self.job_line(job, self._session.task_result(job, result or {}))
+        except Exception as problem:
+            self.job_broke(job, problem)
+
+    def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+        try:
+            return b"" if self._session is None else self._session.task_bytes(job, result, modern=modern)
+        except Exception as problem:
+            self.job_broke(job, problem)
+            return b""
+
+    def job_line(self, job: Job, line: bytes) -> None:
+        if self.status.is_final:
+            return
+        if b"input_required" in line:
+            parts = rpc.read_parts(msgspec.Raw(line))
+            if rpc.read_value(parts.get("resultType")) == "input_required":
+                self._round += 1
+                asked = rpc.read_value(parts.get("inputRequests"))
+                self._requests = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
+                self._state = rpc.read_value(parts.get("requestState"))
+                self._set(Status.INPUT_REQUIRED)
+                return
+        if not self._store.has_room_for(self, len(line)):
+            self._fail(RpcFault(rpc.OVERLOADED, f"The result ({len(line):,} bytes) is too large to be kept."))
+            return
+        self.result = line
+        self._end(Status.COMPLETED)
+
+    def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
+        message = params.get("message")
+        if not self.status.is_final:
+            self._set(self.status, message if isinstance(message, str) else f"{params.get('progress')}")
+
+    def job_broke(self, job: Job, error: Exception) -> None:
+        if self._session is not None:
+            self._fail(self._session.task_bug(error))
+
+    def _fail(self, error: RpcFault) -> None:
+        if not self.status.is_final:
+            self.error = error
+            self._end(Status.FAILED, error.message)
+
+    def _end(self, status: Status, message: str = "") -> None:
+        self._job = self.call = None
+        self._requests = {}
+        self._set(status, message)
+        self._session = None
+        self._store.ended(self)
+
+    def _set(self, status: Status, message: str = "") -> None:
+        self.status, self.message, self._changed = status, message or self.message, _now()
+        self._news.set()
+        self._news = anyio.Event()
+        session = self._session
+        if not self.modern and session is not None and session.initialized:
+            session.tell(_TOLD, self.said())
+
+    # ---- what a client is told --------------------------------------------------------------------------------------
+
+    def said(self) -> dict[str, Any]:
+        """What it is, in the words of its client's version, without its result."""
+        times = {"createdAt": self._created, "lastUpdatedAt": self._changed}
+        said: dict[str, Any] = {"taskId": self.id, "status": self.status.value, **times}
+        said |= (
+            {"ttlMs": self.ttl, "pollIntervalMs": _INTERVAL}
+            if self.modern
+            else {"ttl": self.ttl, "pollInterval": _INTERVAL}
+        )
+        return {**said, "statusMessage": self.message} if self.message else said
+
+    def in_full(self) -> dict[str, Any]:
+        """The same with its result, its error or what it asks, as the extension says it."""
+        said = self.said()
+        if self.result is not None:
+            said["result"] = msgspec.Raw(self.result)
+        if self.error is not None:
+            said["error"] = _as_error(self.error)
+        if self._requests:
+            said["inputRequests"] = {name: self._requests[key] for name, key in self._names()}
+        return said
+
+
+class KeptTasks:
+    """All tasks of one gateway."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, KeptTask] = {}  # oldest first
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def create(self, owner: Owner, session: ClientSession, *, modern: bool, ttl: object = None) -> KeptTask:
+        """A new task. Raises `RpcFault` when there is no room for one more."""
+        self._drop_overdue()
+        own = [task for task in self._tasks.values() if task.owner == owner]
+        done = (task for task in own if task.status.is_final)
+        if len(own) >= TASKS_OF_ONE or len(self._tasks) >= TASKS:
+            oldest = next(done, None)
+            if oldest is None:
+                text = f"Too many tasks ({len(own)}) are running; nothing was called. Retry when some have ended."
+                raise RpcFault(rpc.OVERLOADED, text)
+            self._drop(oldest)
+        least, usual, most = _TTL
+        wanted = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) else usual
+        task = KeptTask(self, owner, session, max(least, min(most, wanted)), modern=modern)
+        self._tasks[task.id] = task
+        return task
+
+    def find(self, task_id: object, owner: Owner) -> KeptTask:
+        """Raises `RpcFault`, which is the same for a task of somebody else."""
+        self._drop_overdue()
+        task = self._tasks.get(task_id) if isinstance(task_id, str) else None
+        if task is None or task.owner != owner:
+            raise RpcFault(rpc.INVALID_PARAMS, _UNKNOWN)
+        return task
+
+    def running(self, session: ClientSession) -> list[KeptTask]:
+        """The tasks of this client that have not ended."""
+        return [task for task in self._tasks.values() if task.is_of(session)]
+
+    def has_room_for(self, task: KeptTask, size: int) -> bool:
+        """Whether a result of this size can be kept. Older ones of the same owner make room for it."""
+        for old in [old for old in self._tasks.values() if old.owner == task.owner and old.size]:
+            if self._bytes + size <= TASK_BYTES:
+                break
+            self._drop(old)
+        return self._bytes + size <= TASK_BYTES
+
+    def ended(self, task: KeptTask) -> None:
+        """A task has ended: its result counts from now on."""
+        if task.id in self._tasks:
+            self._bytes += task.size
+
+    def _drop(self, task: KeptTask) -> None:
+        del self._tasks[task.id]
+        self._bytes -= task.size
+        task.cancel()
+
+    def _drop_overdue(self) -> None:
+        now = anyio.current_time()
+        for task in [task for task in self._tasks.values() if task.expires <= now]:
+            self._drop(task)
+
+
+# ---- The tasks of one client: what it asks for, and what it is told -------------------------------------------------
+
+
+class ClientTasks:
+    """Carries out the requests of one client that are about tasks. `after`: the setting `taskAfterMs`, in seconds."""
+
+    def __init__(
+        self, store: KeptTasks, owner: Owner, session: ClientSession, after: Callable[[], float | None]
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._session = session
+        self._after = after
+
+    @property
+    def running(self) -> int:
+        return len(self._store.running(self._session))
+
+    @property
+    def makes_some(self) -> bool:
+        """Whether calls of a client of 2026-07-28 become tasks."""
+        return self._after() is not None
+
+    async def ended(self) -> None:
+        """Wait until none of them runs any more."""
+        for task in self._store.running(self._session):
+            await task.ended()
+
+    def takes(self, job: Job) -> bool:
+        """Whether the request is about a task, or asks for one; then it has been carried out. Raises `RpcFault`."""
+        if job.method in METHODS:
+            self._about_task(job)
+            return True
+        if job.method != "tools/call":
+            return False
+        if job.modern:
+            seconds = self._after()
+            if seconds is not None and _declares(job):
+                self._session.spawn_beside(partial(self._hand_over, job, seconds))
+            return False
+        if "task" not in job.params:
+            return False
+        wanted = rpc.read_value(job.params["task"])
+        if not isinstance(wanted, dict):
+            raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: task must be an object.")
+        said = cast("dict[str, Any]", wanted)
+        params = {key: value for key, value in job.params.items() if key != "task"}
+        task = self._store.create(self._owner, self._session, modern=False, ttl=said.get("ttl"))
+        task.carry(self._session.task_job(task, job, params), self._session.begin_task)
+        job.answer({"task": task.said()})
+        return True
+
+    def begin(self, job: Job, begin: Callable[[Job], object]) -> KeptTask:
+        """Begin the work of a request as a task of its own. Raises `RpcFault` when there is no room for one more."""
+        task = self._store.create(self._owner, self._session, modern=False)
+        own = self._session.task_job(task, job, job.params)
+        own.modern = False  # no later request can carry what a server asks
+        task.carry(own, begin)
+        return task
+
+    def find(self, task_id: object) -> KeptTask:
+        """Raises `RpcFault`."""
+        return self._store.find(task_id, self._owner)
+
+    async def _hand_over(self, job: Job, seconds: float) -> None:
+        """A call that takes longer than this goes on as a task."""
+        await anyio.sleep(seconds)
+        if job.ended or not self._session.is_open(job):
+            return
+        try:
+            task = self._store.create(self._owner, self._session, modern=True)
+        except RpcFault:
+            return  # then it stays a call
+        self._session.answer_with_task(job, {"resultType": "task", **task.said()})
+        task.adopt(job)
+
+    def _about_task(self, job: Job) -> None:
+        if job.modern and not _declares(job):
+            data: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+            raise RpcFault(_MISSING, f"Missing required client capability: {EXTENSION}", data)
+        task = self.find(rpc.read_value(job.params.get("taskId")))
+        if job.method == RESULT:
+            job.run(partial(self._result, job, task))
+        elif job.method == GET:
+            job.answer(task.in_full() if job.modern else task.said())
+        elif job.method == CANCEL:
+            if not job.modern and task.status.is_final:
+                raise RpcFault(
+                    rpc.INVALID_PARAMS, f"Invalid params: the task has ended ({task.status.value})."
+                )
+            task.cancel()
+            job.answer({} if job.modern else task.said())
+        else:
+            given = rpc.read_value(job.params.get("inputResponses"))
+            if not isinstance(given, dict):
+                raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: inputResponses must be an object.")
+            task.give(cast("dict[str, Any]", given))
+            job.answer({})
+
+    async def _result(self, job: Job, task: KeptTask) -> None:
+        """The result of a task of 2025-11-25, once it has ended."""
+        await task.ended()
+        if task.result is None:
+            error = task.error or RpcFault(rpc.INVALID_PARAMS, "Invalid params: the task was cancelled.")
+            job.fail(error.code, error.message, error.data)
+            return
+        parts = rpc.read_parts(msgspec.Raw(task.result))
+        meta = {**(rpc.read_meta(parts) or {}), RELATED: {"taskId": task.id}}
+        job.answer({**parts, "_meta": meta})
+
+
+def _declares(job: Job) -> bool:
+    said: object = (job.meta or {}).get(rpc.CAPABILITIES_KEY)
+    for name in ("extensions", EXTENSION):
+        said = cast("Mapping[str, Any]", said).get(name) if isinstance(said, Mapping) else None
+    return isinstance(said, Mapping)
+
+
+def _as_error(error: RpcFault) -> dict[str, Any]:
+    body = {"code": error.code, "message": error.message}
+    return body if error.data is None else {**body, "data": error.data}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,269 @@
+"""Tasks for clients: a call outlives its request, and its result is kept for whoever began it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from tests.support import in_virtual_time
+from tests.support.rooms import open_room, teach
+
+from greenroom.gateway import tasks as kept
+from greenroom.gateway.clients import Conversations
+from greenroom.gateway.endpoint import ClientSession
+from greenroom.testing.fake_servers import FakeCall, FakeServer
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+META = "io.modelcontextprotocol/"
+UNKNOWN = -32602
+FORM = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+class Person:
+    """One client of a gateway. `modern`: it speaks 2026-07-28, and declares the extension."""
+
+    busy = False
+
+    def __init__(self, *, modern: bool, extension: bool = True) -> None:
+        self.modern = modern
+        self.told: list[Any] = []
+        self.session: ClientSession | None = None
+        self._capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
+        if extension:
+            self._capabilities["extensions"] = {EXTENSION: {}}
+        self._answers: dict[int, Any] = {}
+        self._number = 0
+
+    def send(self, line: bytes) -> bool:
+        message = json.loads(line)
+        if "method" in message:
+            self.told.append(message)
+        else:
+            self._answers[message["id"]] = message
+        return True
+
+    async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
+        """The result, or the error."""
+        self._number += 1
+        said = dict(params or {})
+        if self.modern:
+            said["_meta"] = {
+                META + "protocolVersion": "2026-07-28",
+                META + "clientCapabilities": self._capabilities,
+            }
+        line = json.dumps({"jsonrpc": "2.0", "id": self._number, "method": method, "params": said})
+        assert self.session is not None
+        self.session.receive(line.encode())
+        with anyio.fail_after(1_000):
+            while self._number not in self._answers:
+                await anyio.sleep(0.01)
+        answer = self._answers[self._number]
+        return answer.get("result", answer.get("error"))
+
+
+class Gateway:
+    def __init__(self, room: Any, expose: str, tasks: Any) -> None:
+        self.clients = Conversations(room, expose=expose, version="1", note=print)
+        self._tasks = tasks
+        self._count = 0
+
+    @asynccontextmanager
+    async def person(
+        self, *, subject: str | None = "ann", modern: bool = False, **more: Any
+    ) -> AsyncGenerator[Person]:
+        self._count += 1
+        person = Person(modern=modern, **more)
+        name = f"{subject}-{self._count}"
+        async with self.clients.open(person, self._tasks.start_soon, name=name, subject=subject) as session:
+            person.session = session
+            if not modern:
+                hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t"}}
+                await person.ask("initialize", hello)
+                session.receive(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+            yield person
+
+
+@asynccontextmanager
+async def gateway(server: FakeServer, expose: str = "direct", **settings: Any) -> AsyncGenerator[Gateway]:
+    async with open_room({"a": server}, **settings) as room:
+        await teach(room, "a", server.tools)
+        async with anyio.create_task_group() as tasks:
+            gate = Gateway(room, expose, tasks)
+            await tasks.start(gate.clients.watch)
+            yield gate
+            tasks.cancel_scope.cancel()
+
+
+async def slow(call: FakeCall) -> str:
+    call.progress(1, message="half")
+    await anyio.sleep(call.get("seconds", 10))
+    return f"done {call.get('n')}"
+
+
+CALL = {"name": "a_echo", "arguments": {"n": 1}}
+
+
+def text(result: Mapping[str, Any]) -> str:
+    return result["content"][0]["text"]
+
+
+@in_virtual_time
+async def test_an_older_client_asks_for_a_task_and_another_connection_of_its_principal_fetches_it() -> None:
+    async with gateway(FakeServer(handler=slow)) as gate:
+        async with gate.person() as ann:
+            made = (await ann.ask("tools/call", {**CALL, "task": {"ttl": 100_000}}))["task"]
+            assert (made["status"], made["ttl"]) == ("working", 100_000)
+            await anyio.sleep(1)
+            now = await ann.ask("tasks/get", {"taskId": made["taskId"]})
+            assert (now["status"], now["statusMessage"]) == ("working", "half")
+        async with gate.person(subject="bob") as bob:
+            for method in ("tasks/get", "tasks/result", "tasks/cancel"):
+                of_ann = await bob.ask(method, {"taskId": made["taskId"]})
+                assert of_ann == await bob.ask(method, {"taskId": "nobody's"})
+                assert of_ann["code"] == UNKNOWN
+        async with gate.person() as again:
+            result = await again.ask("tasks/result", {"taskId": made["taskId"]})  # waits for the end
+            assert text(result) == "done 1"
+            assert result["_meta"][META + "related-task"] == {"taskId": made["taskId"]}
+            assert (await again.ask("tasks/get", {"taskId": made["taskId"]}))["status"] == "completed"
+            await anyio.sleep(101)
+            assert (await again.ask("tasks/get", {"taskId": made["taskId"]}))["code"] == UNKNOWN
+
+
+@in_virtual_time
+async def test_the_client_is_told_of_a_change() -> None:
+    async with gateway(FakeServer(handler=slow)) as gate, gate.person() as ann:
+        made = (await ann.ask("tools/call", {**CALL, "task": {}}))["task"]
+        await anyio.sleep(11)
+        told = [each["params"] for each in ann.told if each["method"] == "notifications/tasks/status"]
+        assert [(each["taskId"], each["status"]) for each in told] == [
+            (made["taskId"], "working"),
+            (made["taskId"], "completed"),
+        ]
+
+
+@in_virtual_time
+async def test_a_call_that_takes_long_becomes_a_task_for_a_client_that_declares_the_extension() -> None:
+    async with gateway(FakeServer(handler=slow), taskAfterMs=2_000) as gate:
+        async with gate.person(modern=True) as ann:
+            assert EXTENSION in (await ann.ask("server/discover"))["capabilities"]["extensions"]
+            quick = await ann.ask("tools/call", {"name": "a_echo", "arguments": {"seconds": 1}})
+            assert (quick["resultType"], text(quick)) == ("complete", "done None")
+            began = anyio.current_time()
+            made = await ann.ask("tools/call", CALL)
+            assert made["resultType"] == "task"
+            assert 2 <= anyio.current_time() - began < 2.1
+            now = await ann.ask("tasks/get", {"taskId": made["taskId"]})
+            assert (now["resultType"], now["status"]) == ("complete", "working")
+            await anyio.sleep(10)
+            done = await ann.ask("tasks/get", {"taskId": made["taskId"]})
+            assert (done["status"], text(done["result"])) == ("completed", "done 1")
+            assert ann.session is not None
+            assert ann.session.in_flight == 0
+        async with gate.person(modern=True, extension=False) as bob:
+            assert text(await bob.ask("tools/call", CALL)) == "done 1", "it knows no tasks"
+            lacks = await bob.ask("tasks/get", {"taskId": made["taskId"]})
+            assert lacks["code"] == -32021
+            assert lacks["data"] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+
+
+@in_virtual_time
+async def test_a_task_needs_input_and_goes_on_with_the_answer() -> None:
+    async def ask(call: FakeCall) -> str:
+        await anyio.sleep(5)
+        answer = await call.elicit("Sure?")
+        return f"{answer['action']} {(await call.elicit('Really?'))['action']}"
+
+    async with gateway(FakeServer(handler=ask), taskAfterMs=1_000) as gate, gate.person(modern=True) as ann:
+        made = await ann.ask("tools/call", CALL)
+        names = list[str]()
+        for _ in range(2):
+            await anyio.sleep(6)
+            now = await ann.ask("tasks/get", {"taskId": made["taskId"]})
+            assert now["status"] == "input_required"
+            ((name, _asked),) = now["inputRequests"].items()
+            names.append(name)
+            odd = {"taskId": made["taskId"], "inputResponses": {"other": {"action": "decline"}}}
+            await ann.ask("tasks/update", odd)
+            assert (await ann.ask("tasks/get", {"taskId": made["taskId"]}))["status"] == "input_required"
+            given = {name: {"action": "accept"}}
+            await ann.ask("tasks/update", {"taskId": made["taskId"], "inputResponses": given})
+        assert len(set(names)) == 2, "a name is used once in the life of a task"
+        await anyio.sleep(6)
+        done = await ann.ask("tasks/get", {"taskId": made["taskId"]})
+        assert text(done["result"]) == "accept accept"
+
+
+@in_virtual_time
+async def test_a_task_is_cancelled_with_its_call_and_a_failure_is_told() -> None:
+    server = FakeServer(handler=slow)
+    async with gateway(server) as gate, gate.person() as ann:
+        made = (await ann.ask("tools/call", {**CALL, "task": {}}))["task"]
+        await anyio.sleep(1)
+        assert (await ann.ask("tasks/cancel", {"taskId": made["taskId"]}))["status"] == "cancelled"
+        assert server.cancelled == 1
+        assert (await ann.ask("tasks/cancel", {"taskId": made["taskId"]}))["code"] == UNKNOWN
+        assert (await ann.ask("tasks/result", {"taskId": made["taskId"]}))["code"] == UNKNOWN
+        server.call_error = (-32_001, "no disk")
+        failed = (await ann.ask("tools/call", {**CALL, "task": {}}))["task"]
+        await anyio.sleep(1)
+        now = await ann.ask("tasks/get", {"taskId": failed["taskId"]})
+        assert (now["status"], now["statusMessage"]) == ("failed", "[a] no disk")
+        assert (await ann.ask("tasks/result", {"taskId": failed["taskId"]}))["code"] == -32_001
+        assert (await ann.ask("tools/call", {**CALL, "task": 3}))["code"] == UNKNOWN
+
+
+@in_virtual_time
+async def test_a_model_calls_in_the_background_and_fetches_the_result() -> None:
+    async with gateway(FakeServer(handler=slow), "proxy") as gate:
+        async with gate.person() as ann:
+            call = {"tool": "a_echo", "args": {"n": 1, "seconds": 30}, "background": True}
+            begun = await ann.ask("tools/call", {"name": "mcp", "arguments": call})
+            task = begun["_meta"]["greenroom/details"]["task"]
+            assert f'mcp({{ output: "{task}" }})' in text(begun)
+            look = {"name": "mcp", "arguments": {"output": task}}
+            assert text(await ann.ask("tools/call", look)).startswith("The task still runs: half")
+        async with gate.person(modern=True) as again:
+            assert text(await again.ask("tools/call", look)) == "done 1"
+            by_name = {"name": "mcp", "arguments": {"task": task}}
+            assert text(await again.ask("tools/call", by_name)) == "done 1"
+        async with gate.person(subject="bob") as bob:
+            assert (await bob.ask("tools/call", look))["isError"]
+            unknown = await bob.ask("tools/call", by_name)
+            assert unknown["isError"]
+            assert "no such task" in text(unknown)
+
+
+@in_virtual_time
+async def test_tasks_are_bounded_and_those_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "TASKS_OF_ONE", 3)
+    monkeypatch.setattr(kept, "TASK_BYTES", 200)
+    server = FakeServer(handler=lambda call: slow(call) if "n" in call else "x" * call["size"])
+    async with gateway(server) as gate, gate.person() as ann, gate.person(subject="bob") as bob:
+
+        async def begin(who: Person, **arguments: Any) -> Any:
+            made = await who.ask("tools/call", {"name": "a_echo", "arguments": arguments, "task": {}})
+            await anyio.sleep(0.1)
+            return made.get("task", made)
+
+        async def status(who: Person, task: Any) -> str:
+            found = await who.ask("tasks/get", {"taskId": task["taskId"]})
+            return found.get("status", "unknown")
+
+        of_bob = await begin(bob, size=20)
+        first = await begin(ann, size=20)
+        running = [await begin(ann, n=1), await begin(ann, n=2)]
+        running.append(await begin(ann, n=3))
+        assert await status(ann, first) == "unknown", "the oldest that has ended made room"
+        refused = await begin(ann, n=4)
+        assert "Too many tasks" in refused["message"]
+        assert [await status(ann, each) for each in running] == ["working"] * 3
+        assert await status(bob, of_bob) == "completed"
+        await anyio.sleep(11)
+        large = await begin(ann, size=1_000)
+        assert await status(ann, large) == "failed"
+        assert await status(bob, of_bob) == "completed"
