@@ -49,6 +49,12 @@ async def make_resolvable(index: Index) -> None:
         await aside_if_many(index.size, index.prepare_names)
 
 
+async def make_countable(index: Index) -> None:
+    """Make what a status says of each server, in a thread if it takes long."""
+    if not index.has_counts:
+        await aside_if_many(index.size, index.prepare_counts)
+
+
 @attrs.frozen(eq=False)
 class Learn:
     """A server has listed what it has."""

@@ -55,15 +55,16 @@ from .skills import description_of, files_of, name_of
 
 # ---- What an index has besides tools: prompts, resources and resource templates -------------------------------------
 #
-# Each of the three tables is made beforehand, or when it is first asked for.
+# Each of the three tables is made beforehand, or when it is first asked for. So is what a status says of each server.
 
 _MANY: Final = 500  # from this many prompts, resources and templates on, their tables are made beforehand
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class Lists:
     _parts: Mapping[str, Part]
     _prefixes: Mapping[str, tuple[str, ...]]
+    has_counts: bool = attrs.field(default=False, init=False)
 
     @cached_property
     def prompts(self) -> Namespace:
@@ -92,6 +93,11 @@ class Lists:
         )
         if many >= _MANY:
             _ = self.prompts, self.resources, self.templates
+
+    def prepare_counts(self) -> None:
+        for part in self._parts.values():
+            _ = part.counts, part.faults
+        self.has_counts = True
 
     @property
     def _readable(self) -> Mapping[str, ServerEntry | None]:
@@ -431,6 +437,15 @@ class Index:
         part = self._parts.get(server)
         return () if part is None else part.faults
 
+    @property
+    def has_counts(self) -> bool:
+        """Whether all that `counts` and `faults` tell has been made."""
+        return self._lists.has_counts
+
+    def prepare_counts(self) -> None:
+        """Make what `counts` and `faults` tell."""
+        self._lists.prepare_counts()
+
     # -- search --
 
     @property
@@ -458,10 +473,9 @@ class Index:
         self._finder.prepare_names()
 
     def prepare(self) -> None:
-        """Make what `search` and `suggest` need, and what `faults` tells of each server."""
+        """Make what `search`, `suggest`, `counts` and `faults` need."""
         self._finder.prepare()
-        for server in self._parts:
-            self.faults(server)
+        self._lists.prepare_counts()
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
         """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those spelled

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ..actors.workers import aside
+from ..actors.workers import aside, aside_if_many
 from ..protocol.errors import UsageError
 from ..safety.approval import Verdict
 from ..supervisor.room import port_of
@@ -24,7 +24,7 @@ from .doors import control_server as control
 from .doors.control_protocol import number_in, object_in, text_in, texts_in, whole_in
 from .event_log import lines_of
 from .exposures.mcp_tool import McpTool, ask
-from .exposures.query_modes import CatalogueReader
+from .exposures.query_modes import CatalogueReader, Snapshot
 from .exposures.tool_definition import FOR_PEOPLE
 from .exposures.tool_texts import waits
 from .next_steps import Commands
@@ -33,7 +33,7 @@ from .views import room_status_view, room_tools_view
 if TYPE_CHECKING:
     from ..protocol.status import ServerStatus
     from ..supervisor.room import Greenroom
-    from ..supervisor.room_port import RoomPort
+    from ..supervisor.room_port import Catalogue, RoomPort
     from .doors.control_server import Handler
 
 
@@ -111,7 +111,7 @@ def begin(room: Greenroom, server: str | None) -> dict[str, Any]:
     return {"names": room.refresh(server), "since": since}
 
 
-def look(room: RoomPort, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+def look(room: Catalogue, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How each server that was asked is doing: `state` is `known`, `failed` or `waiting`."""
     names: Sequence[str] = asked["names"]
     rows = {row.server: row for row in CatalogueReader(room).rows()}
@@ -120,7 +120,7 @@ def look(room: RoomPort, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _doing(room: RoomPort, name: str, row: ServerStatus | None, since: float) -> dict[str, Any]:
+def _doing(room: Catalogue, name: str, row: ServerStatus | None, since: float) -> dict[str, Any]:
     entry = room.entry(name) if row is not None else None
     if row is None:
         return {"state": "failed", "failure": "it is not configured any more"}
@@ -191,7 +191,8 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
 
     async def refreshed(params: Mapping[str, Any]) -> Any:
         asked = {"names": texts_in(params, "names"), "since": number_in(params, "since")}
-        return look(port, asked)
+        known = await Snapshot.of(port)
+        return await aside_if_many(len(known.rows), partial(look, known, asked))
 
     async def recent(params: Mapping[str, Any]) -> Any:
         # Making thousands of lines takes a while.

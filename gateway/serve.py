@@ -357,7 +357,7 @@ class _Serving:
         rules = rules_of(self.config.settings)
         feed = Feed(rules.keep_alive)
         metrics = self.metrics
-        giving_way = GivingWay(room, rules.gives_way, rules.look_for_room)
+        giving_way = GivingWay(port_of(room), rules.gives_way, rules.look_for_room)
         heard = [*hearers, feed.hear, giving_way.hear, *([metrics.hear] if metrics is not None else [])]
         kinds = TOLD | WANTED | HEARD if metrics is not None else TOLD | WANTED
         await outer.start(partial(follow, room, heard, kinds=None if self.options.events else kinds))

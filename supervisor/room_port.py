@@ -22,7 +22,7 @@ import msgspec
 
 from ..actors.call import Call
 from ..actors.recent import in_order
-from ..actors.router import Sync
+from ..actors.router import Sync, make_countable
 from ..actors.server import is_unused
 from ..actors.workers import in_turns
 from ..catalogue.search import MAX_QUERY
@@ -278,7 +278,9 @@ class RoomPort(Caller):
         return self._seen(map(self._row, addresses(self.live.root, server)))
 
     async def surveyed(self) -> list[ServerStatus]:
-        """`status`, with turns for others meanwhile, because there may be thousands of rows."""
+        """`status`, with turns for others meanwhile, because there may be thousands of rows, or of tools to count."""
+        await make_countable(self.live.router.index)
+        await make_countable(self.index)
         return self._seen(await in_turns(addresses(self.live.root), self._row, _ROWS))
 
     def _seen(self, all_rows: Iterable[ServerStatus | None]) -> list[ServerStatus]:

@@ -64,7 +64,6 @@ from .http_request import (
 from .http_streams import Reply, Stream, reply_time
 
 if TYPE_CHECKING:
-    from ...supervisor.room import Greenroom
     from ...supervisor.room_port import RoomPort
     from ..clients import Conversations
     from ..endpoint import ClientSession
@@ -651,7 +650,7 @@ _SESSION: Final = "session:"
 class GivingWay:
     """Ends silent sessions while a start waits for a slot. Only then `room` is looked at."""
 
-    def __init__(self, room: Greenroom, patience: float, look_every: float) -> None:
+    def __init__(self, room: RoomPort, patience: float, look_every: float) -> None:
         self._room = room
         self._patience = patience
         self._look_every = look_every
@@ -666,16 +665,16 @@ class GivingWay:
         while True:
             await self._wanted.wait()
             self._wanted = anyio.Event()
-            if self._make_room(
+            if await self._make_room(
                 sessions
             ):  # then look again soon: time alone may make others silent for long enough
                 with anyio.move_on_after(self._look_every):
                     await self._wanted.wait()
                 self._wanted.set()
 
-    def _make_room(self, sessions: Sessions) -> bool:
+    async def _make_room(self, sessions: Sessions) -> bool:
         """End the sessions that may end now. Returns whether anything waits for a slot."""
-        rows = self._room.status()
+        rows = await self._room.surveyed()
         if not any(row.waiting_for == _SLOT for row in rows):
             return False
         silent = dict(sessions.silent(anyio.current_time() - self._patience))

@@ -25,13 +25,14 @@ from greenroom.protocol.address import Address
 from greenroom.protocol.events import Lagged, Note, NoteCode, Place, StartMoved
 from greenroom.protocol.lifecycle import State
 from greenroom.protocol.status import ServerStatus
+from greenroom.supervisor.room import port_of
 
 Body = Callable[[Opened, AskingServer], Awaitable[None]]
 
 
 @asynccontextmanager
 async def gives_way(room: Any, opened: Opened, patience: float) -> AsyncGenerator[None]:
-    giving = GivingWay(room, patience, 0.01)
+    giving = GivingWay(port_of(room), patience, 0.01)
     async with anyio.create_task_group() as tasks:
         await tasks.start(partial(follow, room, [giving.hear], kinds=WANTED))
         tasks.start_soon(giving.run, opened.door.sessions)
@@ -167,7 +168,7 @@ class Watched(_AnyRoom):
         self.since: list[float] = []
         self.gone: list[str] = []
 
-    def status(self) -> list[ServerStatus]:
+    async def surveyed(self) -> list[ServerStatus]:
         self.looked.append(anyio.current_time())
         return self.rows
 

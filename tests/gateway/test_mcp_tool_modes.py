@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -15,7 +17,11 @@ import pytest
 from tests.support import in_real_time, run
 from tests.support.door_rooms import NOW, FakeRoom
 
+from greenroom.catalogue.entries import ServerEntry
+from greenroom.catalogue.store import CatalogueFile, catalogue_keys
 from greenroom.config.model import Scrub
+from greenroom.config.parse import parse_config
+from greenroom.gateway.commands import commands
 from greenroom.gateway.exposures.mcp_tool import McpTool, ask
 from greenroom.gateway.exposures.output_files import Spill
 from greenroom.gateway.exposures.query_modes import CatalogueReader
@@ -588,8 +594,47 @@ def test_others_have_their_turn_while_thousands_of_tools_are_searched(
     assert run(backend, partial(turns_during, room, asked)) >= 30
 
 
+@pytest.mark.parametrize("what", ["status", "refreshed"])
+def test_others_have_their_turn_whatever_looks_at_the_rows_of_thousands_of_servers(
+    what: str, backend: str
+) -> None:
+    servers = {f"far{number}": {"command": "x"} for number in range(3_000)}
+
+    async def body() -> int:
+        async with Greenroom.open({"mcpServers": servers}, bootstrap=False) as room:
+            asked = {"names": list(servers), "since": 0.0} if what == "refreshed" else {}
+            return await turns_of(partial(commands(room, "9.9")[what], asked))
+
+    assert run(backend, body) >= 10
+
+
+def test_others_have_their_turn_while_thousands_of_tools_are_looked_through_for_the_first_status(
+    tmp_path: Path, backend: str
+) -> None:
+    servers = {f"far{number}": {"command": "x"} for number in range(190)}
+    config, now = {"mcpServers": servers}, time.time()
+    keys, tools = (
+        catalogue_keys(parse_config(config)),
+        tuple({**NOW, "name": f"t{number}"} for number in range(20)),
+    )
+    entries = [ServerEntry(name, keys[name], tools=tools, fetched_at=now) for name in servers]
+    CatalogueFile(tmp_path / "c.json").save(entries, now)
+
+    async def body() -> int:
+        async with Greenroom.open(config, bootstrap=False, cache_path=tmp_path / "c.json") as room:
+            assert len(port_of(room).index.tools()) == 190 * 20
+            return await turns_of(port_of(room).surveyed)
+
+    assert run(backend, body) >= 10
+
+
 async def turns_during(room: Any, asked: dict[str, Any]) -> int:
     """How often others have their turn while the `mcp` tool is asked this."""
+    return await turns_of(partial(ask, McpTool(room), asked))
+
+
+async def turns_of(work: Callable[[], Awaitable[object]]) -> int:
+    """How often others have their turn while this is done."""
     turns = passed = 0
 
     async def count() -> None:
@@ -602,7 +647,7 @@ async def turns_during(room: Any, asked: dict[str, Any]) -> int:
         group.start_soon(count)
         await anyio.lowlevel.checkpoint()
         turns = 0
-        await ask(McpTool(room), asked)
+        await work()
         passed = turns
         group.cancel_scope.cancel()
     return passed
