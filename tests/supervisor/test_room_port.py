@@ -58,13 +58,15 @@ async def test_through_the_port_of_a_session_with_a_profile_the_rest_does_not_ex
 @in_real_time
 async def test_who_waits_until_a_large_answer_is_scrubbed_may_leave() -> None:
     may_end, answer = threading.Event(), b'{"content":"%b"}' % (b"x" * LONG_WORK)
+    scope = anyio.CancelScope()
     async with open_room({"one": FakeServer()}, entries={"one": {"scrub": "all"}}) as room:
         port = port_of(room)
         assert await port.scrubbed("one", Scrub.ALL, answer) == answer
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(aside, partial(may_end.wait, 5.0))
             await anyio.wait_all_tasks_blocked()
-            with anyio.move_on_after(0.05) as scope:
+            with scope:
+                scope.deadline = anyio.current_time() + 0.05
                 await port.scrubbed("one", Scrub.ALL, answer)
             may_end.set()
         assert scope.cancelled_caught
