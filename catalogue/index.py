@@ -13,8 +13,8 @@ A server whose entry is unknown is in the index too, with nothing in it. Its pre
 for a name that no server is known to have. A disabled server is not in the index.
 
 Tools and resources offered as tools share one namespace. Prompts and skills have one each, with the same rules.
-Resource URIs are not names: they pass unchanged, in a table of their own (`namespace`). A file of a skill is read with
-the skill, so it is not offered as a tool too. Search finds tools and skills.
+Resource URIs are not names: they pass unchanged, in a table of their own (`namespace`). What is in the folder of a
+skill is read with the skill, so it is not offered as a tool too. Search finds tools and skills.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from .ranking import Ranking
 from .schema_repair import Fitted, fit
 from .search_forms import SearchForms, key_of
 from .search_words import normalise, tokens
-from .skills import description_of, files_of, name_of
+from .skills import description_of, is_within, name_of, root_of
 
 # ---- What an index has besides tools: prompts, resources and resource templates -------------------------------------
 #
@@ -725,8 +725,9 @@ class Part:
             return
         records: tuple[Raw, ...] | None = getattr(self.entry, field)
         if kind == "resource" and self.has_skills:
-            files = self._files_of_skills
-            yield from self._named(kind, (one for one in records or () if _text(one, "uri") not in files))
+            roots = frozenset(root_of(skill["uri"]) for skill in self.entry.skills or ())
+            others = (one for one in records or () if not is_within(_text(one, "uri"), roots))
+            yield from self._named(kind, others)
         else:
             yield from self._named(kind, records or ())
 
@@ -755,11 +756,6 @@ class Part:
                 )
                 target = _target(proposal.name, self.server, kind, original, record, override, changed)
                 yield proposal, attrs.evolve(target, hidden=hidden) if hidden else target
-
-    @cached_property
-    def _files_of_skills(self) -> frozenset[str]:
-        records = () if self.entry is None else self.entry.skills or ()
-        return frozenset(file.uri for record in records for file in files_of(record) or ())
 
     def _quarantined(self, kind: str, original: str) -> tuple[str, ...] | None:
         """What has changed of a tool or skill that must not be used because of that; None: it may be used."""

@@ -14,7 +14,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, cast
 
 import attrs
@@ -69,6 +69,16 @@ def description_of(record: Raw) -> str:
 def root_of(uri: str) -> str:
     """The folder of the skill whose `SKILL.md` this is."""
     return uri.removesuffix(f"/{FILE}")
+
+
+def is_within(uri: str, roots: Collection[str]) -> bool:
+    """Whether the URI is in one of these folders."""
+    end = uri.rfind("/")
+    while end > 0:
+        if uri[:end] in roots:
+            return True
+        end = uri.rfind("/", 0, end)
+    return False
 
 
 def files_of(record: Raw) -> tuple[SkillFile, ...] | None:

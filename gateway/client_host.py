@@ -178,9 +178,11 @@ def extensions_of(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     return found if not found or len(rpc.encode(found)) <= EXTENSIONS_BYTES else {}
 
 
-def extensions_of_all(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The extensions that several servers declare, joined; of skills, what we do ourselves."""
-    said = dict(joined(Declaration(extensions_of(each)) for each in capabilities).capabilities)
-    if has_skills(said):
-        said["extensions"] = {**said["extensions"], SKILLS: {}}
+def extensions_of_all(capabilities: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """The extensions that several servers declare, joined; of skills, what we do ourselves. None: nothing is known of
+    a server yet. It may have skills, and many clients look only once whether there may be any."""
+    known = list(capabilities)
+    said = dict(joined(Declaration(extensions_of(each)) for each in known if each is not None).capabilities)
+    if has_skills(said) or None in known:
+        said["extensions"] = {**said.get("extensions", {}), SKILLS: {}}
     return said

@@ -125,9 +125,9 @@ class Direct:
                 self._direct_client_of(client).tell_change(change)
 
     def capabilities(self) -> Mapping[str, Any]:
-        known = (self._room.entry(name) for name in self._room.index.servers)
+        entries = (self._room.entry(name) for name in self._room.index.servers)
         return {
-            **extensions_of_all(entry.capabilities for entry in known if entry is not None),
+            **extensions_of_all(entry and entry.capabilities for entry in entries),
             "tools": {"listChanged": True},
             "resources": {"listChanged": True, "subscribe": True},
             "prompts": {"listChanged": True},

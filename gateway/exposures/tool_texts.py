@@ -583,12 +583,12 @@ def search(
         details["unknownServers"] = unknown_details(unknown)
     if not page.total:
         return Answer.of(_nothing(query, server, connecting, unknown, hints), **details)
-    what = "tool or skill" if any(match.target.kind == "skill" for match in page.matches) else "tool"
-    head = (
-        f'Found {counted(page.total, what)} matching "{query}":'
-        if query.strip()
-        else f"{counted(page.total, what)}:"
-    )
+    has_skills = any(match.target.kind == "skill" for match in page.matches)
+    if has_skills:
+        count = "1 skill" if page.total == 1 else f"{page.total:,} tools and skills"
+    else:
+        count = counted(page.total, "tool")
+    head = f'Found {count} matching "{query}":' if query.strip() else f"{count}:"
     untold = ["", f"{unknown_sentence(unknown, hints)}"] if unknown else []
     text = [head, "", between.join(shown), *untold, *seen.footer(hints), *_still_connecting(connecting)]
     return Answer.of("\n".join(text), **details)

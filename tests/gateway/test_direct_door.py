@@ -66,7 +66,7 @@ def test_every_list_and_answer_is_the_servers_own(modern: bool, tmp_path: Path) 
     ]  # fmt: skip
     with direct_door(tmp_path, SERVERS, modern=modern) as door:
         hello = door.initialize()
-        known = {"tools", "resources", "prompts", "completions", "logging"}
+        known = {"tools", "resources", "prompts", "completions", "logging", "extensions"}
         assert set(hello["capabilities"]) == (known if modern else known | {"tasks"})
         catalogued(door)
         ours: dict[str, list[dict[str, Any]]] = {kind: [] for kind in LISTS}

@@ -24,8 +24,13 @@ SERVER = {"tools": [tool("echo")]}
 def skilled(folder: Path, name: str, *paths: str, **more: Any) -> dict[str, Any]:
     made = [skill(path, {"references/forms.md": FORMS}, description=f"How {name} does it") for path in paths]
     contents = {uri: said for each in made for uri, said in each["contents"].items()}
+    listed = [
+        {"uri": uri, "name": uri} for uri in (*contents, "skill://team/branches/_manifest", "note://own")
+    ]
     skills = [entry for each in made for entry in each["skills"]]
-    return lister(folder, name, **{**SERVER, "skills": skills, "contents": contents, **more})
+    return lister(
+        folder, name, **{**SERVER, "skills": skills, "contents": contents, "resources": listed, **more}
+    )
 
 
 def ask(gateway: Gateway, method: str, **params: Any) -> Any:
@@ -113,11 +118,14 @@ def test_a_skill_that_is_not_listed_is_got_from_its_server_alone(tmp_path: Path)
         assert gateway.end() == 0
 
 
-def test_a_client_is_told_that_skills_came_and_of_none_where_there_are_none(tmp_path: Path) -> None:
+def test_skills_are_declared_unless_it_is_known_that_there_are_none(tmp_path: Path) -> None:
     with serve(tmp_path, {"one": lister(tmp_path, "one", **SERVER)}, "--expose", "direct") as gateway:
         told = ask(gateway, "initialize", **HELLO)
-        assert "extensions" not in told["capabilities"]
+        assert told["capabilities"]["extensions"] == {EXTENSION: {}}, (
+            "nothing is known yet, and it asks only once"
+        )
         connect(gateway, "one")
+        assert "extensions" not in ask(gateway, "initialize", **HELLO)["capabilities"]
         assert ask(gateway, "skills/list")["skills"] == []
         assert gateway.end() == 0
 
@@ -156,7 +164,7 @@ def test_a_model_finds_a_skill_with_the_tools_and_reads_it_and_its_files(tmp_pat
             gateway.mcp(connect=server)
         text, details = told(gateway, search="branches", includeSchemas=False)
         assert text.splitlines() == [
-            'Found 1 tool or skill matching "branches":',
+            'Found 1 skill matching "branches":',
             "",
             "- one_branches (skill) - How one does it",
         ]
@@ -165,8 +173,8 @@ def test_a_model_finds_a_skill_with_the_tools_and_reads_it_and_its_files(tmp_pat
         ]
         assert 'mcp({ skill: "one_branches" })' in told(gateway, search="branches")[0]
         text, details = told(gateway, server="one")
-        assert text.splitlines()[0] == "one (1 tool, 1 skill):"
-        assert (details["tools"], details["skills"]) == (["one_echo"], ["one_branches"])
+        assert text.splitlines()[0] == "one (2 tools, 1 skill):"
+        assert (details["tools"], details["skills"]) == (["one_echo", "one_get_note_own"], ["one_branches"])
         text, details = told(gateway, describe="one_branches")
         assert "Files: SKILL.md, references/forms.md" in text
         assert details["skill"]["files"] == ["SKILL.md", "references/forms.md"]
