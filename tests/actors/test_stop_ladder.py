@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from itertools import pairwise
 from typing import Any
 
@@ -171,6 +172,15 @@ async def test_of_several_signs_of_the_end_the_first_is_told_unless_it_exited() 
     assert _in_words(-250, "") == "was ended by signal 250"
 
 
+def ended_child() -> child_process.Child:
+    """A real one, which has ended before anybody looks at the clock."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(["true"], stdin=pipe, stdout=pipe, stderr=pipe)
+    child = child_process.Child(process)
+    process.wait()
+    return child
+
+
 @in_virtual_time
 async def test_a_group_that_ends_is_looked_at_soon_and_then_steadily(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
@@ -180,9 +190,9 @@ async def test_a_group_that_ends_is_looked_at_soon_and_then_steadily(monkeypatch
         return len(looks) < 12
 
     monkeypatch.setattr(child_process, "group_lives", group_lives)
-    child: Any = object.__new__(child_process.Child)
-    child.pid = NOBODY
+    child = ended_child()
     await child.wait_group_gone()
+    child.close()
     pauses = [round(after - before, 4) for before, after in pairwise(looks)]
     assert pauses == [0.001, 0.002, 0.004, 0.008, 0.016, *[0.02] * 6]
 

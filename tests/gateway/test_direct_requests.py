@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -34,6 +33,17 @@ META = "io.modelcontextprotocol/"
 ENVELOPE = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {"elicitation": {}}}
 
 
+@attrs.frozen
+class Started:
+    """A request that was sent: its params as they were written, and how it was asked for."""
+
+    server: str
+    method: str
+    params: Any
+    call: FakeCall
+    how: Mapping[str, Any]
+
+
 class Room(FakeRoom):
     """Also what the direct door asks for. `started` holds the requests that were sent, and how."""
 
@@ -41,7 +51,7 @@ class Room(FakeRoom):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.started: list[Any] = []
+        self.started: list[Started] = []
         self.levels: list[tuple[str, str | None]] = []
         self.stateless: set[str] = set()
         self.heard: list[str] = []
@@ -55,7 +65,7 @@ class Room(FakeRoom):
         target: Any = None
         call = FakeCall(target, params, on_end, how.get("on_progress"))
         sent = json.loads(rpc.encode(params))
-        self.started.append(SimpleNamespace(server=server, method=method, params=sent, call=call, how=how))
+        self.started.append(Started(server, method, sent, call, how))
         return call
 
     @property
@@ -181,8 +191,9 @@ def test_an_exposure_has_its_lists_and_no_others(exposure: Any, lists: set[str])
     shown = exposure(Room(direct_tools=True))
     every = ("tools/list", "resources/list", "resources/templates/list", "prompts/list", "other/list")
     assert {method for method in every if shown.listing(method) is not None} == lists
-    job: Any = SimpleNamespace(method="other/list", plain=None)
-    assert shown.begin(job) is False
+    client = Client(shown)
+    client.ask("other/list", {})
+    assert client.answer["code"] == -32601
     assert (shown.settling_time, shown.instructions()) == (
         0.0,
         None if exposure is Proxy else "# github\n\nBe kind to maintainers.",

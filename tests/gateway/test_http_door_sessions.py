@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
+import attrs
 import pytest
 from tests.gateway.test_http_door_parts import NOTE, Talk, Wire, wired
 from tests.support import in_virtual_time, run_virtual
@@ -88,6 +88,14 @@ def test_only_what_a_client_has_not_read_holds_notifications_up(bound: int, is_t
 # ---- all sessions --------------------------------------------------------------------------------------------------
 
 
+@attrs.define
+class Client:
+    """The gateway's part of a session. `receive` is given what its client sends."""
+
+    receive: Callable[..., None] = lambda *_: None
+    in_flight: int = 0
+
+
 class Conversations:
     """Those of a room, for which each session is a name."""
 
@@ -97,7 +105,7 @@ class Conversations:
     @asynccontextmanager
     async def open(self, member: Member, spawn: Any, *, name: str, **_: Any) -> AsyncGenerator[Any]:
         self.open_ones.append(name)
-        yield SimpleNamespace(in_flight=0)
+        yield Client()
         self.open_ones.remove(name)
 
 
@@ -290,7 +298,7 @@ def test_an_answer_under_an_id_that_nobody_gave_is_that_of_the_request_that_is_r
     def receive(*_: Any) -> None:
         assert talk.session.send(b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}')
 
-    talk.session.client = cast("Any", SimpleNamespace(receive=receive, in_flight=0))
+    talk.session.client = cast("Any", Client(receive))
     text = b'{"jsonrpc":"2.0","id":"a","method":"ping"}'
     reply = talk.session.take(read(text, b'"a"'))
     assert reply is not None

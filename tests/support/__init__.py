@@ -8,12 +8,12 @@ and descriptors are watched by `leaks`, schedules are seeded by `seeds`, both fo
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import anyio
 
+from .bodies import body_of
 from .checked import CheckedLoop
 from .tasks import refuse_leftovers
 
@@ -46,7 +46,7 @@ def run_virtual(backend: str, body: Callable[..., Awaitable[T]], *args: Any) -> 
 
 def in_real_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Make of an async test one that runs on both backends, real clock. It may ask for any fixture, `backend` too."""
-    return _on_backends(test, run)
+    return body_of(_on(run))(test)
 
 
 def in_virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -57,19 +57,11 @@ def in_virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]
         with anyio.fail_after(_EVER):
             await test(**fixtures)
 
-    return _on_backends(limited, run_virtual)
+    return body_of(_on(run_virtual))(limited)
 
 
-def _on_backends(test: Callable[..., Awaitable[None]], runner: Callable[..., None]) -> Callable[..., None]:
-    asked = dict(inspect.signature(test).parameters)
+def _on(runner: Callable[..., None]) -> Callable[..., None]:
+    def run_on(body: Callable[..., Awaitable[None]], backend: str) -> None:
+        runner(backend, body)
 
-    @functools.wraps(test)
-    def on_backend(backend: str, **fixtures: Any) -> None:
-        if "backend" in asked:
-            fixtures["backend"] = backend
-        runner(backend, functools.partial(test, **fixtures))
-
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    wanted = {"backend": inspect.Parameter("backend", kind), **asked}
-    setattr(on_backend, "__signature__", inspect.Signature([*wanted.values()]))  # noqa: B010 -- it is what pytest reads
-    return on_backend
+    return run_on
