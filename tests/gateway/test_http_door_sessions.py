@@ -94,6 +94,7 @@ class Client:
 
     receive: Callable[..., None] = lambda *_: None
     in_flight: int = 0
+    may_be_several: bool = False
 
 
 class Conversations:
