@@ -17,6 +17,7 @@ all still run, no further one is accepted. A task is dropped when its time to li
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -231,8 +232,10 @@ class KeptTasks:
     """All tasks of one gateway."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, KeptTask] = {}  # oldest first
+        self._tasks: dict[str, KeptTask] = {}
+        self._of: dict[Owner, dict[str, KeptTask]] = {}  # the same by their owners, the oldest first
         self._bytes = 0
+        self._look_at: float = math.inf  # when the first of them is overdue, or earlier
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -240,10 +243,9 @@ class KeptTasks:
     def create(self, owner: Owner, session: ClientSession, *, modern: bool, ttl: object = None) -> KeptTask:
         """A new task. Raises `RpcFault` when there is no room for one more."""
         self._drop_overdue()
-        own = [task for task in self._tasks.values() if task.owner == owner]
-        done = (task for task in own if task.status.is_final)
+        own = self._of.get(owner, {})
         if len(own) >= TASKS_OF_ONE or len(self._tasks) >= TASKS:
-            oldest = next(done, None)
+            oldest = next((task for task in own.values() if task.status.is_final), None)
             if oldest is None:
                 text = f"Too many tasks ({len(own)}) are running; nothing was called. Retry when some have ended."
                 raise RpcFault(rpc.OVERLOADED, text)
@@ -251,7 +253,8 @@ class KeptTasks:
         least, usual, most = _TTL
         wanted = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) else usual
         task = KeptTask(self, owner, session, max(least, min(most, wanted)), modern=modern)
-        self._tasks[task.id] = task
+        self._tasks[task.id] = self._of.setdefault(owner, {})[task.id] = task
+        self._look_at = min(self._look_at, task.expires)
         return task
 
     def find(self, task_id: object, owner: Owner) -> KeptTask:
@@ -268,7 +271,7 @@ class KeptTasks:
 
     def has_room_for(self, task: KeptTask, size: int) -> bool:
         """Whether a result of this size can be kept. Older ones of the same owner make room for it."""
-        for old in [old for old in self._tasks.values() if old.owner == task.owner and old.size]:
+        for old in [old for old in self._of.get(task.owner, {}).values() if old.size]:
             if self._bytes + size <= TASK_BYTES:
                 break
             self._drop(old)
@@ -280,14 +283,20 @@ class KeptTasks:
             self._bytes += task.size
 
     def _drop(self, task: KeptTask) -> None:
-        del self._tasks[task.id]
+        own = self._of[task.owner]
+        del self._tasks[task.id], own[task.id]
+        if not own:
+            del self._of[task.owner]
         self._bytes -= task.size
         task.cancel()
 
     def _drop_overdue(self) -> None:
         now = anyio.current_time()
+        if now < self._look_at:
+            return
         for task in [task for task in self._tasks.values() if task.expires <= now]:
             self._drop(task)
+        self._look_at = min((task.expires for task in self._tasks.values()), default=math.inf)
 
 
 # ---- The tasks of one client: what it asks for, and what it is told -------------------------------------------------

@@ -33,6 +33,11 @@ TOOL = '{"name":"attack","inputSchema":{"type":"object"}'
 DISCOVERED = answer(
     '{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}'
 )
+WITH_TASKS = answer(
+    '{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"tasks":{"requests":{"tools":{"call":{}}}}},'
+    '"serverInfo":{"name":"x","version":"1"}}'
+)
+ENDLESS = '{"taskId":"t","status":"working","createdAt":"","lastUpdatedAt":"","ttl":null,"pollInterval":-1}'
 CACHE = "cache/greenroom/catalogue.json"
 
 # ---- servers, over their pipes -------------------------------------------------------------------------------------
@@ -76,6 +81,7 @@ ANSWERS: Final = (
     Row("long_meta", {"attack": content(',"_meta":{"greenroom/details":1', numbered(1_900_000, ',"', '":1'), "}")}, memory=256 * MIB),
     Row("large_input", {"initialize": error('{"code":-32601,"message":"no"}'), "server/discover": DISCOVERED, "attack": answer('{"resultType":"input_required","inputRequests":{"a":0', numbered(1_900_000, ',"', '":0'), "}}")}, memory=256 * MIB),
     Row("never_a_line", {"attack": [forever("x")]}, memory=256 * MIB),
+    Row("endless_task", {"initialize": WITH_TASKS, "tools/list": answer('{"tools":[', TOOL, ',"execution":{"taskSupport":"required"}}]}'), "attack": answer('{"task":', ENDLESS, "}"), "tasks/get": [*answer(ENDLESS), times(1_000, '{"jsonrpc":"2.0","method":"notifications/tasks/status","params":', ENDLESS, "}\n")]}, calls=4, settings={"requestTotalTimeoutMs": 3_000}, quick=True),
     Row("twice_as_long", {"attack": [*answer('{"content":[]}'), *answer('{"content":[]}')]}, calls=4),
 )  # fmt: skip
 
@@ -186,6 +192,8 @@ CLIENTS: Final = (
     Row("client_pings", client=[times(50_000, PING)], answers=50_000, memory=128 * MIB, needs_lines=True),
     Row("client_methods", client=[times(50_000, *asked("no/such/method"))], answers=50_000, memory=128 * MIB, needs_lines=True),
     Row("client_junk", client=[times(50_000, "y\n"), PING], answers=1, needs_lines=True),
+    Row("client_many_tasks", client=[times(100_000, *asked("tools/call", name="mcp", arguments={}, task={"ttl": 10**30}))], answers=50_000, memory=256 * MIB, needs_lines=True),
+    Row("client_guessed_tasks", client=[times(100_000, *asked("tasks/get", taskId="guessed"))], answers=100_000, memory=256 * MIB, needs_lines=True),
     Row("client_cancels", client=[times(100_000, said("notifications/cancelled", requestId=1)), PING], answers=1, needs_lines=True),
 )  # fmt: skip
 
