@@ -991,6 +991,8 @@ class Listening:
         wanted: dict[str, Any] = {flag: True for kind, flag in _LISTS.items() if _changes(said.get(kind))}
         if self._actor.subscriptions.uris:
             wanted["resourceSubscriptions"] = sorted(self._actor.subscriptions.uris)
+        if tasks := self._incarnation.tasks.watched:
+            wanted["taskIds"] = tasks
         return wanted
 
     def presume_changed(self) -> None:

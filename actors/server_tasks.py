@@ -77,6 +77,11 @@ class ServerTask:
     def modern(self) -> bool:
         return self.call.protocol_version in MODERN_VERSIONS
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether news of it would come much sooner than the next look, and has to be asked for."""
+        return self.modern and self.task.interval > INTERVAL[1]
+
     def cancel(self) -> None:
         """Nobody waits for it any more. It may be over before the task that awaits it has begun."""
         self.is_over = True
@@ -99,12 +104,20 @@ class ServerTasks:
         call.task, call.asking = task.id, running
         self._live(call, task.interval)
         self._context.spawn(lambda: self._await(running))
+        listening = self._incarnation.listening
+        if running.is_watched and listening is not None:
+            listening.refresh()
 
     def cancel(self, call: Call) -> None:
         """The call has ended before its task: tell the server."""
         told = Exchange(WhenEnded(lambda _exchange, _result, _error: None), CANCEL, {"taskId": call.task})
         told.version, told.declares, told.trace = call.version, call.declares, call.trace
         self._incarnation.peer.request(told)
+
+    @property
+    def watched(self) -> list[str]:
+        """The tasks of whose changes a server of 2026-07-28 is asked to tell. An older one tells by itself."""
+        return [task_id for task_id, running in self._running.items() if running.is_watched]
 
     # ---- from the server --------------------------------------------------------------------------------------------
 

@@ -63,6 +63,8 @@ async def test_a_notification_shortens_the_wait_and_no_interval_is_shorter_or_lo
         running = calls.start(room, "a_slow")
         await anyio.sleep(70)
         assert server.times("tasks/get") == [60], "not only after an hour"
+        listened = [params["notifications"] for params in server.asked("subscriptions/listen")]
+        assert [asked.get("taskIds") for asked in listened[-1:]] == ([["t1"]] if modern else [])
         server.finish(said("done"), tell=True)
         await anyio.sleep(0.2)
         assert running.outcome == "done"

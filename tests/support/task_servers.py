@@ -23,6 +23,10 @@ def said(text: str, **more: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], **more}
 
 
+async def _listen(_params: Mapping[str, Any]) -> Any:
+    await anyio.sleep_forever()
+
+
 @attrs.define(eq=False)
 class TaskServer:
     """`interval`: milliseconds between looks, as it asks for; None: it does not say."""
@@ -51,6 +55,7 @@ class TaskServer:
                 "capabilities": {"tools": {}, **self._capabilities()},
             }
             self.fake.methods["server/discover"] = lambda _params: found
+            self.fake.methods["subscriptions/listen"] = self._noted("subscriptions/listen", _listen)
 
     def asked(self, method: str) -> list[Mapping[str, Any]]:
         """The params of each request of this method."""
