@@ -79,7 +79,6 @@ class Meaning:
         self._scope = anyio.CancelScope()
         self._child: _Child | None = None
         self._news: anyio.Event = anyio.Event()
-        self._keys: list[bytes] = []  # of the texts that the child was told, by their numbers
 
     async def run(self) -> None:
         """Keep the child, and tell it what there is to find. Until `end`, or until something is missing."""
@@ -98,9 +97,9 @@ class Meaning:
         if child is None or not query.strip():
             return ()
         places = await aside_if_many(index.size, lambda: index.by_meaning)
-        with suppress(ConnectFailed), anyio.move_on_after(_WITHIN):
+        with suppress(ConnectFailed, _MissingError), anyio.move_on_after(_WITHIN):
             answer = await child.ask("nearest", {"query": query, "most": _NEAREST})
-            keys = [self._keys[number] for number in array("I", b64decode(answer["numbers"]))]
+            keys = [child.keys[number] for number in array("I", b64decode(answer["numbers"]))]
             return [key for key in keys if key in places]
         return ()
 
@@ -115,7 +114,7 @@ class Meaning:
                 self._tell(f"{NAME}: {error}. Tools are found by their words alone.")
                 return
             part.works()
-            self._keys, self._child = [], child
+            self._child = child
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._tell_of_tools, child)
@@ -136,9 +135,10 @@ class Meaning:
                 new = await aside_if_many(index.size, partial(_new_in, index, known))
                 for first in range(0, len(new), _AT_ONCE):
                     some = new[first : first + _AT_ONCE]
-                    await child.ask("learn", {"first": len(self._keys), "texts": [text for _, text in some]})
-                    self._keys += [key for key, _ in some]
+                    child.keys += [key for key, _ in some]  # before it can answer with one of them
                     known.update(key for key, _ in some)
+                    number = len(child.keys) - len(some)
+                    await child.ask("learn", {"first": number, "texts": [text for _, text in some]})
                 await self._news.wait()
                 await anyio.sleep(_SOON)
 
@@ -160,6 +160,7 @@ class _Child:
 
     def __init__(self) -> None:
         self.over: anyio.Event = anyio.Event()
+        self.keys: list[bytes] = []  # of the texts that it was told, by their numbers
         self._lost = ""
         self._waiting: set[anyio.Event] = set()
 
