@@ -18,6 +18,7 @@ import anyio.abc
 
 from ...protocol.bounds import HTTP_PLACE_CHARACTERS
 from ...protocol.lifecycle import Reason
+from ...protocol.trace_context import TraceContext
 from ..peer import LostReason
 from .event_parser import EventParser, ServerEvent
 from .http_client import (
@@ -66,7 +67,7 @@ class LegacySse:
         endpoint = await self._where()
         self._peer.sent(attempt)  # its answer may come on the stream before the POST is done
         try:
-            await self._send(endpoint, attempt.line)
+            await self._send(endpoint, attempt.line, attempt.exchange.trace)
         except LoginNeeded:
             attempt.did_not_run()
             raise
@@ -80,8 +81,8 @@ class LegacySse:
     async def leave(self) -> None:
         """Nothing to do: closing the stream ends the session."""
 
-    async def _send(self, endpoint: httpx2.URL, line: bytes) -> None:
-        headers = {"Content-Type": "application/json"}
+    async def _send(self, endpoint: httpx2.URL, line: bytes, trace: TraceContext | None = None) -> None:
+        headers = {"Content-Type": "application/json", **(trace.fields if trace is not None else {})}
         request = request_to(self._client, HTTPMethod.POST, endpoint, headers, line)
         async with exchanged(self._client, request) as response:
             self._peer.heard()

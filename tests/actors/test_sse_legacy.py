@@ -216,3 +216,16 @@ async def test_a_probe_that_is_answered_late_does_not_delay_initialize() -> None
             assert time.monotonic() - began < 30
             assert (await room.call("ok")).text == "ok"
             server.release.set()
+
+
+@in_real_time
+async def test_an_older_server_is_told_the_trace_in_the_headers_too() -> None:
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    with raw_http() as server:
+        server.hook = OlderServer()
+        async with room_at(server.url) as room:
+            await room.call("ok", meta={"traceparent": parent})
+            await room.call("ok")
+    first, second = (seen for seen in server.requests if seen.method == "tools/call")
+    assert first.headers["traceparent"] == first.message["params"]["_meta"]["traceparent"] == parent
+    assert "traceparent" not in second.headers

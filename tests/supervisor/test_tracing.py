@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 import anyio
 import pytest
-from opentelemetry import trace
+from opentelemetry import baggage, context, trace
 from tests.support import in_virtual_time
 from tests.support.rooms import open_room, settle, teach
 from tests.support.traced import Telemetry, Told
@@ -29,6 +31,15 @@ def traced(
     return open_room(servers, entries=entries, callbacks=callbacks, **settings)
 
 
+@contextmanager
+def within_baggage(name: str, value: str) -> Generator[None]:
+    token = context.attach(baggage.set_baggage(name, value))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
 def _steps(told: list[Told]) -> list[tuple[str, str, float]]:
     return [(each.name, each.kind, round(each.seconds, 3)) for each in told]
 
@@ -39,7 +50,7 @@ async def test_a_call_is_a_client_span_below_the_programs_own_and_the_server_is_
     tracer = telemetry.tracers.get_tracer("program")
     async with traced({"a": server}, telemetry) as room:
         await room.connect("a")
-        with tracer.start_as_current_span("agent") as agent:
+        with tracer.start_as_current_span("agent") as agent, within_baggage("team", "blue"):
             await room.call("a_echo", {"x": "an argument"})
     [call] = telemetry.of("CLIENT")
     assert (call.name, call.seconds) == ("tools/call echo", 0.5)
@@ -57,6 +68,7 @@ async def test_a_call_is_a_client_span_below_the_programs_own_and_the_server_is_
         "greenroom.reach": "answered",
     }
     told = server.calls[0]["_meta"]["traceparent"]
+    assert server.calls[0]["_meta"]["baggage"] == "team=blue"
     assert told.startswith(f"00-{call.trace:032x}-{call.id:016x}-0")
 
 
