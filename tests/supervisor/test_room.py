@@ -1050,3 +1050,28 @@ async def test_a_breaker_that_admits_a_start_while_it_is_looked_at_is_looked_at_
         monkeypatch.undo()
         await anyio.sleep(opens - anyio.current_time() + 1)
         assert servers["a"].live == 1
+
+
+@pytest.mark.parametrize(("later", "ends_at"), [(None, 7.0), (20.0, 7.0), (3.0, 4.0), (0, 1.0)])
+@in_virtual_time
+async def test_of_several_who_close_a_room_the_least_patient_decides(
+    later: float | None, ends_at: float
+) -> None:
+    room = open_room({"one": FakeServer(call_latency=1_000.0)}, drainTimeoutMs=7_000)
+    async with anyio.create_task_group() as tasks, room:
+        await room.connect("one")
+        began = anyio.current_time()
+        ended: list[float] = []
+
+        async def call() -> None:
+            with pytest.raises(CallError):
+                await room.call("one_echo", {}, timeout=2_000.0)
+            ended.append(anyio.current_time() - began)
+
+        tasks.start_soon(call)
+        await anyio.sleep(0.5)
+        began = anyio.current_time()
+        tasks.start_soon(room.aclose)
+        await anyio.sleep(1.0)
+        await room.aclose(later)
+        assert ended == [pytest.approx(ends_at, abs=0.3)]
