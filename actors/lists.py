@@ -26,7 +26,7 @@ import attrs
 from ..catalogue.entries import Raw
 from ..catalogue.fingerprints import fingerprint, pin_name, skill_print
 from ..catalogue.list_pages import Items
-from ..catalogue.skills import EXTENSION, fault_of, has_skills
+from ..catalogue.skills import EXTENSION, fault_of, has_skills, weight_of
 from ..config.model import Pinning, Settings
 from ..protocol import bounds
 from ..protocol.jsonrpc.terms import WireFault, fault
@@ -87,8 +87,9 @@ async def list_all(
     found = {kind: each.found for kind, each in lists.items()}
     problems = tuple(problem for each in lists.values() for problem in each.problems)
     listed, skills = found.get(_TOOLS) or (), found.get(_SKILLS) or ()
-    items = len(listed) + sum(len(skill["resources"]) for skill in skills)
-    prints = await aside_if_many(items, partial(prints_of, listed, settings.pinning, skills))
+    prints = await aside_if_many(
+        len(listed) + weight_of(skills), partial(prints_of, listed, settings.pinning, skills)
+    )
     return Listing(
         found.get(_TOOLS),
         found.get(_RESOURCES),

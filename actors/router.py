@@ -19,6 +19,7 @@ import attrs
 from ..catalogue.entries import ServerEntry
 from ..catalogue.index import Index
 from ..catalogue.search_forms import SearchForms
+from ..catalogue.skills import weight_of
 from ..config.model import ServerDefinition, Settings
 from ..protocol.address import Address
 from ..protocol.events import CatalogueChanged, Note, NoteCode
@@ -227,7 +228,7 @@ def same_content(one: ServerEntry, other: ServerEntry) -> bool:
 
 
 def _items_of(entry: ServerEntry | None) -> int:
-    lists = (
-        () if entry is None else (entry.tools, entry.resources, entry.templates, entry.prompts, entry.skills)
-    )
-    return sum(len(each or ()) for each in lists)
+    if entry is None:
+        return 0
+    lists = (entry.tools, entry.resources, entry.templates, entry.prompts)
+    return sum(len(each or ()) for each in lists) + weight_of(entry.skills)

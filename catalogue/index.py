@@ -51,7 +51,7 @@ from .ranking import Ranking
 from .schema_repair import Fitted, fit
 from .search_forms import SearchForms, key_of
 from .search_words import normalise, tokens
-from .skills import description_of, is_within, name_of, root_of
+from .skills import description_of, is_within, name_of, root_of, weight_of
 
 # ---- What an index has besides tools: prompts, resources and resource templates -------------------------------------
 #
@@ -205,6 +205,7 @@ class Index:
     _parts: Mapping[str, Part]  # in config order
     _tools: Namespace
     _skills: Namespace
+    _weight: int  # of the skills
     _forms: SearchForms | None = None
     _lists: Lists = attrs.field(
         init=False,
@@ -223,7 +224,10 @@ class Index:
     ) -> Index:
         tools = {name: part.tools for name, part in parts.items()}
         skills = {name: part.skills for name, part in parts.items() if part.has_skills}
-        return cls(parts, Namespace.merged(tools, prefixes), Namespace.merged(skills, prefixes), forms)
+        weight = sum(parts[name].weight for name in skills)
+        return cls(
+            parts, Namespace.merged(tools, prefixes), Namespace.merged(skills, prefixes), weight, forms
+        )
 
     @classmethod
     def build(
@@ -455,8 +459,8 @@ class Index:
 
     @property
     def size(self) -> int:
-        """The number of servers and names, which tells how much work it is to go over all of them."""
-        return len(self._parts) + len(self._tools.exact) + len(self._skills.exact)
+        """The number of servers, names and files of skills, which tells how much work it is to go over all of them."""
+        return len(self._parts) + len(self._tools.exact) + self._weight
 
     @property
     def has_names(self) -> bool:
@@ -599,6 +603,11 @@ class Part:
     @property
     def has_skills(self) -> bool:
         return self.entry is not None and bool(self.entry.skills)
+
+    @cached_property
+    def weight(self) -> int:
+        """How much work its skills are."""
+        return weight_of(self.entry and self.entry.skills)
 
     @cached_property
     def skills(self) -> ServerNames:

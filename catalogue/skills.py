@@ -14,7 +14,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, cast
 
 import attrs
@@ -69,6 +69,11 @@ def description_of(record: Raw) -> str:
 def root_of(uri: str) -> str:
     """The folder of the skill whose `SKILL.md` this is."""
     return uri.removesuffix(f"/{FILE}")
+
+
+def weight_of(records: Iterable[Raw] | None) -> int:
+    """How much work it is to go over these entries, counted in items of a list: each file is one."""
+    return sum(1 + len(record["resources"]) for record in records or ())
 
 
 def is_within(uri: str, roots: Collection[str]) -> bool:

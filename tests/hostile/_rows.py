@@ -40,6 +40,9 @@ WITH_TASKS = answer(
 ENDLESS = '{"taskId":"t","status":"working","createdAt":"","lastUpdatedAt":"","ttl":null,"pollInterval":-1}'
 CACHE = "cache/greenroom/catalogue.json"
 
+SKILLFUL = '{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"resources":{},"extensions":{"io.modelcontextprotocol/skills":{}}},"serverInfo":{"name":"x","version":"1"}}'  # fmt: skip
+OF_SKILL = f'"digest":"sha256:{"0" * 64}","size"'
+
 # ---- servers, over their pipes -------------------------------------------------------------------------------------
 
 ANSWERS: Final = (
@@ -111,6 +114,10 @@ LEARNED: Final = (
     Row("fat_schema", {"tools/list": answer('{"tools":[', TOOL, ',"x":{"a":1', times(100_000, ',"b":{}'), "}}]}")}),
     Row("fat_initialize", {"initialize": answer('{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"},"instructions":"', times(4 * MIB, "x"), '"}')}),
     Row("others_names", {"tools/list": answer('{"tools":[', TOOL, '},{"name":"../../x"},{"name":""},{"name":"\\u0000\\u001b[2J"},{"name":"', times(MIB, "n"), '"}]}')}),
+    Row("huge_skill", {"initialize": answer(SKILLFUL), "skills/list": answer('{"skills":[{"uri":"skill://a/SKILL.md","frontmatter":{"name":"a","description":"A"},"resources":[{"uri":"skill://a/SKILL.md",', OF_SKILL, ':104857600}]}]}')}),
+    Row("many_skills", {"initialize": answer(SKILLFUL), "skills/list": answer('{"skills":[', numbered(9_000, '{"uri":"skill://', '/a/SKILL.md","frontmatter":{"name":"a","description":"A"},"resources":"dynamic"},'), '{}]}')}, memory=256 * MIB),
+    Row("many_files", {"initialize": answer(SKILLFUL), "skills/list": answer('{"skills":[', times(80, '{"uri":"skill://a/SKILL.md","frontmatter":{"name":"a","description":"A"},"resources":[{"uri":"skill://a/SKILL.md",', OF_SKILL, ":1}", numbered(500, ',{"uri":"skill://a/', f'",{OF_SKILL}:1}}'), "]},"), "{}]}")}, memory=256 * MIB, quick=True),
+    Row("deep_front_matter", {"initialize": answer(SKILLFUL), "skills/list": answer('{"skills":[{"uri":"skill://a/SKILL.md","frontmatter":{"name":"a","description":"A","x":', *nested(964), '},"resources":"dynamic"}]}')}),
     Row("others_resources", {"resources/list": answer('{"resources":[', times(10_000, '{"uri":"greenroom://calm0/x","name":"x"},'), '{"uri":"greenroom://calm0/x","name":"x"}]}')}),
 )  # fmt: skip
 
