@@ -140,7 +140,7 @@ MUTANTS = (
     Mutant("a call that was sent is sent again", _ENDINGS, "(call.reach is Reach.NOT_SENT or call.replayable)", "True"),
     Mutant("a lost call is sent again for ever", _ENDINGS, "return not call.lost_before and", "return"),
     Mutant("a call that is sent again goes to the end of the queue", _WAITING, "        if first:\n            self.calls", "        if False:\n            self.calls"),
-    Mutant("a caller that leaves is not told to the server", _CALL_TABLE, "        incarnation.peer.abandon(call, reason)\n        self.take_off(call)", "        self.take_off(call)"),
+    Mutant("a caller that leaves is not told to the server", _CALL_TABLE, "        incarnation.peer.abandon(call, reason)\n", ""),
     Mutant("a queued call whose caller left stays queued", _CALL_TABLE, "                self.waiting.end(call)\n            self", "                self.end(call)\n            self"),
     Mutant("the last waiter leaves its server in the queue", _WAITING, "            if not self.calls:\n                self._table.supervisor.withdraw_start(self._actor)", "            if False:\n                self._table.supervisor.withdraw_start(self._actor)"),
     Mutant("the bound on queued calls is too high", _WAITING, "self._load.queued >= (definition.max_queued or settings.max_queued)", "self._load.queued > (definition.max_queued or settings.max_queued) + self._table.record.most_in_flight(settings)"),
