@@ -105,6 +105,16 @@ SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
         *_CONFIG,
     ),
     "env_file": (b"\xef\xbb\xbfexport A=1 # x\n\nB='two\nlines'\nC=\"\\x41${A}\"\r\nD\n'E'=\n", b"A=\0\n", b"=x\n"),
+    "skills": (
+        (
+            b'{"uri":"skill://a/t/SKILL.md","frontmatter":{"name":"t","description":"d","x":[1]},"resources":[{"uri":'
+            b'"skill://a/t/SKILL.md","size":1,"digest":"sha256:' + b"0" * 64 + b'"},{"uri":"skill://a/t/b/c","size":0,'
+            b'"digest":"sha256:' + b"f" * 64 + b'"}],"_meta":{"greenroom/x":1}}'
+        ),
+        b'{"uri":"x://t/SKILL.md","frontmatter":{"name":"t","description":"d"},"resources":"dynamic"}',
+        b'{"contents":[{"uri":"a","blob":"AA=="}]}',
+        b"---\nname: t\n---\nBody.\n",
+    ),
     "pins": (
         (
             b'{"version":1,"servers":{"k s":{"since":1e9,"seen":1e9,"tools":{"t":"a","u":""},"later":{"t":2e9},'

@@ -30,7 +30,7 @@ from greenroom.actors.transports.stdio import StderrRing
 from greenroom.catalogue import namespace as uris
 from greenroom.catalogue.encoder import Encoder
 from greenroom.catalogue.entries import ServerEntry
-from greenroom.catalogue.fingerprints import PinKey, fingerprint
+from greenroom.catalogue.fingerprints import PinKey, agree, fingerprint, skill_print
 from greenroom.catalogue.hidden_characters import unhidden_record
 from greenroom.catalogue.index import Index
 from greenroom.catalogue.list_pages import Items
@@ -39,6 +39,7 @@ from greenroom.catalogue.schema_repair import fit
 from greenroom.catalogue.search import search
 from greenroom.catalogue.search_file import SearchFile
 from greenroom.catalogue.search_forms import SearchForms, key_of
+from greenroom.catalogue.skills import content_of, fault_of, files_of, without_front_matter
 from greenroom.catalogue.store import CatalogueFile
 from greenroom.catalogue.vector_file import VectorFile
 from greenroom.config import file_formats
@@ -56,6 +57,7 @@ from greenroom.gateway.doors.control_protocol import parse_request
 from greenroom.gateway.doors.http_auth import OAuth, Terms
 from greenroom.gateway.doors.http_request import Refusal
 from greenroom.gateway.doors.issuer_keys import IssuerKeys
+from greenroom.gateway.exposures.direct_lists import skill_entry
 from greenroom.gateway.exposures.output_files import Spill
 from greenroom.gateway.exposures.tool_definition import parse_request as parse_mcp
 from greenroom.protocol import jsonrpc as rpc
@@ -222,6 +224,24 @@ def records(data: bytes) -> None:
             place.server,
             place.original,
         )
+
+
+@_target
+def skills(data: bytes) -> None:
+    """The entry of a skill, as it is listed and remembered, and the content of a file."""
+    record = _object(data)
+    content_of(record)
+    without_front_matter(data.decode(errors="replace"))
+    if fault_of(record):
+        return
+    config = parse_config({"mcpServers": {"a": {"command": "x"}}})
+    index = Index.build(config.servers, {"a": ServerEntry("a", "", skills=(record,))}, config.settings)
+    (skill,) = index.skills()
+    assert index.skill_at(skill_entry(skill)["uri"]) is skill
+    paths = [file.path for file in files_of(record) or ()]
+    assert len(set(paths)) == len(paths)
+    assert not any(part in ("", ".", "..") for path in paths for part in path.split("/"))
+    assert agree(skill_print(record), skill_print(skill.record)) or skill.hidden
 
 
 @_target
