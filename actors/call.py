@@ -93,6 +93,7 @@ class Call(Exchange):
     takes_inputs: bool = False  # the caller itself handles a result that asks for more input
     asking: Cancellable | None = None  # set while input for it is being found, or its task awaited
     task: str | None = None  # its server runs this task for it
+    on_task: Callable[[], object] | None = None  # called when that is known; must not raise
     rounds: int = 0
     pauses: int = 0
     waiter: Waiter | None = None

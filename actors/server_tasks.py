@@ -107,6 +107,8 @@ class ServerTasks:
         listening = self._incarnation.listening
         if running.is_watched and listening is not None:
             listening.refresh()
+        if call.on_task is not None:
+            call.on_task()
 
     def cancel(self, call: Call) -> None:
         """The call has ended before its task: tell the server."""

@@ -24,8 +24,10 @@ import anyio.abc
 
 from ..actors.router import is_quick, make_searchable
 from ..config.model import EXPOSURES
-from ..protocol.errors import UsageError
+from ..protocol import jsonrpc as rpc
+from ..protocol.errors import CallError, UsageError
 from ..protocol.events import CatalogueChanged, Kind
+from ..protocol.tasks import has_tasks
 from ..supervisor.room import port_of
 from .arrivals import Arrivals
 from .endpoint import ClientSession, Endpoint, Outlet
@@ -36,6 +38,7 @@ from .requests import Spawn, Work, tell_unbegun
 from .tasks import ClientTasks, KeptTasks
 
 if TYPE_CHECKING:
+    from ..catalogue.index import Index
     from ..catalogue.namespace import Target
     from ..supervisor.profiles import ProfileView
     from ..supervisor.room import Greenroom
@@ -125,7 +128,9 @@ class Conversations:
             )
             client = _opened(endpoint, outlet, spawn, port)
             client.on_introduced = partial(_introduced, port, spawn)
-            client.tasks = ClientTasks(self.tasks, (subject, profile), client, self._task_after)
+            client.tasks = ClientTasks(
+                self.tasks, (subject, profile), client, self._task_after, _TaskMakers(port)
+            )
             client.spawn_beside = partial(self._spawn_beside, spawn)
             client.on_refused = partial(tell_unbegun, port, expose == "direct")
             self._clients[client] = exposure
@@ -246,6 +251,28 @@ def _opened(endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort) ->
     from .tracing import TracedSession
 
     return TracedSession(endpoint, outlet, spawn, port, tracing)
+
+
+class _TaskMakers:
+    """Whether a server that a client sees makes tasks of calls itself (2026-07-28). Looked up once for each index."""
+
+    def __init__(self, room: RoomPort) -> None:
+        self._room = room
+        self._index: Index | None = None
+        self._found = False
+
+    def __call__(self) -> bool:
+        index = self._room.index
+        if index is not self._index:
+            self._index, self._found = index, any(map(self._makes_tasks, index.servers))
+        return self._found
+
+    def _makes_tasks(self, server: str) -> bool:
+        try:
+            entry = self._room.entry(server)
+        except CallError:  # a reload has just removed it
+            return False
+        return entry is not None and has_tasks(rpc.MODERN_VERSIONS[-1], entry.capabilities)
 
 
 async def _outlive(client: ClientSession, ends: AsyncExitStack) -> None:

@@ -93,6 +93,7 @@ class Job:
     trace: TraceContext | None = None  # the trace that it belongs to
     waits: bool = True  # at the door: it has not ended, and no call has taken it over
     on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
+    on_task: Callable[[], object] | None = None  # called when a server runs a task for its call
     is_large: bool = False  # `raw` is megabytes, so it is not decoded
     _ended: bool = False
     _call: Call | None = None
@@ -191,13 +192,14 @@ class Job:
         if not self._ended:
             self._call = call
             self.waits = False
+            if self.on_task is not None:
+                call.on_task = self.on_task
             if self.on_handed_over is not None:
                 self._hand_over()
 
     def goes_to(self, sink: Sink) -> None:
         """Its answer goes elsewhere from now on: its client has been answered."""
         self._sink = sink
-        self.token = self.token or "task"
 
     def let_go(self) -> None:
         """Follow no call any more. The call goes on when the job ends."""
@@ -267,6 +269,7 @@ _UNCACHED: Final = {
     "ttlMs": 0,
     "cacheScope": "private",
 }  # a server may let its results be cached; that does not hold for the gateway
+UNTOLD: Final = object()  # in place of a progress token: only a task that the call may become wants progress
 _FRAMES_TOLD: Final = 4  # the innermost frames of a bug's traceback
 OpenJobs = IncomingTable[bytes, Job]  # by the request ids, as the client wrote them
 REFUSALS: Final = Refusals(
@@ -326,6 +329,8 @@ class Answers:
         return rpc.for_handshake(result) if modern else result
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
+        if job.token is UNTOLD:
+            return
         self._tell(rpc.PROGRESS, {**without_ours(params), "progressToken": job.token})
 
     def job_broke(self, job: Job, error: Exception) -> None:

@@ -1,8 +1,9 @@
 """Tasks for clients: a call goes on after its request was answered, and its result is kept until it is fetched.
 
 A client of 2025-11-25 asks for a task with its call (`task` in the params). A model whose client knows no tasks asks
-the `mcp` tool for it (`background`). With the setting `taskAfterMs`, a client of 2026-07-28 that declares the extension
-gets one when its call takes longer than that.
+the `mcp` tool for it (`background`). A client of 2026-07-28 that declares the extension gets one when the server makes
+a task of the call, or when the call takes longer than the setting `taskAfterMs`. The id is ours, so it means one task,
+whichever servers and incarnations there are. The task of a server that is lost ends as its call does.
 
 The work is a `Job` as any other. Only its answer goes to the `KeptTask`, which is its sink, and not to the client. So
 every exposure can run in one, and knows nothing of it. A job that is answered with "input required" leaves the task in
@@ -31,7 +32,7 @@ from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import TASK_BYTES, TASKS, TASKS_OF_ONE
 from ..protocol.jsonrpc.terms import RpcFault
 from ..protocol.tasks import CANCEL, EXTENSION, GET, RELATED, RESULT, UPDATE, Status
-from .requests import Job
+from .requests import UNTOLD, Job
 
 if TYPE_CHECKING:
     from .endpoint import ClientSession
@@ -303,15 +304,22 @@ class KeptTasks:
 
 
 class ClientTasks:
-    """Carries out the requests of one client that are about tasks. `after`: the setting `taskAfterMs`, in seconds."""
+    """Carries out the requests of one client that are about tasks. `after`: the setting `taskAfterMs`, in seconds.
+    `passes`: whether a server that it sees makes tasks itself."""
 
     def __init__(
-        self, store: KeptTasks, owner: Owner, session: ClientSession, after: Callable[[], float | None]
+        self,
+        store: KeptTasks,
+        owner: Owner,
+        session: ClientSession,
+        after: Callable[[], float | None],
+        passes: Callable[[], bool],
     ) -> None:
         self._store = store
         self._owner = owner
         self._session = session
         self._after = after
+        self._passes = passes
 
     @property
     def running(self) -> int:
@@ -319,8 +327,8 @@ class ClientTasks:
 
     @property
     def makes_some(self) -> bool:
-        """Whether calls of a client of 2026-07-28 become tasks."""
-        return self._after() is not None
+        """Whether calls of a client of 2026-07-28 may become tasks."""
+        return self._after() is not None or self._passes()
 
     async def ended(self) -> None:
         """Wait until none of them runs any more."""
@@ -335,9 +343,8 @@ class ClientTasks:
         if job.method != "tools/call":
             return False
         if job.modern:
-            seconds = self._after()
-            if seconds is not None and _declares(job):
-                self._session.spawn_beside(partial(self._hand_over, job, seconds))
+            if self.makes_some and _declares(job):
+                self._watch(job)
             return False
         if "task" not in job.params:
             return False
@@ -363,9 +370,18 @@ class ClientTasks:
         """Raises `RpcFault`."""
         return self._store.find(task_id, self._owner)
 
-    async def _hand_over(self, job: Job, seconds: float) -> None:
-        """A call that takes longer than this goes on as a task."""
+    def _watch(self, job: Job) -> None:
+        """A call of 2026-07-28 goes on as a task when its server makes one of it, or when it takes long."""
+        job.on_task = partial(self._hand_over, job)
+        job.token = UNTOLD if job.token is None else job.token
+        if (seconds := self._after()) is not None:
+            self._session.spawn_beside(partial(self._hand_over_later, job, seconds))
+
+    async def _hand_over_later(self, job: Job, seconds: float) -> None:
         await anyio.sleep(seconds)
+        self._hand_over(job)
+
+    def _hand_over(self, job: Job) -> None:
         if job.ended or not self._session.is_open(job):
             return
         try:

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from tests.support import in_virtual_time
 from tests.support.rooms import open_room, teach
+from tests.support.task_servers import TaskServer
 
 from greenroom.gateway import tasks as kept
 from greenroom.gateway.clients import Conversations
@@ -267,3 +268,44 @@ async def test_tasks_are_bounded_and_those_of_others_are_left_alone(monkeypatch:
         large = await begin(ann, size=1_000)
         assert await status(ann, large) == "failed"
         assert await status(bob, of_bob) == "completed"
+
+
+@in_virtual_time
+async def test_the_task_of_a_server_is_passed_under_an_id_of_ours() -> None:
+    server = TaskServer(modern=True)
+    async with gateway(server.fake) as gate:
+        async with gate.person(modern=True) as ann:
+            await ann.ask("tools/call", {"name": "a_quick"})  # its server is known from now on
+            assert EXTENSION in (await ann.ask("server/discover"))["capabilities"]["extensions"]
+
+            async def begin() -> str:
+                made = await ann.ask("tools/call", {"name": "a_slow"})
+                assert made["resultType"] == "task"
+                return made["taskId"]
+
+            task, other, gone = await begin(), await begin(), await begin()
+            assert not {task, other, gone} & server.tasks.keys()
+            server.say("half")
+            await anyio.sleep(2)
+            now = await ann.ask("tasks/get", {"taskId": task})
+            assert (now["status"], now["statusMessage"]) == ("working", "half")
+            server.finish({"content": [{"type": "text", "text": "done"}]})
+            await ann.ask("tasks/cancel", {"taskId": other})
+            await anyio.sleep(2)
+            assert text((await ann.ask("tasks/get", {"taskId": task}))["result"]) == "done"
+            assert server.asked("tasks/cancel") == [{"taskId": "t2"}]
+            server.fake.crash()
+            await anyio.sleep(1)
+            lost = (await ann.ask("tasks/get", {"taskId": gone}))["result"]
+            assert lost["isError"]
+            assert lost["_meta"]["greenroom/error"] == {
+                "error": "call_failed",
+                "server": "a",
+                "reach": "sent",
+            }
+            assert not [each for each in ann.told if each["method"] == "notifications/progress"]
+        async with gate.person(modern=True, extension=False) as bob:
+            server.interval = 100
+            with anyio.move_on_after(5) as scope:
+                await bob.ask("tools/call", {"name": "a_slow"})
+            assert scope.cancelled_caught, "it is awaited: this client knows no tasks"
