@@ -69,6 +69,13 @@ _NAMES: Final = frozenset(
 )
 # What JSON has outside of its strings. A known secret of only these may be there, too.
 _BARE: Final = re.compile(rb"[\s\d.,:eE+\-\[\]{}truefalsn]+")
+# Names of members in results of the protocol, as long as a secret may be. A known secret that is one of these words
+# stays where it is such a name: it tells nobody anything there, and without the name the result could not be read.
+_SHAPES: Final = frozenset(
+    b"annotations arguments audience completion content contents description inputRequests isError lastModified"
+    b" message messages mimeType nextCursor priority requestState resource resultType structuredContent values".split()
+)
+_NAME_ENDS: Final = re.compile(rb'"\s*:')
 _IN_NUMBERS: Final = b"0123456789.eE+-"
 _NUMBER: Final = re.compile(rb"[\d.eE+-]+")
 Span = tuple[int, int, bytes]  # from, to, what takes its place
@@ -141,12 +148,14 @@ def _secrets(raw: bytes, secret: bytes) -> list[Span]:
     spans: list[Span] = []
     at = done = 0
     bare = _BARE.fullmatch(secret) is not None
-    common = _is_common(secret)
+    common, is_shape = _is_common(secret), secret in _SHAPES
     passed = Passed(0, inside=False)
     while (found := raw.find(secret, at)) >= 0:
         if _splits_an_escape(raw, done, found):
             at = done = found + 1
-        elif common and not stands_alone(raw, found, found + len(secret)):
+        elif (common and not stands_alone(raw, found, found + len(secret))) or (
+            is_shape and _is_name(raw, found, found + len(secret))
+        ):
             at = found + len(secret)
         elif bare and not (passed := _passing(raw, passed, found)).inside:
             begins, at = _number_around(raw, done, found, found + len(secret))
@@ -157,6 +166,11 @@ def _secrets(raw: bytes, secret: bytes) -> list[Span]:
             at = done = found + len(secret)
             spans.append((found, at, STARS))
     return spans
+
+
+def _is_name(raw: bytes, begins: int, end: int) -> bool:
+    """Whether the text from `begins` to `end` is the whole name of a member."""
+    return raw[begins - 1 : begins] == b'"' and _NAME_ENDS.match(raw, end) is not None
 
 
 def _splits_an_escape(raw: bytes, begins: int, at: int) -> bool:

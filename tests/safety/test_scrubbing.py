@@ -72,6 +72,21 @@ around = st.sampled_from(
 )
 
 
+@pytest.mark.parametrize("credential", [*TOKENS, KNOWN, "content", "structuredContent"])
+@pytest.mark.parametrize("write", [*WRITERS.values()], ids=[*WRITERS])
+def test_a_credential_in_a_name_is_removed_and_the_names_of_the_protocol_stay(
+    write: Any, credential: str
+) -> None:
+    known = Secrets([Hidden("PASSWORD", each) for each in (KNOWN, credential)]).in_json()
+    said = {f"is {credential} so": {"a": [{f"{credential} or": credential}]}}
+    raw = write(
+        {"content": [{"type": "text", "text": f"{credential} !"}], "structuredContent": said}
+    ).encode()
+    result = json.loads(scrubbed(raw, known))
+    assert result.keys() == {"content", "structuredContent"}
+    assert credential not in json.dumps([*result["content"][0].values(), result["structuredContent"]])
+
+
 @st.composite
 def planted(draw: Any) -> tuple[Any, str]:
     """A JSON value with a credential somewhere in it."""
