@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import anyio
 import anyio.to_thread
 import attrs
-from anyio.lowlevel import RunVar
+from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
 from ..config.secrets import in_words as named
 from ..protocol.errors import GreenroomError
@@ -86,7 +86,9 @@ async def aside(work: Callable[[], T], thread: RunVar[anyio.CapacityLimiter] = M
         limiter = thread.get()
     except LookupError:
         thread.set(limiter := anyio.CapacityLimiter(1))
-    return await anyio.to_thread.run_sync(work, limiter=limiter)
+    done = await anyio.to_thread.run_sync(work, limiter=limiter)
+    await checkpoint_if_cancelled()  # the thread's end is none
+    return done
 
 
 async def aside_if_many(items: int, work: Callable[[], T]) -> T:

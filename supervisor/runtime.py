@@ -529,7 +529,7 @@ class Runtime:
         write = partial(self.store.searched.save, news, time.time())
         if threading.get_ident() == self._thread:
             self.writer.ref.tell_system(Write(write))
-        else:  # a thread of the embedder's, who searches there
+        else:  # a thread of the embedder's, who searches there, or the one that makes long indexes
             write()
 
     def heed_pins(self) -> None:

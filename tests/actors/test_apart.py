@@ -68,6 +68,27 @@ async def in_a_moment(act: Callable[[], object]) -> None:
 
 
 @in_real_time
+async def test_who_is_cancelled_while_a_thread_works_goes_no_further_at_its_end() -> None:
+    begun, may_end, after = threading.Event(), threading.Event(), list[str]()
+
+    def work() -> None:
+        begun.set()
+        assert may_end.wait(60), "the loop stood still"
+
+    async def go_on() -> None:
+        await aside(work)
+        after.append("went on")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(go_on)
+        while not begun.is_set():
+            await anyio.sleep(0.001)
+        tasks.cancel_scope.cancel()
+        may_end.set()
+    assert after == []
+
+
+@in_real_time
 async def test_nobody_waits_for_its_thread_and_none_that_cannot_start_leaves_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -18,6 +19,7 @@ from tests.support import in_real_time, run
 from tests.support.door_rooms import NOW, FakeRoom
 
 from greenroom.catalogue.entries import ServerEntry
+from greenroom.catalogue.index import Index
 from greenroom.catalogue.store import CatalogueFile, catalogue_keys
 from greenroom.config.model import Scrub
 from greenroom.config.parse import parse_config
@@ -672,6 +674,33 @@ def test_two_who_search_at_first_share_the_work(backend: str) -> None:
     one, other = run(backend, body)
     assert one[0] is other[0]
     assert one[1] == other[1] == 1_000
+
+
+def test_a_call_that_is_cancelled_while_its_name_is_looked_for_is_not_begun(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, begun, may_end = FakeRoom(), threading.Event(), threading.Event()
+    room.learn("clock", *({**NOW, "name": f"tool_{number}"} for number in range(1_000)))
+    prepare = Index.prepare
+
+    def prepared(index: Index) -> None:
+        begun.set()
+        assert may_end.wait(60), "the loop stood still"
+        prepare(index)
+
+    monkeypatch.setattr(Index, "prepare", prepared)
+
+    async def body() -> None:
+        async with anyio.create_task_group() as group:
+            job = Job(Sink(), group.start_soon, b"1")
+            McpTool(room).begin({"tool": "clock-tool_7", "args": {}}, job)
+            while not begun.is_set():
+                await anyio.sleep(0.001)
+            job.cancel()
+            may_end.set()
+
+    run(backend, body)
+    assert room.calls == []
 
 
 def test_describe_shows_annotations_and_what_it_returns() -> None:
