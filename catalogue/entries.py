@@ -23,7 +23,7 @@ def _no_raw() -> Raw:
 class Pinned:
     """What is known of a server's pinned definitions: which tools are not as they were first shown (`pinning`)."""
 
-    # Tools that are not as they were first shown: which parts of them have changed.
+    # Tools and skills that are not as they were first shown, by the names of their pins: which of their parts changed.
     changed: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
     flapping: frozenset[str] = frozenset()  # those of them that change again and again
 
