@@ -100,6 +100,8 @@ async def test_a_call_at_a_door_is_few_calls_of_ours(
     async with opened() as room, room.session("door") as session, anyio.create_task_group() as tasks:
         await room.connect("e")
         seen = port_of(session)
+        await seen.catalogued()  # else its lists may come, and be taken in, while calls are counted
+        await seen.settled()
         client = Endpoint(door(seen), "1").open(outlet, tasks.start_soon)
         lines = [ask(number) for number in range(CALLS + 1)]
 
