@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gateway.test_conversations import asking_room
+from tests.gateway.test_http_door import ask_a_name
 from tests.support import in_real_time
+from tests.support.asking import AskingServer
 from tests.support.http_door import Opened, http_door
 from tests.support.lister import lister, tool
 from tests.support.loops import on_asyncio
+from tests.support.rooms import teach
 from tests.support.said import asked, said
 
 from greenroom import Greenroom
@@ -261,3 +265,26 @@ async def test_neither_servers_nor_the_audit_are_told_handles(tmp_path: Path) ->
     assert len([each for each in heard if "example/own" in str(each)]) == 4
     assert one not in str(heard)
     assert one not in audit.read_text()
+
+
+@on_asyncio
+@in_real_time
+async def test_who_answers_what_a_server_asks_about_a_call_finds_it_by_its_handle() -> None:
+    server = AskingServer({"ask_a_name": ask_a_name})
+    async with asking_room({"own": server}, {"own": {"isolation": "per_session"}}) as room:
+        await teach(room, "own", [tool("ask_a_name")])
+        async with http_door(room, rules=Rules(state_handles=True)) as opened:
+            begun = await opened.stateless("tools/call", {"name": NEW_STATE, "arguments": {}})
+            one = begun.json()["result"]["structuredContent"][STATE]
+            meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+            call = {"name": "own_ask_a_name", "arguments": {STATE: one}, "_meta": meta}
+            first = (await opened.stateless("tools/call", call)).json()["result"]
+            assert first["resultType"] == "input_required"
+            back = {
+                "inputResponses": {key: {"action": "decline"} for key in first["inputRequests"]},
+                "requestState": first["requestState"],
+            }
+            elsewhere = (await opened.stateless("tools/call", {**call, **back, "arguments": {}})).json()
+            assert "decline" not in str(elsewhere), "the call that waits belongs to the handle"
+            answer = (await opened.stateless("tools/call", {**call, **back})).json()
+            assert answer["result"]["content"][0]["text"] == '"decline"'
