@@ -16,6 +16,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 import attrs
 
@@ -28,6 +29,7 @@ FILE: Final = "SKILL.md"
 DYNAMIC: Final = "dynamic"
 _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_ENDS_PATH: Final = frozenset("?#")
 _LONGEST_NAME: Final = 64
 _LONGEST_DESCRIPTION: Final = 1_024
 _FRONT_MATTER: Final = re.compile(r"\A\ufeff?---\r?\n.*?\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
@@ -93,6 +95,11 @@ def files_of(record: Raw) -> tuple[SkillFile, ...] | None:
         return None
     start = len(root_of(record["uri"])) + 1
     return tuple(SkillFile(one["uri"][start:], one["uri"], one["size"], one["digest"]) for one in resources)
+
+
+def may_be_in(path: str) -> bool:
+    """Whether a file of a skill can have this path, however its server reads URIs: it leads nowhere else."""
+    return _is_plain(unquote(path)) and not _ENDS_PATH.intersection(path)
 
 
 def fault_of(record: Any) -> str:

@@ -21,7 +21,7 @@ from ..actors.router import Sync
 from ..actors.workers import LONG_WORK, aside
 from ..catalogue.entries import Raw
 from ..catalogue.namespace import Ambiguous, Missing, Target
-from ..catalogue.skills import FILE, SkillFile, content_of, fault_of, files_of, root_of
+from ..catalogue.skills import FILE, SkillFile, content_of, fault_of, files_of, may_be_in, root_of
 from ..config.arguments import name_of
 from ..config.model import Scrub
 from ..protocol.bounds import ITEM_BYTES, LARGE_MESSAGE, SKILL_BYTES
@@ -145,9 +145,11 @@ def _checked(answer: bytes, file: SkillFile | None, scrubber: Secrets | None) ->
 
 
 def _file(target: Target, path: str) -> SkillFile | None:
-    """The file at `path`; None: only its server knows which files the skill has."""
+    """The file at `path`; None: only its server knows which files the skill has. Raises `UnknownSkill`."""
     files = files_of(target.record)
     if files is None:
+        if not may_be_in(path):
+            raise UnknownSkill(f"{target.name}/{path}", [])
         return None
     found = next((file for file in files if file.path == path), None)
     if found is None:

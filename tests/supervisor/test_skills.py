@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from tests.support import in_real_time, in_virtual_time
 from tests.support.rooms import open_room
+from tests.support.said import asked, said
 
 from greenroom import Greenroom
+from greenroom.catalogue.skills import EXTENSION
 from greenroom.errors import AmbiguousTool, ProtocolFault, ToolChanged, UnknownSkill
 from greenroom.testing import FakeServer
 from greenroom.testing.fake_servers import fake_connectors
@@ -179,3 +181,35 @@ async def test_what_is_not_what_its_digest_says_is_not_shown() -> None:
         await room.connect("git")
         with pytest.raises(ProtocolFault, match="its size or its digest"):
             await room.read_skill("git_branches")
+
+
+@in_real_time
+async def test_nothing_outside_its_folder_is_read_as_a_file_of_a_dynamic_skill(tmp_path: Path) -> None:
+    entry = {
+        "uri": "skill://team/tags/SKILL.md",
+        "frontmatter": {"name": "tags", "description": "How to tag"},
+        "resources": "dynamic",
+    }
+    answers = {
+        "capabilities": {"extensions": {EXTENSION: {}}},
+        "tools/list": {"tools": []},
+        "skills/list": {"skills": [entry]},
+        "resources/read": {"contents": [{"uri": "skill://x", "text": "made for you"}]},
+    }
+    config = {"mcpServers": {"git": said(tmp_path, "git", answers)}}
+    async with Greenroom.open(config, cache_path=":memory:") as room:
+        await room.connect("git")
+        assert (await room.read_skill("git_tags", "made/now.md")).text == "made for you"
+        for path in (
+            "../branches/SKILL.md",
+            "a/../../b",
+            "%2e%2e/branches/SKILL.md",
+            "a%2F..%2F..%2Fb",
+            "/etc",
+            "a?b",
+            "a#b",
+        ):
+            with pytest.raises(UnknownSkill):
+                await room.read_skill("git_tags", path)
+    read = [each["params"]["uri"] for each in asked(tmp_path, "git") if each["method"] == "resources/read"]
+    assert read == ["skill://team/tags/made/now.md"]
