@@ -163,6 +163,7 @@ async def test_progress_is_read_while_a_real_call_runs() -> None:
         assert [each["message"] for each in told] == ["step 1", "step 2", "step 3"]
         assert (result.text, await stream.result()) == ("done", result)
         assert (await recipe("with_progress")(room, "w_steps", {"count": 1})).text == "done"
+        assert (await recipe("in_the_background")(room, "w_steps", {"count": 1})).text == "done"
         async with room.stream_call("w_refuse") as stream:
             assert [progress async for progress in stream] == []
             with pytest.raises(errors.RemoteError):

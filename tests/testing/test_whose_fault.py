@@ -286,5 +286,5 @@ async def test_the_result_of_a_call_whose_block_was_left_is_asked_for_too_late()
     async with open_room({"a": FakeServer(call_latency=5.0)}) as room:
         async with room.stream_call("a_echo", HI) as left:
             pass
-        with pytest.raises(UsageError, match="inside the block"):
+        with pytest.raises(UsageError, match="because its block was left"):
             await left.result()

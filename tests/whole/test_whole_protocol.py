@@ -511,6 +511,7 @@ class Ear:
         )
         self.subscriptions = Subscriptions()
         self.record = SimpleNamespace(log_level=None)
+        self.tasks = SimpleNamespace(watched=())
         self.actor: Any = SimpleNamespace(
             context=context, subscriptions=self.subscriptions, record=self.record, address=Address("s")
         )
