@@ -62,7 +62,7 @@ class CallStream:
             await self._news.wait()
         if self._call.error is None and self._call.result is None:
             text = "The call was cancelled, by `cancel()` or because its block was left, so it has no result."
-            raise UsageError(f"{text} Await `result()` before.")
+            raise UsageError(f"{text} Await `result()` before that; a stream's, inside the block.")
         if self._result is None:
             self._result = await self._read(self._call)
         return self._result
