@@ -142,8 +142,9 @@ class Finder:
         if self._ranking is None:
             found, forms = self.found, self._forms or SearchForms()
             missing = forms.recall(found, self._key)
-            self._ranking = Ranking(target.document for target in found)
+            ranking = Ranking(target.document for target in found)
             forms.report(found, missing)
+            self._ranking = ranking
         return self._ranking
 
     def prepare_names(self) -> None:
@@ -478,8 +479,8 @@ class Index:
 
     def prepare(self) -> None:
         """Make what `search`, `suggest`, `counts` and `faults` need."""
-        self._finder.prepare()
         self._lists.prepare_counts()
+        self._finder.prepare()
 
     def suggest(self, name: str, limit: int = 5) -> tuple[str, ...]:
         """Up to `limit` exposed names that a mistaken `name` may have meant, the likeliest first: those spelled

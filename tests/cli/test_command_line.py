@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -645,9 +644,13 @@ def test_a_call_that_has_to_be_allowed_is_asked_about_where_somebody_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gateway.answers = {"mcp": lambda **asked: answer("call") if asked.get("allowed") else NEEDS_YES}  # pyright: ignore[reportUnknownLambdaType]
-    monkeypatch.setattr("sys.stdin", Terminal(io.StringIO(typed), is_one=terminals[0]))
-    monkeypatch.setattr("sys.stderr", Terminal(sys.stderr, is_one=terminals[1]))
-    assert run(["call", "t", *words]) == (0 if allowed[-1] else 1)
+    keyboard, terminal = os.openpty()
+    os.write(keyboard, typed.encode())
+    with os.fdopen(terminal) as stdin, os.fdopen(keyboard, "wb"):
+        monkeypatch.setattr("sys.stdin", Terminal(stdin, is_one=terminals[0]))
+        monkeypatch.setattr("sys.stderr", Terminal(sys.stderr, is_one=terminals[1]))
+        ended = run(["call", "t", *words])
+    assert ended == (0 if allowed[-1] else 1)
     assert [asked.get("allowed") for _, asked in gateway.asked] == allowed
     out, err = capsys.readouterr()
     assert out.endswith("done\n") == bool(allowed[-1])

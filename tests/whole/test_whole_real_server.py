@@ -92,6 +92,12 @@ async def test_all_of_it_through_a_room(entry: Mapping[str, Any]) -> None:
         assert (await room.complete(ref, COMPLETE["argument"])).raw == measure.completion
 
 
+def as_task(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item as it is listed. A tool that its server runs only as a task can be called without one here."""
+    needs_task = item.get("execution", {}).get("taskSupport") == "required"
+    return {**item, "execution": {"taskSupport": "optional"}} if needs_task else dict(item)
+
+
 def test_all_of_it_through_the_direct_door(entry: Mapping[str, Any], tmp_path: Path) -> None:
     with raw_server(entry) as raw:
         measure = Measure(raw)
@@ -104,7 +110,7 @@ def test_all_of_it_through_the_direct_door(entry: Mapping[str, Any], tmp_path: P
         door.wait(lambda: len(door.list_all("tools")) == wanted, "the tools for this client")
         for kind in LISTS:
             prefix = "e_" if NAME[kind] == "name" else ""
-            theirs = [{**one, NAME[kind]: prefix + one[NAME[kind]]} for one in measure.lists[kind]]
+            theirs = [{**as_task(one), NAME[kind]: prefix + one[NAME[kind]]} for one in measure.lists[kind]]
             assert door.list_all(kind) == sorted(theirs, key=lambda one, kind=kind: one[NAME[kind]])
         assert door.result("resources/read", {"uri": measure.uri}) == measure.read
         asked = {"name": "e_args-prompt", "arguments": {"city": "Oslo"}}
