@@ -80,7 +80,7 @@ async def _in_own_room(config: Config, server: str | None) -> list[dict[str, Any
         asked = begin(room, server)
         progress = Progress()
         while True:
-            rows = look(port, asked)
+            rows = await look(port, asked)
             if progress.tell(rows):
                 return rows
             await anyio.sleep(LOOK_EVERY)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ..actors.workers import aside, aside_if_many
+from ..actors.workers import aside
 from ..protocol.errors import UsageError
 from ..safety.approval import Verdict
 from ..supervisor.room import port_of
@@ -33,7 +33,7 @@ from .views import room_status_view, room_tools_view
 if TYPE_CHECKING:
     from ..protocol.status import ServerStatus
     from ..supervisor.room import Greenroom
-    from ..supervisor.room_port import Catalogue, RoomPort
+    from ..supervisor.room_port import RoomPort
     from .doors.control_server import Handler
 
 
@@ -111,16 +111,17 @@ def begin(room: Greenroom, server: str | None) -> dict[str, Any]:
     return {"names": room.refresh(server), "since": since}
 
 
-def look(room: Catalogue, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+async def look(room: RoomPort, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How each server that was asked is doing: `state` is `known`, `failed` or `waiting`."""
     names: Sequence[str] = asked["names"]
-    rows = {row.server: row for row in CatalogueReader(room).rows()}
+    rows = {row.server: row for row in CatalogueReader(await Snapshot.of(room)).rows()}
     return [
         {"server": name, "name": name, **_doing(room, name, rows.get(name), asked["since"])} for name in names
     ]
 
 
-def _doing(room: Catalogue, name: str, row: ServerStatus | None, since: float) -> dict[str, Any]:
+def _doing(room: RoomPort, name: str, row: ServerStatus | None, since: float) -> dict[str, Any]:
+    # What was learned last: lists that are the same again make no new index, and no snapshot has them.
     entry = room.entry(name) if row is not None else None
     if row is None:
         return {"state": "failed", "failure": "it is not configured any more"}
@@ -191,8 +192,7 @@ def commands(room: Greenroom, version: str, config: str | None = None) -> Mappin
 
     async def refreshed(params: Mapping[str, Any]) -> Any:
         asked = {"names": texts_in(params, "names"), "since": number_in(params, "since")}
-        known = await Snapshot.of(port)
-        return await aside_if_many(len(known.rows), partial(look, known, asked))
+        return await look(port, asked)
 
     async def recent(params: Mapping[str, Any]) -> Any:
         # Making thousands of lines takes a while.

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 import attrs
 import pytest
 from tests.support.attached import until
@@ -203,7 +204,7 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     def doing(known: ServerEntry | None = entry, **row: Any) -> dict[str, Any]:
         room = FakeRoom()
         room.entries["clock"], room.rows = known, {"clock": row}
-        (one,) = look(room, {"names": ["clock"], "since": since})
+        (one,) = anyio.run(look, room, {"names": ["clock"], "since": since})
         return one
 
     waiting = {
@@ -227,7 +228,7 @@ def test_how_a_server_that_is_asked_is_doing() -> None:
     assert doing(failed_ago=60.0, retry_in=9.0)["retryIn"] == 9.0
     assert doing(down="drained", failure="no")["failure"] == "drained"
     room = FakeRoom()
-    gone = look(room, {"names": ["gone"], "since": since})
+    gone = anyio.run(look, room, {"names": ["gone"], "since": since})
     assert [(row["name"], row["state"]) for row in gone] == [("gone", "failed")]
 
 

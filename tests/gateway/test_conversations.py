@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support import in_virtual_time, run, run_virtual
+from tests.support import in_real_time, in_virtual_time, run, run_virtual
 from tests.support.asking import Asking, AskingServer, Refused, asking_connectors
 from tests.support.gateway import alive
 from tests.support.http_servers import asker_entry
@@ -718,32 +718,45 @@ async def test_an_idle_client_costs_little_and_leaves_nothing(expose: str) -> No
         assert server.starts == 1
 
 
-@pytest.mark.parametrize(("count", "expose", "profile"), [
-    (600, "proxy", None), (600, "meta", None), (600, "proxy", "work"), (600, "direct", None), (20, "proxy", None)
-])  # fmt: skip
-@in_virtual_time
+@pytest.mark.parametrize(("expose", "profile"), [("proxy", None), ("meta", None), ("proxy", "work")])
+@in_real_time
 async def test_a_large_catalogue_is_made_searchable_before_anybody_searches(
-    count: int, expose: str, profile: str | None
+    expose: str, profile: str | None
 ) -> None:
+    async with (
+        with_tools(600) as room,
+        talking(room, expose) as talk,
+        talk("ann", profile=profile),
+        talk("ben", profile=profile) as ben,
+    ):
+        seen = port_of(room) if profile is None else talk.conversations._beside[profile][0]
+        await made_by_a_thread(lambda: seen.index.is_searchable)
+        if expose == "proxy":
+            asked = {"name": "mcp", "arguments": {"search": "tool7", "limit": 1}}
+            found = await ben.ask("tools/call", asked)
+            assert "tool7" in found["result"]["content"][0]["text"]
+
+
+@pytest.mark.parametrize(("count", "expose"), [(600, "direct"), (20, "proxy")])
+@in_virtual_time
+async def test_where_nobody_searches_or_a_search_is_quick_nothing_is_made_beforehand(
+    count: int, expose: str
+) -> None:
+    async with with_tools(count) as room, talking(room, expose) as talk, talk("ann"):
+        await anyio.sleep(1.0)
+        assert not port_of(room).index.is_searchable
+
+
+@asynccontextmanager
+async def with_tools(count: int) -> AsyncGenerator[Greenroom]:
+    """A room with a server that has listed so many tools."""
     many = FakeServer(tools=[tool(f"tool{number}", "Does a thing") for number in range(count)])
     config = {"mcpServers": {"s": {"command": "x"}}, "profiles": {"work": {"servers": ["s"]}}}
     opened = Greenroom.open(config, cache_path=":memory:", connectors=fake_connectors({"s": many}))
-    async with opened as room, talking(room, expose) as talk:
+    async with opened as room:
         await room.connect("s")
         await room.settled()
-        async with talk("ann", profile=profile), talk("ben", profile=profile) as ben:
-            seen = port_of(room) if profile is None else talk.conversations._beside[profile][0]
-            assert not seen.index.is_searchable, "the client gets its first lists before"
-            await anyio.sleep(1.0)
-            if count > 500 and expose != "direct":
-                await made_by_a_thread(lambda: seen.index.is_searchable)
-            else:
-                assert not seen.index.is_searchable
-            if expose == "proxy":
-                found = await ben.ask(
-                    "tools/call", {"name": "mcp", "arguments": {"search": "tool7", "limit": 1}}
-                )
-                assert "tool7" in found["result"]["content"][0]["text"]
+        yield room
 
 
 async def made_by_a_thread(is_made: Callable[[], bool]) -> None:
@@ -755,17 +768,13 @@ async def made_by_a_thread(is_made: Callable[[], bool]) -> None:
         await anyio.sleep(0.001)
 
 
-@in_virtual_time
+@in_real_time
 async def test_a_client_that_leaves_at_once_leaves_the_next_one_to_prepare_the_search() -> None:
-    many = FakeServer(tools=[tool(f"tool{number}") for number in range(600)])
-    async with open_room({"s": many}) as room:
-        await room.connect("s")
-        await room.settled()
+    async with with_tools(600) as room:
         conversations = Conversations(room, expose="proxy", version="1", note=lambda _text: None)
         for is_patient in (False, True):
             async with anyio.create_task_group() as tasks:
                 async with conversations.open(Person(), tasks.start_soon, name="ann"):
-                    await anyio.sleep(1.0 if is_patient else 0.1)
                     if is_patient:
                         await made_by_a_thread(lambda: port_of(room).index.is_searchable)
                 tasks.cancel_scope.cancel()

@@ -32,7 +32,7 @@ async def refreshed(room: Greenroom, server: str) -> list[dict[str, Any]]:
     """What `greenroom refresh SERVER` comes to."""
     begun = begin(room, server)
     for _ in range(1_000):
-        rows = look(port_of(room), begun)
+        rows = await look(port_of(room), begun)
         if all(row["state"] != "waiting" for row in rows):
             return rows
         await anyio.sleep(0.3)
@@ -67,6 +67,16 @@ async def test_a_refresh_of_a_connected_server_lists_again() -> None:
         (row,) = await refreshed(room, "one")
         assert (row["state"], row["tools"], one.starts) == ("known", 2, 1)
         assert names(room) == ["echo", "late"]
+
+
+@in_virtual_time
+async def test_a_refresh_of_a_connected_server_ends_when_it_has_listed_the_same_again() -> None:
+    one = FakeServer(list_latency=0.2)
+    async with open_room({"one": one}) as room:
+        await room.connect("one")
+        for _ in range(2):
+            (row,) = await refreshed(room, "one")
+            assert (row["state"], row["tools"], one.starts) == ("known", 1, 1)
 
 
 @in_virtual_time
