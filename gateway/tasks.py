@@ -2,7 +2,8 @@
 
 A client of 2025-11-25 asks for a task with its call (`task` in the params). A model whose client knows no tasks asks
 the `mcp` tool for it (`background`). A client of 2026-07-28 that declares the extension gets one when the server makes
-a task of the call, or when the call takes longer than the setting `taskAfterMs`. The id is ours, so it means one task,
+a task of the call, or when the call takes longer than the setting `taskAfterMs`. It is told of each change on a
+`subscriptions/listen` that names the task. The id is ours, so it means one task,
 whichever servers and incarnations there are. The task of a server that is lost ends as its call does.
 
 The work is a `Job` as any other. Only its answer goes to the `KeptTask`, which is its sink, and not to the client. So
@@ -20,7 +21,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -45,7 +47,8 @@ _MISSING: Final = -32021  # a capability that the client did not declare
 _UNKNOWN: Final = (
     "Invalid params: there is no such task. It may have been dropped when its time to live was over."
 )
-_TOLD: Final = "notifications/tasks/status"
+_TOLD: Final = "notifications/tasks"
+_TOLD_OLDER: Final = "notifications/tasks/status"
 
 
 class KeptTask:
@@ -71,6 +74,7 @@ class KeptTask:
         self._news = anyio.Event()
         self._requests: Mapping[str, Any] = {}
         self._state: object = None
+        self.hearers: dict[TaskStream, Mapping[str, Any]] = {}  # each with the `_meta` of its subscription
         self._round = 0
 
     @property
@@ -202,7 +206,9 @@ class KeptTask:
         self._news = anyio.Event()
         session = self._session
         if not self.modern and session is not None and session.initialized:
-            session.tell(_TOLD, self.said())
+            session.tell(_TOLD_OLDER, self.said())
+        for stream, meta in tuple(self.hearers.items()):
+            stream.tell(self, meta)
 
     # ---- what a client is told --------------------------------------------------------------------------------------
 
@@ -300,6 +306,36 @@ class KeptTasks:
         self._look_at = min((task.expires for task in self._tasks.values()), default=math.inf)
 
 
+class TaskStream:
+    """The tasks of which a client is told on one `subscriptions/listen`."""
+
+    def __init__(self, session: ClientSession, tasks: Sequence[KeptTask]) -> None:
+        self._session = session
+        self._tasks = tasks
+
+    @property
+    def ids(self) -> list[str]:
+        return [task.id for task in self._tasks]
+
+    @contextmanager
+    def told(self, meta: Mapping[str, Any]) -> Generator[None]:
+        """See `ToldTasks`. What had changed before the client asked is told at once, because nothing else might
+        follow."""
+        for task in self._tasks:
+            task.hearers[self] = meta
+            if task.status is not Status.WORKING:
+                self.tell(task, meta)
+        try:
+            yield
+        finally:
+            for task in self._tasks:
+                del task.hearers[self]
+
+    def tell(self, task: KeptTask, meta: Mapping[str, Any]) -> None:
+        with suppress(*rpc.UNWRITABLE):  # then nobody can be told, and `tasks/get` says why
+            self._session.tell(_TOLD, {**task.in_full(), "_meta": meta})
+
+
 # ---- The tasks of one client: what it asks for, and what it is told -------------------------------------------------
 
 
@@ -340,6 +376,9 @@ class ClientTasks:
         if job.method in METHODS:
             self._about_task(job)
             return True
+        if job.method == rpc.LISTEN:
+            self._listen(job)
+            return False
         if job.method != "tools/call":
             return False
         if job.modern:
@@ -391,10 +430,23 @@ class ClientTasks:
         self._session.answer_with_task(job, {"resultType": "task", **task.said()})
         task.adopt(job)
 
+    def _listen(self, job: Job) -> None:
+        """A stream that names tasks tells of those that are its client's. The others are left out."""
+        wanted = rpc.read_value(job.params.get("notifications"))
+        if not isinstance(wanted, dict) or "taskIds" not in wanted:
+            return
+        _need_extension(job)
+        ids: object = cast("dict[str, Any]", wanted)["taskIds"]
+        found = dict[str, KeptTask]()
+        for task_id in cast("list[object]", ids) if isinstance(ids, list) else ():
+            with suppress(RpcFault):
+                task = self.find(task_id)
+                found[task.id] = task
+        job.tasks = TaskStream(self._session, tuple(found.values()))
+
     def _about_task(self, job: Job) -> None:
-        if job.modern and not _declares(job):
-            data: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-            raise RpcFault(_MISSING, f"Missing required client capability: {EXTENSION}", data)
+        if job.modern:
+            _need_extension(job)
         task = self.find(rpc.read_value(job.params.get("taskId")))
         if job.method == RESULT:
             job.run(partial(self._result, job, task))
@@ -431,6 +483,13 @@ def _declares(job: Job) -> bool:
     for name in ("extensions", EXTENSION):
         said = cast("Mapping[str, Any]", said).get(name) if isinstance(said, Mapping) else None
     return isinstance(said, Mapping)
+
+
+def _need_extension(job: Job) -> None:
+    """Raises `RpcFault` when the client did not declare that it knows tasks."""
+    if not _declares(job):
+        data: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+        raise RpcFault(_MISSING, f"Missing required client capability: {EXTENSION}", data)
 
 
 def _as_error(error: RpcFault) -> dict[str, Any]:
