@@ -109,7 +109,7 @@ class TaskFolder:
         return found[::-1]
 
     def _records(self) -> Iterator[TaskRecord]:
-        """The newest tasks, as many as are kept. The files of others are removed."""
+        """The newest tasks, as many as are kept. The files of older ones, and of those whose time is over, go."""
         files = list[tuple[float, int, Path]]()
         for path in self._path.iterdir():
             if _UNFINISHED.fullmatch(path.name):
