@@ -441,6 +441,12 @@ class Settings:
         "A call that takes longer goes on as a task, if its client knows tasks (2026-07-28).",
         in_words="never",
     )
+    tasks_keep: str | None = key(
+        "tasks.keep",
+        TEXT,
+        "A folder in which tasks outlive the gateway ([Tasks for clients](doors.md#tasks-for-clients)).",
+        in_words="none: tasks end with it",
+    )
     # It is longer than `connect_timeout`, so that a call ends with the reason of a failed connect and not with
     # "still connecting".
     queue_timeout: float = key(
@@ -718,6 +724,7 @@ class Settings:
 # The groups of settings, and what each is about.
 GROUPS: Final[Mapping[str, str]] = {
     "restartBackoff": "The delay after a failure, doubling from one to the other.",
+    "tasks": "What becomes of calls that go on as tasks.",
     "http": "The HTTP door, `serve --http` (docs/http.md).",
     "http.oauth": "Accept the access tokens of an authorization server (docs/http.md).",
     "outputGuard": "Cuts long output of the `mcp` tool; `false` = off, `true` = the defaults.",

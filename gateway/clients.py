@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -24,6 +25,7 @@ import anyio.abc
 
 from ..actors.router import is_quick, make_searchable
 from ..config.model import EXPOSURES
+from ..config.secrets import in_words
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import CallError, UsageError
 from ..protocol.events import CatalogueChanged, Kind
@@ -35,7 +37,7 @@ from .exposures.exposure import Exposure
 from .exposures.proxy import Beside, Proxy
 from .next_steps import PLAIN, Commands
 from .requests import Spawn, Work, tell_unbegun
-from .tasks import ClientTasks, KeptTasks
+from .tasks import ClientTasks, KeptTasks, owner_of
 
 if TYPE_CHECKING:
     from ..catalogue.index import Index
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from ..supervisor.room_port import RoomPort
     from .exposures.code_execution import Runs
     from .exposures.direct import Common
+    from .task_folder import TaskFolder
 
 
 _NOTHING: Final[Mapping[str, str]] = {}
@@ -76,7 +79,7 @@ class Conversations:
         self._note = note
         self._commands = commands
         self.arrivals: Arrivals = Arrivals(lambda: room.config.settings.max_queued_bytes)
-        self.tasks: KeptTasks = KeptTasks()
+        self.tasks: KeptTasks = KeptTasks(_folder(room, note))
         self._clients: dict[ClientSession, Exposure] = {}
         # Of the direct door's clients, by their profiles.
         self._common: dict[str | None, tuple[ProfileView | None, Common]] = {}
@@ -129,7 +132,7 @@ class Conversations:
             client = _opened(endpoint, outlet, spawn, port)
             client.on_introduced = partial(_introduced, port, spawn)
             client.tasks = ClientTasks(
-                self.tasks, (subject, profile), client, self._task_after, _TaskMakers(port)
+                self.tasks, owner_of(subject, profile), client, self._task_after, _TaskMakers(port)
             )
             client.spawn_beside = partial(self._spawn_beside, spawn)
             client.on_refused = partial(tell_unbegun, port, expose == "direct")
@@ -174,14 +177,24 @@ class Conversations:
         for client in self._clients:
             client.refuse_new()
 
+    async def open_tasks(self) -> None:
+        """Take in the tasks that an earlier gateway has kept. Idempotent."""
+        try:
+            await self.tasks.open()
+        except OSError as error:
+            self._note(f"tasks.keep: {in_words(error)}. Tasks end with this gateway.")
+
     async def watch(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Tell every client of each real change of the lists, once, as soon as it is in the index. Runs until
         cancelled."""
+        await self.open_tasks()
         try:
             async with (
                 self._room.events([Kind.CATALOGUE]) as events,
                 anyio.create_task_group() as self._outliving,
             ):
+                if self.tasks.keeps:
+                    self._outliving.start_soon(self.tasks.tidy)
                 task_status.started()
                 async for event in events:
                     if isinstance(event, CatalogueChanged) and event.address and not event.address.is_shared:
@@ -241,6 +254,16 @@ class Conversations:
         if profile not in self._beside:
             self._beside[profile] = view, Beside(self._port if view is None else view, self._commands)
         return Proxy(room, self._beside[profile][1])
+
+
+def _folder(room: Greenroom, note: Callable[[str], None]) -> TaskFolder | None:
+    """Where tasks outlive the gateway, if the configuration says so."""
+    named = room.config.settings.tasks_keep
+    if named is None:
+        return None
+    from .task_folder import TaskFolder
+
+    return TaskFolder(Path(named).expanduser(), note)
 
 
 def _opened(endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort) -> ClientSession:

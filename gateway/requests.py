@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import enum
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -74,6 +75,17 @@ class Sink(Protocol):
         ...
 
 
+class ToldTasks(Protocol):
+    """The tasks of which a client is told on a stream."""
+
+    @property
+    def ids(self) -> list[str]: ...
+
+    def told(self, meta: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Tell the client of each change as long as the context is open, with this `_meta`."""
+        ...
+
+
 class Job:
     """One request. `key` is its id as the client wrote it. `raw` is its params, and `params` the same by
     name, each value still bytes. `token` is its progress token, or None. As in `Call`, fields that most jobs
@@ -94,6 +106,7 @@ class Job:
     waits: bool = True  # at the door: it has not ended, and no call has taken it over
     on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
     on_task: Callable[[], object] | None = None  # called when a server runs a task for its call
+    tasks: ToldTasks | None = None  # of a `subscriptions/listen`: the tasks of which its client is told
     is_large: bool = False  # `raw` is megabytes, so it is not decoded
     _ended: bool = False
     _call: Call | None = None
@@ -374,6 +387,31 @@ class Answers:
         stamped: dict[str, Any] = {"resultType": "complete", **(_UNCACHED if cacheable else {}), **result}
         stamped["_meta"] = {**(result.get("_meta") or {}), rpc.SERVER_INFO_KEY: self._server_info}
         return stamped
+
+
+# ---- The streams of 2026-07-28 --------------------------------------------------------------------------------------
+
+SUBSCRIPTION_KEY: Final = f"{rpc.META}subscriptionId"
+_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+
+
+def subscription(job: Job) -> Mapping[str, Any]:
+    """The `_meta` of all that a client is told on the stream of this `subscriptions/listen`."""
+    return {SUBSCRIPTION_KEY: rpc.read_value(msgspec.Raw(job.key))}
+
+
+@contextmanager
+def acknowledged(tell: Callable[..., object], job: Job, said: Mapping[str, Any]) -> Generator[None]:
+    """Acknowledge with `tell` what the client is told on the stream of this job: what `said` says, and its tasks as
+    long as the context is open."""
+    meta, tasks = subscription(job), job.tasks
+    granted = said if tasks is None else {**said, "taskIds": tasks.ids}
+    tell(_ACKNOWLEDGED, {"notifications": granted, "_meta": meta})
+    if tasks is None:
+        yield
+        return
+    with tasks.told(meta):
+        yield
 
 
 # ---- What a client asks for, in the words of an audit, where there is no call of it yet -----------------------------

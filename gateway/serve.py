@@ -389,6 +389,7 @@ class _Serving:
             outer.start_soon(giving_way.run, door.sessions)
             server = HttpServer(door, self.listener, rules, cert=self.http.cert, key=self.http.key)
             lines = control.Lines(outer)
+            await conversations.open_tasks()
             async with anyio.create_task_group() as serving:
                 await serving.start(server.run)
                 log.line(f"serving {self._url()}")

@@ -2,7 +2,8 @@
 
 A client of 2025-11-25 asks for a task with its call (`task` in the params). A model whose client knows no tasks asks
 the `mcp` tool for it (`background`). A client of 2026-07-28 that declares the extension gets one when the server makes
-a task of the call, or when the call takes longer than the setting `taskAfterMs`. The id is ours, so it means one task,
+a task of the call, or when the call takes longer than the setting `taskAfterMs`. It is told of each change on a
+`subscriptions/listen` that names the task. The id is ours, so it means one task,
 whichever servers and incarnations there are. The task of a server that is lost ends as its call does.
 
 The work is a `Job` as any other. Only its answer goes to the `KeptTask`, which is its sink, and not to the client. So
@@ -14,13 +15,19 @@ the profile that it sees: any connection of the same owner finds it, and to anyb
 client, and while it runs, so does the client's session, with the processes that belong to it (`Conversations`). Number
 and bytes are bounded. When they are reached, the oldest finished tasks of the owner make room, and nobody else's; if
 all still run, no further one is accepted. A task is dropped when its time to live is over.
+
+With the setting `tasks.keep` there is a folder in which tasks outlive the gateway (`task_folder`). A result is in it
+before the task is told completed. A task that ran when the gateway was killed has failed in the next one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -30,14 +37,15 @@ import msgspec
 
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import TASK_BYTES, TASKS, TASKS_OF_ONE
+from ..protocol.errors import CallError, Reach
 from ..protocol.jsonrpc.terms import RpcFault
 from ..protocol.tasks import CANCEL, EXTENSION, GET, RELATED, RESULT, UPDATE, Status
 from .requests import UNTOLD, Job
 
 if TYPE_CHECKING:
     from .endpoint import ClientSession
+    from .task_folder import TaskFolder, TaskRecord
 
-Owner = tuple[str | None, str | None]  # the principal, as its door names it, and the profile
 METHODS: Final = frozenset({GET, CANCEL, UPDATE, RESULT})
 _TTL: Final = (60_000, 3_600_000, 86_400_000)  # milliseconds from the creation: at least, usually, at most
 _INTERVAL: Final = 1_000  # milliseconds between two looks, as we suggest
@@ -45,14 +53,17 @@ _MISSING: Final = -32021  # a capability that the client did not declare
 _UNKNOWN: Final = (
     "Invalid params: there is no such task. It may have been dropped when its time to live was over."
 )
-_TOLD: Final = "notifications/tasks/status"
+_TIDIED: Final = 60.0  # seconds between two looks for files whose time is over
+_LOST: Final = f"The gateway ended while the task was running; {Reach.SENT.words}."
+_TOLD: Final = "notifications/tasks"
+_TOLD_OLDER: Final = "notifications/tasks/status"
 
 
 class KeptTask:
     """One task: what its jobs have said, and how it ended."""
 
     def __init__(
-        self, store: KeptTasks, owner: Owner, session: ClientSession, ttl: int, *, modern: bool
+        self, store: KeptTasks, owner: str, session: ClientSession | None, ttl: int, *, modern: bool
     ) -> None:
         self.id: str = secrets.token_urlsafe(24)
         self.owner = owner
@@ -66,11 +77,12 @@ class KeptTask:
         self.call: Job | None = None  # the request that it began with
         self._job: Job | None = None  # what works for it now
         self._store = store
-        self._session: ClientSession | None = session  # until it has ended
+        self._session = session  # until it has ended
         self._created = self._changed = _now()
         self._news = anyio.Event()
         self._requests: Mapping[str, Any] = {}
         self._state: object = None
+        self.hearers: dict[TaskStream, Mapping[str, Any]] = {}  # each with the `_meta` of its subscription
         self._round = 0
 
     @property
@@ -172,8 +184,24 @@ class KeptTask:
         if not self._store.has_room_for(self, len(line)):
             self._fail(RpcFault(rpc.OVERLOADED, f"The result ({len(line):,} bytes) is too large to be kept."))
             return
-        self.result = line
-        self._end(Status.COMPLETED)
+        session = self._session
+        if not self._store.keeps or session is None:
+            self._complete(line)
+            return
+        self._store.keep(self, self.record(Status.COMPLETED, line))
+        session.spawn_beside(partial(self._complete_once_kept, line))
+
+    async def _complete_once_kept(self, line: bytes) -> None:
+        await self._store.kept()
+        if not self.status.is_final:
+            self._complete(line)
+
+    def _complete(self, line: bytes) -> None:
+        if self._store.has_room_for(self, len(line)):
+            self.result = line
+            self._end(Status.COMPLETED)
+        else:
+            self._fail(RpcFault(rpc.OVERLOADED, "There is no room left to keep the result."))
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
         message = params.get("message")
@@ -192,9 +220,13 @@ class KeptTask:
     def _end(self, status: Status, message: str = "") -> None:
         self._job = self.call = None
         self._requests = {}
+        session = self._session
         self._set(status, message)
         self._session = None
         self._store.ended(self)
+        if self._store.keeps and status is not Status.COMPLETED and session is not None:
+            self._store.keep(self, self.record(status))
+            session.spawn_beside(self._store.kept)
 
     def _set(self, status: Status, message: str = "") -> None:
         self.status, self.message, self._changed = status, message or self.message, _now()
@@ -202,7 +234,40 @@ class KeptTask:
         self._news = anyio.Event()
         session = self._session
         if not self.modern and session is not None and session.initialized:
-            session.tell(_TOLD, self.said())
+            session.tell(_TOLD_OLDER, self.said())
+        for stream, meta in tuple(self.hearers.items()):
+            stream.tell(self, meta)
+
+    # ---- in a file --------------------------------------------------------------------------------------------------
+
+    def record(self, status: Status, result: bytes | None = None) -> TaskRecord:
+        """What its file says when it is in this status."""
+        from .task_folder import NOTHING, TaskRecord
+
+        return TaskRecord(
+            self.id, self.owner, self.modern, status, self.message.encode(errors="replace").decode(),
+            self._created, self._changed if status is self.status else _now(), self.ttl,
+            time.time() + self.expires - anyio.current_time(),
+            NOTHING if result is None else msgspec.Raw(result),
+            NOTHING if self.error is None else msgspec.Raw(rpc.encode(_as_error(self.error))),
+        )  # fmt: skip
+
+    @classmethod
+    def restored(cls, store: KeptTasks, record: TaskRecord) -> KeptTask:
+        """The task of an earlier gateway. If it still ran then, it has failed."""
+        task = cls(store, record.owner, None, record.ttl, modern=record.modern)
+        task.id, task.message = record.id, record.message
+        task._created, task._changed = record.created, record.changed
+        task.expires = anyio.current_time() + min(record.ttl / 1000, record.until - time.time())
+        if record.status.is_final:
+            task.status = record.status
+            task.result = bytes(record.result) if record.status is Status.COMPLETED else None
+            task.error = _error_in(record.error) if record.status is Status.FAILED else None
+        else:
+            task._fail(
+                RpcFault(rpc.INTERNAL_ERROR, _LOST, {"error": CallError.code, "reach": Reach.SENT.value})
+            )
+        return task
 
     # ---- what a client is told --------------------------------------------------------------------------------------
 
@@ -230,18 +295,78 @@ class KeptTask:
 
 
 class KeptTasks:
-    """All tasks of one gateway."""
+    """All tasks of one gateway. `folder`: where they outlive it; None: they end with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: TaskFolder | None = None) -> None:
+        self._folder = folder
+        self._is_open = False
         self._tasks: dict[str, KeptTask] = {}
-        self._of: dict[Owner, dict[str, KeptTask]] = {}  # the same by their owners, the oldest first
+        self._of: dict[str, dict[str, KeptTask]] = {}  # the same by their owners, the oldest first
         self._bytes = 0
         self._look_at: float = math.inf  # when the first of them is overdue, or earlier
 
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def create(self, owner: Owner, session: ClientSession, *, modern: bool, ttl: object = None) -> KeptTask:
+    # ---- in the folder ----------------------------------------------------------------------------------------------
+
+    @property
+    def keeps(self) -> bool:
+        """Whether tasks outlive the gateway."""
+        return self._is_open
+
+    async def open(self) -> None:
+        """Take in what an earlier gateway has kept. Idempotent. Raises `OSError` when the folder cannot be used: then
+        tasks end with the gateway."""
+        folder = self._folder
+        if folder is None or self._is_open:
+            return
+        try:
+            records = await folder.open()
+        except OSError:
+            self._folder = None
+            raise
+        self._is_open = True
+        for record in records:
+            try:
+                task = KeptTask.restored(self, record)
+            except (RpcFault, msgspec.MsgspecError):
+                continue  # an error that is none: the file is torn
+            if len(self._of.get(task.owner, ())) < TASKS_OF_ONE:
+                self._add(task)
+                self._bytes += task.size
+                if not record.status.is_final:
+                    self.keep(task, task.record(task.status))
+            else:
+                folder.put(task.id, None)
+        await folder.written()
+
+    async def tidy(self) -> None:
+        """Remove the files of tasks whose time to live is over, until cancelled."""
+        while True:
+            await anyio.sleep(_TIDIED)
+            self._drop_overdue()
+            await self.kept()
+
+    def close(self) -> None:
+        """Let another gateway have the folder. Idempotent."""
+        if self._is_open and self._folder is not None:
+            self._is_open = False
+            self._folder.close()
+
+    def keep(self, task: KeptTask, record: TaskRecord | None) -> None:
+        """Note what the file of this task shall be; see `TaskFolder`."""
+        if self._is_open and self._folder is not None and (record is None or task.id in self._tasks):
+            self._folder.put(task.id, record)
+
+    async def kept(self) -> None:
+        """Write what was noted."""
+        if self._is_open and self._folder is not None:
+            await self._folder.written()
+
+    # ---- one task ---------------------------------------------------------------------------------------------------
+
+    def create(self, owner: str, session: ClientSession, *, modern: bool, ttl: object = None) -> KeptTask:
         """A new task. Raises `RpcFault` when there is no room for one more."""
         self._drop_overdue()
         own = self._of.get(owner, {})
@@ -254,11 +379,17 @@ class KeptTasks:
         least, usual, most = _TTL
         wanted = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) else usual
         task = KeptTask(self, owner, session, max(least, min(most, wanted)), modern=modern)
-        self._tasks[task.id] = self._of.setdefault(owner, {})[task.id] = task
-        self._look_at = min(self._look_at, task.expires)
+        self._add(task)
+        if self._is_open:
+            self.keep(task, task.record(task.status))
+            session.spawn_beside(self.kept)
         return task
 
-    def find(self, task_id: object, owner: Owner) -> KeptTask:
+    def _add(self, task: KeptTask) -> None:
+        self._tasks[task.id] = self._of.setdefault(task.owner, {})[task.id] = task
+        self._look_at = min(self._look_at, task.expires)
+
+    def find(self, task_id: object, owner: str) -> KeptTask:
         """Raises `RpcFault`, which is the same for a task of somebody else."""
         self._drop_overdue()
         task = self._tasks.get(task_id) if isinstance(task_id, str) else None
@@ -290,6 +421,7 @@ class KeptTasks:
             del self._of[task.owner]
         self._bytes -= task.size
         task.cancel()
+        self.keep(task, None)
 
     def _drop_overdue(self) -> None:
         now = anyio.current_time()
@@ -298,6 +430,36 @@ class KeptTasks:
         for task in [task for task in self._tasks.values() if task.expires <= now]:
             self._drop(task)
         self._look_at = min((task.expires for task in self._tasks.values()), default=math.inf)
+
+
+class TaskStream:
+    """The tasks of which a client is told on one `subscriptions/listen`."""
+
+    def __init__(self, session: ClientSession, tasks: Sequence[KeptTask]) -> None:
+        self._session = session
+        self._tasks = tasks
+
+    @property
+    def ids(self) -> list[str]:
+        return [task.id for task in self._tasks]
+
+    @contextmanager
+    def told(self, meta: Mapping[str, Any]) -> Generator[None]:
+        """See `ToldTasks`. What had changed before the client asked is told at once, because nothing else might
+        follow."""
+        for task in self._tasks:
+            task.hearers[self] = meta
+            if task.status is not Status.WORKING:
+                self.tell(task, meta)
+        try:
+            yield
+        finally:
+            for task in self._tasks:
+                del task.hearers[self]
+
+    def tell(self, task: KeptTask, meta: Mapping[str, Any]) -> None:
+        with suppress(*rpc.UNWRITABLE):  # then nobody can be told, and `tasks/get` says why
+            self._session.tell(_TOLD, {**task.in_full(), "_meta": meta})
 
 
 # ---- The tasks of one client: what it asks for, and what it is told -------------------------------------------------
@@ -310,7 +472,7 @@ class ClientTasks:
     def __init__(
         self,
         store: KeptTasks,
-        owner: Owner,
+        owner: str,
         session: ClientSession,
         after: Callable[[], float | None],
         passes: Callable[[], bool],
@@ -340,6 +502,9 @@ class ClientTasks:
         if job.method in METHODS:
             self._about_task(job)
             return True
+        if job.method == rpc.LISTEN:
+            self._listen(job)
+            return False
         if job.method != "tools/call":
             return False
         if job.modern:
@@ -391,10 +556,23 @@ class ClientTasks:
         self._session.answer_with_task(job, {"resultType": "task", **task.said()})
         task.adopt(job)
 
+    def _listen(self, job: Job) -> None:
+        """A stream that names tasks tells of those that are its client's. The others are left out."""
+        wanted = rpc.read_value(job.params.get("notifications"))
+        if not isinstance(wanted, dict) or "taskIds" not in wanted:
+            return
+        _need_extension(job)
+        ids: object = cast("dict[str, Any]", wanted)["taskIds"]
+        found = dict[str, KeptTask]()
+        for task_id in cast("list[object]", ids) if isinstance(ids, list) else ():
+            with suppress(RpcFault):
+                task = self.find(task_id)
+                found[task.id] = task
+        job.tasks = TaskStream(self._session, tuple(found.values()))
+
     def _about_task(self, job: Job) -> None:
-        if job.modern and not _declares(job):
-            data: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-            raise RpcFault(_MISSING, f"Missing required client capability: {EXTENSION}", data)
+        if job.modern:
+            _need_extension(job)
         task = self.find(rpc.read_value(job.params.get("taskId")))
         if job.method == RESULT:
             job.run(partial(self._result, job, task))
@@ -431,6 +609,29 @@ def _declares(job: Job) -> bool:
     for name in ("extensions", EXTENSION):
         said = cast("Mapping[str, Any]", said).get(name) if isinstance(said, Mapping) else None
     return isinstance(said, Mapping)
+
+
+def _need_extension(job: Job) -> None:
+    """Raises `RpcFault` when the client did not declare that it knows tasks."""
+    if not _declares(job):
+        data: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+        raise RpcFault(_MISSING, f"Missing required client capability: {EXTENSION}", data)
+
+
+def owner_of(subject: str | None, profile: str | None) -> str:
+    """To whom tasks belong: a digest of the principal, as its door names it, and the profile."""
+    return hashlib.sha256(rpc.encode([subject, profile])).hexdigest()
+
+
+def _error_in(raw: msgspec.Raw) -> RpcFault:
+    said = msgspec.convert(rpc.read_value(raw), _Error)
+    return RpcFault(said.code, said.message, said.data)
+
+
+class _Error(msgspec.Struct):
+    code: int = rpc.INTERNAL_ERROR
+    message: str = ""
+    data: Any = None
 
 
 def _as_error(error: RpcFault) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import enum
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import msgspec
@@ -45,7 +45,6 @@ _NAMED_BY: Final = {
     **dict.fromkeys((GET, UPDATE, CANCEL), "taskId"),
 }
 _INFO_KEY: Final = f"{rpc.META}clientInfo"
-SUBSCRIPTION_KEY: Final = f"{rpc.META}subscriptionId"
 _PROGRESS_TOKEN: Final = b"progressToken"
 
 
@@ -125,10 +124,17 @@ def same_token(one: object, other: object) -> bool:
     return one == other and type(one) is type(other)
 
 
-def params_of(line: bytes) -> dict[str, Any]:
-    """The parameters of an outgoing notification."""
-    params = msgspec.json.decode(line).get("params")
-    return cast("dict[str, Any]", params) if isinstance(params, dict) else {}
+class _Notification(msgspec.Struct):
+    params: dict[str, msgspec.Raw] = {}
+
+
+_notification: Final = msgspec.json.Decoder(_Notification)
+
+
+def params_of(line: bytes) -> dict[str, msgspec.Raw]:
+    """The members of the parameters of an outgoing notification. Each is still JSON: one may be the result of a task,
+    of megabytes."""
+    return _notification.decode(line).params
 
 
 def cancelled_key(message: rpc.ClientMessage) -> bytes:

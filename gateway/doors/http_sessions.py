@@ -22,7 +22,7 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 import anyio.abc
@@ -34,9 +34,9 @@ from ...protocol.events import Event, Kind, Lagged, Place, StartMoved
 from ...protocol.jsonrpc.terms import RpcFault
 from ...protocol.lifecycle import State
 from ...protocol.status import ServerStatus, about
+from ..requests import SUBSCRIPTION_KEY
 from ..state_handles import WithStateHandles
 from .http_messages import (
-    SUBSCRIPTION_KEY,
     MessageKind,
     Read,
     Stateless,
@@ -237,7 +237,7 @@ class HttpSession:
         return True
 
     def _send_progress(self, line: bytes) -> bool:
-        token = params_of(line).get("progressToken")
+        token = rpc.read_value(params_of(line).get("progressToken"))
         for reply in self._replies.values():
             if reply.token is not None and same_token(reply.token, token):
                 return self._notify(reply.become_stream(), line)
@@ -362,26 +362,33 @@ class StatelessClient:
     def _send_notification(self, method: bytes, line: bytes) -> bool:
         params = params_of(line)
         if method == rpc.PROGRESS.encode():
-            return self._tell(params.get("progressToken"), method, params)
-        meta: Any = params.get("_meta")
+            return self._tell(rpc.read_value(params.get("progressToken")), method, params)
+        meta: Any = rpc.read_value(params.get("_meta"))
         if isinstance(meta, dict) and SUBSCRIPTION_KEY in meta:
-            return self._tell(meta[SUBSCRIPTION_KEY], method, params)
+            return self._tell(meta[SUBSCRIPTION_KEY], method, params, cast("dict[str, Any]", meta))
         for reply in self._replies.values():
             if reply.wants_logs:
                 _add(reply, line, self._rules)
         return True
 
-    def _tell(self, number: Any, method: bytes, params: dict[str, Any]) -> bool:
+    def _tell(
+        self,
+        number: Any,
+        method: bytes,
+        params: Mapping[str, msgspec.Raw],
+        meta: Mapping[str, Any] | None = None,
+    ) -> bool:
         """Send a notification for one request, under the id or token that its client gave. Returns whether the request
         is open."""
         reply = self._replies.get(number) if isinstance(number, int) else None
         if reply is None:
             return False
-        if "progressToken" in params:
-            params["progressToken"] = reply.token
-        else:
-            params["_meta"][SUBSCRIPTION_KEY] = _id(reply.key)
-        _add(reply, rpc.encode_notification(method.decode(), params, rpc.encode), self._rules)
+        more = (
+            {"progressToken": reply.token}
+            if meta is None
+            else {"_meta": {**meta, SUBSCRIPTION_KEY: _id(reply.key)}}
+        )
+        _add(reply, rpc.encode_notification(method.decode(), {**params, **more}, rpc.encode), self._rules)
         return True
 
 

@@ -25,7 +25,7 @@ from ...protocol import jsonrpc as rpc
 from ...protocol.bounds import LINKS, LINKS_AT_ONCE
 from ...protocol.errors import GreenroomError
 from ..attribution import without_ours
-from ..requests import Job
+from ..requests import Job, acknowledged, subscription
 from . import direct_results as answers
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ _FLAGS: Final = {
     "notifications/resources/list_changed": "resourcesListChanged",
     "notifications/prompts/list_changed": "promptsListChanged",
 }
-_ID: Final = f"{rpc.META}subscriptionId"
 _MOST_EARLY: Final = 256  # parts of a resource: more cannot change between two turns of the loop
 
 
@@ -164,7 +163,7 @@ class DirectClient:
     async def listen(self, job: Job, wanted: Mapping[str, Any]) -> None:
         """Keep a stream open until the client ends it. Resources that cannot be watched are missing in the
         acknowledgement."""
-        meta = {_ID: rpc.read_value(msgspec.Raw(job.key))}
+        meta = subscription(job)
         flags = frozenset(flag for flag in _FLAGS.values() if wanted.get(flag) is True)
         uris: Any = wanted.get("resourceSubscriptions")
         places: list[Place] = []
@@ -178,12 +177,11 @@ class DirectClient:
                 said: dict[str, Any] = dict.fromkeys(sorted(flags), True)
                 if places:
                     said["resourceSubscriptions"] = [place.uri for place in places]
-                told = {"notifications": said, "_meta": meta}
-                self._client.tell("notifications/subscriptions/acknowledged", told)
-                for (server, part), params in begun.early.items():
-                    for place in places:
-                        self._tell(place, server, part, params, meta)
-                await anyio.sleep_forever()
+                with acknowledged(self._client.tell, job, said):
+                    for (server, part), params in begun.early.items():
+                        for place in places:
+                            self._tell(place, server, part, params, meta)
+                    await anyio.sleep_forever()
             finally:
                 self._streams.remove(stream)
         finally:

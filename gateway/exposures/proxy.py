@@ -19,7 +19,7 @@ from ...protocol.errors import UsageError
 from ...protocol.jsonrpc.terms import RpcFault
 from ..client_host import ClientHost
 from ..next_steps import PLAIN, Commands
-from ..requests import Job
+from ..requests import Job, acknowledged, subscription
 from .exposure import Client, left_out
 from .mcp_tool import McpTool
 from .tool_definition import DEFINITION, FOR_MODELS, NAME, Hints, read_plain_request
@@ -179,9 +179,7 @@ class Proxy:
 # asked before they were loaded, that list was empty.
 
 CHANGED: Final = "notifications/tools/list_changed"
-_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _FLAG: Final = "toolsListChanged"
-_ID: Final = f"{rpc.META}subscriptionId"
 
 
 class Beside:
@@ -347,14 +345,13 @@ class BesideClient:
 
     async def listen(self, job: Job, wanted: Mapping[str, Any]) -> None:
         """Keep a stream of 2026-07-28 open until the client ends it."""
-        meta = {_ID: rpc.read_value(msgspec.Raw(job.key))}
+        meta = subscription(job)
         hears = wanted.get(_FLAG) is True
         if hears:
             self._streams.append(meta)
         try:
-            said = {_FLAG: True} if hears else {}
-            job.client.tell(_ACKNOWLEDGED, {"notifications": said, "_meta": meta})
-            await anyio.sleep_forever()
+            with acknowledged(job.client.tell, job, {_FLAG: True} if hears else {}):
+                await anyio.sleep_forever()
         finally:
             if hears:
                 self._streams.remove(meta)

@@ -93,6 +93,7 @@ OTHERS: list[tuple[str, Any, str, Any]] = [
     ("restartPolicy", "never", "restart_policy", RestartPolicy.NEVER),
     ("resolveNpx", False, "resolve_npx", False),
     ("inheritEnv", ["A", "B*"], "inherit_env", ("A", "B*")),
+    ("tasks.keep", "/kept", "tasks_keep", "/kept"),
     ("oauthDir", "/logins", "oauth_dir", "/logins"),
     ("registry", "https://r.example/v0", "registry", "https://r.example/v0"),
     ("semanticSearch", "~/model", "semantic_search", "~/model"),

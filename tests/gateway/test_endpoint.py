@@ -429,6 +429,7 @@ class Ended:
     """A job as an exposure sees it."""
 
     commands = Commands()
+    tasks = None
 
     def __init__(self, *, modern: bool = False, method: str = "resources/read", client: Any = None) -> None:
         self.modern, self.method, self.client = modern, method, client

@@ -29,7 +29,7 @@ from greenroom.gateway.arrivals import Arrivals
 from greenroom.gateway.doors import http_request, http_server
 from greenroom.gateway.doors.http_app import HttpDoor, Operations
 from greenroom.gateway.doors.http_auth import Access, Token
-from greenroom.gateway.doors.http_messages import SUBSCRIPTION_KEY, Read, Stateless, same_token
+from greenroom.gateway.doors.http_messages import Read, Stateless, same_token
 from greenroom.gateway.doors.http_request import (
     CLOSE,
     Caller,
@@ -44,6 +44,7 @@ from greenroom.gateway.doors.http_request import (
 from greenroom.gateway.doors.http_sessions import HttpSession, StatelessClient
 from greenroom.gateway.doors.http_streams import Feed, Reply, Stream, reply_time
 from greenroom.gateway.metrics import is_usable, word_of
+from greenroom.gateway.requests import SUBSCRIPTION_KEY
 from greenroom.protocol import jsonrpc as rpc
 from greenroom.protocol.errors import UNKNOWN_PROFILE, UsageError
 from greenroom.protocol.events import Note, NoteCode
@@ -328,10 +329,12 @@ def test_each_notification_goes_to_the_request_it_is_about_under_the_id_of_its_c
     assert stateless.send(note("notifications/progress", progressToken=1, progress=5))
     assert stateless.send(note("notifications/tools/list_changed", _meta={SUBSCRIPTION_KEY: 2}))
     assert stateless.send(note("notifications/resources/updated", uri="a://b", _meta={SUBSCRIPTION_KEY: 1}))
+    assert stateless.send(note("notifications/tasks", result={"n": [1]}, _meta={SUBSCRIPTION_KEY: 1, "x": 2}))
     assert stateless.send(note("notifications/message", level="info", data="x"))
     assert [(said["method"], said["params"]) for said in heard_by(first)] == [
         ("notifications/progress", {"progressToken": "theirs", "progress": 5}),
         ("notifications/resources/updated", {"uri": "a://b", "_meta": {SUBSCRIPTION_KEY: "a"}}),
+        ("notifications/tasks", {"result": {"n": [1]}, "_meta": {SUBSCRIPTION_KEY: "a", "x": 2}}),
     ]
     assert [(said["method"], said["params"]) for said in heard_by(second)] == [
         ("notifications/tools/list_changed", {"_meta": {SUBSCRIPTION_KEY: 7}}),

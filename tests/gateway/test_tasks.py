@@ -49,6 +49,15 @@ class Person:
 
     async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
         """The result, or the error."""
+        number = self.begin(method, params)
+        with anyio.fail_after(1_000):
+            while number not in self._answers:
+                await anyio.sleep(0.01)
+        answer = self._answers[number]
+        return answer.get("result", answer.get("error"))
+
+    def begin(self, method: str, params: Mapping[str, Any] | None = None) -> int:
+        """Send a request. Returns its id."""
         self._number += 1
         said = dict(params or {})
         if self.modern:
@@ -59,11 +68,16 @@ class Person:
         line = json.dumps({"jsonrpc": "2.0", "id": self._number, "method": method, "params": said})
         assert self.session is not None
         self.session.receive(line.encode())
-        with anyio.fail_after(1_000):
-            while self._number not in self._answers:
-                await anyio.sleep(0.01)
-        answer = self._answers[self._number]
-        return answer.get("result", answer.get("error"))
+        return self._number
+
+    def said_on(self, stream: int) -> list[tuple[str, Any]]:
+        """What it was told on this stream: the methods and params, without `_meta`."""
+        told = [(each["method"], dict(each.get("params", {}))) for each in self.told]
+        return [
+            (method, params)
+            for method, params in told
+            if params.pop("_meta", {}).get(META + "subscriptionId") == stream
+        ]
 
 
 class Gateway:
@@ -309,3 +323,73 @@ async def test_the_task_of_a_server_is_passed_under_an_id_of_ours() -> None:
             with anyio.move_on_after(5) as scope:
                 await bob.ask("tools/call", {"name": "a_slow"})
             assert scope.cancelled_caught, "it is awaited: this client knows no tasks"
+
+
+@pytest.mark.parametrize("expose", ["direct", "proxy"])
+@in_virtual_time
+async def test_a_client_listens_for_changes_of_its_tasks(expose: str) -> None:
+    async def ask(call: FakeCall) -> str:
+        await anyio.sleep(5)
+        return (await call.elicit("Sure?"))["action"]
+
+    ack, news = "notifications/subscriptions/acknowledged", "notifications/tasks"
+    name = "a_echo" if expose == "direct" else "mcp"
+    arguments = {} if expose == "direct" else {"tool": "a_echo", "args": {}}
+    async with (
+        gateway(FakeServer(handler=ask), expose, taskAfterMs=1_000) as gate,
+        gate.person(modern=True) as ann,
+        gate.person(subject="bob", modern=True) as bob,
+    ):
+
+        async def begin(who: Person) -> str:
+            return (await who.ask("tools/call", {"name": name, "arguments": arguments}))["taskId"]
+
+        task, of_bob = await begin(ann), await begin(bob)
+        wanted = {"taskIds": [task, of_bob, task, "nobody's", 7], "toolsListChanged": True}
+        stream = ann.begin("subscriptions/listen", {"notifications": wanted})
+        await anyio.sleep(1)
+        assert ann.said_on(stream) == [
+            (ack, {"notifications": {"toolsListChanged": True, "taskIds": [task]}})
+        ]
+        await anyio.sleep(5)
+        method, asks = ann.said_on(stream)[1]
+        assert (method, asks["taskId"], asks["status"]) == (news, task, "input_required")
+        late = ann.begin("subscriptions/listen", {"notifications": {"taskIds": [task]}})
+        await anyio.sleep(1)
+        assert ann.said_on(late)[1:] == [(news, asks)], "it had changed before"
+        (question,) = asks["inputRequests"]
+        given = {"taskId": task, "inputResponses": {question: {"action": "accept"}}}
+        await ann.ask("tasks/update", given)
+        await anyio.sleep(1)
+        told = [params for _, params in ann.said_on(stream)[2:]]
+        assert [params["status"] for params in told] == ["working", "completed"]
+        full = await ann.ask("tasks/get", {"taskId": task})
+        assert told[-1] == {key: value for key, value in full.items() if key not in ("resultType", "_meta")}
+        assert text(told[-1]["result"]) == "accept"
+        assert not [each for each in bob.told if each["method"] == news], "it does not listen"
+        done = ann.begin("subscriptions/listen", {"notifications": {"taskIds": [task]}})
+        await anyio.sleep(1)
+        assert ann.said_on(done)[1:] == [(news, told[-1])]
+
+
+@in_virtual_time
+async def test_a_stream_that_has_ended_is_told_of_no_task_and_without_the_extension_there_is_none() -> None:
+    async with gateway(FakeServer(handler=slow), taskAfterMs=1_000) as gate:
+        async with gate.person(modern=True) as ann, gate.person(modern=True) as other:
+            task = (await ann.ask("tools/call", CALL))["taskId"]
+            wanted = {"notifications": {"taskIds": [task]}}
+            ended, open_one = (
+                ann.begin("subscriptions/listen", wanted),
+                other.begin("subscriptions/listen", wanted),
+            )
+            await anyio.sleep(1)
+            assert ann.session is not None
+            cancelled = {"method": "notifications/cancelled", "params": {"requestId": ended}}
+            ann.session.receive(json.dumps({"jsonrpc": "2.0", **cancelled}).encode())
+            await anyio.sleep(10)
+            assert len(ann.said_on(ended)) == 1
+            assert [params["status"] for _, params in other.said_on(open_one)[1:]] == ["completed"]
+        async with gate.person(modern=True, extension=False) as plain:
+            lacks = await plain.ask("subscriptions/listen", wanted)
+            assert lacks["code"] == -32021
+            assert lacks["data"] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
