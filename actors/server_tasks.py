@@ -70,7 +70,7 @@ class ServerTask:
         self.reports = 0
         self.has_progress = False  # it reports by itself
         self.asked: set[str] = set()  # the requests to its client that have been answered
-        self.is_over = False
+        self.is_over: bool = False
         self.scope: anyio.CancelScope | None = None
 
     @property

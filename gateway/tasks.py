@@ -68,8 +68,8 @@ class KeptTask:
         self.id: str = secrets.token_urlsafe(24)
         self.owner = owner
         self.modern = modern  # in which version its client spoke
-        self.status = Status.WORKING
-        self.message = ""
+        self.status: Status = Status.WORKING
+        self.message: str = ""
         self.result: bytes | None = None
         self.error: RpcFault | None = None
         self.ttl = ttl

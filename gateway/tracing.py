@@ -96,6 +96,7 @@ class TracedJob(Job):
 
     client: TracedSession
     is_traced = True
+    trace: TraceContext | None = None
     span: RequestSpan | None = None
 
     def begin_span(self) -> None:
@@ -148,7 +149,7 @@ class TracedJob(Job):
 class TracedSession(ClientSession):
     """The conversation of one client of a traced room."""
 
-    kind_of_job = TracedJob
+    kind_of_job: type[Job] = TracedJob
 
     def __init__(
         self, endpoint: Endpoint, outlet: Outlet, spawn: Spawn, port: RoomPort, tracing: Tracing

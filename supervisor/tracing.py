@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from opentelemetry.metrics import Histogram, MeterProvider
-    from opentelemetry.trace import TracerProvider
+    from opentelemetry.trace import Tracer, TracerProvider
 
     from ..actors.event_stream import EventStream
 
@@ -78,7 +78,7 @@ class Tracing:
     """What one room tells to OpenTelemetry."""
 
     def __init__(self, tracers: TracerProvider, meters: MeterProvider) -> None:
-        self.tracer = tracers.get_tracer("greenroom", VERSION)
+        self.tracer: Tracer = tracers.get_tracer("greenroom", VERSION)
         meter = meters.get_meter("greenroom", VERSION)
         self._seconds: dict[str, Histogram] = {
             name: meter.create_histogram(name, "s", what, explicit_bucket_boundaries_advisory=SECONDS)
@@ -263,7 +263,7 @@ class TracedCall:
         self._span: Span | None = None
         self._sent_at = 0.0
         self._said: dict[str, str | int] = {}  # what its span and its duration have in common
-        self.is_held = False  # somebody has to allow it
+        self.is_held: bool = False  # somebody has to allow it
 
     def allowed(self) -> None:
         """It may be sent now."""
