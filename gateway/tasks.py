@@ -36,7 +36,7 @@ import anyio
 import msgspec
 
 from ..protocol import jsonrpc as rpc
-from ..protocol.bounds import TASK_BYTES, TASKS, TASKS_OF_ONE
+from ..protocol.bounds import LARGE_MESSAGE, TASK_BYTES, TASKS, TASKS_OF_ONE
 from ..protocol.errors import CallError, Reach
 from ..protocol.jsonrpc.terms import RpcFault
 from ..protocol.tasks import CANCEL, EXTENSION, GET, RELATED, RESULT, UPDATE, Status
@@ -172,7 +172,8 @@ class KeptTask:
     def job_line(self, job: Job, line: bytes) -> None:
         if self.status.is_final:
             return
-        if b"input_required" in line:
+        # One that asks for input is never large, and a large one is not looked into on the loop.
+        if len(line) <= LARGE_MESSAGE and b"input_required" in line:
             parts = rpc.read_parts(msgspec.Raw(line))
             if rpc.read_value(parts.get("resultType")) == "input_required":
                 self._round += 1

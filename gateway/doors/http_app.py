@@ -412,9 +412,8 @@ class HttpDoor:
     ) -> None:
         if message.envelope.method is None:
             raise Refusal(400, "Invalid request: a client of this version has no requests to answer.")
-        if (
-            not message.key
-        ):  # a notification: this version has none to act on, and the SDK's server drops them too
+        # A notification: this version has none to act on, and the SDK's server drops them, too.
+        if not message.key:
             version = request.text(b"mcp-protocol-version") or ""
             if version not in rpc.MODERN_VERSIONS:
                 raise UnsupportedVersion(version)
