@@ -22,7 +22,7 @@ from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 from ..config.secrets import in_words as named
 from ..protocol.errors import GreenroomError
 
-# ---- Does the same with many things that only the loop may touch; in between, all others get their turn -------------
+# ---- Work with many things that only the loop may touch, done in parts: in between, all others get their turn -------
 #
 # However many tasks have such work, one of them does one part in each pass of the loop. Otherwise six clients that ask
 # a gateway of twenty thousand servers for its status would make everybody wait for six parts at a time.

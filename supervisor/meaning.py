@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "finding by meaning"
 LINE: Final = 64 << 20  # bytes
-_SOON: Final = (
-    0.5  # seconds after the room has opened, and after a change: others come first, and more changes
-)
+# Seconds after the room has opened, and after a change: others come first, and more changes.
+_SOON: Final = 0.5
 _WITHIN: Final = 0.25  # seconds that a query waits
 _BEGUN_WITHIN: Final = 60.0  # seconds until the model is loaded
 _GRACE: Final = 0.5  # seconds in which the child keeps what it has made, and ends
