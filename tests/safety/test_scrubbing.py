@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,8 +31,6 @@ from greenroom.config.scrubbing import (
     stands_alone,
 )
 from greenroom.config.secrets import Hidden, Secrets
-from greenroom.gateway.exposures.direct import DirectCalls
-from greenroom.gateway.input_required import StateSigner
 from greenroom.safety.scrubber import scrubbed_params, scrubbed_progress, scrubbed_server_request
 from greenroom.testing.fake_servers import FakeServer
 
@@ -390,19 +387,6 @@ async def test_a_session_s_own_credential_is_removed_from_what_the_session_is_gi
         room._runtime.context.secrets.add("s", "ann", [Hidden("TOKEN", OWN)])
         said = [(await caller.call("echo", {"x": OWN}, server="s")).raw for caller in (ann, room)]
         assert [OWN in json.dumps(each) for each in said] == [False, True], "nobody else's is known"
-
-
-def test_a_server_request_keeps_the_state_by_which_its_server_knows_it() -> None:
-    """The state may be a token; whoever changed it would end the call."""
-    told: list[bytes] = []
-    room: Any = SimpleNamespace(start_request=None, scrubber=lambda *_: Secrets())
-    nobody: Any = None
-    calls = DirectCalls(room, nobody, nobody, StateSigner())
-    job: Any = SimpleNamespace(answer_raw=lambda result, modern: told.append(result))
-    said = {"resultType": "input_required", "requestState": WEB_TOKEN, "inputRequests": {}}
-    call: Any = SimpleNamespace(result=json.dumps(said).encode(), protocol_version="2026-07-28")
-    calls._modern_ended(("s", "tools/call", "t"), None, job, call)
-    assert json.loads(told[0])["requestState"].endswith(f".{WEB_TOKEN}")
 
 
 @in_real_time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -554,35 +553,6 @@ def test_the_least_patience_counts_and_who_says_none_has_the_usual_if_nobody_sai
         closing.ask(one, 7.0)
     assert closing.is_asked_for
     assert closing.patience == patience
-
-
-@in_virtual_time
-async def test_a_later_request_with_less_patience_brings_the_end_of_all_servers_nearer() -> None:
-    closed_with: list[float] = []
-    closing, actor = Closing(), object()
-    root: Any = SimpleNamespace(
-        close_all=lambda patience: closed_with.append(patience) or [actor],
-        supervision=SimpleNamespace(on_closed=lambda *_: None),
-    )
-    settings = Settings(shutdown_timeout=10.0, stop_timeout=2.0)
-    context: Any = SimpleNamespace(
-        settings=settings, stop_by=math.inf, backend=SimpleNamespace(now=anyio.current_time)
-    )
-    closing.ask(None, 30.0)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(closing.close_servers, context, root)
-        await anyio.sleep(1.0)
-        assert (closed_with, context.stop_by) == ([8.0], 10.0), "their trees have two seconds of the ten"
-        closing.ask(5.0, 30.0)
-        assert (closed_with, context.stop_by) == ([8.0, 5.0], 10.0), "it does not begin again"
-        closing.ask(20.0, 30.0)
-        closing.ask(5.0, 30.0)
-        assert closed_with == [8.0, 5.0], "once for the same patience"
-        await anyio.sleep(1.0)
-        closing.ask(0, 30.0)
-        assert closed_with == [8.0, 5.0, 0.0]
-        assert context.stop_by == pytest.approx(2.8)
-    assert anyio.current_time() == pytest.approx(2.8), "the time is up for all"
 
 
 # ---- the root: servers, sessions and their children ------------------------------------------------------------------
