@@ -106,6 +106,7 @@ class Call(Exchange):
     client: str | None = None  # the session it came from
     watch: Watch | None = None  # is told that it is about to be sent
     approval: str | None = None  # what was decided, if somebody had to allow it
+    is_allowed: bool = False  # a person has said yes to it before it was made
     # Its call table writes these when it accepts it.
     owner: Table | None = None  # that table
     number: int = 0

@@ -13,7 +13,7 @@ import attrs
 import msgspec
 
 from .bounds import INPUT_BYTES
-from .errors import ProtocolFault, Reach, ToolFailed
+from .errors import CallError, ProtocolFault, Reach, ToolFailed
 from .jsonrpc.encoding import UNREADABLE
 from .jsonrpc.incoming import decode_result, is_true, nbytes, read_members, read_value
 from .jsonrpc.terms import RpcFault
@@ -179,6 +179,53 @@ class ToolResult:
         Raises `pydantic.ValidationError` when the server's result does not conform.
         """
         return sdk_types().CallToolResult.model_validate(self.raw)
+
+
+@attrs.frozen(eq=False)
+class ModelResult:
+    """What a model is told of one call (`call_for_model`): of its result, or of why it has none."""
+
+    blocks: list[dict[str, Any]]  # text and images only, in the form of MCP, cut to the bounds of the room
+    is_error: bool = False
+    error: CallError | None = None  # why there is no result; its `reach` says whether the call may have run
+    result: ToolResult | None = None
+    is_cut: bool = False  # whether text was left out
+
+    @classmethod
+    def of(cls, result: ToolResult, *, max_bytes: int, max_lines: int) -> ModelResult:
+        """What a model is told of this result, with so much text at most."""
+        from .content import shown
+
+        guarded = shown(result.raw, result.target, max_bytes=max_bytes, max_lines=max_lines)
+        is_cut = guarded.spill is not None
+        blocks = guarded.cut().blocks if is_cut else guarded.blocks
+        return cls(blocks, result.is_error, result=result, is_cut=is_cut)
+
+    @classmethod
+    def failed(cls, error: CallError, text: str) -> ModelResult:
+        """What a model is told of this error, in these words."""
+        return cls([{"type": "text", "text": text}], True, error)
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined by newlines."""
+        return "\n".join(block["text"] for block in self.blocks if block["type"] == "text")
+
+    @property
+    def images(self) -> list[dict[str, Any]]:
+        """The image blocks: each has `data` (base64) and `mimeType`."""
+        return [block for block in self.blocks if block["type"] == "image"]
+
+    @property
+    def structured(self) -> Any:
+        """`structuredContent`, in place of the text. None when there is none, when the tool failed, or when it would be
+        more than a model is told."""
+        return None if self.result is None or self.is_error or self.is_cut else self.result.structured
+
+    @property
+    def reach(self) -> Reach:
+        """How far the call got."""
+        return Reach.ANSWERED if self.error is None else self.error.reach
 
 
 @attrs.frozen(eq=False)

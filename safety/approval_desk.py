@@ -51,6 +51,7 @@ from ..protocol.jsonrpc.incoming import NO_MESSAGE, wants_input
 from .approval import (
     ApprovalRequest,
     OnApproval,
+    Rule,
     Verdict,
     asks_about,
     form,
@@ -162,8 +163,7 @@ class Approvals:
         record = self._servers.records.get(server)
         if record is None or (call.tool is None and call.method != "tools/call"):
             return False
-        rule = record.definition.approve
-        rule = self._context.settings.approve if rule is None else rule
+        rule = self._rule(record)
         if rule is Approve.OFF:
             return False
         params = call.params or {}
@@ -196,6 +196,18 @@ class Approvals:
         self._hold(HeldCall(self._left, caller, record.address, call, request, key, told))
         return True
 
+    def leaves_it_to(self, session: str | None, target: Target) -> bool:
+        """Whether calls of this tool have to be allowed by somebody, and only whoever makes the calls of this session
+        can ask: nobody else is there to be asked now."""
+        record = self._servers.records.get(target.server)
+        if record is None or not asks_about(self._rule(record), target.server, target.original, target):
+            return False
+        return not self._approvers.exist(session, record.address)
+
+    def _rule(self, record: Configured) -> Rule:
+        said = record.definition.approve
+        return self._context.settings.approve if said is None else said
+
     def _passes(self, key: Key, call: Call, told: Told) -> bool:
         """Whether this very call has been allowed before."""
         session, what = key
@@ -209,7 +221,9 @@ class Approvals:
             self._note_continuing(key, call)
             told(ApprovalMove.CONTINUED)
             return True
-        return False
+        if call.is_allowed:
+            told(ApprovalMove.ALLOWED)
+        return call.is_allowed
 
     def _check(self, request: ApprovalRequest, address: Address, told: Told) -> None:
         """Raises `ApprovalNeeded` when it is clear at once that nobody can be asked."""

@@ -38,7 +38,7 @@ from ..config.model import Config, Scrub
 from ..protocol.errors import CallError, UsageError
 from ..protocol.events import Kind
 from ..protocol.lifecycle import Cause, Ending, State
-from ..protocol.result import Completion, PromptMessages, ResourceContents, ToolResult
+from ..protocol.result import Completion, ModelResult, PromptMessages, ResourceContents, ToolResult
 from ..protocol.status import ServerStatus
 from ..protocol.version import VERSION
 from ..safety.approval import OnApproval
@@ -88,6 +88,50 @@ class Calls:
     def __init__(self, port: RoomPort) -> None:
         self._port = port
 
+    # ---- what is known ----------------------------------------------------------------------------------------------
+
+    async def settled(self) -> None:
+        """Wait until `tools` and the like tell everything that servers have listed so far."""
+        await self._port.settled()
+
+    async def catalogued(self) -> None:
+        """Wait until each unknown server was started once to list what it has, with or without success. In a session:
+        also those that only it can start."""
+        await self._port.catalogued()
+
+    def entry(self, server: str) -> ServerEntry | None:
+        """What is known of a server, or None. Raises `UnknownServer`."""
+        return self._port.entry(server)
+
+    def tools(self, server: str | None = None) -> tuple[Target, ...]:
+        """Every callable name (of one server), sorted. Starts nothing."""
+        self._port.check_server(server)
+        return self._port.index.tools(server)
+
+    def search(
+        self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
+    ) -> SearchPage:
+        """Ranked search over names and descriptions: any matching word lists a tool or skill (`target.kind`). Starts
+        nothing."""
+        query, limit, offset = text(query, "A search"), number_of(limit, "limit"), number_of(offset, "offset")
+        return search(self._port.index, query, server=server, limit=limit, offset=offset)
+
+    async def find(
+        self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
+    ) -> SearchPage:
+        """`search`, and by meaning too where the setting `semanticSearch` is on."""
+        query, limit, offset = text(query, "A search"), number_of(limit, "limit"), number_of(offset, "offset")
+        await make_searchable(self._port.index)
+        near = await self._port.near(query)
+        return search(self._port.index, query, server=server, limit=limit, offset=offset, near=near)
+
+    def describe(self, name: str, *, server: str | None = None) -> Target:
+        """One tool by name. Starts nothing. Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`."""
+        found = self._port.resolve(name, server)
+        if isinstance(found, Missing):
+            raise self._port.unknown_tool(name)
+        return found
+
     # ---- tools ------------------------------------------------------------------------------------------------------
 
     async def call(
@@ -99,13 +143,14 @@ class Calls:
         timeout: float | None = None,
         on_progress: Progress | None = None,
         meta: Mapping[str, Any] | None = None,
+        allowed: bool = False,
     ) -> ToolResult:
         """Call a tool (or read a resource) by its name. Connects its server when needed.
 
         `timeout`: seconds after the call is sent, instead of the server's timeout. `on_progress(params)` gets
-        every progress notification as the server sent it. `meta` is sent as the request's `_meta`. Raises a
-        `CallError`, which says how far the call got; `UnknownTool`, `AmbiguousTool` and `UnknownServer` are
-        among them. Cancelling this cancels the call.
+        every progress notification as the server sent it. `meta` is sent as the request's `_meta`. `allowed`: a person
+        has said yes to exactly this call, so nobody is asked (`approve`). Raises a `CallError`, which says how far the
+        call got; `UnknownTool`, `AmbiguousTool` and `UnknownServer` are among them. Cancelling this cancels the call.
         """
         port = self._port
         if type(tool) is not str:
@@ -130,6 +175,7 @@ class Calls:
                     on_progress=on_progress,
                     wait_by=wait_by,
                     meta=meta,
+                    allowed=allowed,
                 )
             except CallError:
                 # Others get a turn after a refusal, so a loop of refused calls cannot starve them.
@@ -142,6 +188,53 @@ class Calls:
         if port.scrubber(target.server, Scrub.ALL) is not None:
             return await port.read_result(target, answer, Scrub.ALL)
         return tool_result(answer, target)
+
+    async def call_for_model(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        server: str | None = None,
+        timeout: float | None = None,
+        on_progress: Progress | None = None,
+        meta: Mapping[str, Any] | None = None,
+        allowed: bool = False,
+    ) -> ModelResult:
+        """`call`, for a framework that has a model: what the model is to be told of it. A call that fails raises
+        nothing: the model is told why, and what to do. The arguments are those of `call`. Texts are cut and lose
+        credentials as in the `mcp` tool (`scrub`). Cancelling this cancels the call."""
+        try:
+            target, running = await self._port.start_by_name(
+                tool,
+                arguments,
+                None,
+                server=server,
+                timeout=timeout,
+                on_progress=on_progress,
+                meta=meta,
+                allowed=allowed,
+            )
+            return self._for_model(await self._port.read_result(target, await running.wait(), Scrub.MCP))
+        except CallError as error:
+            return self._failure_for_model(tool, error)
+
+    def _for_model(self, result: ToolResult) -> ModelResult:
+        settings = self._port.live.context.settings
+        return ModelResult.of(
+            result, max_bytes=settings.output_max_bytes, max_lines=settings.output_max_lines
+        )
+
+    def _failure_for_model(self, tool: str, error: CallError) -> ModelResult:
+        from ..protocol.content import arguments_may_be_at_fault, expected_parameters
+
+        found = self._port.index.get(tool) if arguments_may_be_at_fault(error) else None
+        return ModelResult.failed(error, error.message + expected_parameters(found, error.message))
+
+    def needs_approval(self, tool: str, *, server: str | None = None) -> bool:
+        """Whether a call of this tool from here is refused with `ApprovalNeeded` unless it is `allowed`: somebody has
+        to allow it (`approve`), and there is nobody to ask, no `on_approval` and no `on_elicitation`. For a program
+        that asks its person itself, before it calls. Starts nothing. Raises as `describe` does."""
+        return self._port.leaves_approval(self.describe(tool, server=server))
 
     @asynccontextmanager
     async def stream_call(
@@ -226,23 +319,18 @@ class Calls:
 
     async def _told_of(self, call: ToolCall, own: OwnTool | None) -> Told:
         """Run one call of a model. The model is told every error, but not a cancellation."""
-        from ..protocol.content import arguments_may_be_at_fault, expected_parameters
         from ..protocol.model_calls import Told
 
         if call.problem:
             return Told.failed(call, call.problem)
-        try:
-            if own is not None:
-                result = await own.run(call.arguments)
-            else:
-                target, running = await self._port.start_by_name(call.name, call.arguments, None)
-                result = await self._port.read_result(target, await running.wait(), Scrub.MCP)
-        except CallError as error:
-            found = self._port.index.get(call.name) if arguments_may_be_at_fault(error) else None
-            return Told.failed(call, error.message + expected_parameters(found, error.message))
-        settings = self._port.live.context.settings
-        blocks = result.for_model(max_bytes=settings.output_max_bytes, max_lines=settings.output_max_lines)
-        return Told(call, blocks, result.is_error)
+        if own is None:
+            answer = await self.call_for_model(call.name, call.arguments)
+        else:
+            try:
+                answer = self._for_model(await own.run(call.arguments))
+            except CallError as error:
+                answer = self._failure_for_model(call.name, error)
+        return Told(call, answer.blocks, answer.is_error)
 
     # ---- resources and prompts --------------------------------------------------------------------------------------
 
@@ -537,51 +625,9 @@ class Greenroom(Calls):
         that."""
         return self._runtime.report_so_far
 
-    async def settled(self) -> None:
-        """Wait until `tools` and the like tell everything that servers have listed so far."""
-        await self._port.settled()
-
     async def ready(self) -> None:
         """Wait until every eager and keep-alive server has connected, or has failed once."""
         await self._live.ready()
-
-    async def catalogued(self) -> None:
-        """Wait until each unknown server was started once to list what it has, with or without success."""
-        await self._live.catalogued()
-
-    def entry(self, server: str) -> ServerEntry | None:
-        """What is known of a server, or None. Raises `UnknownServer`."""
-        return self._port.entry(server)
-
-    def tools(self, server: str | None = None) -> tuple[Target, ...]:
-        """Every callable name (of one server), sorted. Starts nothing."""
-        if server is not None:
-            self._live.root.record(server)
-        return self._port.index.tools(server)
-
-    def search(
-        self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
-    ) -> SearchPage:
-        """Ranked search over names and descriptions: any matching word lists a tool or skill (`target.kind`). Starts
-        nothing."""
-        query, limit, offset = text(query, "A search"), number_of(limit, "limit"), number_of(offset, "offset")
-        return search(self._port.index, query, server=server, limit=limit, offset=offset)
-
-    async def find(
-        self, query: str, *, server: str | None = None, limit: int = 12, offset: int = 0
-    ) -> SearchPage:
-        """`search`, and by meaning too where the setting `semanticSearch` is on."""
-        query, limit, offset = text(query, "A search"), number_of(limit, "limit"), number_of(offset, "offset")
-        await make_searchable(self._port.index)
-        near = await self._port.near(query)
-        return search(self._port.index, query, server=server, limit=limit, offset=offset, near=near)
-
-    def describe(self, name: str, *, server: str | None = None) -> Target:
-        """One tool by name. Starts nothing. Raises `UnknownTool`, `AmbiguousTool`, `UnknownServer`."""
-        found = self._port.resolve(name, server)
-        if isinstance(found, Missing):
-            raise self._port.unknown_tool(name)
-        return found
 
     def status(self) -> list[ServerStatus]:
         """A row for each configured server, and one for each further live address."""

@@ -104,13 +104,14 @@ class RoomPort(Caller):
         on_progress: Progress | None = None,
         wait_by: float = math.inf,
         meta: Mapping[str, Any] | None = None,
+        allowed: bool = False,
     ) -> Call:
         """Start a call without waiting for it. It ends with `on_end(call)`, exactly once, possibly before this returns.
 
         A door may give `arguments` as `Raw`, the JSON of an object on one line, so that they are decoded only where
         that is needed. `wait_by`: the time of the room's clock by which the call must be sent, if that is before its
-        queue timeout. `meta`: the request's `_meta`. Raises the `CallError` that refuses the call. For doors, which
-        have no task per call.
+        queue timeout. `meta`: the request's `_meta`. `allowed`: a person has allowed the call. Raises the `CallError`
+        that refuses the call. For doors, which have no task per call.
         """
         if type(arguments) not in _PLAIN:
             with self.counting_refusals(Asked.of(target, arguments)):
@@ -130,6 +131,8 @@ class RoomPort(Caller):
             call.trace, meta = trace_in(meta or {}), without_trace(meta or {})
             call.params = {**(call.params or {}), "_meta": meta}
         call.tool = target.name
+        if allowed:
+            call.is_allowed = True
         if timeout is not None or on_progress is not None:
             check_options(timeout, on_progress)
         call.timeout = timeout
@@ -207,6 +210,11 @@ class RoomPort(Caller):
             ):
                 target = await self.find_leased(tool, server, leases, wait_by)
             return target, self.start_call(target, arguments, on_end, wait_by=wait_by, **options)
+
+    def leaves_approval(self, target: Target) -> bool:
+        """Whether a call of this tool from here has to be allowed, and only whoever makes it can ask a person."""
+        approvals = self.live.root.approvals
+        return approvals.asks and approvals.leaves_it_to(self.session, target)
 
     async def read_result(self, target: Target, answer: bytes, door: Scrub) -> ToolResult:
         """The result of a call of this tool, as this door shows it."""

@@ -25,6 +25,7 @@ from .protocol.errors import (
 from .protocol.lifecycle import State as State
 from .protocol.result import (
     Completion as Completion,
+    ModelResult as ModelResult,
     PromptMessages as PromptMessages,
     ResourceContents as ResourceContents,
     ToolResult as ToolResult,

@@ -576,7 +576,8 @@ async def test_a_session_changes_nothing_of_the_room() -> None:
 
 @in_virtual_time
 async def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room() -> None:
-    requests = {"call", "request", "run_tool_calls", "start_task", "stream_call", "subscribe"}
+    requests = {"call", "call_for_model", "needs_approval", "request", "run_tool_calls", "start_task"}
+    requests |= {"stream_call", "subscribe"}
     requests |= {
         "complete",
         "get_prompt",
@@ -587,6 +588,7 @@ async def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the
         "skills",
         "templates",
     }
+    requests |= {"catalogued", "describe", "entry", "find", "search", "settled", "tools"}
     its_own = {"aclose", "connect", "name", "roots_changed", "set_log_level"}
     async with open_room({"a": FakeServer()}) as room, room.session("alice") as alice:
         public = {name for name in dir(alice) if not name.startswith("_")}
