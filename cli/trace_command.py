@@ -4,8 +4,14 @@ minutes, or the event log that `serve --events` wrote.
 There are two groups of lanes. Each client has a lane, or several while its calls overlap. A call is a span there, from
 when it was accepted to its end, and inside it a span for each thing that it waited for before it was sent. Each address
 of a server has a lane, with a span for each state of an incarnation, one for each thing that a start waited for, and a
-mark for each decision and note. From when it was sent a call is a span there, too, on a track of its own. An arrow
-leads from the call in its client's lane to the state of the incarnation that it was sent to, each time it was sent.
+mark for each decision and note. Beside it are lanes for the calls that it was sent: there a call is a span that says
+which incarnation ran it, from when it was sent until its answer. An arrow leads to it from its client's lane, each time
+the call was sent.
+
+Perfetto, whose trace processor reads a timeline in `make world`, has three rules that no format describes. Two spans of
+one lane are one inside the other or apart, or the second is left out. The id of an arrow is a number. And an arrow
+points to the span that began later, whatever its ends say; so it cannot lead to the state of the incarnation, which
+began before the call.
 
 Pure: records in, trace events out. The log may be cut off, because the gateway was killed. Then open spans
 end with the last record. A line that is no record is counted and left out.
@@ -103,7 +109,12 @@ def _write(path: Path, text: str) -> None:
 _CLIENTS: Final = 1
 _SERVERS: Final = 2
 _MICROSECONDS: Final = 1e6
-_PLACES_THAT_HOLD: Final = ("out", "starting", "live")
+_PLACES_WITHOUT_WAIT: Final = (
+    "out",
+    "starting",
+    "live",
+    "leaving",
+)  # a state says it all there, or nothing is to say
 _WAITED_FOR: Final = {
     "gate": "circuit breaker",
     "starting": "connect",
@@ -167,6 +178,8 @@ class _Call:
     accepted: float
     args: dict[str, Any]
     sent: float | None = None  # the last time, if it is in flight
+    run_lane: int = 0  # of its server, while it is in flight
+    run_args: dict[str, Any] = attrs.field(factory=dict[str, Any])
 
     @property
     def since(self) -> float:
@@ -179,9 +192,18 @@ class _Lanes:
 
     process: int
     numbers: dict[str, int] = attrs.field(factory=dict[str, int])
+    busy: set[int] = attrs.field(factory=set[int])  # those with an open call
 
     def number(self, name: str) -> int:
         return self.numbers.setdefault(name, len(self.numbers) + 1)
+
+    def take_free(self, name: str) -> int:
+        """A lane of this name, or one beside it, without an open call."""
+        further = 1
+        while (lane := self.number(name if further == 1 else f"{name} ({further})")) in self.busy:
+            further += 1
+        self.busy.add(lane)
+        return lane
 
     def names(self, group: str) -> list[TraceEvent]:
         if not self.numbers:
@@ -201,7 +223,6 @@ class _Tracer:
         factory=lambda: dict[str, list[tuple[float, str]]]()
     )
     calls: dict[int, _Call] = attrs.field(factory=lambda: dict[int, _Call]())  # open ones
-    busy: set[int] = attrs.field(factory=set[int])  # lanes of clients with an open call
     last: float = 0.0
 
     def take(self, record: Record) -> None:
@@ -242,7 +263,7 @@ class _Tracer:
         address, place = _address(record), str(record.get("place"))
         self._end_wait(address)
         self.moves.setdefault(address, []).append((self.last, place))
-        if place not in _PLACES_THAT_HOLD:
+        if place not in _PLACES_WITHOUT_WAIT:
             number = int(record.get("incarnation", 0))
             self.waits[address] = _Open(f"waits for {place}", self.last, number, {})
 
@@ -272,7 +293,7 @@ class _Tracer:
         if what == "accepted":
             args = _args(record, "call", "method", "client", "server", "scope")
             name = str(record.get("tool") or record.get("method") or f"call {number}")
-            lane = self._free_lane(str(record.get("client") or _NOBODY))
+            lane = self.clients.take_free(str(record.get("client") or _NOBODY))
             self.calls[number] = _Call(number, _address(record), name, lane, self.last, args)
         elif (call := self.calls.get(number)) is None:
             return  # it began before the log
@@ -282,38 +303,34 @@ class _Tracer:
             said = _args(record, "outcome", "isError", "reach", "waited", "taken")
             self._end_call(call, said)
 
-    def _free_lane(self, client: str) -> int:
-        """A lane of this client without an open call."""
-        further = 1
-        while (lane := self.clients.number(client if further == 1 else f"{client} ({further})")) in self.busy:
-            further += 1
-        self.busy.add(lane)
-        return lane
-
     def _send(self, call: _Call, record: Record) -> None:
         self._end_waiting(call)
         self._leave_server(call, {"outcome": "sent again"})
         call.sent = self.last
-        args = _args(record, "call", "incarnation", "waited")
-        self._add("b", call.name, "call", self.servers, call.address, self.last, args)["id"] = call.number
+        call.run_lane = self.servers.take_free(f"{call.address}: calls")
+        call.run_args = _args(record, "call", "incarnation", "waited")
         start = self._add("s", "sent", "flow", self.clients, call.lane, self.last)
-        end = self._add("f", "sent", "flow", self.servers, call.address, self.last)
-        start["id"] = end["id"] = f"{call.number}.{len(self.events)}"
+        end = self._add("f", "sent", "flow", self.servers, call.run_lane, self.last)
+        start["id"] = end["id"] = len(self.events)
         end["bp"] = "e"
 
     def _end_call(self, call: _Call, said: dict[str, Any]) -> None:
-        if call.sent is None:
-            self._end_waiting(call)
-        self._leave_server(call, said)
         args = {**call.args, **said}
         self._add("X", call.name, "call", self.clients, call.lane, call.accepted, args, until=self.last)
-        self.busy.discard(call.lane)
+        if call.sent is None:
+            self._end_waiting(call)  # after the call: of two spans that are equal, the first is the outer one
+        self._leave_server(call, said)
+        self.clients.busy.discard(call.lane)
         self.calls.pop(call.number, None)
 
     def _leave_server(self, call: _Call, said: dict[str, Any]) -> None:
         if call.sent is not None:
-            event = self._add("e", call.name, "call", self.servers, call.address, self.last, said)
-            event["id"] = call.number
+            args = {**call.run_args, **said}
+            end = max(
+                self.last, call.sent + 1 / _MICROSECONDS
+            )  # an arrow does not find a span that takes no time
+            self._add("X", call.name, "run", self.servers, call.run_lane, call.sent, args, until=end)
+            self.servers.busy.discard(call.run_lane)
 
     def _end_waiting(self, call: _Call) -> None:
         """What the call has waited for until now, as far as it took time."""

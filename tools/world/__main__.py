@@ -1,9 +1,9 @@
 """Real servers and real clients, as a person has them: `python -m tools.world [--core] [--only NAME] [--write]`.
 
 Servers and clients are installed from the package indexes, each into its own environment under `.build/world/`, and
-tried with this checkout. Then FastMCP's own tests are run with our door in the middle. `--core` tries only what CI
-tries, without those tests. `--write` writes the tables, and of which run they are, to `docs/world.md`. The run fails
-when there is any problem.
+tried with this checkout. Then Perfetto reads a timeline of ours, and FastMCP's own tests are run with our door in the
+middle. `--core` tries only what CI tries, without those tests. `--write` writes the tables, and of which run they are,
+to `docs/world.md`. The run fails when there is any problem.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from typing import TypeVar
 
 from ._clients import ClientRow, play_clients
 from ._install import ROOT, node_is_there
+from ._readers import ReaderRow, play_readers
 from ._servers import Gathered, play_servers
 from ._suites import SuiteRow, play_suite
-from ._table import CLIENTS, SERVERS, Client, Server
+from ._table import CLIENTS, READERS, SERVERS, Client, Reader, Server
 
 PAGE = ROOT / "docs" / "world.md"
 SUITE = "FastMCP's tests"
-T = TypeVar("T", Server, Client)
+T = TypeVar("T", Server, Client, Reader)
 
 
 def main() -> int:
@@ -40,18 +41,28 @@ def main() -> int:
         servers, clients = _wanted(SERVERS, wish), _wanted(CLIENTS, wish)
         gathered = asyncio.run(play_servers(servers, folder))
         met = asyncio.run(play_clients(clients, folder))
+        read = play_readers(_wanted(READERS, wish), folder)
     is_whole = not wish.core and not wish.only
     suites = [play_suite()] if is_whole or SUITE in wish.only else []
     what = "all" if is_whole else "--core" if wish.core else "some"
     lines = [
         f"{_ran(what, len(servers), len(clients))}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
-        *("", *_server_lines(gathered), "", *_client_lines(met), "", *_suite_lines(suites)),
+        *(
+            "",
+            *_server_lines(gathered),
+            "",
+            *_client_lines(met),
+            "",
+            *_reader_lines(read),
+            "",
+            *_suite_lines(suites),
+        ),
     ]
     print("\n".join(lines))
     print(f"\n{len(servers)} servers and {len(clients)} clients in {time.monotonic() - began:.0f} s")
     if wish.write:
         _write(lines)
-    problems = [row for row in (*gathered.rows, *met, *suites) if row.problems]
+    problems = [row for row in (*gathered.rows, *met, *read, *suites) if row.problems]
     # A machine that is too slow for an orderly end in 1.2 s hears the gateway's alarm, and its guard does the rest.
     bad_end = bool(servers) and (gathered.exit_code not in (0, -signal.SIGALRM) or gathered.left)
     return 1 if problems or bad_end else 0
@@ -68,7 +79,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--core", action="store_true", help="what CI plays")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="a server or client by name"
+        "--only", action="append", default=[], metavar="NAME", help="a server, client or reader by name"
     )
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     return parser.parse_args()
@@ -106,6 +117,19 @@ def _client_lines(rows: Sequence[ClientRow]) -> list[str]:
     lines = ["| client | version | played | at both doors |", "|---|---|---|---|"]
     return lines + [
         f"| {row.name} | `{row.pins}` | {row.played} | {'; '.join(row.problems) or 'works'} |" for row in rows
+    ]
+
+
+def _reader_lines(rows: Sequence[ReaderRow]) -> list[str]:
+    if not rows:
+        return []
+    lines = [
+        "| reader of a timeline | from | spans | arrows | compared with the file |",
+        "|---|---|---|---|---|",
+    ]
+    return lines + [
+        f"| {row.name} | `{row.pin}` | {row.spans} | {row.arrows} | {'; '.join(row.problems) or 'the same'} |"
+        for row in rows
     ]
 
 

