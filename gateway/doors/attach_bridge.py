@@ -2,7 +2,7 @@
 
 The process that attached outlives its room, so what must be known when a room is killed is kept here, in plain
 variables. Two pipes lead to the room. Only whole lines are passed on. Of each only the envelope is read, which tells
-what is open, and that in its own time: after every 64 KiB, and when the room is gone. Then:
+what is open, and that in its own time: after every 64 KiB, all at once, and when the room is gone. Then:
 
 * what the room has answered is still in the pipe from it, and is passed on;
 * what the room has not read is still in the pipe to it. A room acts on whole lines only, so a line of which it has
@@ -20,12 +20,20 @@ import socket
 import sys
 import termios
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from ...protocol.jsonrpc.incoming import HEAD, read_cancel, read_client_line, read_head_id, read_id
+from ...protocol.jsonrpc.incoming import (
+    BYTE_ORDER_MARK,
+    HEAD,
+    ClientMessage,
+    read_cancel,
+    read_client_lines,
+    read_head_id,
+    read_id,
+)
 from ...protocol.jsonrpc.outgoing import error_line
 from ...protocol.jsonrpc.terms import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, RpcFault
 from .attach_protocol import OF_CLIENT, Words
@@ -37,7 +45,6 @@ _LONGEST_INITIALIZE: Final = 1 << 15  # bytes of an `initialize` that is said ag
 _STUCK: Final = 1.2  # seconds after the client's end, until the room is no longer waited for
 _LAST_ANSWERS: Final = 1.0  # seconds a client has to read what is left at the end
 _GONE: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is; EIO: its terminal was closed
-_MARK: Final = b"\xef\xbb\xbf"  # the byte order mark, with which some programs begin UTF-8
 _LOST: Final = RpcFault(
     INTERNAL_ERROR,
     "The background room ended before it answered. The request was sent to it and may have run.",
@@ -114,11 +121,12 @@ class Bridge:
         self._max_line = max_line
         self._requests = Lines(max_line, self._refuse)
         self._answers = Lines(sys.maxsize, lambda _head: None)
-        # Ids of the requests that have no answer, in their order, and the lines of the client that the room may not
-        # have read. Both are without the news: what was passed on last, and whether it came from the client.
-        self._open: dict[bytes, None] = {}
+        # Ids of the requests that have no answer, in their order, and how often each is open; and the lines of the
+        # client that the room may not have read. Both are without the news, the lines that were passed on last.
+        self._open: Counter[bytes] = Counter()
         self._requested: deque[bytes] = deque()
-        self._news: list[tuple[bytes, bool]] = []
+        self._new_requests: list[bytes] = []
+        self._new_answers: list[bytes] = []
         self._news_size = 0
         self._to_room: bytes | memoryview = b""  # waits until the room reads
         self._to_client: bytes | memoryview = b""  # waits until the client reads
@@ -150,13 +158,13 @@ class Bridge:
         self._answers = Lines(sys.maxsize, lambda _head: None)  # of half an answer the client gets nothing
         self._catch_up(pipes)
         again = self._not_read(pipes)
-        for line in again.split(b"\n"):
-            self._take_back(line)
+        for _, message in read_client_lines(again):
+            self._take_back(message)
         if self._initialize is not None and self._initialize[0] in self._open:
             again = self._initialize[1] + b"\n" + again  # it changes nothing in any server
-            del self._open[self._initialize[0]]
+            self._close(self._initialize[0])
             self._initialize = None
-        lost = (error_line(key, _LOST) for key in self._open)
+        lost = (error_line(key, _LOST) for key in self._open.elements())
         self._to_client = b"".join((self._to_client, *lost))
         self._open.clear()
         self._requested.clear()
@@ -173,12 +181,12 @@ class Bridge:
             count -= len(text)
         return b"".join(reversed(found))
 
-    def _take_back(self, line: bytes) -> None:
-        key, method, _ = _read(line)
-        self._open.pop(key, None)
-        if method == "initialize":
+    def _take_back(self, message: ClientMessage) -> None:
+        if message.method is not None:
+            self._close(bytes(message.id))
+        if message.method == "initialize":
             self._initialize = None
-        elif method == "notifications/initialized":
+        elif message.method == "notifications/initialized":
             self._is_ready = False
 
     def finish(self) -> None:
@@ -208,33 +216,32 @@ class Bridge:
             self._again = b""
             if self._has_ended:
                 self._end_requests(pipes)
+            is_told = words.has_more
             while True:
-                if not words.has_more:
-                    until = self._until
-                    left = None if until is None else max(0.0, until - time.monotonic()) * 1000
-                    found = poll.poll(left)
-                    if not found:
-                        return GIVEN_UP
-                    is_told = False
-                    for descriptor, events in found:
-                        if descriptor == pipes.answers:
-                            self._take_answers(pipes)
-                        elif descriptor == self._stdin:
-                            self._take_requests(events, pipes)
-                        elif descriptor == control:
-                            is_told = True
-                        elif descriptor == pipes.requests:
-                            self._resume(pipes)
-                        else:
-                            self._send(b"", pipes)
-                    if not is_told:
-                        continue
-                word = words.next()
-                if word is None:
-                    return ""
-                if "end" in word:
-                    self._take_last_answers(pipes)
-                    return str(word["end"])
+                while is_told:
+                    word = words.next()
+                    if word is None:
+                        return ""
+                    if "end" in word:
+                        self._take_last_answers(pipes)
+                        return str(word["end"])
+                    is_told = words.has_more
+                until = self._until
+                left = None if until is None else max(0.0, until - time.monotonic()) * 1000
+                found = poll.poll(left)
+                if not found:
+                    return GIVEN_UP
+                for descriptor, events in found:
+                    if descriptor == pipes.answers:
+                        self._take_answers(pipes)
+                    elif descriptor == self._stdin:
+                        self._take_requests(events, pipes)
+                    elif descriptor == control:
+                        is_told = True
+                    elif descriptor == pipes.requests:
+                        self._resume(pipes)
+                    else:
+                        self._send(b"", pipes)
         except OSError as error:
             if error.errno not in _GONE:
                 raise
@@ -265,7 +272,7 @@ class Bridge:
             self._to_room = memoryview(text)[count:]
             self._poll.register(pipes.requests, select.POLLOUT)
             self._poll.register(self._stdin, 0)
-        self._remember(text, True, pipes)
+        self._remember(text, self._new_requests, pipes)
 
     def _resume(self, pipes: Pipes) -> None:
         """The room reads again."""
@@ -295,7 +302,7 @@ class Bridge:
         if not text:
             return
         self._send(text, pipes)
-        self._remember(text, False, pipes)
+        self._remember(text, self._new_answers, pipes)
 
     def _take_last_answers(self, pipes: Pipes) -> None:
         """Take all that the room has written. It writes nothing more."""
@@ -303,7 +310,7 @@ class Bridge:
         with suppress(BlockingIOError):
             while data := os.read(pipes.answers, _CHUNK):
                 text = self._answers.feed(data)
-                self._remember(text, False, pipes)
+                self._remember(text, self._new_answers, pipes)
                 found.append(text)
         self._to_client = b"".join(found)
 
@@ -333,70 +340,56 @@ class Bridge:
     def _refuse(self, head: bytes) -> None:
         """Answer a line of the client that is too long."""
         text = f"A message over {self._max_line:,} bytes a line was dropped unread."
-        line = error_line(read_head_id(head.removeprefix(_MARK)), RpcFault(INVALID_REQUEST, text))
+        line = error_line(read_head_id(head.removeprefix(BYTE_ORDER_MARK)), RpcFault(INVALID_REQUEST, text))
         self._to_client = b"".join((self._to_client, line))
         self._poll.register(self._stdout, select.POLLOUT)
 
     # ---- what is open ----------------------------------------------------------------------------------------
 
-    def _remember(self, text: bytes, is_request: bool, pipes: Pipes) -> None:
+    def _remember(self, text: bytes, news: list[bytes], pipes: Pipes) -> None:
         """Remember that these lines were passed on."""
-        self._news.append((text, is_request))
+        news.append(text)
         self._news_size += len(text)
         if self._news_size >= _UNREAD:
             self._catch_up(pipes)
 
     def _catch_up(self, pipes: Pipes) -> None:
-        """Read the envelopes of the lines that were passed on since this was called last."""
-        for text, is_request in self._news:
-            if is_request:
-                self._requested.append(text)
-                for line in text.split(b"\n"):
-                    self._note_request(line)
-            else:
-                self._note_answers(text)
-        self._news.clear()
+        """Read the envelopes of the lines that were passed on since this was called last: all requests, then all
+        answers, so an id that is used again is counted."""
+        requested = self._requested
+        requested.extend(self._new_requests)
+        for line, message in read_client_lines(b"".join(self._new_requests)):
+            self._note_request(line, message)
+        for _, message in read_client_lines(b"".join(self._new_answers)):
+            if message.method is None:
+                self._close(bytes(message.id))
+        self._new_requests.clear()
+        self._new_answers.clear()
         self._news_size = 0
-        size, requested = sum(map(len, self._requested)), self._requested
+        size = sum(map(len, requested))
         while requested and size - len(requested[0]) >= pipes.size + len(self._to_room):
             size -= len(requested.popleft())
 
-    def _note_request(self, line: bytes) -> None:
-        key, method, cancelled = _read(line)
+    def _note_request(self, line: bytes, message: ClientMessage) -> None:
+        method = message.method
+        if method is None:
+            return
+        try:
+            key = read_id(message)
+            cancelled = b"" if key or method != CANCELLED else read_cancel(message.params)
+        except RpcFault:
+            return
         if key:
-            self._open[key] = None
+            self._open[key] = self._open.get(key, 0) + 1
             if method == "initialize" and len(line) <= _LONGEST_INITIALIZE:
                 self._initialize = key, line
         elif cancelled:
-            self._open.pop(cancelled, None)  # it gets no answer
+            self._close(cancelled)  # it gets no answer
         elif method == "notifications/initialized":
             self._is_ready = True
 
-    def _note_answers(self, text: bytes) -> None:
-        for line in text.split(b"\n"):
-            if self._open and line:
-                self._open.pop(_answered(line), None)
-
-
-def _answered(line: bytes) -> bytes:
-    """The id of the request that a line of the room answers; empty if it answers none."""
-    try:
-        message = read_client_line(line)
-    except RpcFault:
-        return read_head_id(line)  # the room has passed it, so the client has it, whatever it is
-    return b"" if message.method is not None else bytes(message.id)
-
-
-def _read(line: bytes) -> tuple[bytes, str, bytes]:
-    """What a line of the client is: the id of the request, its method, and the id of the request that it cancels. Each
-    is empty where there is none."""
-    if not line or line.isspace():
-        return b"", "", b""
-    try:
-        message = read_client_line(line.removeprefix(_MARK))
-        if message.method is None:
-            return b"", "", b""
-        cancels = message.method == CANCELLED
-        return read_id(message), message.method, read_cancel(message.params) if cancels else b""
-    except RpcFault:
-        return b"", "", b""
+    def _close(self, key: bytes) -> None:
+        """One request with this id is no longer open, if one was."""
+        left = self._open.pop(key, 1) - 1
+        if left:
+            self._open[key] = left

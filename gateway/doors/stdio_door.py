@@ -28,13 +28,12 @@ import anyio.lowlevel
 from ...actors.backend import AGAIN, Backend, More
 from ...actors.transports.lines import LINES_A_TURN, LinesLeft, LineSplitter, LineWriter, WriteRules
 from ...protocol.errors import GreenroomError
-from ...protocol.jsonrpc.incoming import read_head_id
+from ...protocol.jsonrpc.incoming import BYTE_ORDER_MARK, read_head_id
 from ...protocol.jsonrpc.outgoing import error_line
 from ...protocol.jsonrpc.terms import INVALID_REQUEST, RpcFault
 
 CHUNK: Final = 65_536  # what a pipe holds; a larger buffer would be mapped and unmapped for each read
 _LEFT: Final = (errno.EPIPE, errno.ECONNRESET, errno.EIO)  # the client is gone; EIO: its terminal was closed
-_MARK: Final = b"\xef\xbb\xbf"  # the byte order mark, with which some programs begin UTF-8
 ReceiveLarge = Callable[[bytearray], Awaitable[None]]
 TO_A_CLIENT: Final = WriteRules(128 << 20, short=4096, gathers_all=True)
 
@@ -130,7 +129,7 @@ class StdioDoor:
 
         def receive_first(line: bytes) -> None:
             self._receive = receive
-            if line := line.removeprefix(_MARK):
+            if line := line.removeprefix(BYTE_ORDER_MARK):
                 receive(line)
 
         self._receive = receive_first

@@ -11,6 +11,7 @@ import gc
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
 
@@ -34,6 +35,7 @@ from .terms import BATCHES, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcErr
 # counted. A client is told what was wrong (`RpcFault`). Half a character, as JavaScript escapes it, breaks nothing
 # (`safe_text`): data that only passes keeps it.
 
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"  # with which some programs begin UTF-8
 HEAD: Final = 256  # how much of a broken line is searched for its id
 ABSENT: Final = msgspec.Raw(b"")
 # What the decoder raises when the bytes are not a message.
@@ -141,6 +143,23 @@ def read_client_line(line: bytes | bytearray) -> ClientMessage:
         raise RpcFault(INVALID_REQUEST, f"{what} one JSON-RPC object per line.") from None
     except UNREADABLE as error:
         raise RpcFault(PARSE_ERROR, f"Parse error: {why(error)}") from None
+
+
+def read_client_lines(text: bytes) -> Iterable[tuple[bytes, ClientMessage]]:
+    """Each line of a text, without its newline, with its message. A line that is no message gets one with nothing but
+    the id that its head shows. Where all are messages, this takes half the time of one after another."""
+    lines = text.removesuffix(b"\n").split(b"\n")
+    if len(text) < LARGE_MESSAGE and repair_utf8(text) is text:
+        with suppress(*NO_MESSAGE):
+            return zip(lines, [_from_client.decode(line) for line in lines], strict=True)
+    return ((line, _message_on(line)) for line in lines)
+
+
+def _message_on(line: bytes) -> ClientMessage:
+    try:
+        return read_client_line(line.removeprefix(BYTE_ORDER_MARK))
+    except RpcFault:
+        return ClientMessage(id=msgspec.Raw(read_head_id(line)))
 
 
 def _decode_large_client_message(line: bytes | bytearray) -> ClientMessage:

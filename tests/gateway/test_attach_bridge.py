@@ -201,6 +201,20 @@ def test_a_cancelled_request_has_no_answer_either_way(client: Client) -> None:
     assert outcomes(client.read()) == {2: LOST}
 
 
+def test_an_id_that_is_used_again_is_open_again(client: Client) -> None:
+    with client.joined() as room:
+        for number in (1, 1, 2):
+            client.say(call(number))
+            room.reads(call(number))
+            room.write(answer(number))
+            client.hears(answer(number))
+        client.say(call(1))
+        room.reads(call(1))
+        room.end()
+    client.bridge.finish()
+    assert outcomes(client.read()) == {1: LOST}
+
+
 @pytest.mark.parametrize("answered", [True, False])
 @pytest.mark.parametrize("ready", [True, False])
 def test_an_introduction_is_known_once_it_is_answered_and_else_made_again(

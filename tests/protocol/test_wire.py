@@ -25,6 +25,7 @@ from greenroom.protocol.jsonrpc.incoming import (
     read_call,
     read_cancel,
     read_client_line,
+    read_client_lines,
     read_head_id,
     read_id,
     read_meta,
@@ -272,6 +273,38 @@ def test_a_client_is_told_what_was_wrong_with_its_line(line: bytes, code: int, w
     found = _fault(lambda: read_client_line(line))
     assert found[0] == code
     assert found[1].startswith(words)
+
+
+LINES = (
+    b'{"id":1,"method":"x"}',
+    b'{"id":"\xc3\xa9","method":"x","params":{}}\r',
+    b'{"method":"x","params":{"requestId":1}}',
+    b'{"id":2,"result":{}}',
+    b"",
+    b"  ",
+    b"[]",
+    b'{"id":3,"result":' + b"[" * 3000,
+    b'{"id":"\xff","method":"x"}',
+    b'{"id":4,"method":"\\ud83d"}',
+    b'{"id":5,"method":"x"',  # one message on this line and the next
+    b',"params":{}}',
+    b'{"id":6}{"id":7}',
+    b'\xef\xbb\xbf{"id":8,"method":"x"}',
+)
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=6))
+def test_many_lines_are_read_as_each_of_them_is(lines: list[bytes]) -> None:
+    def read(line: bytes) -> tuple[str | None, bytes]:
+        try:
+            message = read_client_line(line.removeprefix(b"\xef\xbb\xbf"))
+        except RpcFault:
+            return None, read_head_id(line)
+        return message.method, bytes(message.id)
+
+    found = list(read_client_lines(b"".join(line + b"\n" for line in lines)))
+    assert [line for line, _ in found] == (lines or [b""])
+    assert [(message.method, bytes(message.id)) for _, message in found] == [read(line) for line, _ in found]
 
 
 @pytest.mark.parametrize("key", [b"1", b"-1", b"1.50", b'"a"', b'"\\u00e9"', b"0", b'""'])
