@@ -1,7 +1,8 @@
 """What `greenroom doctor` looks at: a table of small checks. To add one, write a function and a row of `CHECKS`.
 
 A check gets the `Setup` and yields findings. It starts no program, sends nothing to another machine and changes
-nothing. Each finding says what is wrong and what mends it; values of the configuration are never quoted.
+nothing; only a collector that was named with --otlp is sent requests, with nothing in them. Each finding says what is
+wrong and what mends it; values of the configuration are never quoted.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from ..protocol.errors import (
     ConfigError,
     GreenroomError,
     NeedsAuth,
+    UsageError,
     place,
 )
 from ..protocol.events import Event, Kind, Lagged, Note, NoteCode, Transition
@@ -86,6 +88,7 @@ class Setup:
     path: Path | None
     environ: Mapping[str, str]
     commands: Commands = attrs.field(factory=Commands)
+    otlp: str | None = None  # as of `serve --otlp`: the collector's URL; empty: as OTEL_* says
     seen_starting: set[str] = attrs.field(
         factory=set[str]
     )  # servers of which a running gateway knows a start
@@ -113,6 +116,7 @@ class Setup:
 # What `greenroom doctor` sees of gateways: what a running one knows of its servers, and the sockets of ended ones.
 
 DIALS_FOR: Final = 0.5  # seconds
+_THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1")
 FAILED: Final = "failure"  # the check that tells of the last failures
 _SLOW: Final = 5.0  # seconds from the start of the program to its tools
 _ON_STDOUT: Final = "on stdout"  # how a note about its output begins or ends
@@ -412,7 +416,7 @@ def _ports(setup: Setup) -> Iterator[Finding]:
         place = urlsplit(server.url or "")
         with suppress(ValueError):
             port = place.port or (443 if place.scheme == "https" else 80)
-            if place.hostname in ("localhost", "127.0.0.1", "::1") and not _listens(place.hostname, port):
+            if place.hostname in _THIS_MACHINE and not _listens(place.hostname, port):
                 what = f"nothing listens on port {port} of this machine"
                 yield Finding(Severity.WARNING, "port", server.name, what, "start the server")
 
@@ -517,6 +521,31 @@ def _meaning(setup: Setup) -> Iterator[Finding]:
             yield Finding(Severity.ERROR, "semantic search", "semanticSearch", error.what, error.mend)
 
 
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+def _collector(setup: Setup) -> Iterator[Finding]:
+    """What keeps `serve --otlp` from being heard: all of it if --otlp is given here too, else what can be seen without
+    sending anything."""
+    if setup.otlp is not None:
+        from ..gateway.otlp import wrong_with
+
+        try:
+            for what, mend in wrong_with(setup.otlp):
+                yield Finding(Severity.ERROR, "otlp", "--otlp", what, mend)
+        except UsageError as error:
+            what, _, mend = str(error).partition(". ")
+            yield Finding(Severity.ERROR, "otlp", "--otlp", what, mend.removeprefix("Run: "))
+        return
+    for name in _ENDPOINTS:
+        place = urlsplit(setup.environ.get(name, ""))
+        with suppress(ValueError):
+            if place.hostname in _THIS_MACHINE and not _listens(place.hostname, place.port or 80):
+                what = "nothing listens at the place on this machine that it names"
+                mend = f"to see what `serve --otlp` would do: {setup.commands.about('doctor', options=('--otlp',))}"
+                yield Finding(Severity.NOTE, "otlp", name, what, mend)
+
+
 _OF_SERVERS: Final[tuple[_Check, ...]] = (
     _files,
     _rights,
@@ -526,7 +555,7 @@ _OF_SERVERS: Final[tuple[_Check, ...]] = (
     _logins,
     _names,
 )
-CHECKS: Final = (_broken, _nothing, _unread, *_OF_SERVERS, _meaning, gateways, sockets)
+CHECKS: Final = (_broken, _nothing, _unread, *_OF_SERVERS, _meaning, _collector, gateways, sockets)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -42,8 +42,17 @@ MARKS = {"error": "✗", "warning": "⚠", "note": "·"}
 
 @click.command("doctor")
 @click.option("--start", "starts", is_flag=True, help="Start every server once, and say what goes wrong.")
+@click.option(
+    "--otlp",
+    is_flag=False,
+    flag_value="",
+    metavar="URL",
+    help="Ask this OpenTelemetry collector whether it takes what serve --otlp sends. Without a value: as OTEL_* says.",
+)
 @common_options
-def doctor_command(starts: bool, config_path: Path | None, pid: int | None, as_json: bool) -> int:
+def doctor_command(
+    starts: bool, otlp: str | None, config_path: Path | None, pid: int | None, as_json: bool
+) -> int:
     """Say what is wrong with the set-up, and what mends it.
 
     Nothing is started unless you say --start, and nothing is changed. What a running gateway, or else the cache, knows
@@ -52,7 +61,7 @@ def doctor_command(starts: bool, config_path: Path | None, pid: int | None, as_j
     from .checks import Setup, Severity, examine
 
     config = load_asked(config_path, pid)
-    setup = Setup(config, config_path, os.environ, commands_typed())
+    setup = Setup(config, config_path, os.environ, commands_typed(), otlp)
     found = examine(setup)
     if starts:
         from .checks import FAILED, try_servers, worst_first

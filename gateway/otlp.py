@@ -2,7 +2,8 @@
 
 The SDK does all of it, in threads of its own; it comes with the extra `otel`, and is loaded only here. Its variables
 (`OTEL_…`) have their effect. Of a collector that cannot be reached the log says so once: a gateway serves on without
-it, and what it would have been told is dropped.
+it, and what it would have been told is dropped. `doctor --otlp` asks before, with the same exporters and so the same
+variables: a request with nothing in it must be taken.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from ..protocol.errors import UsageError
 from ..protocol.safe_text import one_line
 from ..protocol.version import VERSION
 
+_ANSWERS_IN: Final = 2.0  # seconds, when it is only asked whether it is there
+_GRPC: Final = 4317  # the usual port of OTLP over gRPC
 _LAST_WORDS: Final = 1.0  # seconds to send what has not been sent yet
 _OURS: Final = "opentelemetry"  # the root of its loggers
 
@@ -26,21 +30,13 @@ _OURS: Final = "opentelemetry"  # the root of its loggers
 def exporting(url: str, tell: Callable[[str], object]) -> Generator[dict[str, Any]]:
     """The providers for a room, as options of `Greenroom.open`. `url`: the collector's; empty: as `OTEL_…` says. Raises
     `UsageError` without the extra, and for what is no URL."""
-    if url and not url.startswith(("http://", "https://")):
-        raise UsageError(f"{one_line(url)} is no URL for --otlp. Write it like http://127.0.0.1:4318.")
-    try:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.metrics import MeterProvider
-        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError:
-        text = "--otlp needs packages that are not installed. Run: pip install 'greenroom[otel]'"
-        raise UsageError(text) from None
-    base = url.rstrip("/")
-    traces, metrics = (f"{base}/v1/{what}" if base else None for what in ("traces", "metrics"))
+    spans, durations = _exporters(url)
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
     log = logging.getLogger(_OURS)
     once = _Once(tell)
     log.addHandler(once)
@@ -48,8 +44,8 @@ def exporting(url: str, tell: Callable[[str], object]) -> Generator[dict[str, An
     resource = Resource.create(_about_us())
     # Not at the exit of the process, which would wait for a collector that does not answer.
     tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
-    tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(traces)))
-    reader = PeriodicExportingMetricReader(OTLPMetricExporter(metrics))
+    tracers.add_span_processor(BatchSpanProcessor(spans))
+    reader = PeriodicExportingMetricReader(durations)
     meters = MeterProvider([reader], resource, shutdown_on_exit=False)
     try:
         yield {"tracer_provider": tracers, "meter_provider": meters}
@@ -60,6 +56,59 @@ def exporting(url: str, tell: Callable[[str], object]) -> Generator[dict[str, An
             end.start()
         for end in ends:
             end.join(_LAST_WORDS)
+
+
+def _exporters(url: str, timeout: float | None = None) -> tuple[Any, Any]:
+    """The SDK's own, of spans and of durations."""
+    if url and not url.startswith(("http://", "https://")):
+        raise UsageError(f"{one_line(url)} is no URL for --otlp. Write it like http://127.0.0.1:4318.")
+    try:
+        import opentelemetry.sdk.trace  # noqa: F401
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    except ImportError:
+        text = "--otlp needs packages that are not installed. Run: pip install 'greenroom[otel]'"
+        raise UsageError(text) from None
+    base = url.rstrip("/")
+    traces, metrics = (f"{base}/v1/{what}" if base else None for what in ("traces", "metrics"))
+    return OTLPSpanExporter(traces, timeout=timeout), OTLPMetricExporter(metrics, timeout=timeout)
+
+
+def wrong_with(url: str) -> Iterator[tuple[str, str]]:
+    """What keeps `serve --otlp` with this URL from being heard, each with what mends it. Raises `UsageError` as
+    `exporting` does."""
+    spans, durations = _exporters(url, _ANSWERS_IN)
+    from opentelemetry.sdk.metrics.export import MetricsData
+
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        yield "OTEL_SDK_DISABLED turns OpenTelemetry off, so nothing is sent", "unset OTEL_SDK_DISABLED"
+    for name, exporter, nothing in (("spans", spans, ()), ("durations", durations, MetricsData([]))):
+        if (why := _refused(exporter, nothing)) is not None:
+            yield f"its collector does not take {name}: {why}", _mend(url)
+            return  # the same is wrong with the other, most often
+
+
+def _refused(exporter: Any, nothing: Any) -> str | None:
+    """Why the collector does not take a request with nothing in it; None if it does."""
+    log, heard = logging.getLogger(_OURS), list[str]()
+    listener = _Once(heard.append)
+    propagated, log.propagate = log.propagate, False
+    log.addHandler(listener)
+    try:
+        taken = exporter.export(nothing).name == "SUCCESS"
+        exporter.shutdown()
+    finally:
+        log.removeHandler(listener)
+        log.propagate = propagated
+    return None if taken else "".join(heard) or "it does not answer"
+
+
+def _mend(url: str) -> str:
+    asked = url or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    if f":{_GRPC}" in urlsplit(asked).netloc:
+        return f"name its port for OTLP over HTTP, often 4318: {_GRPC} is most likely for gRPC"
+    named = "--otlp, OTEL_EXPORTER_OTLP_ENDPOINT"
+    return f"start the collector, or correct its URL ({named}) and OTEL_EXPORTER_OTLP_HEADERS"
 
 
 def _about_us() -> dict[str, str | int]:

@@ -17,6 +17,7 @@ import pytest
 from tests.support.auth_server import auth_server
 from tests.support.gateway import FAULTY, PATIENCE, faulty, serve
 from tests.support.homes import own_config
+from tests.support.otlp import collector
 
 from greenroom.actors.login.login_record import Login
 from greenroom.actors.login.logins import keep, logins
@@ -28,6 +29,7 @@ from greenroom.cli.main import run
 from greenroom.config.files import load_config
 from greenroom.config.model import Config
 from greenroom.gateway.doors.control_protocol import control_directory, identity, socket_path
+from greenroom.gateway.otlp import wrong_with
 from greenroom.protocol.errors import UsageError
 from greenroom.protocol.version import VERSION
 
@@ -490,3 +492,63 @@ def test_servers_without_the_key_around_them_are_asked_about(
     run(["doctor"])
     said = capsys.readouterr().out
     assert said.count('was "mcpServers" around it forgotten?') == 1
+
+
+def told_of_otlp(capsys: pytest.CaptureFixture[str], *options: str) -> list[tuple[str, str, str]]:
+    run(["doctor", "--json", *options])
+    found = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["check"] == "otlp"]
+    return [(one["severity"], one["what"], one["mend"]) for one in found]
+
+
+def test_a_collector_is_asked_whether_it_takes_what_would_be_sent(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_config(home, servers(a={"command": "sh"}))
+    with collector() as taken:
+        assert told_of_otlp(capsys, "--otlp", taken.url) == []
+        assert (taken.bodies, len(taken.headers)) == (
+            [b"", b""],
+            2,
+        )  # of each kind a request with nothing in it
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", taken.url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=blue")
+        assert told_of_otlp(capsys) == []
+        assert len(taken.headers) == 2, "without the option nothing is sent"
+        assert told_of_otlp(capsys, "--otlp") == []
+        assert taken.headers[-1]["x-team"] == "blue"
+        taken.paths_refused = ("/v1/metrics",)
+        [(severity, what, mend)] = told_of_otlp(capsys, "--otlp")
+        assert severity == "error"
+        assert "does not take durations" in what
+        assert "404" in what
+        assert "OTEL_EXPORTER_OTLP_HEADERS" in mend
+        monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+        taken.paths_refused = ()
+        assert [mend for _, _, mend in told_of_otlp(capsys, "--otlp")] == ["unset OTEL_SDK_DISABLED"]
+
+
+def test_a_collector_that_is_not_there_and_a_missing_extra_are_errors(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_config(home, servers(a={"command": "sh"}))
+    url = f"http://127.0.0.1:{unused_port()}"
+    [(severity, what, mend)] = told_of_otlp(capsys, "--otlp", url)
+    assert severity == "error"
+    assert "does not take spans" in what
+    assert mend.startswith("start the collector")
+    assert run(["doctor", "--otlp", url]) == 1
+    assert "✗ --otlp: its collector does not take spans" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+    [(severity, what, mend)] = told_of_otlp(capsys)
+    assert severity == "note"
+    assert "greenroom doctor --otlp" in mend
+    [(severity, what, mend)] = told_of_otlp(capsys, "--otlp", "collector.example:4318")
+    assert (severity, mend) == ("error", "Write it like http://127.0.0.1:4318.")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    [(severity, what, mend)] = told_of_otlp(capsys, "--otlp", url)
+    assert (severity, mend) == ("error", "pip install 'greenroom[otel]'")
+
+
+def test_the_port_of_grpc_is_known() -> None:
+    [(_, mend)] = wrong_with("http://127.0.0.1:4317/")
+    assert "4318" in mend

@@ -40,6 +40,7 @@ class Collector:
         self.spans: list[Received] = []
         self.metrics: dict[str, list[Any]] = {}
         self.headers: list[Mapping[str, str]] = []
+        self.paths_refused: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -98,6 +99,9 @@ def collector() -> Generator[Collector]:
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
             taken.headers.append(dict(self.headers))
+            if self.path in taken.paths_refused:
+                self.send_error(404)
+                return
             taken.take(self.path, body)
             self.send_response(200)
             self.send_header("content-type", "application/x-protobuf")
