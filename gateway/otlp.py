@@ -63,7 +63,6 @@ def _exporters(url: str, timeout: float | None = None) -> tuple[Any, Any]:
     if url and not url.startswith(("http://", "https://")):
         raise UsageError(f"{one_line(url)} is no URL for --otlp. Write it like http://127.0.0.1:4318.")
     try:
-        import opentelemetry.sdk.trace  # noqa: F401
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError:
@@ -90,8 +89,7 @@ def wrong_with(url: str) -> Iterator[tuple[str, str]]:
 
 def _refused(exporter: Any, nothing: Any) -> str | None:
     """Why the collector does not take a request with nothing in it; None if it does."""
-    log, heard = logging.getLogger(_OURS), list[str]()
-    listener = _Once(heard.append)
+    log, listener = logging.getLogger(_OURS), _First()
     propagated, log.propagate = log.propagate, False
     log.addHandler(listener)
     try:
@@ -100,7 +98,7 @@ def _refused(exporter: Any, nothing: Any) -> str | None:
     finally:
         log.removeHandler(listener)
         log.propagate = propagated
-    return None if taken else "".join(heard) or "it does not answer"
+    return None if taken else listener.text or "it does not answer"
 
 
 def _mend(url: str) -> str:
@@ -116,6 +114,18 @@ def _about_us() -> dict[str, str | int]:
     named = any(part.strip().startswith("service.name=") and part.strip()[13:] for part in said.split(","))
     about: dict[str, str | int] = {"service.version": VERSION, "process.pid": os.getpid()}
     return about if named else {"service.name": "greenroom", **about}
+
+
+class _First(logging.Handler):
+    """Keeps the first warning."""
+
+    text = ""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = self.text or one_line(record.getMessage(), 200)
 
 
 class _Once(logging.Handler):
