@@ -1,0 +1,139 @@
+"""An HTTP answer as the result of a tool.
+
+What the API said is given, whether or not it keeps to its document: a call that has run must not end as an error of
+ours. JSON is text and `structuredContent`, images and audio are blocks, other bytes are an embedded resource, and the
+rest is text. The content type says which, unless it is missing or says nothing.
+
+Any other status than success is an error of the tool, with the status and the beginning of the body, because a model
+can often mend what the API complains of. A redirect is one of them: it is not followed, since it may lead anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from ..protocol.jsonrpc.encoding import UNREADABLE
+from ..protocol.safe_text import one_line
+from .inputs import essence, is_json
+from .operation import RESULT, Operation
+from .references import is_object
+
+ERROR_CHARACTERS: Final = 8_192  # of the body of an answer that is no success
+_CHARSET: Final = re.compile(r"""charset\s*=\s*["']?([A-Za-z0-9._-]{1,40})""", re.IGNORECASE)
+_FILENAME: Final = re.compile(r"""filename\s*=\s*(?:"([^"]{1,200})"|([^\s;"]{1,200}))""", re.IGNORECASE)
+_VAGUE: Final = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
+_TEXTS: Final = frozenset({
+    "application/ecmascript", "application/graphql", "application/javascript", "application/jwt", "application/sql",
+    "application/toml", "application/x-ndjson", "application/x-www-form-urlencoded", "application/x-yaml",
+    "application/xml", "application/yaml", "image/svg+xml",
+})  # fmt: skip
+_TOLD: Final = ("location", "retry-after", "www-authenticate")
+
+
+def to_result(operation: Operation, status: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    """The result of a call as `tools/call` gives it. `headers`: of the answer; the case of names does not matter."""
+    said = {name.lower(): value for name, value in headers.items()}
+    media = said.get("content-type", "")
+    if not 200 <= status < 300:
+        return _failure(status, said, media, body)
+    if operation.method == "HEAD" or not body:
+        return {"content": [_text(_without_body(operation, status, said))]}
+    if (value := _json(media, body)) is not _NO_JSON:
+        structured = value if is_object(value) else {RESULT: value}
+        return {"content": [_text(_decoded(media, body))], "structuredContent": structured}
+    return {"content": [_block(operation, media, said, body)]}
+
+
+_NO_JSON: Final = object()
+
+
+def _json(media: str, body: bytes) -> Any:
+    """The JSON in the body, where it claims to be some or may well be; else `_NO_JSON`."""
+    kind = essence(media)
+    is_likely = kind in _VAGUE and body.lstrip()[:1] in (b"{", b"[")
+    if not is_likely and not (is_json(media) and "*" not in kind):
+        return _NO_JSON
+    try:
+        return msgspec.json.decode(_decoded(media, body))
+    except UNREADABLE:
+        return _NO_JSON
+
+
+def _decoded(media: str, body: bytes) -> str:
+    """The body as text; what its charset does not know is replaced."""
+    said = _CHARSET.search(media)
+    try:
+        return body.decode(said[1] if said else "utf-8-sig", "replace")
+    except (LookupError, UnicodeError):
+        return body.decode("utf-8-sig", "replace")
+
+
+def _block(operation: Operation, media: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    kind = essence(media)
+    if _is_text(kind, body):
+        return _text(_decoded(media, body))
+    data = b64encode(body).decode()
+    if kind.startswith(("image/", "audio/")):
+        return {"type": kind.partition("/")[0], "data": data, "mimeType": kind}
+    found = _FILENAME.search(headers.get("content-disposition", ""))
+    name = quote(found[1] or found[2], safe="") if found else "answer"
+    uri = f"answer:///{operation.name}/{name}"
+    resource = {"uri": uri, "mimeType": kind or "application/octet-stream", "blob": data}
+    return {"type": "resource", "resource": resource}
+
+
+def _is_text(kind: str, body: bytes) -> bool:
+    if kind.startswith("text/") or kind in _TEXTS or kind.endswith(("+xml", "+yaml")) or is_json(kind or "x"):
+        return True
+    return not kind and _is_utf8(body)
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        return "\0" not in body.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _without_body(operation: Operation, status: int, headers: Mapping[str, str]) -> str:
+    if operation.method == "HEAD":
+        return "\n".join([_status(status), *(f"{name}: {value}" for name, value in sorted(headers.items()))])
+    location = headers.get("location")
+    return f"{_status(status)}, without a body" + (f"; see {one_line(location, 2_000)}" if location else "")
+
+
+def _failure(status: int, headers: Mapping[str, str], media: str, body: bytes) -> dict[str, Any]:
+    lines = [f"The API answered {_status(status)}."]
+    if 300 <= status < 400:
+        lines[0] = f"The API answered {_status(status)}, and redirects are not followed."
+    lines += [f"{name}: {one_line(headers[name], 2_000)}" for name in _TOLD if name in headers]
+    kind = essence(media)
+    if body and (_is_text(kind, body) or (kind in _VAGUE and _is_utf8(body))):
+        said = _decoded(media, body)
+        lines.append(said[:ERROR_CHARACTERS])
+        if len(said) > ERROR_CHARACTERS:
+            lines.append(f"… ({len(said) - ERROR_CHARACTERS:,} characters more)")
+    elif body:
+        lines.append(f"({len(body):,} bytes of {kind or 'unknown type'})")
+    structured: dict[str, Any] = {"status": status}
+    if len(body) <= ERROR_CHARACTERS and (value := _json(media, body)) is not _NO_JSON:
+        structured["body"] = value
+    return {"content": [_text("\n".join(lines))], "structuredContent": structured, "isError": True}
+
+
+def _status(status: int) -> str:
+    try:
+        return f"HTTP {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"HTTP {status}"
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}

@@ -1,0 +1,219 @@
+"""A document that describes an HTTP API: OpenAPI 3.0, 3.1 and 3.2, Swagger 2.0; in JSON or YAML.
+
+Decoding GitHub's twelve megabytes takes a tenth of a second and YAML much longer: `read_document` needs nothing of its
+caller's thread, so a caller with an event loop gives it to another one. All that is asked of an operation afterwards
+takes milliseconds.
+
+A document that is none is refused. Anything less costs one operation, or a part of it, and is told in `notes`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final, cast
+
+import attrs
+import msgspec
+
+from ..protocol.bounds import MIB
+from ..protocol.jsonrpc.encoding import UNREADABLE
+from . import swagger2
+from .operation import Operation, Source
+from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
+
+DOCUMENT_BYTES: Final = 64 * MIB
+OPERATIONS: Final = 50_000
+NAME: Final = 64  # characters of a tool's name
+_NOTES: Final = 100
+_METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
+_VALID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME}}}")
+_UNSUITED: Final = re.compile(r"[^A-Za-z0-9-]+")
+_METHOD: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,30}")
+_VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
+
+
+class DocumentError(ValueError):
+    """The bytes are no document that is read here. The message says what is wrong, and begins with where it is."""
+
+
+@attrs.frozen
+class SecurityScheme:
+    """How a request may show who sends it, as the document declares it."""
+
+    name: str  # in the document
+    kind: str  # apiKey, http, oauth2, openIdConnect, mutualTLS
+    place: str = ""  # of an apiKey: query, header or cookie
+    field: str = ""  # of an apiKey: the name of the parameter, header or cookie
+    scheme: str = ""  # of http: basic, bearer, …, in small letters
+
+
+@attrs.frozen(eq=False)
+class Document:
+    """What a document says of an API."""
+
+    title: str
+    version: str  # of the API
+    description: str = attrs.field(repr=False)
+    dialect: str  # 2.0, 3.0.3, 3.1.0, …
+    hash: str  # sha256 of the bytes, in hex
+    servers: tuple[str, ...]  # the URLs it declares, variables filled in with their defaults; may be relative
+    security_schemes: Mapping[str, SecurityScheme] = attrs.field(repr=False)
+    operations: Mapping[str, Operation] = attrs.field(
+        repr=False
+    )  # by the name of the tool, in the document's order
+    notes: tuple[str, ...] = ()  # what was left out, in sentences
+
+
+def read_document(data: bytes, where: str) -> Document:
+    """The document in these bytes. `where`: a file or URL, for messages. Raises `DocumentError`."""
+    if len(data) > DOCUMENT_BYTES:
+        raise DocumentError(f"{where}: has more than {DOCUMENT_BYTES:,} bytes")
+    root = _decoded(data, where)
+    dialect = _dialect(root, where)
+    return read_root(root, dialect, hashlib.sha256(data).hexdigest(), where)
+
+
+def read_root(root: Raw, dialect: str, hash: str, where: str) -> Document:
+    """The document of which this is the decoded content."""
+    is_swagger = dialect.startswith("2")
+    info, notes = member(root, "info"), dict[str, None]()
+    operations = dict[str, Operation]()
+    paths = root.get("paths")
+    if not is_object(paths) and not any(key in root for key in ("webhooks", "components")):
+        raise DocumentError(f"{where}: has no paths, so it describes no requests")
+    source = Source(root, is_swagger)
+    for method, path, item, raw in _listed(root, member(root, "paths"), notes):
+        if len(operations) == OPERATIONS:
+            notes.setdefault(f"There are more than {OPERATIONS:,} operations; the rest is left out.")
+            break
+        operation = _operation(source, method, path, item, raw, operations)
+        operations[operation.name] = operation
+    schemes = (
+        swagger2.security_schemes(root)
+        if is_swagger
+        else member(member(root, "components"), "securitySchemes")
+    )
+    return Document(
+        title=text(info, "title"),
+        version=str(info.get("version", "")),
+        description=text(info, "description"),
+        dialect=dialect,
+        hash=hash,
+        servers=tuple(_servers(swagger2.servers(root) if is_swagger else objects(root.get("servers")))),
+        security_schemes=_security_schemes(root, schemes),
+        operations=operations,
+        notes=tuple(notes)[:_NOTES],
+    )
+
+
+def tool_name(said: str, taken: Mapping[str, object]) -> str:
+    """A valid name for a tool that is not taken."""
+    plain = said if _VALID.fullmatch(said) else _UNSUITED.sub("_", said).strip("_-") or "operation"
+    if len(plain) > NAME:
+        tail = hashlib.sha256(said.encode(errors="replace")).hexdigest()[:8]
+        plain = f"{plain[: NAME - 9]}_{tail}"
+    name, number = plain, 1
+    while name in taken:
+        number += 1
+        name = f"{plain[: NAME - len(str(number)) - 1]}_{number}"
+    return name
+
+
+def _decoded(data: bytes, where: str) -> Raw:
+    try:
+        root = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
+    except UNREADABLE as problem:
+        raise DocumentError(f"{where}: is no JSON: {problem}") from None
+    if not is_object(root):
+        raise DocumentError(f"{where}: is no object, so it is no OpenAPI document")
+    return root
+
+
+def _dialect(root: Raw, where: str) -> str:
+    """The version of OpenAPI. YAML may have made a number of it."""
+    said = str(root.get("openapi") or root.get("swagger") or "")
+    if said.startswith("3.") or said in ("2", "2.0"):
+        return said
+    if not said:
+        raise DocumentError(f'{where}: says neither "openapi" nor "swagger", so it is no OpenAPI document')
+    raise DocumentError(f"{where}: is OpenAPI {said[:20]!r}; what is read is 3.x and Swagger 2.0")
+
+
+def _listed(root: Raw, paths: Raw, notes: dict[str, None]) -> Iterator[tuple[str, str, Raw, Raw]]:
+    """Method, path, path item and operation, each as the document has it."""
+    for path, said in paths.items():
+        if str(path).startswith("x-"):
+            continue
+        if not str(path).startswith("/"):
+            notes.setdefault(f"{str(path)[:100]!r} is left out: a path begins with a slash.")
+            continue
+        try:
+            item = followed_object(root, said)
+        except BrokenReference as problem:
+            notes.setdefault(f"{path[:100]} is left out: {problem}.")
+            continue
+        if item is not said and is_object(said):
+            item = {**item, **said}
+        found = [(method.upper(), item[method]) for method in _METHODS if method in item]
+        for method, raw in [*found, *member(item, "additionalOperations").items()]:
+            if is_object(raw) and _METHOD.fullmatch(method):
+                yield method, path, item, raw
+            else:
+                notes.setdefault(f"{method[:40]} {path[:100]} is left out: it is no operation.")
+
+
+def _operation(
+    source: Source, method: str, path: str, item: Raw, raw: Raw, taken: Mapping[str, Operation]
+) -> Operation:
+    operation_id = text(raw, "operationId")
+    title = text(raw, "summary").strip() or text(item, "summary").strip()
+    description = text(raw, "description").strip() or text(item, "description").strip()
+    words = [title] if title and title not in description else []
+    words += [description] if description else []
+    tags = raw.get("tags")
+    return Operation(
+        name=tool_name(operation_id or f"{method.lower()}_{path}", taken),
+        method=method,
+        path=path,
+        title=title,
+        description="\n\n".join(words) or f"{method} {path}",
+        tags=tuple(each for each in cast("list[Any]", tags) if isinstance(each, str))
+        if isinstance(tags, list)
+        else (),
+        operation_id=operation_id,
+        deprecated=raw.get("deprecated") is True,
+        source=source,
+        item=item,
+        raw=raw,
+    )
+
+
+def _servers(listed: list[Raw]) -> Iterator[str]:
+    for said in listed:
+        defaults = {
+            name: str(each["default"])
+            for name, each in member(said, "variables").items()
+            if is_object(each) and "default" in each
+        }
+        if url := text(said, "url"):
+            yield _VARIABLE.sub(partial(_default, defaults), url)
+
+
+def _default(defaults: Mapping[str, str], name: re.Match[str]) -> str:
+    return defaults.get(name[1], name[0])
+
+
+def _security_schemes(root: Raw, declared: Raw) -> dict[str, SecurityScheme]:
+    found = dict[str, SecurityScheme]()
+    for name, each in declared.items():
+        try:
+            said = followed_object(root, each)
+        except BrokenReference:
+            continue
+        found[str(name)] = SecurityScheme(
+            str(name), text(said, "type"), text(said, "in"), text(said, "name"), text(said, "scheme").lower()
+        )
+    return found

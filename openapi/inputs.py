@@ -1,0 +1,276 @@
+"""What goes into an operation: its parameters and its body, and under which names a caller gives them.
+
+A caller gives one object of arguments. Each parameter is an argument under its own name. A body that is an object with
+known properties gives each of them as an argument; any other body is the argument `body`. Where names clash, the
+property of the body keeps its name, and a parameter is called after its place as well (`id__path`).
+
+Of a body in several media types one is taken: JSON if there is one, because it can say everything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from . import swagger2
+from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
+from .schemas import is_hidden, members
+
+PLACES: Final = ("path", "query", "querystring", "header", "cookie")
+STYLES_AT: Final[Mapping[str, tuple[str, ...]]] = {
+    "path": ("simple", "label", "matrix"),
+    "query": ("form", "spaceDelimited", "pipeDelimited", "tabDelimited", "deepObject"),
+    "querystring": (),
+    "header": ("simple",),
+    "cookie": ("form", "cookie"),
+}  # the first is the default
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+# Headers that a parameter never sets: OpenAPI says so of the first three, the others would change the message itself.
+_FRAMING: Final = frozenset({
+    "connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
+_NOT_SET: Final = _FRAMING | {"accept", "authorization", "content-type", "cookie", "proxy-authorization"}
+_PRINTABLE: Final = re.compile(r"[\x20-\x7e\t]*")
+_TEMPLATE: Final = re.compile(r"\{([^{}]+)\}")
+BODY: Final = "body"
+FORM: Final = "application/x-www-form-urlencoded"
+
+
+@attrs.frozen(eq=False)
+class Parameter:
+    """One parameter: its argument, its name on the wire, and how it is written there."""
+
+    argument: str
+    name: str
+    place: str
+    required: bool
+    style: str
+    explode: bool
+    allow_reserved: bool
+    media: str  # the media type of a parameter that is declared by `content`; else empty
+    schema: Any = attrs.field(repr=False)
+    description: str = attrs.field(repr=False)
+    fixed: Any = None  # what is sent when the argument is not given; None: nothing
+
+
+@attrs.frozen(eq=False)
+class Body:
+    """The body in one media type. `properties`: argument → property, for an object whose properties are arguments;
+    None when the whole body is the argument `argument`."""
+
+    media: str
+    schema: Any = attrs.field(repr=False)
+    required: bool
+    description: str
+    encoding: Raw
+    properties: Mapping[str, Any] | None = attrs.field(repr=False)  # each property's schema
+    needed: frozenset[str]  # the properties that are required
+    argument: str = BODY
+
+
+@attrs.frozen(eq=False)
+class Inputs:
+    """All that a caller may give."""
+
+    parameters: tuple[Parameter, ...]
+    body: Body | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> list[str]:
+        """The names of all arguments."""
+        of_body = [] if self.body is None else self.body.properties or [self.body.argument]
+        return [*(each.argument for each in self.parameters), *of_body]
+
+
+def template_names(path: str) -> list[str]:
+    """The names in braces in a path, in order."""
+    return _TEMPLATE.findall(path)
+
+
+def read_inputs(root: Raw, item: Raw, operation: Raw, path: str, *, is_swagger: bool) -> Inputs:
+    """The inputs of an operation. What cannot be read is left out, with a note."""
+    notes = list[str]()
+    declared = _declared(
+        root, [*objects(item.get("parameters")), *objects(operation.get("parameters"))], notes
+    )
+    body = _body(root, operation, declared, notes, is_swagger=is_swagger)
+    parameters = list[Parameter]()
+    for said in declared:
+        said = swagger2.parameter(said) if is_swagger else said
+        if said.get("in") in PLACES and (found := _parameter(root, said, path, notes)) is not None:
+            parameters.append(found)
+    parameters += _undeclared(path, parameters, notes)
+    return Inputs(tuple(_apart(parameters, body)), body, tuple(notes))
+
+
+def _declared(root: Raw, listed: Iterable[Raw], notes: list[str]) -> list[Raw]:
+    """The parameters by name and place: those of an operation replace those of its path."""
+    found = dict[tuple[str, str], Raw]()
+    for each in listed:
+        try:
+            said = followed_object(root, each)
+        except BrokenReference as problem:
+            notes.append(f"A parameter is left out: the reference {problem}.")
+            continue
+        found[(text(said, "in"), text(said, "name"))] = said
+    return list(found.values())
+
+
+def _parameter(root: Raw, said: Raw, path: str, notes: list[str]) -> Parameter | None:
+    name, place = text(said, "name"), text(said, "in")
+    if fault := fault_of(name, place, path):
+        notes.append(f"The parameter {name[:100]!r} is left out: {fault}.")
+        return None
+    media, content = next(_contents(said), ("", None))
+    schema = said.get("schema") if content is None else content.get("schema")
+    style = text(said, "style")
+    allowed = STYLES_AT[place]
+    if style not in allowed:
+        if style:
+            notes.append(
+                f"The style {style[:100]!r} of the parameter {name[:100]!r} is not for its place: the default is used."
+            )
+        style = next(iter(allowed), "")
+    explode = said.get("explode")
+    return Parameter(
+        argument=name,
+        name=name,
+        place=place,
+        required=said.get("required") is True or place == "path",
+        style=style,
+        explode=explode if isinstance(explode, bool) else explodes(style),
+        allow_reserved=said.get("allowReserved") is True,
+        media=media,
+        schema=schema,
+        description=text(said, "description"),
+    )
+
+
+def _contents(said: Raw) -> Iterator[tuple[str, Raw]]:
+    for media, each in member(said, "content").items():
+        if is_object(each):
+            yield str(media), each
+
+
+def fault_of(name: str, place: str, path: str) -> str:
+    """Why a parameter cannot be sent, as the rest of a sentence; empty if it can."""
+    if not name:
+        return "it has no name"
+    if place == "path" and name not in template_names(path):
+        return "its path has no place for it"
+    if place == "header" and not _TOKEN.fullmatch(name):
+        return "no header can have that name"
+    if place == "header" and name.lower() in _NOT_SET:
+        return "that header is not a parameter's to set"
+    if place == "cookie" and not _TOKEN.fullmatch(name):
+        return "no cookie can have that name"
+    return ""
+
+
+def fault_of_header(name: str, value: str) -> str:
+    """Why a header that the configuration gives cannot be sent, as the rest of a sentence; empty if it can."""
+    if not _TOKEN.fullmatch(name) or name.lower() in _FRAMING:
+        return "is no header that a request may have"
+    return "" if _PRINTABLE.fullmatch(value) else "holds characters that a header cannot"
+
+
+def explodes(style: str) -> bool:
+    """Whether parts of a value are parts of the request in this style, if nothing else is said."""
+    return style in ("form", "cookie", "deepObject")
+
+
+def _undeclared(path: str, parameters: list[Parameter], notes: list[str]) -> list[Parameter]:
+    """Parameters for the names in the path that nobody declares."""
+    known = {each.name for each in parameters if each.place == "path"}
+    missing = [name for name in dict.fromkeys(template_names(path)) if name not in known]
+    notes += [
+        f"The path has {{{name[:100]}}}, which is not declared: it is taken as a text." for name in missing
+    ]
+    return [
+        Parameter(name, name, "path", True, "simple", False, False, "", {"type": "string"}, "")
+        for name in missing
+    ]
+
+
+def _body(
+    root: Raw, operation: Raw, declared: list[Raw], notes: list[str], *, is_swagger: bool
+) -> Body | None:
+    if is_swagger:
+        said = swagger2.request_body(root, operation, declared)
+    else:
+        try:
+            said = followed_object(root, operation["requestBody"]) if "requestBody" in operation else None
+        except BrokenReference as problem:
+            notes.append(f"Its body is left out: the reference {problem}.")
+            return None
+    if said is None:
+        return None
+    content = {str(media): each for media, each in member(said, "content").items()}
+    if not content:
+        return None
+    media = chosen_media(content)
+    form = _followed_or_empty(root, content[media], notes)
+    schema = form.get("schema")
+    found = members(root, schema) if is_json(media) or is_form(media) else None
+    properties = (
+        None
+        if found is None
+        else {name: each for name, each in found.properties.items() if not is_hidden(root, each, "readOnly")}
+    )
+    return Body(
+        media=media,
+        schema=schema,
+        required=said.get("required") is True,
+        description=text(said, "description"),
+        encoding=member(form, "encoding"),
+        properties=properties or None,
+        needed=frozenset(properties or ()).intersection(() if found is None else found.required),
+    )
+
+
+def _followed_or_empty(root: Raw, value: object, notes: list[str]) -> Raw:
+    try:
+        return followed_object(root, value)
+    except BrokenReference as problem:
+        notes.append(f"What its body holds is not described: {problem}.")
+        return {}
+
+
+def chosen_media(media_types: Iterable[str]) -> str:
+    """The media type that a body is sent in: JSON before forms before all else, as they are listed."""
+    return min(media_types, key=lambda media: (not is_json(media), not is_form(media)))
+
+
+def essence(media: str) -> str:
+    """A media type without its parameters, in small letters."""
+    return media.partition(";")[0].strip().lower()
+
+
+def is_json(media: str) -> bool:
+    """Whether a body of this media type is written as JSON: also where any type will do."""
+    kind = essence(media)
+    return kind in ("application/json", "text/json", "*/*", "application/*") or kind.endswith("+json")
+
+
+def is_form(media: str) -> bool:
+    """Whether a body of this media type is a form."""
+    return essence(media) == FORM or essence(media).startswith("multipart/")
+
+
+def _apart(parameters: list[Parameter], body: Body | None) -> list[Parameter]:
+    """The parameters under arguments that differ from each other and from those of the body."""
+    names = [each.name for each in parameters]
+    taken = set[str]() if body is None else set(body.properties or [body.argument])
+    found = list[Parameter]()
+    for each in parameters:
+        clashes = each.name in taken or names.count(each.name) > 1
+        argument = f"{each.name}__{each.place}" if clashes else each.name
+        while argument in taken:
+            argument += "_"
+        taken.add(argument)
+        found.append(attrs.evolve(each, argument=argument))
+    return found

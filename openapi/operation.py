@@ -1,0 +1,233 @@
+"""One operation of an HTTP API as a tool.
+
+Its name, title, description and tags are there at once; its inputs and schemas are made when somebody asks. The inputs
+are kept, because each call needs them; schemas are not, because whoever lists tools keeps them anyway.
+
+What the method says of an operation is what its annotations say (RFC 9110 §9.2): GET, HEAD and OPTIONS read, PUT and
+DELETE may be repeated, DELETE, PUT and PATCH change or remove what was there. Of a POST nothing is known, so nothing is
+said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final, cast
+
+import attrs
+
+from . import swagger2
+from .inputs import Body, Inputs, Parameter, essence, is_json, read_inputs
+from .references import BrokenReference, Raw, followed_object, is_object, member, objects
+from .schemas import FILE, SchemaWriter
+
+READS: Final = frozenset({"GET", "HEAD", "OPTIONS", "QUERY", "TRACE"})
+_REPEATABLE: Final = READS | {"DELETE", "PUT"}
+_DESTROYS: Final = frozenset({"DELETE", "PATCH", "PUT"})
+RESULT: Final = "result"  # under which an answer that is no object stands in a result
+
+
+@attrs.frozen(eq=False)
+class Source:
+    """The document that an operation is part of."""
+
+    root: Raw
+    is_swagger: bool = False
+
+
+@attrs.frozen(eq=False)
+class Operation:
+    """A tool that is one request of an HTTP API."""
+
+    name: str  # as a tool, unique in its document
+    method: str  # in capital letters
+    path: str
+    title: str = attrs.field(repr=False)  # may be empty
+    description: str = attrs.field(repr=False)  # never empty
+    tags: tuple[str, ...] = attrs.field(repr=False)
+    operation_id: str = attrs.field(repr=False)
+    deprecated: bool = attrs.field(repr=False)
+    source: Source = attrs.field(repr=False)
+    item: Raw = attrs.field(repr=False)  # the path item
+    raw: Raw = attrs.field(repr=False)  # the operation as the document has it
+    own_url: str = ""  # the whole URL, for a tool written by hand that has one; then no base URL is needed
+    own_headers: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)  # sent with each request
+    own_inputs: Inputs | None = attrs.field(default=None, repr=False)  # of a tool written by hand
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """Its parameters and its body."""
+        if self.own_inputs is not None:
+            return self.own_inputs
+        return read_inputs(
+            self.source.root, self.item, self.raw, self.path, is_swagger=self.source.is_swagger
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What of it cannot be used or is not described, in sentences."""
+        return [*self.inputs.notes, *self._input()[1]]
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The URLs of servers that the document declares for this operation or its path, as they are written; empty
+        when it declares none of their own. Nothing is sent there unless the configuration trusts them."""
+        for said in (self.raw, self.item):
+            if urls := tuple(
+                each["url"] for each in objects(said.get("servers")) if isinstance(each.get("url"), str)
+            ):
+                return urls
+        return ()
+
+    @property
+    def security(self) -> tuple[frozenset[str], ...]:
+        """The security schemes it needs, by name: one of these sets, all of its schemes. Empty: none."""
+        said = self.raw.get("security", self.source.root.get("security"))
+        return tuple(frozenset(map(str, each)) for each in objects(said))
+
+    def annotations(self) -> dict[str, Any]:
+        """The annotations of the tool, from the method."""
+        found: dict[str, Any] = {"readOnlyHint": self.method in READS, "openWorldHint": True}
+        if self.method in _REPEATABLE:
+            found["idempotentHint"] = True
+        if self.method in _DESTROYS:
+            found["destructiveHint"] = True
+        return found
+
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, with what it refers to in `$defs`. Made anew each time."""
+        return self._input()[0]
+
+    def output_schema(self) -> dict[str, Any] | None:
+        """The JSON Schema of `structuredContent` after success; None when no JSON is declared. An answer that is no
+        object is described as the member `result`."""
+        declared = self._answer_schema()
+        if declared is None:
+            return None
+        writer = SchemaWriter(self.source.root, "writeOnly")
+        said = writer.written(declared)
+        definitions = writer.definitions()
+        if not _is_of_object(said, definitions):
+            said = {"type": "object", "properties": {RESULT: said}, "required": [RESULT]}
+        said = {"type": "object", **said} if is_object(said) else {"type": "object"}
+        return {**said, "$defs": definitions} if definitions else said
+
+    def tool(self, *, with_output: bool = False) -> dict[str, Any]:
+        """The tool as MCP lists it."""
+        found: dict[str, Any] = {"name": self.name}
+        if self.title:
+            found["title"] = self.title
+        found |= {
+            "description": self.description,
+            "inputSchema": self.input_schema(),
+            "annotations": self.annotations(),
+        }
+        if with_output and (output := self.output_schema()) is not None:
+            found["outputSchema"] = output
+        return found
+
+    def responses(self) -> Raw:
+        """The declared responses by status, as OpenAPI 3 writes them."""
+        root = self.source.root
+        return swagger2.responses(root, self.raw) if self.source.is_swagger else member(self.raw, "responses")
+
+    def success_media(self) -> Mapping[str, Any]:
+        """The media types of a successful answer, with what is declared of each; of the first success that has any."""
+        for status, said in sorted(
+            self.responses().items(), key=lambda each: (each[0] == "default", str(each[0]))
+        ):
+            if not (str(status).startswith("2") or str(status) == "default"):
+                continue
+            try:
+                content = member(followed_object(self.source.root, said), "content")
+            except BrokenReference:
+                continue
+            if content:
+                return {str(media): each for media, each in content.items()}
+        return {}
+
+    def _answer_schema(self) -> object:
+        for media, said in self.success_media().items():
+            if is_json(media) and is_object(said):
+                try:
+                    return followed_object(self.source.root, said).get("schema")
+                except BrokenReference:
+                    return None
+        return None
+
+    def _input(self) -> tuple[dict[str, Any], list[str]]:
+        """The schema, and what it could not describe."""
+        inputs = self.inputs
+        body = inputs.body
+        writer = SchemaWriter(
+            self.source.root, "readOnly", files=body is not None and not is_json(body.media)
+        )
+        properties: dict[str, Any] = {}
+        required = list[str]()
+        for each in inputs.parameters:
+            properties[each.argument] = _described(writer.written(each.schema), each)
+            if each.required and each.fixed is None:
+                required.append(each.argument)
+        if body is not None:
+            properties |= _of_body(writer, body)
+            required += _needed(body)
+        definitions = writer.definitions()
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        if required:
+            schema["required"] = required
+        schema["additionalProperties"] = False
+        if definitions:
+            schema["$defs"] = definitions
+        return schema, writer.notes
+
+
+def _of_body(writer: SchemaWriter, body: Body) -> dict[str, Any]:
+    if body.properties is not None:
+        return {name: writer.written(each) for name, each in body.properties.items()}
+    if (
+        not is_json(body.media)
+        and not essence(body.media).startswith("text/")
+        and not _is_described(body.schema)
+    ):
+        return {body.argument: {**FILE, "description": body.description or FILE["description"]}}
+    said = writer.written(body.schema)
+    if body.description and is_object(said) and "description" not in said:
+        said = {**said, "description": body.description}
+    return {body.argument: said}
+
+
+def _needed(body: Body) -> list[str]:
+    if not body.required:
+        return []
+    return (
+        [body.argument]
+        if body.properties is None
+        else [name for name in body.properties if name in body.needed]
+    )
+
+
+def _is_described(schema: object) -> bool:
+    return is_object(schema) and bool(schema)
+
+
+def _described(said: Any, parameter: Parameter) -> Any:
+    if parameter.description and is_object(said):
+        return {**said, "description": parameter.description}
+    return said
+
+
+def _is_of_object(said: Any, definitions: Raw) -> bool:
+    """Whether a written schema allows objects only."""
+    for _ in range(len(definitions) + 1):
+        if not is_object(said):
+            return False
+        if "$ref" not in said:
+            break
+        said = definitions.get(str(said["$ref"]).removeprefix("#/$defs/"))
+    if not is_object(said):
+        return False
+    if "type" in said:
+        return said["type"] == "object"
+    return "properties" in said or (
+        any(_is_of_object(each, definitions) for each in cast("list[Any]", said.get("allOf", ())))
+    )
