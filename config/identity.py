@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import PurePath
-from posixpath import normpath
+from posixpath import isabs, normpath
 from typing import Any, Final
 
 from ..protocol.errors import ConfigError
@@ -217,7 +217,7 @@ def _may_be_file(word: str) -> bool:
 
 
 def _is_absolute(path: str) -> bool:
-    return PurePath(path).is_absolute() or path.startswith("~")
+    return isabs(path) or path.startswith("~")
 
 
 def _program(command: str) -> str:
