@@ -155,6 +155,11 @@ class ClientSession:
         said = [_declared(job.meta.get(rpc.CAPABILITIES_KEY)) for job in open_calls if job.meta is not None]
         return reduce(in_common, said) if said else self._declared
 
+    def tell_errors_as_results(self) -> None:
+        """From now on a call of a tool never ends with a JSON-RPC error: what a server (or we) would answer with one
+        becomes a result with `isError`. For clients that take such an error for the end of everything."""
+        self._answers.errors_as_results = True
+
     @property
     def in_flight(self) -> int:
         """Requests that have no answer yet, and calls that wait until the client comes back with an answer."""

@@ -33,6 +33,7 @@ from ..protocol.trace_context import TraceContext
 from ..safety.audit import AUDITED, Asked
 from .attribution import ESCAPE, NAMED, result_without_ours, without_ours
 from .next_steps import Commands
+from .result_meta import ERROR
 
 if TYPE_CHECKING:
     from ..actors.call import Call
@@ -313,11 +314,12 @@ class Answers:
         self._tell = tell
         self._server_info = server_info
         self._note = note
+        self.errors_as_results = False  # a call of a tool never ends with a JSON-RPC error
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
         try:
             if error is not None:
-                line = rpc.error_line(job.key, error)
+                line = self._error_line(job, error)
             else:
                 result = result or {}
                 stamped = self.stamped(result, cacheable=job.method in _CACHEABLE) if job.modern else result
@@ -347,7 +349,7 @@ class Answers:
         self._tell(rpc.PROGRESS, {**without_ours(params), "progressToken": job.token})
 
     def job_broke(self, job: Job, error: Exception) -> None:
-        self.job_line(job, self.bug_line(job.key, error))
+        self.job_line(job, self._error_line(job, self.bug(error)))
 
     def job_line(self, job: Job, line: bytes) -> None:
         """Remove a request from the table and send its answer. No other place does both. The line is finished
@@ -363,10 +365,22 @@ class Answers:
         """The error in place of an answer that cannot be written. If a server's content is the cause, the
         error names that; any other cause is a bug of ours."""
         if not isinstance(problem, rpc.UNWRITABLE):
-            return self.bug_line(job.key, problem)
+            return self._error_line(job, self.bug(problem))
         why = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
         text = f"The answer to {job.method} cannot be passed on: {why}. Its server must send it otherwise."
-        return rpc.error_line(job.key, RpcFault(rpc.INTERNAL_ERROR, text))
+        return self._error_line(job, RpcFault(rpc.INTERNAL_ERROR, text))
+
+    def _error_line(self, job: Job, error: RpcFault) -> bytes:
+        """The line of an error, in the form that the client of this job can take."""
+        if not self.errors_as_results or job.method != "tools/call":
+            return rpc.error_line(job.key, error)
+        said = {"error": "rpc_error", "code": error.code, "message": error.message, "data": error.data}
+        result = {
+            "content": [{"type": "text", "text": error.message}],
+            "isError": True,
+            "_meta": {ERROR: said},
+        }
+        return rpc.result_line(job.key, self.stamped(result) if job.modern else result)
 
     def bug_line(self, key: bytes, error: Exception) -> bytes:
         """Report a bug of ours, and return the error that takes the answer's place."""

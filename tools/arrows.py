@@ -9,6 +9,8 @@ The rules:
 
 * A room imports itself and the rooms below it. `testing` is above all of them, so no room imports it; its programs are
   only run as processes.
+* `adapters` are above the command line, so no room imports them, and they import what any program may: the front door,
+  `greenroom.errors`, `greenroom.events` and the head of `greenroom.config`.
 * Inside the rooms, imports of Greenroom are relative. The gateway, the command line and `testing` may import the front
   door (`greenroom` itself). Every room may import its version.
 * The head of a room (its `__init__.py`) names the modules that other rooms may import, one a line: "* `name`: what it
@@ -52,6 +54,7 @@ ROOMS = (
     "supervisor",
     "gateway",
     "cli",
+    "adapters",
     "testing",
 )
 RANK = {room: rank for rank, room in enumerate(ROOMS)}
@@ -124,7 +127,7 @@ TESTS_INSIDE: Mapping[str, str] = {
     **dict.fromkeys(
         [
             "tests/safety/test_approval_desk.py",
-            *("tests/safety/test_scrubbing.py", "tests/supervisor/test_bugs_of_ours.py"),
+            "tests/supervisor/test_bugs_of_ours.py",
             "tests/torture/test_torture_forged.py",
         ],
         "a fault, or a moment, is planted where no user can bring it about",
@@ -258,6 +261,8 @@ def unfinished(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
 def judge(room: str, item: Import) -> str | None:
     """What is wrong with `room` importing this, in words; None when nothing is."""
     head, _, rest = item.target.partition(".")
+    if head == "greenroom" and room == "adapters":
+        return _judge_public(rest, item.relative)
     if head == "greenroom":
         return _judge_own(room, rest.split(".", 1)[0], item.relative)
     if room == "protocol":
@@ -420,6 +425,8 @@ def _judge_own(room: str, name: str, relative: bool) -> str | None:
         return (
             "inside the packages imports of ourselves are relative: write `from ..<room>.<module> import …`"
         )
+    if name == "adapters" != room:
+        return "adapters are imported by programs alone"
     if name == "__version__" or (name in GROUND and room != "protocol"):
         return None
     if name not in RANK:
@@ -432,7 +439,17 @@ def _judge_own(room: str, name: str, relative: bool) -> str | None:
         return None
     if name == "testing":
         return "testing is never imported by the others, only run as a process"
-    return f"{room} may not import {name}: arrows go {' → '.join(reversed(ROOMS[:-1]))}"
+    return f"{room} may not import {name}: arrows go {' → '.join(reversed(ROOMS[:-2]))}"
+
+
+def _judge_public(name: str, relative: bool) -> str | None:
+    """An adapter uses its own room and the public door alone."""
+    if not relative:
+        return _judge_own("adapters", name, relative)
+    first, _, rest = name.partition(".")
+    if first not in RANK or first == "adapters" or (first == "config" and "." not in rest):
+        return None
+    return f"adapters use the public door alone, not `{first}`: import it from `..`, or do without"
 
 
 def _judge_pure(target: str) -> str | None:

@@ -8,6 +8,8 @@ from .actors.host import ServerRequest as ServerRequest
 from .catalogue.entries import ServerEntry as ServerEntry
 from .catalogue.namespace import Place as Place, Target as Target
 from .catalogue.search import Match as Match, SearchPage as SearchPage
+from .gateway.doors.in_process_door import InProcessDoor as InProcessDoor
+from .gateway.endpoint import Outlet as Outlet
 from .gateway.exposures.search_tool import SearchTool as SearchTool
 from .protocol.address import Address as Address
 from .protocol.errors import (

@@ -51,6 +51,8 @@ def test_a_room_gives_every_name_that_it_promises_and_none_is_a_modules(room: st
         ("gateway/x.py", "from .. import Greenroom"),
         ("gateway/x.py", "import importlib\nimportlib.import_module(name)"),
         ("testing/servers/x.py", "from ...gateway import serve"),
+        ("adapters/x.py", "from .. import Greenroom, InProcessDoor"),
+        ("adapters/x.py", "from ..errors import CallError\nfrom ..config import Config\nfrom .y import z"),
     ],
 )
 def test_arrows_downwards_pass(path: str, source: str) -> None:
@@ -73,6 +75,11 @@ def test_arrows_downwards_pass(path: str, source: str) -> None:
         ("supervisor/x.py", "from .. import Greenroom", "the front door stands above supervisor"),
         ("supervisor/x.py", "def f():\n    import mcp.client", "does not speak MCP"),
         ("gateway/x.py", "from ..testing import servers", "testing is never imported"),
+        ("cli/x.py", "from ..adapters import fastmcp", "adapters are imported by programs alone"),
+        ("testing/x.py", "from ..adapters import fastmcp", "adapters are imported by programs alone"),
+        ("adapters/x.py", "from ..gateway.endpoint import Outlet", "adapters use the public door alone"),
+        ("adapters/x.py", "from ..config.model import Config", "adapters use the public door alone"),
+        ("adapters/x.py", "from greenroom import Greenroom", "imports of ourselves are relative"),
         ("gateway/x.py", "import greenroom.protocol", "imports of ourselves are relative"),
         ("gateway/x.py", "from greenroom.catalogue import names", "imports of ourselves are relative"),
         ("protocol/x.py", "import anyio", "only the standard library"),

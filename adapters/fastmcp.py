@@ -1,0 +1,63 @@
+"""A room as the transport of a FastMCP client, in this process: `fastmcp.Client(RoomTransport(room))`.
+
+So a room is what every framework takes that takes a client or a transport of FastMCP: LangChain's
+`langchain.mcp.MCPAdapter`, Pydantic AI's `MCPToolset`, Agno's `MCPTools`. Each connection is a client of the room's own
+endpoint (`InProcessDoor`), with a session of its own.
+
+A JSON-RPC error of a server becomes a result with `isError`, because LangChain ends the run at such an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from fastmcp.client.transports.base import ClientTransport, TransportOptions
+
+from .. import Greenroom, InProcessDoor
+
+if TYPE_CHECKING:
+    from mcp import ClientSession
+
+
+class RoomTransport(ClientTransport):
+    """A connection to a room in this process."""
+
+    def __init__(
+        self,
+        room: Greenroom | InProcessDoor,
+        *,
+        expose: str | None = None,
+        session: str | None = None,
+        profile: str | None = None,
+        variables: Mapping[str, str] | None = None,
+        subject: str | None = None,
+    ) -> None:
+        """`room`: open for as long as there are connections; or a door of it, if many connections are to share their
+        lists. The rest is as in `InProcessDoor`; `expose` is that of the door, if there is one."""
+        self._room = room
+        self._expose = expose
+        self._who: dict[str, Any] = {
+            "session": session,
+            "profile": profile,
+            "variables": variables or {},
+            "subject": subject,
+        }
+
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
+    ) -> AsyncGenerator[ClientSession]:
+        """See `ClientTransport`. Raises as `InProcessDoor.open` and `InProcessDoor.streams` do."""
+        make_session = (transport_options or TransportOptions()).session_class
+        async with AsyncExitStack() as ends:
+            door = self._room
+            if isinstance(door, Greenroom):
+                opened = InProcessDoor.open(door, expose=self._expose or "direct", errors_as_results=True)
+                door = await ends.enter_async_context(opened)
+            read, write = await ends.enter_async_context(door.streams(**self._who))
+            yield await ends.enter_async_context(make_session(read, write, **session_kwargs))
+
+    def __repr__(self) -> str:
+        return f"<RoomTransport {self._who['session'] or ''}>".replace(" >", ">")
