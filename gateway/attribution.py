@@ -2,7 +2,8 @@
 the server.
 
 Keys of ours in the `_meta` of a server's or a client's message are removed at the door, in both directions.
-Otherwise a server could pass off its words as the gateway's. A person who is asked for a password sees the
+Otherwise a server could pass off its words as the gateway's. So is the mark of a task, because the tasks of a client
+and those of a server have different ids. A person who is asked for a password sees the
 same dialog for every server behind the gateway. So the text begins with the server's name, and a field gives
 it to programs.
 """
@@ -16,22 +17,24 @@ import msgspec
 
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import LONG_META_BYTES
+from ..protocol.tasks import RELATED
 from .result_meta import OURS, SERVER
 
 # A result that holds a key of ours contains one of these: the name itself, or escapes that hide it.
 NAMED: Final = b"greenroom"
 ESCAPE: Final = b"\\u00"
+_NOT_PASSED: Final = (OURS, RELATED)
 
 
 def without_ours(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Somebody else's params or result, without keys of ours in `_meta`."""
+    """Somebody else's params or result, without keys of ours and the mark of a task in `_meta`."""
     meta: object = params.get("_meta")
     if not isinstance(meta, Mapping):
         return params
     said = cast("Mapping[str, Any]", meta)
-    if not any(key.startswith(OURS) for key in said):
+    if not any(key.startswith(_NOT_PASSED) for key in said):
         return params
-    return {**params, "_meta": {key: value for key, value in said.items() if not key.startswith(OURS)}}
+    return {**params, "_meta": {key: value for key, value in said.items() if not key.startswith(_NOT_PASSED)}}
 
 
 def result_without_ours(result: bytes) -> bytes:

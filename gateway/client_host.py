@@ -6,7 +6,8 @@ requests. Its servers are initialized by handshake, because only then can they a
 may speak either era.
 
 A request names the server that makes it (`attribution`), because the person who reads it has to know. When we ask
-whether a call may be sent, no server is named. A server's requests and notifications pass without credentials, where
+whether a call may be sent, no server is named. One about a task of the client names the task, and its answer what the
+server named: each side has ids of its own. A server's requests and notifications pass without credentials, where
 results lose these (`safety.scrubber`), and otherwise unchanged. Two kinds are sent by the door itself: changes of lists
 are announced once for all servers, and updates of resources go to the client only if it subscribed to them.
 """
@@ -25,6 +26,8 @@ from ..protocol import jsonrpc as rpc
 from ..protocol.address import Address
 from ..protocol.bounds import EXTENSIONS_BYTES
 from ..protocol.errors import RpcRefusal
+from ..protocol.tasks import EXTENSION as TASKS
+from ..protocol.tasks import RELATED
 from ..safety.scrubber import names_credential, scrubbed_params, scrubbed_server_request
 from .attribution import attributed_request, without_ours
 from .input_required import SuspendedCalls
@@ -118,7 +121,9 @@ class ClientHost:
             return without_ours(await self.suspended.ask(client, request.server, asked, request.call))
         meta: Mapping[str, Any] = request.params.get("_meta") or {}
         progress = request.progress if "progressToken" in meta else None
-        return without_ours(await client.ask(request.method, params, progress))
+        with client.asking(request.call) as mark:
+            said = without_ours(await client.ask(request.method, _with_meta(params, mark), progress))
+        return _with_meta(said, {RELATED: meta[RELATED]} if RELATED in meta else {})
 
     def heard(self, address: Address, method: str, params: Mapping[str, Any] | None) -> None:
         client = self._client
@@ -129,6 +134,10 @@ class ClientHost:
         elif not names_credential(self._room, self._door, address.server, method):
             said = None if params is None else scrubbed_params(self._room, self._door, address.server, params)
             client.tell(method, None if said is None else without_ours(said))
+
+
+def _with_meta(params: Mapping[str, Any], more: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**params, "_meta": {**(params.get("_meta") or {}), **more}} if more else params
 
 
 def _nobody_knows(request: ServerRequest) -> RpcRefusal:
@@ -152,14 +161,14 @@ def _nobody_knows(request: ServerRequest) -> RpcRefusal:
 #
 # The gateway has a part in one extension, skills: it lists those of all servers, so it declares that itself.
 #
-# Two things do not pass. Tasks need requests that we do not carry, so nobody is told of them. And a declaration above
+# Two things do not pass. Tasks are the gateway's own on both sides, so it declares them itself. And a declaration above
 # the bound does not, because in 2026-07-28 it goes out again with every request.
 #
 # Beside the `mcp` tool nothing is declared: a client has neither the tools' definitions nor the pages there, so a
 # server does well to answer in text.
 
 _KINDS: Final = ("extensions", "experimental")
-_NOT_CARRIED: Final = frozenset({"io.modelcontextprotocol/tasks"})
+_NOT_CARRIED: Final = frozenset({TASKS})
 
 
 def extensions_of(capabilities: Mapping[str, Any]) -> dict[str, Any]:

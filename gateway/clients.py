@@ -131,8 +131,15 @@ class Conversations:
             )
             client = _opened(endpoint, outlet, spawn, port)
             client.on_introduced = partial(_introduced, port, spawn)
+            is_known = door != "http" or subject is not None
             client.tasks = ClientTasks(
-                self.tasks, owner_of(subject, profile), client, self._task_after, _TaskMakers(port)
+                self.tasks,
+                owner_of(subject, profile, is_known=is_known),
+                client,
+                self._task_after,
+                _TaskMakers(port),
+                port.after,
+                lists=is_known,
             )
             client.spawn_beside = partial(self._spawn_beside, spawn)
             client.on_refused = partial(tell_unbegun, port, expose == "direct")
@@ -172,13 +179,14 @@ class Conversations:
 
     def refuse_new(self) -> None:
         """Refuse new requests of all clients from now on, also of clients that come later. Requests in flight are still
-        answered."""
+        answered, and so are those about tasks."""
         self._refuses = True
+        self.tasks.drain(self._room.config.settings.drain_timeout)
         for client in self._clients:
             client.refuse_new()
 
     async def open_tasks(self) -> None:
-        """Take in the tasks that an earlier gateway has kept. Idempotent."""
+        """Open the folder in which tasks outlive the gateway. Idempotent."""
         try:
             await self.tasks.open()
         except OSError as error:

@@ -16,7 +16,7 @@ the next line is read. An error in Greenroom itself is answered with -32603 and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -35,7 +35,7 @@ from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import DECODED_VALUES, ERROR_BYTES, LARGE_MESSAGE
 from ..protocol.errors import RpcRefusal
 from ..protocol.jsonrpc.terms import RpcError, RpcFault
-from ..protocol.tasks import with_extension
+from ..protocol.tasks import ABOUT_TASKS, with_extension
 from ..protocol.trace_context import trace_in
 from ..safety.audit import AUDITED
 from .arrivals import Arrivals
@@ -56,9 +56,6 @@ from .requests import (
 
 if TYPE_CHECKING:
     from .tasks import ClientTasks, KeptTask
-
-# What a client of 2025-11-25 is told of tasks.
-TASKS_OLDER: Final[Mapping[str, Any]] = {"tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
 class Outlet(Protocol):
@@ -245,7 +242,7 @@ class ClientSession:
         self._refuse(b"", head, RpcFault(rpc.INVALID_REQUEST, text))
 
     def refuse_new(self) -> None:
-        """Refuse new requests from now on. Those in flight are still answered."""
+        """Refuse new requests from now on, except those about tasks. Those in flight are still answered."""
         self._open.closing = True
 
     def close(self) -> None:
@@ -303,7 +300,7 @@ class ClientSession:
         self._learn(params.get("capabilities"), params.get("clientInfo"), modern=False)
         return {
             "protocolVersion": asked if asked in rpc.HANDSHAKE_VERSIONS else rpc.HANDSHAKE_VERSIONS[-1],
-            "capabilities": {**self._exposure.capabilities(), **(TASKS_OLDER if self.tasks else {})},
+            "capabilities": {**self._exposure.capabilities(), **(self.tasks.declared if self.tasks else {})},
             "serverInfo": self._endpoint.server_info(),
             **_instructions(self._exposure),
         }
@@ -367,8 +364,10 @@ class ClientSession:
             self._look_into(job, parts)
         jobs = self._open
         if jobs.closing or key in jobs or len(jobs) >= jobs.limit:
-            self.on_refused(job, closing=jobs.closing, doubled=key in jobs)
-            jobs.check(key)  # raises
+            goes_on = method in ABOUT_TASKS and key not in jobs and len(jobs) < jobs.limit
+            if not goes_on:
+                self.on_refused(job, closing=jobs.closing, doubled=key in jobs)
+                jobs.check(key)  # raises
         jobs[key] = job
         try:
             if job.is_traced:
@@ -413,6 +412,20 @@ class ClientSession:
     def task_bug(self, error: Exception) -> RpcFault:
         """Report a bug of ours, and return the error with which the task fails."""
         return self._answers.bug(error)
+
+    def asking(self, call: object) -> AbstractContextManager[Mapping[str, Any]]:
+        """See `Client`: what it is asked for one of its tasks names the task (2025-11-25)."""
+        task = None if self.tasks is None or call is None else self.tasks.working_on(call)
+        return nullcontext({}) if task is None else task.asking()
+
+    async def answer_long(self, job: Job, result: Mapping[str, Any]) -> None:
+        """Answer with a result of ours that holds megabytes. The line is made in a thread."""
+        job.answer_line(await aside(partial(self._answers.line_for, job, result)))
+
+    async def answer_kept(self, job: Job, result: bytes, *, modern: bool) -> None:
+        """Answer with a result as a task keeps it. `modern`: it is in the form of 2026-07-28."""
+        make = partial(self._answers.line_again, job, result, modern=modern)
+        job.answer_line(await aside(make) if len(result) > LARGE_MESSAGE else make())
 
     def is_open(self, job: Job) -> bool:
         """Whether the client still waits for the answer to this request."""
@@ -478,6 +491,13 @@ class ClientSession:
         """Send a notification, unless the client is behind with its reading."""
         if not self._outlet.busy:
             self._outlet.send(rpc.encode_notification(method, params, rpc.encode))
+
+    async def tell_long(self, method: str, params: Mapping[str, Any]) -> None:
+        """The same with params that hold megabytes. What cannot be written is not sent."""
+        with suppress(*rpc.UNWRITABLE):
+            line = await aside(partial(rpc.encode_notification, method, params, rpc.encode))
+            if not self._outlet.busy:
+                self._outlet.send(line)
 
 
 def _declared(capabilities: object) -> Mapping[str, Any]:

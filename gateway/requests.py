@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import enum
 import traceback
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -28,7 +28,7 @@ from ..protocol.bounds import DECODED_VALUES, LARGE_MESSAGE
 from ..protocol.errors import Busy, RoomClosed, UsageError
 from ..protocol.jsonrpc.incoming import ABSENT, PlainCall
 from ..protocol.jsonrpc.terms import INVALID_PARAMS, RpcFault
-from ..protocol.tasks import CANCEL, GET, RESULT, UPDATE
+from ..protocol.tasks import CANCEL, GET, LIST, RESULT, UPDATE
 from ..protocol.trace_context import TraceContext
 from ..safety.audit import AUDITED, Asked
 from .attribution import ESCAPE, NAMED, result_without_ours, without_ours
@@ -66,7 +66,7 @@ class Sink(Protocol):
         ...
 
     def job_line(self, job: Job, line: bytes) -> None:
-        """End with an answer that `line_of` made."""
+        """End with an answer that is a line already."""
         ...
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None: ...
@@ -78,6 +78,10 @@ class Sink(Protocol):
 
 class ToldTasks(Protocol):
     """The tasks of which a client is told on a stream."""
+
+    async def find(self) -> None:
+        """Find those that its client may hear of. Before it, there are none."""
+        ...
 
     @property
     def ids(self) -> list[str]: ...
@@ -107,6 +111,7 @@ class Job:
     waits: bool = True  # at the door: it has not ended, and no call has taken it over
     on_handed_over: Callable[[], None] | None = None  # called once, when it no longer `waits`
     on_task: Callable[[], object] | None = None  # called when a server runs a task for its call
+    on_end: Callable[[], object] | None = None  # called when it has ended
     tasks: ToldTasks | None = None  # of a `subscriptions/listen`: the tasks of which its client is told
     is_large: bool = False  # `raw` is megabytes, so it is not decoded
     _ended: bool = False
@@ -147,11 +152,18 @@ class Job:
             self.waits = False
             if self.on_handed_over is not None:
                 self._hand_over()
+            if self.on_end is not None:
+                self.on_end()
             self._sink.job_line(self, self._sink.line_of(self, result, modern=modern))
 
     async def answer_large(self, result: bytes, *, modern: bool = False) -> None:
         """End with a result of megabytes, as a server sent it. The line is made in a thread."""
         line = await aside(partial(self._sink.line_of, self, result, modern=modern))
+        if self._end():
+            self._sink.job_line(self, line)
+
+    def answer_line(self, line: bytes) -> None:
+        """End with a result that is a line already."""
         if self._end():
             self._sink.job_line(self, line)
 
@@ -201,6 +213,9 @@ class Job:
         except Exception as error:
             self.broke(error)
 
+    def follows(self, call: object) -> bool:
+        return call is not None and self._call is call
+
     def follow(self, call: Call) -> None:
         """From now on, cancelling the job cancels `call`. The call may have ended already."""
         if not self._ended:
@@ -244,6 +259,8 @@ class Job:
         self.waits = False
         if self.on_handed_over is not None:
             self._hand_over()
+        if self.on_end is not None:
+            self.on_end()
         self._call = None  # its callback refers to this job: a cycle would need the garbage collector
         return True
 
@@ -317,20 +334,38 @@ class Answers:
         self.errors_as_results = False  # a call of a tool never ends with a JSON-RPC error
 
     def job_done(self, job: Job, result: Mapping[str, Any] | None, error: RpcFault | None) -> None:
+        if error is None:
+            self.job_line(job, self.line_for(job, result or {}))
+            return
         try:
-            if error is not None:
-                line = self._error_line(job, error)
-            else:
-                result = result or {}
-                stamped = self.stamped(result, cacheable=job.method in _CACHEABLE) if job.modern else result
-                line = rpc.result_line(job.key, stamped)
+            line = self._error_line(job, error)
         except Exception as problem:
             line = self._unsayable(job, problem)
         self.job_line(job, line)
 
+    def line_for(self, job: Job, result: Mapping[str, Any]) -> bytes:
+        """The line of an answer with a result of ours. Never raises. For one that holds megabytes, call it in a
+        thread."""
+        try:
+            stamped = self.stamped(result, cacheable=job.method in _CACHEABLE) if job.modern else result
+            return rpc.result_line(job.key, stamped)
+        except Exception as problem:
+            return self._unsayable(job, problem)
+
     def line_of(self, job: Job, result: bytes, *, modern: bool) -> bytes:
         try:
             return rpc.raw_line(job.key, self.result_of(job, result, modern=modern))
+        except Exception as problem:
+            return self._unsayable(job, problem)
+
+    def line_again(self, job: Job, result: bytes, *, modern: bool) -> bytes:
+        """The line of an answer with a result that was made for a client before. `modern`: for one of 2026-07-28."""
+        try:
+            if job.modern:
+                result = rpc.for_modern(result, {rpc.SERVER_INFO_KEY: self._server_info}, {})
+            elif modern:
+                result = rpc.for_handshake(result)
+            return rpc.raw_line(job.key, result)
         except Exception as problem:
             return self._unsayable(job, problem)
 
@@ -414,11 +449,15 @@ def subscription(job: Job) -> Mapping[str, Any]:
     return {SUBSCRIPTION_KEY: rpc.read_value(msgspec.Raw(job.key))}
 
 
-@contextmanager
-def acknowledged(tell: Callable[..., object], job: Job, said: Mapping[str, Any]) -> Generator[None]:
+@asynccontextmanager
+async def acknowledged(
+    tell: Callable[..., object], job: Job, said: Mapping[str, Any]
+) -> AsyncGenerator[None]:
     """Acknowledge with `tell` what the client is told on the stream of this job: what `said` says, and its tasks as
     long as the context is open."""
     meta, tasks = subscription(job), job.tasks
+    if tasks is not None:
+        await tasks.find()
     granted = said if tasks is None else {**said, "taskIds": tasks.ids}
     tell(_ACKNOWLEDGED, {"notifications": granted, "_meta": meta})
     if tasks is None:
@@ -494,7 +533,7 @@ METHODS: Final[Mapping[str, Era]] = {
     "prompts/get": _BOTH,
     "completion/complete": _BOTH,
     **dict.fromkeys((GET, CANCEL), _BOTH),
-    RESULT: Era.HANDSHAKE,
+    **dict.fromkeys((RESULT, LIST), Era.HANDSHAKE),
     UPDATE: Era.STATELESS,
     "skills/get": _BOTH,
     "resources/subscribe": Era.HANDSHAKE,

@@ -1,44 +1,66 @@
-"""The folder in which tasks outlive the gateway (`tasks.keep`): one private file for each, of mode 0600.
+"""The folder in which tasks outlive the gateway (`tasks.keep`), for all gateways of one user.
 
-A file says what a task is, whose, until when, and how it ended. The owner is a digest. What is to be written or removed
-is noted on the loop, the last for each task, and a thread does it. Of a task that ran when the gateway ended there is a
-file that says so. Files are replaced in one step. One that is torn all the same, or of somebody else, is passed over.
+Each gateway has a folder of its own in it, under a random name, which it locks for as long as it lives; the system
+gives the lock back when the process ends. Only its owner writes there: one private file for each of its tasks. Every
+other gateway may read it. So a result is found through any gateway, whether the one that ran the task has ended or not.
+A task that has not ended, of a gateway that has, is lost.
 
-One gateway at a time has the folder, because only it knows which tasks still run. A lock shows it, which the system
-gives back when the process ends.
+Rejected: one folder for all, which only the first gateway could use; and to take over what a dead gateway left, because
+all of it would be held in memory, mostly for nobody.
+
+A file begins with a line that says what the task is and how it ended. Its result follows as it was, so nobody reads
+megabytes to know whether it is there. The name begins with the task's owner, which is a digest: a task of somebody else
+is not even looked for. The file's time is when its time to live is over. So what dead gateways left is bounded and
+removed by names alone (`sweep`): as much as one gateway keeps, and the oldest goes first.
+
+What is to be written or removed is noted on the loop, the last for each task, and a thread does it. Files are replaced
+in one step. One that is torn all the same, too long, or of somebody else, is passed over.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
+import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import anyio
 import msgspec
+from anyio.lowlevel import RunVar
 
 from ..actors.workers import aside
-from ..config.private_files import make_own_folder, open_own, read_own, replacing
+from ..config.private_files import NotOurs, make_own_folder, open_own, open_own_folder, replacing
 from ..protocol import jsonrpc as rpc
-from ..protocol.bounds import TASK_BYTES, TASKS
+from ..protocol.bounds import TASK_BYTES, TASKS, TASKS_OF_ONE
 from ..protocol.tasks import Status
 
-_NAME: Final = re.compile(r"task-([\w-]{32})\.json")
-_UNFINISHED: Final = re.compile(r"\.task-[\w-]{32}\.json\..*\.tmp")  # a file whose writer was killed
-_HEAD: Final = 1 << 20  # bytes of a file beside its result, at most
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
-
+_GATEWAY: Final = re.compile(r"gateway-[\w-]{22}")
+_FILE: Final = re.compile(r"([0-9a-f]{64})-([\w-]{32})\.task")
+_ID: Final = re.compile(r"[\w-]{32}", re.ASCII)
+_UNFINISHED: Final = re.compile(r"\..*\.task\..*\.tmp")  # a file whose writer was killed
+_LONGEST_TTL: Final = 86_400_000  # milliseconds
+_LAST: Final = 1 << 40  # seconds since 1970
+_HEAD: Final = 1 << 20  # bytes of the first line, at most
+_LOCK: Final = "lock"
+_TURN: Final = 5.0  # seconds to wait for a gateway that is just starting or sweeping
+_PROBE: Final = 0.1  # seconds to wait for one that only looks whether a third lives
+# Not that of large messages: it may wait for a lock.
+_THREAD: RunVar[anyio.CapacityLimiter] = RunVar("greenroom's thread for the files of tasks")
 NOTHING: Final = msgspec.Raw(b"null")
 
 
 class TaskRecord(msgspec.Struct):
-    """One task as its file has it. `until`: seconds since 1970. `result` is as the task keeps it."""
+    """One task as the first line of its file has it. `until`: seconds since 1970. `size`: bytes of its result, which
+    follows. `is_error`: the result says that the tool failed."""
 
     id: str
     owner: str
@@ -47,105 +69,222 @@ class TaskRecord(msgspec.Struct):
     message: str
     created: str
     changed: str
-    ttl: int
-    until: float
-    result: msgspec.Raw = NOTHING
+    ttl: Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_TTL)]
+    until: Annotated[float, msgspec.Meta(ge=0, le=_LAST)]
+    size: Annotated[int, msgspec.Meta(ge=0, le=TASK_BYTES)] = 0
+    is_error: bool = False
     error: msgspec.Raw = NOTHING
+
+    @property
+    def name(self) -> str:
+        return _name(self.owner, self.id)
+
+
+class Found(msgspec.Struct):
+    """A task of another gateway. `is_lost`: it has not ended, and its gateway has. `result`: None if it has none, or if
+    it was not read."""
+
+    record: TaskRecord
+    is_lost: bool
+    result: bytes | None = None
 
 
 _record: Final = msgspec.json.Decoder(TaskRecord)
 
 
 class TaskFolder:
-    """`note` is told what does not work."""
+    """The part of one gateway. `note` is told what does not work."""
 
     def __init__(self, path: Path, note: Callable[[str], object]) -> None:
         self._path = path
+        self._own = path / f"gateway-{secrets.token_urlsafe(16)}"
         self._note = note
-        self._todo: dict[str, TaskRecord | None] = {}  # by the ids of tasks; None: its file is removed
-        self._turn = anyio.Lock()
-        self._lock: int | None = None
+        self._todo: dict[str, tuple[TaskRecord, bytes] | None] = {}  # by file names; None: it is removed
+        self._writing = anyio.Lock()
+        self._lock: BaseFileLock | None = None
 
-    async def open(self) -> list[TaskRecord]:
-        """Take the folder and read its tasks, the oldest first. Raises `OSError` when it cannot be used."""
-        return await aside(self._open)
+    async def open(self) -> None:
+        """Make the gateway's own folder, and sweep. Raises `OSError` when it cannot be used."""
+        await aside(self._open, _THREAD)
 
     def close(self) -> None:
-        """Let another gateway have it. Idempotent."""
+        """The gateway ends. Idempotent."""
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
             self._lock = None
 
-    def put(self, task_id: str, record: TaskRecord | None) -> None:
-        """Note what the file of this task shall be. None: there shall be none."""
-        self._todo[task_id] = record
+    def put(self, record: TaskRecord, result: bytes = b"") -> None:
+        """Note what the file of this task shall be."""
+        self._todo[record.name] = record, result
+
+    def remove(self, owner: str, task_id: str) -> None:
+        """Note that there shall be none."""
+        self._todo[_name(owner, task_id)] = None
 
     async def written(self) -> None:
         """Write what was noted. It is on the disk at the end, also if the task that waits is cancelled meanwhile. What
         cannot be written is told, and nothing else follows from it."""
         with anyio.CancelScope(shield=True):
-            async with self._turn:
+            async with self._writing:
                 while self._todo and self._lock is not None:
                     todo, self._todo = self._todo, {}
-                    trouble = await aside(partial(self._write, todo))
+                    trouble = await aside(partial(self._write, todo), _THREAD)
                     if trouble is not None:
                         self._note(f"a task cannot be kept in {self._path}: {trouble}")
 
-    # ---- in the thread ----------------------------------------------------------------------------------------------
-
-    def _open(self) -> list[TaskRecord]:
-        make_own_folder(self._path)
-        lock = open_own(self._path / "lock", os.O_WRONLY | os.O_CREAT)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found = list(self._records())
-        except BlockingIOError as error:
-            os.close(lock)
-            raise OSError(error.errno, "another gateway keeps its tasks there", str(self._path)) from None
-        except BaseException:
-            os.close(lock)
-            raise
-        self._lock = lock
-        return found[::-1]
-
-    def _records(self) -> Iterator[TaskRecord]:
-        """The newest tasks, as many as are kept. The files of older ones, and of those whose time is over, go."""
-        files = list[tuple[float, int, Path]]()
-        for path in self._path.iterdir():
-            if _UNFINISHED.fullmatch(path.name):
-                path.unlink(missing_ok=True)
-            elif _NAME.fullmatch(path.name):
-                found = path.lstat()
-                files.append((found.st_mtime, found.st_size, path))
-        count, room = TASKS, TASK_BYTES
-        for _, size, path in sorted(files, reverse=True):
-            record = self._read(path) if count and size <= room + _HEAD else None
-            if record is not None and record.until > time.time() and len(record.result) <= room:
-                count, room = count - 1, room - len(record.result)
-                yield record
-            elif record is not None or not count or size > room + _HEAD:
-                path.unlink(missing_ok=True)
-
-    def _read(self, path: Path) -> TaskRecord | None:
-        try:
-            record = _record.decode(read_own(path))
-        except (OSError, *rpc.UNWRITABLE):
+    async def find(self, owner: str, task_id: str) -> Found | None:
+        """The task of this id and owner that another gateway has, or had."""
+        if not _ID.fullmatch(task_id):
             return None
-        is_whole = record.status is not Status.COMPLETED or bytes(record.result).startswith(b"{")
-        return record if is_whole and path.name == f"task-{record.id}.json" else None
+        return await aside(partial(self._find, owner, task_id), _THREAD)
 
-    def _write(self, todo: Mapping[str, TaskRecord | None]) -> Exception | None:
+    async def others(self, owner: str) -> list[Found]:
+        """All tasks of this owner that other gateways have, or had, without their results."""
+        return await aside(partial(self._others, owner), _THREAD)
+
+    async def sweep(self) -> None:
+        """Remove what dead gateways left and nobody can have any more, and what is more than the bounds."""
+        with suppress(OSError):  # somebody else sweeps, or the folder is gone: then there is nothing to do
+            await aside(self._sweep, _THREAD)
+
+    # ---- in a thread: this gateway's own --------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        from filelock import FileLock
+
+        make_own_folder(self._path)
+        with self._turn():  # so that nobody sweeps the new folder before it is locked
+            make_own_folder(self._own)
+            lock = FileLock(self._own / _LOCK, timeout=0, mode=0o600, thread_local=False)
+            lock.acquire()
+        self._lock = lock
+        with suppress(OSError):
+            self._sweep()
+
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        """Hold the lock of all gateways. Raises `TimeoutError`, which is an `OSError`, or another `OSError`."""
+        from filelock import FileLock
+
+        os.close(open_own(self._path / _LOCK, os.O_RDWR | os.O_CREAT))  # no link, no pipe
+        with FileLock(self._path / _LOCK, timeout=_TURN, mode=0o600):
+            yield
+
+    def _write(self, todo: Mapping[str, tuple[TaskRecord, bytes] | None]) -> Exception | None:
         """Returns the last thing that went wrong."""
         trouble = None
-        for task_id, record in todo.items():
-            path = self._path / f"task-{task_id}.json"
+        for name, kept in todo.items():
+            path = self._own / name
             try:
-                if record is None:
-                    with suppress(FileNotFoundError):
-                        path.unlink()
+                if kept is None:
+                    path.unlink(missing_ok=True)
                 else:
-                    with replacing(path) as file:
-                        file.write(rpc.encode(record))
+                    _write_one(path, *kept)
             except (OSError, *rpc.UNWRITABLE) as error:
                 trouble = error
         return trouble
+
+    # ---- in a thread: those of others -------------------------------------------------------------------------------
+
+    def _gateways(self) -> list[Path]:
+        """The folders of the other gateways. Raises `OSError`."""
+        return [
+            entry
+            for entry in self._path.iterdir()
+            if _GATEWAY.fullmatch(entry.name) and entry != self._own and _is_ours(entry)
+        ]
+
+    def _find(self, owner: str, task_id: str) -> Found | None:
+        with suppress(OSError):
+            for folder in self._gateways():
+                if (found := self._read(folder / _name(owner, task_id), whole=True)) is not None:
+                    return found
+        return None
+
+    def _others(self, owner: str) -> list[Found]:
+        found = list[Found]()
+        with suppress(OSError):
+            for folder in self._gateways():
+                paths = [path for path in folder.iterdir() if path.name.startswith(f"{owner}-")]
+                found += filter(None, (self._read(path, whole=False) for path in paths[:TASKS_OF_ONE]))
+        return found
+
+    def _read(self, path: Path, *, whole: bool) -> Found | None:
+        """The task in this file. None: there is no such file, it is none of ours, or its time is over."""
+        try:
+            with open(open_own(path, os.O_RDONLY), "rb") as file:
+                record = _record.decode(file.readline(_HEAD))
+                if record.name != path.name or record.until <= time.time():
+                    return None
+                is_done = record.status is Status.COMPLETED
+                result = file.read(record.size + 1) if whole and is_done else None
+        except (OSError, *rpc.UNWRITABLE):
+            return None
+        if result is not None and (len(result) != record.size or not result.startswith(b"{")):
+            return None
+        is_lost = not record.status.is_final and not _lives(path.parent)
+        return Found(record, is_lost, result)
+
+    def _sweep(self) -> None:
+        with self._turn():
+            dead = [folder for folder in self._gateways() if not _lives(folder)]
+            count, room, each = TASKS, TASK_BYTES, Counter[str]()
+            for until, size, owner, path in sorted(_left_in(dead), reverse=True):
+                count, room = count - 1, room - size
+                each[owner] += 1
+                if until <= time.time() or count < 0 or room < 0 or each[owner] > TASKS_OF_ONE:
+                    count, room = count + 1, room + size
+                    each[owner] -= 1
+                    path.unlink(missing_ok=True)
+            for folder in dead:
+                with suppress(OSError):  # something is left in it
+                    if not any(entry.name != _LOCK for entry in folder.iterdir()):
+                        (folder / _LOCK).unlink(missing_ok=True)
+                        folder.rmdir()
+
+
+def _name(owner: str, task_id: str) -> str:
+    return f"{owner}-{task_id}.task"
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        os.close(open_own_folder(folder))
+    except OSError:
+        return False
+    return True
+
+
+def _lives(folder: Path) -> bool:
+    """Whether the gateway of this folder runs. If that cannot be known, it does: nothing of it is called lost."""
+    from filelock import FileLock, Timeout
+
+    place = folder / _LOCK
+    try:
+        os.close(open_own(place, os.O_RDWR))
+        with FileLock(place, timeout=_PROBE, mode=0o600):
+            return False
+    except FileNotFoundError:
+        return False
+    except (Timeout, NotOurs, OSError):
+        return True
+
+
+def _write_one(path: Path, record: TaskRecord, result: bytes) -> None:
+    with replacing(path) as file:
+        file.write(rpc.encode(record) + b"\n")
+        file.write(result)
+        file.flush()
+        os.utime(file.fileno(), (record.until, record.until))
+
+
+def _left_in(folders: list[Path]) -> Iterator[tuple[float, int, str, Path]]:
+    """Until when each task may be kept, its bytes, its owner, its file. Files that writers left half-done go."""
+    for folder in folders:
+        for path in folder.iterdir():
+            named = _FILE.fullmatch(path.name)
+            if named is not None:
+                found = path.lstat()
+                yield found.st_mtime, found.st_size, named[1], path
+            elif _UNFINISHED.fullmatch(path.name):
+                path.unlink(missing_ok=True)

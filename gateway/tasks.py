@@ -16,45 +16,70 @@ client, and while it runs, so does the client's session, with the processes that
 and bytes are bounded. When they are reached, the oldest finished tasks of the owner make room, and nobody else's; if
 all still run, no further one is accepted. A task is dropped when its time to live is over.
 
-With the setting `tasks.keep` there is a folder in which tasks outlive the gateway (`task_folder`). A result is in it
-before the task is told completed. A task that ran when the gateway was killed has failed in the next one.
+With the setting `tasks.keep` there is a folder in which tasks outlive the gateway (`task_folder`). A task is in it
+before its client is told of it, and a result before the task is told completed. Tasks of other gateways are read from
+there when they are asked for. One that its gateway still works on can be looked at and awaited; only that gateway can
+cancel it or give it input. One that ran when its gateway was killed has failed.
+
+A gateway that ends tells so in the message of each task that still runs, with the time that is left, and when to look
+again: at once if its tasks end with it, and otherwise when the next gateway can say what came of them. Requests about
+tasks are carried out to the end.
+
+Whatever belongs to a task of 2025-11-25 names it in its `_meta` (`related-task`): what the client is asked meanwhile,
+progress, the result. While it is asked something, the task is in need of input.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import re
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
+import attrs
 import msgspec
 
+from ..actors.workers import aside
 from ..protocol import jsonrpc as rpc
 from ..protocol.bounds import LARGE_MESSAGE, TASK_BYTES, TASKS, TASKS_OF_ONE
 from ..protocol.errors import CallError, Reach
 from ..protocol.jsonrpc.terms import RpcFault
-from ..protocol.tasks import CANCEL, EXTENSION, GET, RELATED, RESULT, UPDATE, Status
-from .requests import UNTOLD, Job
+from ..protocol.result import says_error
+from ..protocol.tasks import ABOUT_TASKS, CANCEL, EXTENSION, GET, LIST, RELATED, RESULT, Status
+from .attribution import without_ours
+from .requests import UNTOLD, Job, no_method
 
 if TYPE_CHECKING:
+    from ..actors.timers import Timer
     from .endpoint import ClientSession
-    from .task_folder import TaskFolder, TaskRecord
+    from .task_folder import Found, TaskFolder, TaskRecord
 
-METHODS: Final = frozenset({GET, CANCEL, UPDATE, RESULT})
 _TTL: Final = (60_000, 3_600_000, 86_400_000)  # milliseconds from the creation: at least, usually, at most
 _INTERVAL: Final = 1_000  # milliseconds between two looks, as we suggest
 _MISSING: Final = -32021  # a capability that the client did not declare
 _UNKNOWN: Final = (
     "Invalid params: there is no such task. It may have been dropped when its time to live was over."
 )
+_SOON: Final = 250  # the same, when a task is about to end with its gateway
+_ENDS: Final = "The gateway ends in {left} s at the latest, and its tasks with it: await the result now."
+_ENDS_AND_KEEPS: Final = (
+    "The gateway ends in {left} s at the latest. Then ask the next one what has come of this task."
+)
+_ELSEWHERE: Final = (
+    "Invalid params: another gateway works on this task. It can be looked at and awaited here; "
+    "cancelled, or given input, only there."
+)
+_PAGE: Final = 50  # tasks of one list
 _TIDIED: Final = 60.0  # seconds between two looks for files whose time is over
 _LOST: Final = f"The gateway ended while the task was running; {Reach.SENT.words}."
+_TOOL_FAILED: Final = "The tool failed; its result says why."
 _TOLD: Final = "notifications/tasks"
 _TOLD_OLDER: Final = "notifications/tasks/status"
 
@@ -68,6 +93,9 @@ class KeptTask:
         self.id: str = secrets.token_urlsafe(24)
         self.owner = owner
         self.modern = modern  # in which version its client spoke
+        self.token: Any = None  # with which its client of 2025-11-25 hears of progress
+        self.is_elsewhere = False  # another gateway works on it
+        self.is_error = False  # its result says that the tool failed
         self.status: Status = Status.WORKING
         self.message: str = ""
         self.result: bytes | None = None
@@ -82,6 +110,7 @@ class KeptTask:
         self._news = anyio.Event()
         self._requests: Mapping[str, Any] = {}
         self._state: object = None
+        self._asking = 0  # how much its client of 2025-11-25 is being asked
         self.hearers: dict[TaskStream, Mapping[str, Any]] = {}  # each with the `_meta` of its subscription
         self._round = 0
 
@@ -89,8 +118,21 @@ class KeptTask:
     def size(self) -> int:
         return len(self.result or b"")
 
+    @property
+    def outlook(self) -> str:
+        """The message of its status."""
+        return self._store.outlook(self)[0]
+
+    @property
+    def order(self) -> str:
+        """Where it stands in a list: the oldest first, the same at every gateway."""
+        return f"{self._created} {self.id}"
+
     def is_of(self, session: ClientSession) -> bool:
         return self._session is session
+
+    def works_on(self, call: object) -> bool:
+        return self._job is not None and self._job.follows(call)
 
     # ---- what works for it ------------------------------------------------------------------------------------------
 
@@ -132,6 +174,20 @@ class KeptTask:
         self._requests, self._state = {}, None
         self._set(Status.WORKING)
         self.carry(session.task_job(self, call, params), session.begin_task)
+
+    @contextmanager
+    def asking(self) -> Generator[Mapping[str, Any]]:
+        """While the context is open, its client of 2025-11-25 is asked something for it. The value is the mark of what
+        belongs to it."""
+        self._asking += 1
+        if self.status is Status.WORKING:
+            self._set(Status.INPUT_REQUIRED)
+        try:
+            yield {RELATED: {"taskId": self.id}}
+        finally:
+            self._asking -= 1
+            if self.status is Status.INPUT_REQUIRED and not self._asking:
+                self._set(Status.WORKING)
 
     def _names(self) -> Iterator[tuple[str, str]]:
         """The names of what is asked: for the client each is used once in the life of a task."""
@@ -186,10 +242,11 @@ class KeptTask:
             self._fail(RpcFault(rpc.OVERLOADED, f"The result ({len(line):,} bytes) is too large to be kept."))
             return
         session = self._session
+        self.is_error = says_error(line)
         if not self._store.keeps or session is None:
             self._complete(line)
             return
-        self._store.keep(self, self.record(Status.COMPLETED, line))
+        self._store.keep(self, Status.COMPLETED, line)
         session.spawn_beside(partial(self._complete_once_kept, line))
 
     async def _complete_once_kept(self, line: bytes) -> None:
@@ -205,9 +262,14 @@ class KeptTask:
             self._fail(RpcFault(rpc.OVERLOADED, "There is no room left to keep the result."))
 
     def job_progress(self, job: Job, params: Mapping[str, Any]) -> None:
+        if self.status.is_final:
+            return
         message = params.get("message")
-        if not self.status.is_final:
-            self._set(self.status, message if isinstance(message, str) else f"{params.get('progress')}")
+        self._set(self.status, message if isinstance(message, str) else f"{params.get('progress')}")
+        if self.token is not None:
+            said = without_ours(params)
+            meta: dict[str, Any] = {**(said.get("_meta") or {}), RELATED: {"taskId": self.id}}
+            self._tell(rpc.PROGRESS, {**said, "progressToken": self.token, "_meta": meta})
 
     def job_broke(self, job: Job, error: Exception) -> None:
         if self._session is not None:
@@ -226,66 +288,77 @@ class KeptTask:
         self._session = None
         self._store.ended(self)
         if self._store.keeps and status is not Status.COMPLETED and session is not None:
-            self._store.keep(self, self.record(status))
+            self._store.keep(self, status)
             session.spawn_beside(self._store.kept)
 
     def _set(self, status: Status, message: str = "") -> None:
         self.status, self.message, self._changed = status, message or self.message, _now()
         self._news.set()
         self._news = anyio.Event()
-        session = self._session
-        if not self.modern and session is not None and session.initialized:
-            session.tell(_TOLD_OLDER, self.said())
-        for stream, meta in tuple(self.hearers.items()):
-            stream.tell(self, meta)
+        self.announce()
 
     # ---- in a file --------------------------------------------------------------------------------------------------
 
-    def record(self, status: Status, result: bytes | None = None) -> TaskRecord:
-        """What its file says when it is in this status."""
+    def record(self, status: Status, size: int) -> TaskRecord:
+        """What its file says when it is in this status, with a result of this size."""
         from .task_folder import NOTHING, TaskRecord
 
         return TaskRecord(
             self.id, self.owner, self.modern, status, self.message.encode(errors="replace").decode(),
             self._created, self._changed if status is self.status else _now(), self.ttl,
-            time.time() + self.expires - anyio.current_time(),
-            NOTHING if result is None else msgspec.Raw(result),
+            time.time() + self.expires - anyio.current_time(), size, self.is_error,
             NOTHING if self.error is None else msgspec.Raw(rpc.encode(_as_error(self.error))),
         )  # fmt: skip
 
     @classmethod
-    def restored(cls, store: KeptTasks, record: TaskRecord) -> KeptTask:
-        """The task of an earlier gateway. If it still ran then, it has failed."""
+    def of_another(cls, store: KeptTasks, found: Found) -> KeptTask:
+        """The task of another gateway, as that has written it. Raises `RpcFault` or `msgspec.MsgspecError` for an error
+        that is none."""
+        record = found.record
         task = cls(store, record.owner, None, record.ttl, modern=record.modern)
-        task.id, task.message = record.id, record.message
+        task.id, task.message, task.is_error = record.id, record.message, record.is_error
         task._created, task._changed = record.created, record.changed
         task.expires = anyio.current_time() + min(record.ttl / 1000, record.until - time.time())
-        if record.status.is_final:
-            task.status = record.status
-            task.result = bytes(record.result) if record.status is Status.COMPLETED else None
-            task.error = _error_in(record.error) if record.status is Status.FAILED else None
-        else:
-            task._fail(
-                RpcFault(rpc.INTERNAL_ERROR, _LOST, {"error": CallError.code, "reach": Reach.SENT.value})
-            )
+        task.status, task.result = record.status, found.result
+        task.is_elsewhere = not record.status.is_final
+        if found.is_lost:
+            data = {"error": CallError.code, "reach": Reach.SENT.value}
+            task.error = RpcFault(rpc.INTERNAL_ERROR, _LOST, data)
+            task.status, task.message, task.is_elsewhere = Status.FAILED, _LOST, False
+        elif record.status is Status.FAILED:
+            task.error = _error_in(record.error)
         return task
 
     # ---- what a client is told --------------------------------------------------------------------------------------
 
-    def said(self) -> dict[str, Any]:
-        """What it is, in the words of its client's version, without its result."""
-        times = {"createdAt": self._created, "lastUpdatedAt": self._changed}
-        said: dict[str, Any] = {"taskId": self.id, "status": self.status.value, **times}
-        said |= (
-            {"ttlMs": self.ttl, "pollIntervalMs": _INTERVAL}
-            if self.modern
-            else {"ttl": self.ttl, "pollInterval": _INTERVAL}
-        )
-        return {**said, "statusMessage": self.message} if self.message else said
+    def announce(self) -> None:
+        """Tell those of its clients that hear of it how it is."""
+        if not self.modern:
+            self._tell(_TOLD_OLDER, self.said(modern=False))
+        for stream, meta in tuple(self.hearers.items()):
+            stream.tell(self, meta)
+
+    def _tell(self, method: str, params: Mapping[str, Any]) -> None:
+        if self._session is not None and self._session.initialized:
+            self._session.tell(method, params)
+
+    def said(self, *, modern: bool) -> dict[str, Any]:
+        """What it is, in the words of 2025-11-25 or of 2026-07-28, without its result. In the older ones a task has
+        failed whose tool has."""
+        failed = self.is_error and not modern and self.result is not None
+        status = Status.FAILED if failed else self.status
+        said: dict[str, Any] = {"taskId": self.id, "status": status.value}
+        said |= {"createdAt": self._created, "lastUpdatedAt": self._changed}
+        said["ttlMs" if modern else "ttl"] = self.ttl
+        message, interval = self._store.outlook(self)
+        said["pollIntervalMs" if modern else "pollInterval"] = interval
+        if message := message or (_TOOL_FAILED if failed else ""):
+            said["statusMessage"] = message
+        return said
 
     def in_full(self) -> dict[str, Any]:
         """The same with its result, its error or what it asks, as the extension says it."""
-        said = self.said()
+        said = self.said(modern=True)
         if self.result is not None:
             said["result"] = msgspec.Raw(self.result)
         if self.error is not None:
@@ -305,9 +378,28 @@ class KeptTasks:
         self._of: dict[str, dict[str, KeptTask]] = {}  # the same by their owners, the oldest first
         self._bytes = 0
         self._look_at: float = math.inf  # when the first of them is overdue, or earlier
+        self._ends: float | None = None  # when the gateway ends at the latest, if it does
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+    # ---- when the gateway ends --------------------------------------------------------------------------------------
+
+    def drain(self, seconds: float) -> None:
+        """The gateway ends, in so many seconds at the latest. Tell the clients of all tasks that run. Idempotent."""
+        if self._ends is None:
+            self._ends = anyio.current_time() + seconds
+            for task in [task for task in self._tasks.values() if not task.status.is_final]:
+                task.announce()
+
+    def outlook(self, task: KeptTask) -> tuple[str, int]:
+        """The message of its status, and the milliseconds until it should be looked at again."""
+        if self._ends is None or task.status.is_final or task.is_elsewhere:
+            return task.message, _INTERVAL
+        left = max(0, math.ceil(self._ends - anyio.current_time()))
+        text = (_ENDS_AND_KEEPS if self.keeps else _ENDS).format(left=left)
+        interval = max(_INTERVAL, 1_000 * left) if self.keeps else _SOON
+        return f"{text} Before that: {task.message}" if task.message else text, interval
 
     # ---- in the folder ----------------------------------------------------------------------------------------------
 
@@ -317,48 +409,36 @@ class KeptTasks:
         return self._is_open
 
     async def open(self) -> None:
-        """Take in what an earlier gateway has kept. Idempotent. Raises `OSError` when the folder cannot be used: then
-        tasks end with the gateway."""
+        """Open the folder. Idempotent. Raises `OSError` when it cannot be used: then tasks end with the gateway."""
         folder = self._folder
         if folder is None or self._is_open:
             return
         try:
-            records = await folder.open()
+            await folder.open()
         except OSError:
             self._folder = None
             raise
         self._is_open = True
-        for record in records:
-            try:
-                task = KeptTask.restored(self, record)
-            except (RpcFault, msgspec.MsgspecError):
-                continue  # an error that is none: the file is torn
-            if len(self._of.get(task.owner, ())) < TASKS_OF_ONE:
-                self._add(task)
-                self._bytes += task.size
-                if not record.status.is_final:
-                    self.keep(task, task.record(task.status))
-            else:
-                folder.put(task.id, None)
-        await folder.written()
 
     async def tidy(self) -> None:
         """Remove the files of tasks whose time to live is over, until cancelled."""
+        assert self._folder is not None
         while True:
             await anyio.sleep(_TIDIED)
             self._drop_overdue()
             await self.kept()
+            await self._folder.sweep()
 
     def close(self) -> None:
-        """Let another gateway have the folder. Idempotent."""
+        """The gateway ends: what it has written is for the others. Idempotent."""
         if self._is_open and self._folder is not None:
             self._is_open = False
             self._folder.close()
 
-    def keep(self, task: KeptTask, record: TaskRecord | None) -> None:
-        """Note what the file of this task shall be; see `TaskFolder`."""
-        if self._is_open and self._folder is not None and (record is None or task.id in self._tasks):
-            self._folder.put(task.id, record)
+    def keep(self, task: KeptTask, status: Status, result: bytes = b"") -> None:
+        """Note what the file of this task shall say; see `TaskFolder`."""
+        if self._is_open and self._folder is not None and task.id in self._tasks:
+            self._folder.put(task.record(status, len(result)), result)
 
     async def kept(self) -> None:
         """Write what was noted."""
@@ -376,13 +456,13 @@ class KeptTasks:
             if oldest is None:
                 text = f"Too many tasks ({len(own)}) are running; nothing was called. Retry when some have ended."
                 raise RpcFault(rpc.OVERLOADED, text)
-            self._drop(oldest)
+            self.drop(oldest)
         least, usual, most = _TTL
         wanted = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) else usual
         task = KeptTask(self, owner, session, max(least, min(most, wanted)), modern=modern)
         self._add(task)
         if self._is_open:
-            self.keep(task, task.record(task.status))
+            self.keep(task, task.status)
             session.spawn_beside(self.kept)
         return task
 
@@ -390,24 +470,49 @@ class KeptTasks:
         self._tasks[task.id] = self._of.setdefault(task.owner, {})[task.id] = task
         self._look_at = min(self._look_at, task.expires)
 
-    def find(self, task_id: object, owner: str) -> KeptTask:
-        """Raises `RpcFault`, which is the same for a task of somebody else."""
+    def of(self, owner: str) -> list[KeptTask]:
+        """The owner's tasks of this gateway."""
+        self._drop_overdue()
+        return list(self._of.get(owner, {}).values())
+
+    async def all_of(self, owner: str) -> list[KeptTask]:
+        """The owner's tasks of this gateway and of others."""
+        others = await self._folder.others(owner) if self._is_open and self._folder is not None else ()
+        made = (self._of_another(found) for found in others)
+        return [*self.of(owner), *(task for task in made if task is not None)]
+
+    def get(self, task_id: object, owner: str) -> KeptTask | None:
+        """The task of this gateway. None: there is none, or it is somebody else's."""
         self._drop_overdue()
         task = self._tasks.get(task_id) if isinstance(task_id, str) else None
-        if task is None or task.owner != owner:
+        return task if task is not None and task.owner == owner else None
+
+    async def find(self, task_id: object, owner: str) -> KeptTask:
+        """The task of this gateway or of another. Raises `RpcFault`, which is the same for a task of somebody else."""
+        task = self.get(task_id, owner)
+        if task is None and self._is_open and self._folder is not None and isinstance(task_id, str):
+            found = await self._folder.find(owner, task_id)
+            task = None if found is None else self._of_another(found)
+        if task is None:
             raise RpcFault(rpc.INVALID_PARAMS, _UNKNOWN)
         return task
 
-    def running(self, session: ClientSession) -> list[KeptTask]:
+    def _of_another(self, found: Found) -> KeptTask | None:
+        try:
+            return KeptTask.of_another(self, found)
+        except (RpcFault, msgspec.MsgspecError):
+            return None  # an error that is none: the file is torn
+
+    def running(self, session: ClientSession, owner: str) -> list[KeptTask]:
         """The tasks of this client that have not ended."""
-        return [task for task in self._tasks.values() if task.is_of(session)]
+        return [task for task in self._of.get(owner, {}).values() if task.is_of(session)]
 
     def has_room_for(self, task: KeptTask, size: int) -> bool:
         """Whether a result of this size can be kept. Older ones of the same owner make room for it."""
         for old in [old for old in self._of.get(task.owner, {}).values() if old.size]:
             if self._bytes + size <= TASK_BYTES:
                 break
-            self._drop(old)
+            self.drop(old)
         return self._bytes + size <= TASK_BYTES
 
     def ended(self, task: KeptTask) -> None:
@@ -415,92 +520,114 @@ class KeptTasks:
         if task.id in self._tasks:
             self._bytes += task.size
 
-    def _drop(self, task: KeptTask) -> None:
+    def drop(self, task: KeptTask) -> None:
+        """Keep it no longer. If it runs, it is cancelled. Idempotent."""
+        if task.id not in self._tasks:
+            return
         own = self._of[task.owner]
         del self._tasks[task.id], own[task.id]
         if not own:
             del self._of[task.owner]
         self._bytes -= task.size
         task.cancel()
-        self.keep(task, None)
+        if self._is_open and self._folder is not None:
+            self._folder.remove(task.owner, task.id)
 
     def _drop_overdue(self) -> None:
         now = anyio.current_time()
         if now < self._look_at:
             return
         for task in [task for task in self._tasks.values() if task.expires <= now]:
-            self._drop(task)
+            self.drop(task)
         self._look_at = min((task.expires for task in self._tasks.values()), default=math.inf)
 
 
 class TaskStream:
-    """The tasks of which a client is told on one `subscriptions/listen`."""
+    """The tasks of which a client is told on one `subscriptions/listen`: those of `ids` that are the owner's, and at
+    which no other gateway works. Of the latter nothing would be heard."""
 
-    def __init__(self, session: ClientSession, tasks: Sequence[KeptTask]) -> None:
+    def __init__(self, session: ClientSession, store: KeptTasks, owner: str, ids: Sequence[object]) -> None:
         self._session = session
-        self._tasks = tasks
+        self._store = store
+        self._owner = owner
+        self._wanted = ids
+        self._tasks = dict[str, KeptTask]()
+
+    async def find(self) -> None:
+        for task_id in self._wanted[:TASKS]:
+            with suppress(RpcFault):
+                task = await self._store.find(task_id, self._owner)
+                if not task.is_elsewhere:
+                    self._tasks[task.id] = task
 
     @property
     def ids(self) -> list[str]:
-        return [task.id for task in self._tasks]
+        return list(self._tasks)
 
     @contextmanager
     def told(self, meta: Mapping[str, Any]) -> Generator[None]:
         """See `ToldTasks`. What had changed before the client asked is told at once, because nothing else might
         follow."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.hearers[self] = meta
             if task.status is not Status.WORKING:
                 self.tell(task, meta)
         try:
             yield
         finally:
-            for task in self._tasks:
+            for task in self._tasks.values():
                 del task.hearers[self]
 
     def tell(self, task: KeptTask, meta: Mapping[str, Any]) -> None:
+        params = {**task.in_full(), "_meta": meta}
+        if task.size > LARGE_MESSAGE:
+            self._session.spawn_beside(partial(self._session.tell_long, _TOLD, params))
+            return
         with suppress(*rpc.UNWRITABLE):  # then nobody can be told, and `tasks/get` says why
-            self._session.tell(_TOLD, {**task.in_full(), "_meta": meta})
+            self._session.tell(_TOLD, params)
 
 
 # ---- The tasks of one client: what it asks for, and what it is told -------------------------------------------------
 
 
+@attrs.frozen(eq=False)
 class ClientTasks:
     """Carries out the requests of one client that are about tasks. `after`: the setting `taskAfterMs`, in seconds.
-    `passes`: whether a server that it sees makes tasks itself."""
+    `passes`: whether a server that it sees makes tasks itself. `timer` calls a function after some seconds. `lists`:
+    whether it may list its tasks. Where nobody knows who a client is, anybody could list those of all."""
 
-    def __init__(
-        self,
-        store: KeptTasks,
-        owner: str,
-        session: ClientSession,
-        after: Callable[[], float | None],
-        passes: Callable[[], bool],
-    ) -> None:
-        self._store = store
-        self._owner = owner
-        self._session = session
-        self._after = after
-        self._passes = passes
+    store: KeptTasks
+    owner: str
+    session: ClientSession
+    after: Callable[[], float | None]
+    passes: Callable[[], bool]
+    timer: Callable[[float, Callable[[], None]], Timer]
+    lists: bool = True
+    _leaving: set[Job] = attrs.field(factory=set[Job])  # become tasks as soon as that is written
 
     @property
     def running(self) -> int:
-        return len(self._store.running(self._session))
+        return len(self.store.running(self.session, self.owner))
 
     @property
     def makes_some(self) -> bool:
         """Whether calls of a client of 2026-07-28 may become tasks."""
-        return self._after() is not None or self._passes()
+        return self.after() is not None or self.passes()
+
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """What a client of 2025-11-25 is told that it can do with tasks."""
+        calls: dict[str, Any] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+        return {"tasks": {"list": {}, **calls} if self.lists else calls}
 
     async def ended(self) -> None:
         """Wait until none of them runs any more."""
-        for task in self._store.running(self._session):
+        for task in self.store.running(self.session, self.owner):
             await task.ended()
 
     def takes(self, job: Job) -> bool:
         """Whether the request is about a task, or asks for one; then it has been carried out. Raises `RpcFault`."""
-        if job.method in METHODS:
+        if job.method in ABOUT_TASKS:
             self._about_task(job)
             return True
         if job.method == rpc.LISTEN:
@@ -519,43 +646,94 @@ class ClientTasks:
             raise RpcFault(rpc.INVALID_PARAMS, "Invalid params: task must be an object.")
         said = cast("dict[str, Any]", wanted)
         params = {key: value for key, value in job.params.items() if key != "task"}
-        task = self._store.create(self._owner, self._session, modern=False, ttl=said.get("ttl"))
-        task.carry(self._session.task_job(task, job, params), self._session.begin_task)
-        job.answer({"task": task.said()})
+        task = self.store.create(self.owner, self.session, modern=False, ttl=said.get("ttl"))
+        task.token = job.token
+        created = {"task": task.said(modern=False)}
+        task.carry(self.session.task_job(task, job, params), self.session.begin_task)
+        if self.store.keeps:
+            job.run(partial(self._answer_once_kept, job, created))
+        else:
+            job.answer(created)
         return True
+
+    async def _answer_once_kept(self, job: Job, created: Mapping[str, Any]) -> None:
+        await self.store.kept()
+        job.answer(created)
 
     def begin(self, job: Job, begin: Callable[[Job], object]) -> KeptTask:
         """Begin the work of a request as a task of its own. Raises `RpcFault` when there is no room for one more."""
-        task = self._store.create(self._owner, self._session, modern=False)
-        own = self._session.task_job(task, job, job.params)
+        task = self.store.create(self.owner, self.session, modern=False)
+        own = self.session.task_job(task, job, job.params)
         own.modern = False  # no later request can carry what a server asks
         task.carry(own, begin)
         return task
 
-    def find(self, task_id: object) -> KeptTask:
+    def may_have(self, task_id: str) -> bool:
+        """Whether `find` may find it."""
+        return self.store.get(task_id, self.owner) is not None or self.store.keeps
+
+    async def find(self, task_id: object) -> KeptTask:
         """Raises `RpcFault`."""
-        return self._store.find(task_id, self._owner)
+        return await self.store.find(task_id, self.owner)
+
+    async def waited_for(self, task: KeptTask, seconds: float = math.inf) -> KeptTask:
+        """The task when it has ended or needs input, or after so many seconds. Raises `RpcFault` when another gateway
+        that worked on it has it no longer."""
+        with anyio.move_on_after(seconds):
+            while task.is_elsewhere:
+                await anyio.sleep(_INTERVAL / 1_000)
+                task = await self.find(task.id)
+        await task.wait(0 if task.is_elsewhere else seconds)
+        return task
+
+    def working_on(self, call: object) -> KeptTask | None:
+        """The task for which this call is made."""
+        running = self.store.running(self.session, self.owner)
+        return next((task for task in running if task.works_on(call)), None)
+
+    # ---- from a call to a task, in 2026-07-28 -----------------------------------------------------------------------
 
     def _watch(self, job: Job) -> None:
-        """A call of 2026-07-28 goes on as a task when its server makes one of it, or when it takes long."""
+        """A call goes on as a task when its server makes one of it, or when it takes long."""
         job.on_task = partial(self._hand_over, job)
         job.token = UNTOLD if job.token is None else job.token
-        if (seconds := self._after()) is not None:
-            self._session.spawn_beside(partial(self._hand_over_later, job, seconds))
-
-    async def _hand_over_later(self, job: Job, seconds: float) -> None:
-        await anyio.sleep(seconds)
-        self._hand_over(job)
+        if (seconds := self.after()) is not None:
+            job.on_end = self.timer(seconds, partial(self._hand_over, job)).cancel
 
     def _hand_over(self, job: Job) -> None:
-        if job.ended or not self._session.is_open(job):
+        if job in self._leaving or not self._is_call(job):
             return
         try:
-            task = self._store.create(self._owner, self._session, modern=True)
+            task = self.store.create(self.owner, self.session, modern=True)
         except RpcFault:
             return  # then it stays a call
-        self._session.answer_with_task(job, {"resultType": "task", **task.said()})
+        if self.store.keeps:
+            self._leaving.add(job)
+            self.session.spawn_beside(partial(self._leave_once_kept, job, task))
+        else:
+            self._leave(job, task)
+
+    async def _leave_once_kept(self, job: Job, task: KeptTask) -> None:
+        try:
+            await self.store.kept()
+            self._leave(job, task)
+        finally:
+            self._leaving.discard(job)
+
+    def _leave(self, job: Job, task: KeptTask) -> None:
+        if not self._is_call(job):
+            self.store.drop(task)
+            return
+        if job.on_end is not None:
+            job.on_end()
+        self.session.answer_with_task(job, {"resultType": "task", **task.said(modern=True)})
         task.adopt(job)
+
+    def _is_call(self, job: Job) -> bool:
+        """Whether its client still waits for the answer."""
+        return not job.ended and self.session.is_open(job)
+
+    # ---- requests about tasks ---------------------------------------------------------------------------------------
 
     def _listen(self, job: Job) -> None:
         """A stream that names tasks tells of those that are its client's. The others are left out."""
@@ -564,28 +742,42 @@ class ClientTasks:
             return
         _need_extension(job)
         ids: object = cast("dict[str, Any]", wanted)["taskIds"]
-        found = dict[str, KeptTask]()
-        for task_id in cast("list[object]", ids) if isinstance(ids, list) else ():
-            with suppress(RpcFault):
-                task = self.find(task_id)
-                found[task.id] = task
-        job.tasks = TaskStream(self._session, tuple(found.values()))
+        named = cast("list[object]", ids) if isinstance(ids, list) else ()
+        job.tasks = TaskStream(self.session, self.store, self.owner, named)
 
     def _about_task(self, job: Job) -> None:
         if job.modern:
             _need_extension(job)
-        task = self.find(rpc.read_value(job.params.get("taskId")))
+        if job.method == LIST:
+            self._list(job)
+            return
+        task_id = rpc.read_value(job.params.get("taskId"))
+        task = self.store.get(task_id, self.owner)
+        if task is not None:
+            self._carry_out(job, task)
+        elif self.store.keeps:
+            job.run(partial(self._look_elsewhere, job, task_id))
+        else:
+            raise RpcFault(rpc.INVALID_PARAMS, _UNKNOWN)
+
+    async def _look_elsewhere(self, job: Job, task_id: object) -> None:
+        self._carry_out(job, await self.find(task_id))
+
+    def _carry_out(self, job: Job, task: KeptTask) -> None:
+        """Raises `RpcFault`."""
         if job.method == RESULT:
             job.run(partial(self._result, job, task))
         elif job.method == GET:
-            job.answer(task.in_full() if job.modern else task.said())
+            self._get(job, task)
+        elif task.is_elsewhere:
+            raise RpcFault(rpc.INVALID_PARAMS, _ELSEWHERE)
         elif job.method == CANCEL:
             if not job.modern and task.status.is_final:
                 raise RpcFault(
                     rpc.INVALID_PARAMS, f"Invalid params: the task has ended ({task.status.value})."
                 )
             task.cancel()
-            job.answer({} if job.modern else task.said())
+            job.answer({} if job.modern else task.said(modern=False))
         else:
             given = rpc.read_value(job.params.get("inputResponses"))
             if not isinstance(given, dict):
@@ -593,16 +785,65 @@ class ClientTasks:
             task.give(cast("dict[str, Any]", given))
             job.answer({})
 
+    def _get(self, job: Job, task: KeptTask) -> None:
+        if not job.modern:
+            job.answer(task.said(modern=False))
+        elif task.size > LARGE_MESSAGE:
+            job.run(partial(self.session.answer_long, job, task.in_full()))
+        else:
+            job.answer(task.in_full())
+
     async def _result(self, job: Job, task: KeptTask) -> None:
         """The result of a task of 2025-11-25, once it has ended."""
+        if task.is_elsewhere:
+            task = await self.waited_for(task)
         await task.ended()
         if task.result is None:
             error = task.error or RpcFault(rpc.INVALID_PARAMS, "Invalid params: the task was cancelled.")
             job.fail(error.code, error.message, error.data)
             return
-        parts = rpc.read_parts(msgspec.Raw(task.result))
-        meta = {**(rpc.read_meta(parts) or {}), RELATED: {"taskId": task.id}}
-        job.answer({**parts, "_meta": meta})
+        mark = partial(_marked, task.result, task.id, is_newer=task.modern)
+        result = await aside(mark) if task.size > LARGE_MESSAGE else mark()
+        await self.session.answer_kept(job, result, modern=False)
+
+    def _list(self, job: Job) -> None:
+        if not self.lists:
+            raise no_method(job.method)
+        cursor = rpc.read_value(job.params.get("cursor"))
+        after = "" if cursor is None else cursor
+        if not isinstance(after, str) or (after and _CURSOR.fullmatch(after) is None):
+            raise RpcFault(
+                rpc.INVALID_PARAMS, "Invalid params: there is no such cursor. List from the start."
+            )
+        if self.store.keeps:
+            job.run(partial(self._list_all, job, after))
+        else:
+            job.answer(_page(self.store.of(self.owner), after))
+
+    async def _list_all(self, job: Job, after: str) -> None:
+        job.answer(_page(await self.store.all_of(self.owner), after))
+
+
+_CURSOR: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [\w-]{32}", re.ASCII)
+
+
+def _page(tasks: Iterable[KeptTask], after: str) -> dict[str, Any]:
+    """One page of a list. The cursor is where its last task stands, so it stays valid when that is dropped."""
+    rest = sorted((task for task in tasks if task.order > after), key=lambda task: task.order)
+    page = rest[:_PAGE]
+    said: dict[str, Any] = {"tasks": [task.said(modern=False) for task in page]}
+    return {**said, "nextCursor": page[-1].order} if len(rest) > _PAGE else said
+
+
+def _marked(result: bytes, task_id: str, *, is_newer: bool) -> bytes:
+    """The result of a task as a client of 2025-11-25 fetches it: it names the task. Of one with millions of members the
+    mark takes the place of its `_meta`."""
+    mark = {RELATED: {"taskId": task_id}}
+    result = rpc.for_handshake(result) if is_newer else result
+    parts = rpc.result_parts(result)
+    if parts is None:
+        return b'%b,"_meta":%b}' % (result.rstrip()[:-1], rpc.encode(mark))
+    return rpc.encode({**parts, "_meta": {**rpc.parts_of_meta(parts.get("_meta", rpc.ABSENT)), **mark}})
 
 
 def _declares(job: Job) -> bool:
@@ -619,9 +860,10 @@ def _need_extension(job: Job) -> None:
         raise RpcFault(_MISSING, f"Missing required client capability: {EXTENSION}", data)
 
 
-def owner_of(subject: str | None, profile: str | None) -> str:
-    """To whom tasks belong: a digest of the principal, as its door names it, and the profile."""
-    return hashlib.sha256(rpc.encode([subject, profile])).hexdigest()
+def owner_of(subject: str | None, profile: str | None, *, is_known: bool = True) -> str:
+    """To whom tasks belong: a digest of the principal, as its door names it, and the profile. `is_known`: there is a
+    principal; without one they belong to whoever knows their ids."""
+    return hashlib.sha256(rpc.encode([subject, profile, is_known])).hexdigest()
 
 
 def _error_in(raw: msgspec.Raw) -> RpcFault:

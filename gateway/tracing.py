@@ -124,6 +124,10 @@ class TracedJob(Job):
         self._answered(result.get("isError") is True)
         super().answer(result)
 
+    def answer_line(self, line: bytes) -> None:
+        self._over("result")
+        super().answer_line(line)
+
     def answer_raw(self, result: bytes, *, modern: bool = False) -> None:
         self._answered(says_error(result))
         super().answer_raw(result, modern=modern)

@@ -2,6 +2,7 @@
 
 In 2025-11-25 they belong to the core. The client asks for a task with its call (`task` in the params), the server
 answers `{"task": …}`, and the result is fetched by `tasks/result`. A tool may say that it runs only so (`taskSupport`).
+A client may list its tasks (`tasks/list`), which the extension has not.
 For 2026-07-28 they are an extension: the server decides, answers `resultType: "task"`, and the result stands in the
 answer to `tasks/get`. From both comes the same `Task`.
 """
@@ -25,6 +26,8 @@ GET: Final = "tasks/get"
 RESULT: Final = "tasks/result"
 UPDATE: Final = "tasks/update"
 CANCEL: Final = "tasks/cancel"
+LIST: Final = "tasks/list"
+ABOUT_TASKS: Final = frozenset({GET, RESULT, UPDATE, CANCEL, LIST})
 TOLD: Final = frozenset({"notifications/tasks", "notifications/tasks/status"})  # the newer, the older
 RELATED: Final = f"{META}related-task"  # in the `_meta` of what belongs to a task of 2025-11-25
 INTERVAL: Final = (

@@ -53,6 +53,7 @@ from .skills import SkillRead, current_skill, read_skill
 if TYPE_CHECKING:
     from ..actors.host import Host
     from ..actors.peer import Connector
+    from ..actors.timers import Timer
     from ..catalogue.entries import ServerEntry
     from ..catalogue.fingerprints import PinKey
     from ..catalogue.index import Index
@@ -425,6 +426,11 @@ class RoomPort(Caller):
     def helper(self, name: str, command: Sequence[str], *, max_line: int) -> Connector:
         """A connector that starts a child of ours which is no server, for a door. See `Connectors.helper`."""
         return self.live.connectors.helper(name, command, max_line)
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call a function that does not wait, by the timer of the room."""
+        context = self.live.context
+        return context.timers.at(context.backend.now() + seconds, callback)
 
     # ---- the whole room ---------------------------------------------------------------------------------------------
 

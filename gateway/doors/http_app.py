@@ -25,6 +25,7 @@ from ...actors.workers import aside_if_many
 from ...catalogue.hidden_characters import unhidden_value
 from ...protocol import jsonrpc as rpc
 from ...protocol.jsonrpc.terms import RpcFault
+from ...protocol.tasks import ABOUT_TASKS
 from ...supervisor.room import port_of
 from ..arrivals import Arriving
 from ..exposures.query_modes import CatalogueReader, Snapshot
@@ -295,7 +296,8 @@ class HttpDoor:
                 self.sessions.end_all()
 
     def refuse_new(self) -> None:
-        """Refuse new sessions and requests from now on. Those in flight are still answered."""
+        """Refuse new sessions and requests from now on, except those about tasks. Those in flight are still
+        answered."""
         self.is_ending: bool = True
         self._conversations.refuse_new()
 
@@ -420,7 +422,7 @@ class HttpDoor:
             await request.answer(202, headers=())
             return
         said = read_stateless(message, request)
-        if self.is_ending:
+        if self.is_ending and said.method not in ABOUT_TASKS:
             raise ending()
         said, stateless = await self._client_of(said, request, caller, profile)
         if stateless is None:
@@ -460,7 +462,7 @@ class HttpDoor:
             session = None
         else:
             raise Refusal(400, "Bad Request: Missing session ID. Open a session with initialize.")
-        if is_request and self.is_ending:
+        if is_request and self.is_ending and method not in ABOUT_TASKS:
             raise ending()
         opened = session is None
         if session is None:

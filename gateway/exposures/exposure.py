@@ -8,6 +8,7 @@ of them, the `ClientHost` passes the servers' requests, logs and progress on to 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sized
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..requests import Job
@@ -44,6 +45,11 @@ class Client(Protocol):
     @property
     def capabilities(self) -> Mapping[str, Any]:
         """The client capabilities that it declared: which server requests it can answer."""
+        ...
+
+    def asking(self, call: object) -> AbstractContextManager[Mapping[str, Any]]:
+        """While the context is open, it is asked about this call. The value: what to add to the `_meta` of all that it
+        is asked."""
         ...
 
     def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:

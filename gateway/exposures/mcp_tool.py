@@ -50,7 +50,8 @@ from .tool_definition import FOR_MODELS, Answer, Hints, Mode, Request, parse_req
 if TYPE_CHECKING:
     from ...actors.call import Call
     from ...supervisor.room_port import RoomPort
-    from ..tasks import ClientTasks, KeptTask
+    from ..endpoint import ClientSession
+    from ..tasks import ClientTasks
 
 T = TypeVar("T")
 _LOOK_EVERY: Final = 0.25  # seconds between two looks of a search that waits
@@ -119,10 +120,10 @@ class McpTool:
             self._reply(partial(self._promoted, request), job)
         elif request.mode is Mode.SKILL:
             job.run(partial(self._read_skill, request, job))
-        elif request.mode is Mode.OUTPUT and (task := _task_of(request.subject, job)) is not None:
-            job.run(partial(self._wait_for_task, task, job))
-        elif request.mode is Mode.OUTPUT:
+        elif request.mode is Mode.OUTPUT and not _may_be_task(request.subject, job):
             self._answers.turn_page(request, job)
+        elif request.mode is Mode.OUTPUT:
+            job.run(partial(self._look_at_output, request, job))
         else:
             self._look(request, job)
 
@@ -267,18 +268,34 @@ class McpTool:
 
     def _look_at_task(self, request: Request, job: Job) -> None:
         """Answer with the result of a task, or with how it is."""
-        task = _task_of(request.subject, job)
-        if task is None:
+        if _may_be_task(request.subject, job):
+            job.run(partial(self._look_for_task, request, job))
+        else:
             self._answers.reply(refusals.unknown_task(request.subject), job)
-        else:
-            job.run(partial(self._wait_for_task, task, job))
 
-    async def _wait_for_task(self, task: KeptTask, job: Job) -> None:
-        await task.wait(_TASK_SECONDS)
+    async def _look_for_task(self, request: Request, job: Job) -> None:
+        try:
+            await self._wait_for_task(request, job)
+        except RpcFault:
+            self._answers.reply(refusals.unknown_task(request.subject), job)
+
+    async def _look_at_output(self, request: Request, job: Job) -> None:
+        """Answer with the result of a task, or with a page of an output, whichever has this id."""
+        try:
+            await self._wait_for_task(request, job)
+        except RpcFault:
+            self._answers.turn_page(request, job)
+
+    async def _wait_for_task(self, request: Request, job: Job) -> None:
+        """Raises `RpcFault` when the client has no such task."""
+        client: ClientSession = job.client
+        tasks = client.tasks
+        assert tasks is not None
+        task = await tasks.waited_for(await tasks.find(request.subject), _TASK_SECONDS)
         if task.result is not None:
-            job.answer_raw(task.result)
+            await client.answer_kept(job, task.result, modern=task.modern)
         else:
-            self._answers.reply(refusals.task_told(task.id, task.status, task.message), job)
+            self._answers.reply(refusals.task_told(task.id, task.status, task.outlook), job)
 
     # ---- connect -------------------------------------------------------------------------------------------------
 
@@ -457,13 +474,10 @@ def _tasks_of(job: Job) -> ClientTasks | None:
     return None if job.client is None else job.client.tasks
 
 
-def _task_of(task_id: str, job: Job) -> KeptTask | None:
-    """The task of this id, if it belongs to the client of this job."""
+def _may_be_task(task_id: str, job: Job) -> bool:
+    """Whether the client of this job may have a task of this id."""
     tasks = _tasks_of(job)
-    try:
-        return None if tasks is None else tasks.find(task_id)
-    except RpcFault:
-        return None
+    return tasks is not None and tasks.may_have(task_id)
 
 
 def _with(answer: Answer, more: Sequence[Mapping[str, Any]]) -> Answer:

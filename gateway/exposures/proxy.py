@@ -350,7 +350,7 @@ class BesideClient:
         if hears:
             self._streams.append(meta)
         try:
-            with acknowledged(job.client.tell, job, {_FLAG: True} if hears else {}):
+            async with acknowledged(job.client.tell, job, {_FLAG: True} if hears else {}):
                 await anyio.sleep_forever()
         finally:
             if hears:

@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -1436,6 +1437,9 @@ class Asked:
         self.modern, self.capabilities, self.initialized = modern, capabilities, False
         self.asked: list[Any] = []
         self.told: list[Any] = []
+
+    def asking(self, _call: object) -> AbstractContextManager[Mapping[str, Any]]:
+        return nullcontext({})
 
     async def ask(self, *what: Any) -> Any:
         self.asked.append(what)

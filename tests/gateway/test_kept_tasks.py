@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,21 @@ async def ended(who: Person, task: str) -> str:
 
 def files(folder: Path) -> dict[str, Any]:
     """What the files say, by the ids of their tasks."""
-    found = [json.loads(path.read_bytes()) for path in folder.glob("task-*.json")]
+    found = [json.loads(head_of(path)) for path in folder.glob("*/*.task")]
     return {each["id"]: each for each in found}
+
+
+def head_of(path: Path) -> bytes:
+    return path.read_bytes().partition(b"\n")[0]
+
+
+def change(path: Path, **changes: Any) -> None:
+    """Change what the file of a task says, and its time with it."""
+    head, _, result = path.read_bytes().partition(b"\n")
+    said = {**json.loads(head), **changes}
+    path.write_bytes(json.dumps(said).encode() + b"\n" + result)
+    with suppress(TypeError, OverflowError):
+        os.utime(path, (said["until"], said["until"]))
 
 
 @in_real_time
@@ -71,8 +85,9 @@ async def test_a_result_outlives_its_gateway_for_its_principal_and_for_its_time(
         task = await begin(ann, n=1)
         assert await ended(ann, task) == "completed"
         before = await ann.ask("tasks/get", {"taskId": task})
-    (path,) = folder.glob("task-*.json")
-    assert (folder.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
+    (path,) = folder.glob("*/*.task")
+    modes = [each.stat().st_mode & 0o777 for each in (folder, path.parent, path)]
+    assert modes == [0o700, 0o700, 0o600]
     assert b"ann" not in path.read_bytes()
     async with keeping(folder) as gate, gate.person() as ann, gate.person(subject="bob") as bob:
         after = await ann.ask("tasks/get", {"taskId": task})
@@ -81,18 +96,16 @@ async def test_a_result_outlives_its_gateway_for_its_principal_and_for_its_time(
         of_ann = await bob.ask("tasks/get", {"taskId": task})
         assert of_ann == await bob.ask("tasks/get", {"taskId": "nobody's"})
         assert of_ann["code"] == UNKNOWN
-    said = json.loads(path.read_bytes())
-    path.write_text(json.dumps({**said, "until": time.time() + 0.5}))
+    change(path, until=time.time() + 1)
     monkeypatch.setattr(kept, "_TIDIED", 0.1)
     async with keeping(folder):
         assert files(folder)
         with anyio.fail_after(10):
-            while files(folder):
+            while path.parent.exists():
                 await anyio.sleep(0.01)
-    path.write_text(json.dumps({**said, "until": time.time() - 1}))
     async with keeping(folder) as gate, gate.person() as ann:
         assert await status(ann, task) == "unknown"
-        assert not files(folder), "its time is over"
+        assert len(list(folder.glob("gateway-*"))) == 1, "what is empty goes"
 
 
 @in_real_time
@@ -146,28 +159,50 @@ async def test_a_task_is_told_completed_when_its_result_is_in_the_folder(tmp_pat
 @in_real_time
 async def test_files_that_are_torn_or_of_others_are_passed_over(tmp_path: Path) -> None:
     async with keeping(tmp_path / "t") as gate, gate.person() as ann:
-        tasks = [await begin(ann, n=number) for number in range(4)]
-        assert [await ended(ann, task) for task in tasks] == ["completed"] * 4
-    paths = [tmp_path / "t" / f"task-{task}.json" for task in tasks]
+        tasks = [await begin(ann, n=number) for number in range(6)]
+        assert [await ended(ann, task) for task in tasks] == ["completed"] * 6
+    (own,) = (tmp_path / "t").glob("gateway-*")
+    paths = [next(own.glob(f"*-{task}.task")) for task in tasks]
     paths[0].write_bytes(paths[0].read_bytes()[:-20])
     paths[1].write_bytes(b"")
     paths[2].chmod(0o666)
-    for number, changes in enumerate(
-        ({"result": 7}, {"status": "failed"}, {"status": "odd"}, {"until": "x"})
-    ):
-        path = tmp_path / "t" / f"task-{str(number) * 32}.json"
-        said = {**json.loads(paths[3].read_bytes()), "id": str(number) * 32}
-        path.write_text(json.dumps({**said, **changes}))
-    other = tmp_path / "t" / f"task-{'x' * 32}.json"
-    other.write_bytes(paths[3].read_bytes())
-    half = tmp_path / "t" / f".task-{'x' * 32}.json.abc.tmp"
+    (tmp_path / "elsewhere").write_bytes(paths[3].read_bytes())
+    paths[3].unlink()
+    paths[3].symlink_to(tmp_path / "elsewhere")
+    paths[4].unlink()
+    os.mkfifo(paths[4])
+    odd: list[dict[str, Any]] = [
+        {"size": 7}, {"size": 10**30}, {"size": -1}, {"status": "failed"}, {"status": "odd"}, {"until": "x"},
+        {"until": 1e300}, {"ttl": 10**30}, {"owner": "0" * 64}, {"error": 7, "status": "failed"},
+        {"message": "x" * (1 << 20)},
+    ]  # fmt: skip
+    for number, changes in enumerate(odd):
+        path = own / paths[5].name.replace(tasks[5], f"{number:032}")
+        path.write_bytes(paths[5].read_bytes())
+        change(path, **{"id": f"{number:032}", "until": time.time() + 60, **changes})
+    other = own / paths[5].name.replace(tasks[5], "x" * 32)
+    other.write_bytes(paths[5].read_bytes())
+    half = own / f".{paths[5].name}.abc.tmp"
     half.write_bytes(b"{")
-    (tmp_path / "t" / "mine.txt").write_text("")
+    for folder in ("t", own):
+        (tmp_path / folder / "mine.txt").write_text("")
+    linked = tmp_path / "t" / f"gateway-{'l' * 22}"
+    linked.symlink_to(own)
+    open_to_all = tmp_path / "t" / f"gateway-{'o' * 22}"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    (open_to_all / paths[0].name).write_bytes(
+        paths[5].read_bytes().replace(tasks[5].encode(), tasks[0].encode())
+    )
     async with keeping(tmp_path / "t") as gate, gate.person() as ann:
-        assert [await status(ann, task) for task in tasks] == ["unknown"] * 3 + ["completed"]
-        assert {await status(ann, name * 32) for name in "x0123"} == {"unknown"}
+        assert [await status(ann, task) for task in tasks] == ["unknown"] * 5 + ["completed"]
+        names = ["x" * 32, "../" * 10, "", "\0" * 32, *(f"{number:032}" for number in range(len(odd)))]
+        assert {await status(ann, name) for name in names} == {"unknown"}
+        listed = await ann.ask("tasks/list")
+        assert tasks[5] in [each["taskId"] for each in listed["tasks"]]
         assert not half.exists()
     assert (tmp_path / "t" / "mine.txt").exists()
+    assert (own / "mine.txt").exists()
 
 
 @in_real_time
@@ -190,15 +225,18 @@ async def test_the_folder_is_bounded_in_number_and_bytes(
         await gate.clients.tasks.kept()
         assert files(tmp_path / "t").keys() == set(of_ann[1:])
         of_bob = await of("bob", gate, 2_000)
-    monkeypatch.setattr(task_folder, "TASK_BYTES", 1_000)
-    monkeypatch.setattr(task_folder, "_HEAD", 1_000)
-    monkeypatch.setattr(kept, "TASKS_OF_ONE", 2)
+    monkeypatch.setattr(task_folder, "TASK_BYTES", 2_000)
     async with keeping(tmp_path / "t", server):
-        assert files(tmp_path / "t").keys() <= set(of_ann) - set(of_bob)
-        assert len(files(tmp_path / "t")) == 2
+        assert files(tmp_path / "t").keys() == set(of_ann[1:])
+    monkeypatch.setattr(task_folder, "TASKS_OF_ONE", 2)
+    async with keeping(tmp_path / "t", server) as gate:
+        assert files(tmp_path / "t").keys() == set(of_ann[2:])
+        late = await of("bob", gate, 10)
+        await gate.clients.tasks.kept()
     monkeypatch.setattr(task_folder, "TASKS", 1)
     async with keeping(tmp_path / "t", server):
-        assert len(files(tmp_path / "t")) == 1
+        assert files(tmp_path / "t").keys() == set(late), "the oldest goes first"
+    assert of_bob
 
 
 @in_real_time
@@ -206,17 +244,68 @@ async def test_a_folder_that_cannot_be_used_is_told_and_tasks_end_with_the_gatew
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "t"
-    async with keeping(folder) as gate, gate.person() as ann, keeping(folder) as second:
-        assert "another gateway keeps its tasks there" in capsys.readouterr().out
-        task = await begin(ann, n=1)
-        async with second.person() as late:
-            own = await begin(late, n=2)
-            assert [await ended(late, each) for each in (task, own)] == ["unknown", "completed"]
-            assert await ended(ann, task) == "completed"
-        assert files(folder).keys() == {task}
-    folder.chmod(0o755)
-    async with keeping(folder):
+    folder.mkdir(mode=0o755)
+    async with keeping(folder) as gate, gate.person() as ann:
         assert "it must be a directory of mode 0700" in capsys.readouterr().out
+        assert await ended(ann, await begin(ann, n=1)) == "completed"
+
+
+@in_real_time
+async def test_several_gateways_keep_their_tasks_and_each_finds_those_of_all(tmp_path: Path) -> None:
+    server, released = FakeServer(), anyio.Event()
+
+    async def work(call: FakeCall) -> str:
+        if call["n"] == 2:
+            await released.wait()
+        return f"done {call['n']}"
+
+    server.handler = work
+    async with keeping(tmp_path / "t", server) as first, keeping(tmp_path / "t") as second:
+        async with first.person() as ann, second.person() as late, second.person(subject="bob") as bob:
+            done, runs = await begin(ann, n=1), await begin(ann, n=2)
+            assert await ended(ann, done) == "completed"
+            assert await status(late, done) == "completed"
+            assert text(await late.ask("tasks/result", {"taskId": done})) == "done 1"
+            own = await begin(late, n=3)
+            listed = [each["taskId"] for each in (await late.ask("tasks/list"))["tasks"]]
+            assert listed == [done, runs, own]
+            assert (await bob.ask("tasks/list")) == {"tasks": []}
+            assert (await bob.ask("tasks/get", {"taskId": done}))["code"] == UNKNOWN
+            assert await status(late, runs) == "working", "its gateway lives"
+            elsewhere = await late.ask("tasks/cancel", {"taskId": runs})
+            assert elsewhere["code"] == UNKNOWN
+            assert "another gateway works on this task" in elsewhere["message"]
+            awaited = late.begin("tasks/result", {"taskId": runs})
+            await anyio.sleep(0.1)
+            released.set()
+            assert text(await late.answer(awaited)) == "done 2"
+        async with second.person(modern=True) as modern:
+            stream = modern.begin("subscriptions/listen", {"notifications": {"taskIds": [done, own]}})
+            with anyio.fail_after(10):
+                while len(modern.said_on(stream)) < 3:
+                    await anyio.sleep(0.01)
+            assert [params.get("taskId") for _, params in modern.said_on(stream)] == [None, done, own]
+
+
+@in_real_time
+async def test_a_task_is_in_the_folder_before_its_client_knows_of_it(tmp_path: Path) -> None:
+    on_disk = list[bool]()
+
+    def hear(message: Any) -> None:
+        said = message.get("result", {})
+        if "task" in said or said.get("resultType") == "task":
+            on_disk.append(said.get("task", said)["taskId"] in files(tmp_path / "t"))
+
+    async with (
+        keeping(tmp_path / "t", taskAfterMs=50) as gate,
+        gate.person() as ann,
+        gate.person(modern=True) as new,
+    ):
+        ann.on_message = new.on_message = hear
+        await ann.ask("tasks/cancel", {"taskId": await begin(ann)})
+        made = await new.ask("tools/call", {"name": "a_echo"})
+        await new.ask("tasks/cancel", {"taskId": made["taskId"]})
+        assert on_disk == [True, True]
 
 
 @pytest.mark.parametrize("how", [None, signal.SIGTERM, signal.SIGKILL], ids=["left", "ended", "killed"])

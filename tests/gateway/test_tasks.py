@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from tests.support.task_servers import TaskServer
 from greenroom.gateway import tasks as kept
 from greenroom.gateway.clients import Conversations
 from greenroom.gateway.endpoint import ClientSession
+from greenroom.supervisor.room import port_of
 from greenroom.testing.fake_servers import FakeCall, FakeServer
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -32,7 +33,9 @@ class Person:
     def __init__(self, *, modern: bool, extension: bool = True) -> None:
         self.modern = modern
         self.told: list[Any] = []
+        self.introduced: Any = None  # what it was answered (2025-11-25)
         self.session: ClientSession | None = None
+        self.on_message: Callable[[Any], object] = lambda _message: None
         self._capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
         if extension:
             self._capabilities["extensions"] = {EXTENSION: {}}
@@ -41,6 +44,7 @@ class Person:
 
     def send(self, line: bytes) -> bool:
         message = json.loads(line)
+        self.on_message(message)
         if "method" in message:
             self.told.append(message)
         else:
@@ -49,12 +53,28 @@ class Person:
 
     async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
         """The result, or the error."""
-        number = self.begin(method, params)
+        return await self.answer(self.begin(method, params))
+
+    async def answer(self, number: int) -> Any:
+        """The result of this request, or the error."""
         with anyio.fail_after(1_000):
             while number not in self._answers:
                 await anyio.sleep(0.01)
         answer = self._answers[number]
         return answer.get("result", answer.get("error"))
+
+    def reply(self, request: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        """Answer a request of the gateway."""
+        assert self.session is not None
+        line = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result})
+        self.session.receive(line.encode())
+
+    async def hears(self, method: str, count: int = 1) -> Any:
+        """The params of the last message of this method, once there are so many."""
+        with anyio.fail_after(1_000):
+            while len(told := [each for each in self.told if each["method"] == method]) < count:
+                await anyio.sleep(0.01)
+        return told[-1]
 
     def begin(self, method: str, params: Mapping[str, Any] | None = None) -> int:
         """Send a request. Returns its id."""
@@ -83,21 +103,25 @@ class Person:
 class Gateway:
     def __init__(self, room: Any, expose: str, tasks: Any) -> None:
         self.clients = Conversations(room, expose=expose, version="1", note=print)
+        self.timers = port_of(room).live.context.timers
         self._tasks = tasks
         self._count = 0
 
     @asynccontextmanager
     async def person(
-        self, *, subject: str | None = "ann", modern: bool = False, **more: Any
+        self, *, subject: str | None = "ann", modern: bool = False, door: str = "gateway", **more: Any
     ) -> AsyncGenerator[Person]:
         self._count += 1
         person = Person(modern=modern, **more)
         name = f"{subject}-{self._count}"
-        async with self.clients.open(person, self._tasks.start_soon, name=name, subject=subject) as session:
+        async with self.clients.open(
+            person, self._tasks.start_soon, name=name, subject=subject, door=door
+        ) as session:
             person.session = session
             if not modern:
-                hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t"}}
-                await person.ask("initialize", hello)
+                able = {"elicitation": {}}
+                hello = {"protocolVersion": "2025-11-25", "capabilities": able, "clientInfo": {"name": "t"}}
+                person.introduced = await person.ask("initialize", hello)
                 session.receive(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
             yield person
 
@@ -393,3 +417,144 @@ async def test_a_stream_that_has_ended_is_told_of_no_task_and_without_the_extens
             lacks = await plain.ask("subscriptions/listen", wanted)
             assert lacks["code"] == -32021
             assert lacks["data"] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+
+
+LIST = "tasks/list"
+
+
+async def asks(call: FakeCall) -> str:
+    call.progress(1, message="half")
+    mark = {RELATED: {"taskId": "the server's"}, "x": 1}
+    said = await call.ask("elicitation/create", {**FORM, "_meta": mark})
+    assert said.get("_meta") == {RELATED: {"taskId": "the server's"}}
+    return said["action"]
+
+
+RELATED = META + "related-task"
+
+
+@pytest.mark.parametrize("expose", ["direct", "proxy"])
+@in_virtual_time
+async def test_what_belongs_to_a_task_names_it_and_a_task_that_asks_needs_input(expose: str) -> None:
+    server = FakeServer(handler=asks)
+    async with gateway(server, expose) as gate, gate.person() as ann:
+        name, arguments = ("a_echo", {}) if expose == "direct" else ("mcp", {"tool": "a_echo", "args": {}})
+        params = {"name": name, "arguments": arguments, "_meta": {"progressToken": "p"}}
+        task = (await ann.ask("tools/call", {**params, "task": {}}))["task"]["taskId"]
+        asked = await ann.hears("elicitation/create")
+        assert asked["params"]["_meta"] == {RELATED: {"taskId": task}, "x": 1, "greenroom/server": "a"}
+        assert (await ann.ask("tasks/get", {"taskId": task}))["status"] == "input_required"
+        progress = (await ann.hears("notifications/progress"))["params"]
+        assert (progress["progressToken"], progress["_meta"]) == ("p", {RELATED: {"taskId": task}})
+        ann.reply(asked, {"action": "accept", "_meta": {RELATED: {"taskId": task}}})
+        result = await ann.ask("tasks/result", {"taskId": task})
+        assert (text(result), result["_meta"][RELATED]) == ("accept", {"taskId": task})
+        told = [
+            each["params"]["status"] for each in ann.told if each["method"] == "notifications/tasks/status"
+        ]
+        assert told == ["working", "input_required", "working", "completed"]
+        call = ann.begin("tools/call", params)
+        again = await ann.hears("elicitation/create", 2)
+        assert RELATED not in again["params"]["_meta"], "it is no task"
+        ann.reply(again, {"action": "decline"})
+        assert text(await ann.answer(call)) == "decline"
+
+
+@in_virtual_time
+async def test_a_client_lists_its_tasks_in_pages_and_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_PAGE", 2)
+    server = TaskServer(modern=False)
+    async with gateway(server.fake) as gate, gate.person() as ann, gate.person(subject="bob") as bob:
+        assert ann.introduced["capabilities"]["tasks"]["list"] == {}
+
+        async def begin(who: Person, tool: str = "a_slow") -> str:
+            return (await who.ask("tools/call", {"name": tool, "task": {}}))["task"]["taskId"]
+
+        assert await ann.ask(LIST) == {"tasks": []}
+        mine = [await begin(ann), await begin(ann, "a_quick"), await begin(ann)]
+        of_bob = await begin(bob)
+        mine.append(await begin(ann))
+        assert not server.tasks.keys() & {*mine, of_bob}
+        found, cursor = list[Any](), None
+        while True:
+            page = await ann.ask(LIST, {} if cursor is None else {"cursor": cursor})
+            found += page["tasks"]
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                break
+            assert len(page["tasks"]) == 2
+        assert sorted(each["taskId"] for each in found) == sorted(mine)
+        for each in found:
+            assert each == await ann.ask("tasks/get", {"taskId": each["taskId"]})
+        assert [each["taskId"] for each in (await bob.ask(LIST))["tasks"]] == [of_bob]
+        for odd in ("x", 7, f"{'9' * 10}", f"{found[0]['createdAt']}/../"):
+            assert (await ann.ask(LIST, {"cursor": odd}))["code"] == UNKNOWN
+        async with gate.person(modern=True) as new:
+            assert (await new.ask(LIST))["code"] == -32601
+        async with gate.person(subject=None, door="http") as anybody:
+            assert "list" not in anybody.introduced["capabilities"]["tasks"]
+            assert (await anybody.ask(LIST))["code"] == -32601
+            task = await begin(anybody)
+            async with gate.person(subject=None, door="http") as somebody:
+                assert (await somebody.ask("tasks/get", {"taskId": task}))["status"] == "working"
+        async with gate.person(subject=None, door="stdio") as owner:
+            assert (await owner.ask("tasks/get", {"taskId": task}))["code"] == UNKNOWN
+
+
+@in_virtual_time
+async def test_a_tool_that_failed_is_a_failed_task_only_in_the_older_version() -> None:
+    server = FakeServer(handler=lambda _call: {"content": [], "isError": True})
+    async with gateway(server) as gate, gate.person() as ann, gate.person(modern=True) as new:
+        task = (await ann.ask("tools/call", {**CALL, "task": {}}))["task"]["taskId"]
+        assert (await ann.ask("tasks/result", {"taskId": task}))["isError"] is True
+        assert (await ann.ask("tasks/get", {"taskId": task}))["status"] == "failed"
+        seen = await new.ask("tasks/get", {"taskId": task})
+        assert (seen["status"], seen["result"]["isError"]) == ("completed", True)
+
+
+@in_virtual_time
+async def test_a_draining_gateway_says_when_to_come_back_and_goes_on_about_tasks() -> None:
+    async with (
+        gateway(FakeServer(handler=slow), taskAfterMs=1_000, drainTimeoutMs=20_000) as gate,
+        gate.person() as ann,
+        gate.person(modern=True) as new,
+    ):
+        task = (await ann.ask("tools/call", {**CALL, "task": {}}))["task"]["taskId"]
+        other = (await new.ask("tools/call", CALL))["taskId"]
+        stream = new.begin("subscriptions/listen", {"notifications": {"taskIds": [other]}})
+        await anyio.sleep(1)
+        gate.clients.refuse_new()
+        told = (await ann.hears("notifications/tasks/status", 2))["params"]
+        text_of = "The gateway ends in {} s at the latest, and its tasks with it: await the result now."
+        assert told["statusMessage"] == f"{text_of.format(20)} Before that: half"
+        heard = new.said_on(stream)[-1][1]
+        assert (heard["statusMessage"], heard["pollIntervalMs"]) == (text_of.format(20), 250)
+        await anyio.sleep(2)
+        seen = await ann.ask("tasks/get", {"taskId": task})
+        assert (seen["status"], seen["pollInterval"]) == ("working", 250)
+        assert seen["statusMessage"].startswith(text_of.format(18))
+        assert "is shutting down" in (await ann.ask("tools/call", {**CALL, "task": {}}))["message"]
+        assert text(await ann.ask("tasks/result", {"taskId": task})) == "done 1"
+        done = await new.ask("tasks/get", {"taskId": other})
+        assert (done["status"], done["pollIntervalMs"]) == ("completed", 1_000)
+
+
+@in_virtual_time
+async def test_nothing_is_left_of_a_call_that_did_not_become_a_task() -> None:
+    async with gateway(FakeServer(handler=slow), taskAfterMs=3_600_000) as gate:
+        timers = gate.timers
+        async with gate.person(modern=True) as ann:
+            await ann.ask("tools/call", CALL)
+            await anyio.sleep(1)
+            before = len(timers)
+            calls = [ann.begin("tools/call", CALL) for _ in range(20)]
+            given_up = ann.begin("tools/call", CALL)
+            await anyio.sleep(1)
+            assert len(timers) == before + 21
+            assert not [task for task in anyio.get_running_tasks() if "ClientTasks" in str(task.name)]
+            assert ann.session is not None
+            cancelled = {"method": "notifications/cancelled", "params": {"requestId": given_up}}
+            ann.session.receive(json.dumps({"jsonrpc": "2.0", **cancelled}).encode())
+            for call in calls:
+                await ann.answer(call)
+            assert len(timers) == before
