@@ -6,6 +6,7 @@ Other rooms may import:
 
 * `arguments`: what a program gives at the public door, checked where it gives it
 * `asked_values`: values that a command or the keyring gives: recognised in a text
+* `file_formats`: JSON as people write it, and YAML
 * `file_watcher`: tells when a file may have changed
 * `files`: finding and reading the files, from a path, a dict or nothing
 * `identity`: which server a definition is: its hash, and whether a change is policy only

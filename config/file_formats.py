@@ -7,6 +7,10 @@ it is a mistake.
 A short YAML text can say billions of values by aliases, or by merging one mapping into others. So it is read into nodes
 first, where an alias costs nothing. Their number is counted as if all were written out, and too many are refused before
 any value is made. The library's own C parser is not used, because it has no bound on nesting.
+
+A document that describes an API may be much larger than a configuration. It is read event by event, with the C parser
+where there is one, and the values are made here: so nesting and aliases are bounded while they come, before the parser
+has looked further (its time grows with the square of the nesting).
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ import json
 import re
 from collections import Counter
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, cast
+
+from ..protocol.bounds import DEPTH
 
 # --------------------------------------------------------------------------------------------------------------
 #
@@ -111,6 +117,10 @@ _PLAIN: Final = (  # YAML 1.2's words
 )
 
 
+_MEANINGS: Final = tuple((kind, re.compile(words)) for kind, words, _ in _PLAIN)
+MOST_LARGE: Final = 4_000_000  # values of a large text
+
+
 class NotYamlError(NotJsonError):
     """The text is no YAML that we read. The message ends with line and column, if they are known."""
 
@@ -143,6 +153,138 @@ def load_yaml(text: str, repeated: dict[str, None]) -> Any:
     finally:
         if loader is not None:
             loader.dispose()
+
+
+def load_large_yaml(text: str) -> Any:
+    """The value of a text of megabytes. Every key is a text, as in JSON; of one that a mapping has twice the last value
+    counts. An alias is the same object each time. Raises `NotYamlError`."""
+    try:
+        import yaml
+    except ImportError:
+        raise NotYamlError('is YAML: run pip install "greenroom[yaml]", or write it as JSON') from None
+    library: Any = yaml
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    values = _Values()
+    try:
+        for event in library.parse(text, Loader=loader):
+            values.take(event)
+    except yaml.YAMLError as error:
+        raise NotYamlError(_in_words(error)) from None
+    except ValueError as error:
+        raise (
+            error if isinstance(error, NotYamlError) else NotYamlError("holds a number that is too long")
+        ) from None
+    if values.root is _NONE:
+        raise NotYamlError("is empty")
+    return values.root
+
+
+_NONE: Final = object()
+_MERGE: Final = "<<"
+
+
+class _Open:
+    """A sequence or a mapping of which the end has not come."""
+
+    def __init__(self, value: list[Any] | dict[str, Any], anchor: str | None, begin: int) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.begin = begin  # values read before it
+        self.key: Any = _NONE
+        self.merged = list[dict[str, Any]]()
+
+
+class _Values:
+    """Makes values of a parser's events."""
+
+    def __init__(self) -> None:
+        self.root: Any = _NONE
+        self._open = list[_Open]()
+        self._anchors = dict[str, tuple[Any, int]]()  # the value, and how many it is when it is written out
+        self._count = 0
+
+    def take(self, event: Any) -> None:
+        """The next event of the parser. Raises `NotYamlError`."""
+        match type(event).__name__:
+            case "ScalarEvent":
+                _check_tag(event)
+                is_word = event.implicit[0] and not event.style and not self._is_key_next()
+                value = _plain(event.value) if is_word else event.value
+                self._add(value, event.anchor, 1, event)
+            case "SequenceStartEvent" | "MappingStartEvent":
+                _check_tag(event)
+                if len(self._open) >= DEPTH:
+                    raise NotYamlError(f"is nested too deeply{_at(event.start_mark)}")
+                made = list[Any]() if type(event).__name__ == "SequenceStartEvent" else dict[str, Any]()
+                self._open.append(_Open(made, event.anchor, self._count))
+            case "SequenceEndEvent" | "MappingEndEvent":
+                ended = self._open.pop()
+                if isinstance(ended.value, dict):
+                    for each in ended.merged:
+                        for key, value in each.items():
+                            ended.value.setdefault(key, value)
+                self._add(ended.value, ended.anchor, 1 + self._count - ended.begin, event)
+            case "AliasEvent":
+                if event.anchor not in self._anchors:
+                    raise NotYamlError(f"holds an alias of nothing that came before{_at(event.start_mark)}")
+                value, size = self._anchors[event.anchor]
+                self._count += size - 1
+                self._add(value, None, size, event)
+            case "DocumentStartEvent" if self.root is not _NONE:
+                raise NotYamlError(f"holds more than one document{_at(event.start_mark)}")
+            case _:
+                pass
+
+    def _is_key_next(self) -> bool:
+        return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is _NONE
+
+    def _add(self, value: Any, anchor: str | None, size: int, event: Any) -> None:
+        self._count += 1
+        if self._count > MOST_LARGE:
+            raise NotYamlError(f"holds more than {MOST_LARGE:,} values when its aliases are written out")
+        if anchor is not None:
+            self._anchors[anchor] = (value, size)
+        if not self._open:
+            self.root = value
+            return
+        parent = self._open[-1]
+        if isinstance(parent.value, list):
+            parent.value.append(value)
+        elif parent.key is _NONE:
+            if not isinstance(value, str):
+                raise NotYamlError(f"holds a key that is no text{_at(event.start_mark)}")
+            parent.key = value
+        elif parent.key == _MERGE and isinstance(value, dict | list):
+            merged = cast("list[Any]", [value] if isinstance(value, dict) else value)
+            parent.merged += [each for each in merged if isinstance(each, dict)]
+            parent.key = _NONE
+        else:
+            parent.value[parent.key], parent.key = value, _NONE
+
+
+def _plain(text: str) -> Any:
+    """What a plain word means."""
+    for kind, words in _MEANINGS:
+        if words.fullmatch(text):
+            match kind:
+                case "null":
+                    return None
+                case "bool":
+                    return text.lower() == "true"
+                case "int":
+                    return int(text)
+                case "float":
+                    return float(text)
+                case _:
+                    return text
+    return text
+
+
+def _check_tag(event: Any) -> None:
+    tag = event.tag
+    if tag and not tag.startswith("tag:yaml.org,2002:") and tag != "!":
+        shown = tag if _TAG.fullmatch(tag) else "of its own"
+        raise NotYamlError(f"has a tag {shown}, which is not read here{_at(event.start_mark)}")
 
 
 @cache

@@ -18,15 +18,19 @@ from typing import Any, Final, cast
 import attrs
 import msgspec
 
-from ..protocol.bounds import MIB
+from ..config.file_formats import NotYamlError, load_large_yaml
+from ..protocol.bounds import KIB, MIB
 from ..protocol.jsonrpc.encoding import UNREADABLE
 from . import swagger2
 from .operation import Operation, Source
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
 
 DOCUMENT_BYTES: Final = 64 * MIB
+YAML_BYTES: Final = 16 * MIB
 OPERATIONS: Final = 50_000
 NAME: Final = 64  # characters of a tool's name
+_PIECE: Final = 64 * KIB  # bytes of JSON that are decoded in one go
+_as_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NOTES: Final = 100
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
 _VALID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME}}}")
@@ -123,13 +127,35 @@ def tool_name(said: str, taken: Mapping[str, object]) -> str:
 
 
 def _decoded(data: bytes, where: str) -> Raw:
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    is_json = data.lstrip()[:1] in (b"{", b"[", b"")
     try:
-        root = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
+        root = _in_pieces(data) if is_json else _from_yaml(data)
     except UNREADABLE as problem:
-        raise DocumentError(f"{where}: is no JSON: {problem}") from None
+        raise DocumentError(f"{where}: is no {'JSON' if is_json else 'text'}: {problem}") from None
+    except NotYamlError as problem:
+        raise DocumentError(f"{where}: {problem}") from None
     if not is_object(root):
         raise DocumentError(f"{where}: is no object, so it is no OpenAPI document")
     return root
+
+
+def _in_pieces(data: bytes | msgspec.Raw) -> Any:
+    """The value of JSON. Of a large object each member is decoded by itself, because decoding lets no other thread run:
+    so a thread that reads a document never keeps another one waiting for all of it."""
+    if len(memoryview(data)) < _PIECE:
+        return msgspec.json.decode(data)
+    try:
+        members = _as_members.decode(data)
+    except msgspec.ValidationError:
+        return msgspec.json.decode(data)  # it is no object
+    return {name: _in_pieces(each) for name, each in members.items()}
+
+
+def _from_yaml(data: bytes) -> Any:
+    if len(data) > YAML_BYTES:
+        raise NotYamlError(f"has more than {YAML_BYTES:,} bytes, too many for YAML: write it as JSON")
+    return load_large_yaml(data.decode())
 
 
 def _dialect(root: Raw, where: str) -> str:

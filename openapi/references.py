@@ -80,16 +80,19 @@ def shown(reference: str) -> str:
     return f'"{reference[:200]}"'
 
 
-def _step(place: Any, part: str, reference: str) -> Any:
-    for key in (_unescaped(part), _unescaped(unquote(part))):
-        if is_object(place):
-            if key in place:
-                return place[key]
-        elif isinstance(place, list) and _POSITION.fullmatch(key):
-            items = cast("list[Any]", place)
-            if int(key) < len(items):
-                return items[int(key)]
+def _step(place: object, part: str, reference: str) -> Any:
+    for key in dict.fromkeys((_unescaped(part), _unescaped(unquote(part)))):
+        for found in _under(place, key):
+            return found
     raise BrokenReference(f"{shown(reference)} leads nowhere")
+
+
+def _under(place: object, key: str) -> list[Any]:
+    """What is there under this key or position, if anything."""
+    if is_object(place):
+        return [place[key]] if key in place else []
+    items = cast("list[Any]", place) if isinstance(place, list) else []
+    return items[int(key) : int(key) + 1] if _POSITION.fullmatch(key) else []
 
 
 def _unescaped(part: str) -> str:

@@ -100,3 +100,81 @@ def test_any_text_is_a_value_or_one_error(pairs: list[tuple[str, str]]) -> None:
     except file_formats.NotYamlError:
         return
     assert found is None or isinstance(found, str | int | float | bool | dict | list)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[" * 100_000, "is nested too deeply (line 1, column 101)"),
+        ("- " * 100_000, "is nested too deeply (line 1, column 201)"),
+        ("{a: " * 100_000, "is nested too deeply (line 1, column 401)"),
+        ("? " * 50_000, "is nested too deeply (line 1, column 201)"),
+        ("a: " + "9" * 5000, "holds a number that is too long"),
+        ("a: &a [*a]", "holds an alias of nothing that came before (line 1, column 8)"),
+        ("&x [1]\n---\n2", "holds more than one document (line 2, column 1)"),
+        ("a: !planted-secret%2F%C3%A9 x", "has a tag of its own"),
+        ("a: !ours x", "has a tag !ours, which is not read here (line 1, column 4)"),
+        ("{[a]: b}", "holds a key that is no text"),
+        ("a\0b", "is no valid YAML: "),
+        ("# nothing", "is empty"),
+        (
+            "\n".join(
+                [f"{n}: &{n} [{','.join([f'*{p}'] * 50)}]" for n, p in zip("bcdefgh", "abcdefg", strict=True)]
+            ).join(["a: &a 1\n", ""]),
+            "holds more than 4,000,000 values when its aliases are written out",
+        ),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_a_large_text_is_refused_before_it_costs_anything(text: str, what: str) -> None:
+    with pytest.raises(file_formats.NotYamlError) as refused:
+        file_formats.load_large_yaml(text)
+    assert str(refused.value).startswith(what)
+    assert "planted-secret" not in str(refused.value)
+
+
+def test_words_of_a_large_text_mean_what_they_mean_in_a_small_one_and_keys_are_texts() -> None:
+    words = [
+        "1",
+        "-1",
+        "0777",
+        "1.5",
+        "1e3",
+        "no",
+        "true",
+        "~",
+        "",
+        "12:30",
+        "2026-01-01",
+        "'1'",
+        '"~"',
+        "!!str 5",
+    ]
+    text = (
+        "".join(f"k{number}: {word}\n" for number, word in enumerate(words))
+        + "l: |\n  a\n  b\nm: &x {n: 1}\no: [*x]\n"
+    )
+    assert file_formats.load_large_yaml(text) == file_formats.load_yaml(text, {})
+    assert file_formats.load_large_yaml("200: a\ntrue: b\n'c': {3.10: d}") == {
+        "200": "a",
+        "true": "b",
+        "c": {"3.10": "d"},
+    }
+    merged = "a: &x {c: 1, d: 2}\nb: {<<: *x, c: 3}\ne: {<<: [{c: 4}, *x]}"
+    assert file_formats.load_large_yaml(merged) == file_formats.load_yaml(merged, {})
+
+
+def test_a_large_text_needs_the_extra_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(file_formats.NotYamlError, match=r'pip install "greenroom\[yaml\]"'):
+        file_formats.load_large_yaml("a: 1")
+
+
+@given(st.lists(st.tuples(WORD, WORD), max_size=4))
+def test_any_large_text_is_a_value_or_one_error(pairs: list[tuple[str, str]]) -> None:
+    text = "\n".join(f"{key}: {value}" for key, value in pairs)
+    try:
+        found: Any = file_formats.load_large_yaml(text)
+    except file_formats.NotYamlError:
+        return
+    assert found is None or isinstance(found, str | int | float | bool | dict | list)
