@@ -78,7 +78,7 @@ def build_request(operation: Operation, arguments: Mapping[str, Any], base_url: 
         if values[each.argument] is not None:
             by_place.setdefault(each.place, []).append((each, values[each.argument]))
     root = operation.source.root
-    query = [*_query(by_place.get("query", [])), *_query_string(by_place.get("querystring", []))]
+    query = [*_query(inputs, by_place.get("query", [])), *_query_string(by_place.get("querystring", []))]
     url = _url(operation, base_url, by_place.get("path", []), query)
     headers = [*operation.own_headers.items(), *_headers(by_place.get("header", []))]
     if cookie := _cookie(by_place.get("cookie", [])):
@@ -163,8 +163,8 @@ def _in_path(parameter: Parameter, value: Any) -> str:
     return said
 
 
-def _query(parameters: list[tuple[Parameter, Any]]) -> Iterator[str]:
-    names = {each.name for each, _ in parameters}
+def _query(inputs: Inputs, parameters: list[tuple[Parameter, Any]]) -> Iterator[str]:
+    names = {each.name for each in inputs.parameters if each.place == "query"}
     for each, value in parameters:
         encode = encoded_reserved if each.allow_reserved else encoded
         if each.style == DEEP and not each.media:
