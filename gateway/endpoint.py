@@ -391,7 +391,7 @@ class ClientSession:
         """A job like the one that was asked for, with these params, whose answer goes to the task."""
         job = Job(task, self.spawn_beside, asked.key, asked.method, msgspec.Raw(rpc.encode(params)))
         job.client, job.commands, job.trace, job.meta = self, asked.commands, asked.trace, asked.meta
-        job.params, job.modern, job.token = params, asked.modern, "task"
+        job.params, job.modern, job.token, job.in_task = params, asked.modern, "task", True
         return job
 
     def begin_task(self, job: Job) -> bool:

@@ -18,9 +18,20 @@ them come from one program. Over HTTP several programs may be one client to us (
 What is asked about the call of one of them must not reach another, so there such a server request is refused.
 When we ask whether a call may be sent, the call is always known.
 
-A name is valid once, and for no longer than a call may take in all. It stays valid when the server withdraws its
-request or is lost: the client that comes back then gets the outcome of the call. Rejected: to refuse such a
-client, because it would call a second time.
+A name is valid until its call has ended, and for no longer than a call may take in all. It stays valid when the
+server withdraws its request or is lost: the client that comes back then gets the outcome of the call. Rejected: to
+refuse such a client, because it would call a second time.
+
+*The same call again.* Some clients begin a call anew when they come back to it, as LangGraph does after an interrupt
+(issue 28). It would run twice, and wait for an approval that nobody gives any more. So a request that is the same as
+that of a suspended call, of the same client and without a state, is no second call: it gets the first question of the
+suspended one again, under the same name. When the client answers as it did before, it gets the next question, until it
+is where the call is. This holds only while the call is suspended: at any other time a client may want two equal calls.
+And it holds for a call whose requests are answered in its own place, not for one that has become a task.
+
+So an answer may come twice. The first counts. A second one that says the same waits for the same call, and one that
+says something else is refused. Several requests may wait for a call then; it is cancelled when the last of them is.
+Once the call has ended, the name is told to be over and not to be unknown, lest the client calls a second time.
 """
 
 from __future__ import annotations
@@ -28,10 +39,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import anyio
+import msgspec
 
 from ..protocol import jsonrpc as rpc
 from ..protocol.errors import RpcRefusal
@@ -39,6 +52,23 @@ from ..protocol.jsonrpc.terms import RpcFault
 from .requests import Job
 
 _KEY: Final = "question"
+_NOT_COMPARED: Final = frozenset({"_meta", "requestState", "inputResponses"})
+_MORE: Final = frozenset(
+    {"requestState", "inputResponses"}
+)  # what a request has that is not the first of its call
+_LOOKED_INTO: Final = (
+    1 << 16
+)  # bytes of a value that is compared by what it says; a longer one, by how it is written
+_ROUNDS: Final = 8  # questions of one call that can be asked again; of a call with more, none
+_NAMES_OVER: Final = 256  # names of ended calls that are remembered
+_OVER: Final = (
+    "Invalid params: the call that this requestState was given for has ended, and its result went to whoever answered "
+    "first. Without it this would be a second call."
+)
+_SAID_OTHERWISE: Final = (
+    "Invalid params: this question was answered before, in other words, and the call goes on with that answer. Give "
+    "the same answer, or wait until the call has ended."
+)
 
 
 class StateSigner:
@@ -67,14 +97,17 @@ class SuspendableCall:
     """A call for a newer client. Its job may end before the call does. Then a later request brings another job, which
     takes the first one's place.
 
-    When the call ends, `conclude(job, call)` ends the job that waits for it.
+    When the call ends, `conclude(job, call)` ends each job that waits for it.
     """
 
     def __init__(
         self, suspended: SuspendedCalls, job: Job, server: str | None, conclude: Callable[[Job, Any], None]
     ) -> None:
-        self.job: Job | None = job
+        self.jobs: list[Job] = [job]  # that wait for it; none while it is suspended
+        self.first = job
         self.server = server  # None: it uses several
+        self.rounds: list[Round] = []  # what its client was asked, as far as that is kept
+        self.can_be_asked_again = True
         self._suspended = suspended
         self._conclude = conclude
         self._call: Any = None
@@ -82,12 +115,16 @@ class SuspendableCall:
         self._ended = False
         suspended.started(self)
 
+    @property
+    def runs(self) -> bool:
+        return not self._ended
+
     def follow(self, call: Any) -> None:
         """The call was accepted, so the job follows it. It may have ended already."""
         if not self._ended:
             self._call = call
-            if self.job is not None:
-                self.job.follow(call)
+            for job in self.jobs:
+                job.follow(call)
 
     def is_of(self, call: object) -> bool:
         return call is not None and self._call is call
@@ -100,10 +137,15 @@ class SuspendableCall:
     def ended(self, call: Any) -> None:
         """The `on_end` of the call."""
         self.refused()
-        if self.job is None:
-            self._outcome = call
+        if self.jobs:
+            self._end_jobs(call)
         else:
-            self.job.concluded_by(self._conclude, self.job)(call)
+            self._outcome = call
+
+    def _end_jobs(self, call: Any) -> None:
+        self._suspended.forget(self, is_over=True)
+        for job in self.jobs:
+            job.concluded_by(self._conclude, job)(call)
 
     def refused(self) -> None:
         """The call was refused, or has ended."""
@@ -111,21 +153,49 @@ class SuspendableCall:
         self._suspended.ended(self)
 
     def progress(self, params: Mapping[str, Any]) -> None:
-        if self.job is not None:
-            self.job.progress(params)
+        for job in self.jobs:
+            job.progress(params)
+
+    def suspend(self, asked: Mapping[str, Any]) -> None:
+        """Answer the jobs that input is required. The call goes on."""
+        jobs, self.jobs = self.jobs, []
+        for job in jobs:
+            job.let_go()
+            job.answer(asked)
 
     def carry(self, job: Job) -> None:
-        """Let `job` wait for the call from now on."""
-        self.job = job
+        """Let `job` wait for the call from now on, beside those that wait already."""
+        self.jobs.append(job)
         if self._outcome is not None:
-            job.concluded_by(self._conclude, job)(self._outcome)
-        elif self._call is not None:
+            self._end_jobs(self._outcome)
+        elif self._call is not None and len(self.jobs) == 1:
             job.follow(self._call)
+        elif self._call is not None:
+            for each in self.jobs:
+                each.follow(cast("Any", _Shared(self)))
+
+    def left(self) -> None:
+        """One of several jobs was cancelled."""
+        self.jobs = [job for job in self.jobs if not job.ended]
+        if not self.jobs:
+            self.drop()
 
     def drop(self) -> None:
         """Cancel the call, because its client does not come back."""
         if self._call is not None:
             self._call.cancel()
+
+
+class _Shared:
+    """What each of several jobs follows in place of the call that all of them wait for."""
+
+    on_task: Any = None  # none of them becomes a task
+
+    def __init__(self, suspendable: SuspendableCall) -> None:
+        self._suspendable = suspendable
+
+    def cancel(self) -> None:
+        self._suspendable.left()
 
 
 class SuspendedCalls:
@@ -134,11 +204,13 @@ class SuspendedCalls:
     def __init__(self, patience: float) -> None:
         self._patience = patience  # seconds a suspended call is held
         self._running: dict[SuspendableCall, None] = {}
-        self._suspensions: dict[str, _Suspension] = {}
+        self._rounds: dict[str, Round] = {}  # by their names
+        self._over: OrderedDict[str, None] = OrderedDict()  # the names of calls that have ended
 
     def __len__(self) -> int:
         """The number of calls whose client may still come back with an answer."""
-        return sum(suspension.until > anyio.current_time() for suspension in self._suspensions.values())
+        rounds = self._rounds.values()
+        return sum(asked.answer is None and asked.until > anyio.current_time() for asked in rounds)
 
     def started(self, suspendable: SuspendableCall) -> None:
         self._running[suspendable] = None
@@ -146,38 +218,49 @@ class SuspendedCalls:
     def ended(self, suspendable: SuspendableCall) -> None:
         self._running.pop(suspendable, None)
 
+    def forget(self, suspendable: SuspendableCall, *, is_over: bool = False) -> None:
+        """Its names mean nothing any more. `is_over`: its client has been told how it ended."""
+        rounds, suspendable.rounds = suspendable.rounds, []
+        for asked in rounds:
+            self._rounds.pop(asked.name, None)
+            if is_over:
+                self._over[asked.name] = None
+                if len(self._over) > _NAMES_OVER:
+                    self._over.popitem(last=False)
+
     async def ask(
         self, client: Any, server: str, request: Mapping[str, Any], call: object = None
     ) -> Mapping[str, Any]:
         """Send a newer client the `request` of an older server, and return its answer. `call`: the call that the
         request is about, if known; then only that call's request carries it. Raises `RpcRefusal` when the client cannot
         be asked or does not answer in time."""
-        suspendable, job = await self._carrier(client, server, call)
+        suspendable = await self._carrier(client, server, call)
         self._drop_overdue()
-        suspension = _Suspension(suspendable, client, anyio.current_time() + self._patience)
-        name = secrets.token_urlsafe(24)
-        self._suspensions[name] = suspension
-        job.let_go()
-        suspendable.job = None
-        job.answer({"resultType": "input_required", "inputRequests": {_KEY: request}, "requestState": name})
+        asked = Round(suspendable, client, request, anyio.current_time() + self._patience)
+        if len(suspendable.rounds) >= _ROUNDS:
+            self.forget(suspendable)
+            suspendable.can_be_asked_again = False
+        suspendable.rounds.append(asked)
+        self._rounds[asked.name] = asked
+        suspendable.suspend(asked.told)
         try:
             with anyio.fail_after(self._patience):
-                await suspension.answered.wait()
+                await asked.answered.wait()
         except TimeoutError:
-            if self._suspensions.pop(name, None) is not None:
-                suspendable.drop()
+            if asked.answer is None and asked.name in self._rounds:
+                self._drop(suspendable)
                 text = "The client did not come back with an answer."
                 raise RpcRefusal(rpc.INTERNAL_ERROR, text) from None
         # Cancelled: the server has withdrawn its request, or is lost. The client may still come back for the outcome.
-        return suspension.answer
+        return asked.answer or {}
 
-    async def _carrier(self, client: Any, server: str, call: object) -> tuple[SuspendableCall, Job]:
-        """The call whose request carries the server request, and that request. Raises `RpcRefusal`."""
+    async def _carrier(self, client: Any, server: str, call: object) -> SuspendableCall:
+        """The call whose request carries the server request. Raises `RpcRefusal`."""
         while True:
             asked = [each for each in self._running if call is None or each.is_of(call)]
             able = next((each for each in asked if _carries(each, client, server)), None)
-            if able is not None and able.job is not None:
-                return able, able.job
+            if able is not None:
+                return able
             if call is None or not asked or not await asked[0].carried():
                 text = (
                     "The client cannot be asked: none of its calls is open to carry the request (2026-07-28)."
@@ -185,48 +268,124 @@ class SuspendedCalls:
                 raise RpcRefusal(rpc.INTERNAL_ERROR, text)
 
     def resume(self, job: Job, name: str) -> SuspendableCall | None:
-        """The client has sent its request again: let `job` wait for the suspended call of this name. None: there is no
-        such name. Raises `RpcFault` when the request has no answer."""
-        found = self._suspensions.get(name)
-        if found is None:
+        """The client has sent its request again, with an answer: let `job` wait for the call of this name, or ask what
+        comes next. None: there is no such name. Raises `RpcFault` when the request has no answer, or another than the
+        one that counts, or its call is over."""
+        asked = self._rounds.get(name)
+        if asked is None:
+            if name in self._over:
+                raise RpcFault(rpc.INVALID_PARAMS, _OVER)
             return None
         responses: Any = rpc.read_value(job.params.get("inputResponses"))
         answer: Any = cast("dict[str, Any]", responses).get(_KEY) if isinstance(responses, dict) else None
         if not isinstance(answer, dict):
             raise RpcFault(rpc.INVALID_PARAMS, f"Invalid params: inputResponses lacks an object {_KEY!r}.")
-        del self._suspensions[name]
-        found.answer = cast("Mapping[str, Any]", answer)
-        found.answered.set()
-        found.suspendable.carry(job)
-        return found.suspendable
+        suspendable = asked.suspendable
+        if asked.answer is None:
+            asked.answer = cast("Mapping[str, Any]", answer)
+            asked.answered.set()
+        elif not _says_the_same(asked.answer, cast("Mapping[str, Any]", answer)):
+            raise RpcFault(rpc.INVALID_PARAMS, _SAID_OTHERWISE)
+        later = suspendable.rounds[suspendable.rounds.index(asked) + 1 :]
+        if later and not later[0].is_of_task:
+            job.answer(later[0].told)
+        else:
+            suspendable.carry(job)
+        return suspendable
+
+    def asks_again(self, job: Job) -> bool:
+        """Whether this request is that of a suspended call, begun anew. Then it is answered with what its client was
+        asked first."""
+        if not self._rounds or not _MORE.isdisjoint(job.params):
+            return False
+        now = anyio.current_time()
+        for asked in self._rounds.values():
+            if asked.waits_at(now) and asked.suspendable.can_be_asked_again and asked.is_of(job):
+                job.answer(asked.suspendable.rounds[0].told)
+                return True
+        return False
 
     def left(self, client: Any) -> None:
         """A client has disconnected: cancel its suspended calls."""
-        self._drop_where(lambda suspension: suspension.client is client)
+        self._drop_where(lambda asked: asked.client is client)
 
     def _drop_overdue(self) -> None:
         """Drop the calls whose server requests were withdrawn and whose clients did not come back in time."""
         now = anyio.current_time()
-        self._drop_where(lambda suspension: suspension.until <= now)
+        self._drop_where(lambda asked: asked.until <= now)
 
-    def _drop_where(self, is_over: Callable[[_Suspension], bool]) -> None:
-        for name, suspension in tuple(self._suspensions.items()):
-            if is_over(suspension):
-                del self._suspensions[name]
-                suspension.suspendable.drop()
+    def _drop_where(self, is_over: Callable[[Round], bool]) -> None:
+        for asked in tuple(self._rounds.values()):
+            if asked.answer is None and is_over(asked):
+                self._drop(asked.suspendable)
+
+    def _drop(self, suspendable: SuspendableCall) -> None:
+        self.forget(suspendable)
+        suspendable.drop()
 
 
-class _Suspension:
-    """A suspended call, its client, and until when the client may come back."""
+class Round:
+    """One question to the client of a call: what it was told, under which name, and until when it may come back."""
 
-    def __init__(self, suspendable: SuspendableCall, client: Any, until: float) -> None:
+    def __init__(
+        self, suspendable: SuspendableCall, client: Any, request: Mapping[str, Any], until: float
+    ) -> None:
+        self.name: str = secrets.token_urlsafe(24)
+        self.told: Mapping[str, Any] = {
+            "resultType": "input_required",
+            "inputRequests": {_KEY: request},
+            "requestState": self.name,
+        }
         self.suspendable = suspendable
         self.client = client
         self.until = until
         self.answered = anyio.Event()
-        self.answer: Mapping[str, Any] = {}
+        self.answer: Mapping[str, Any] | None = None
+        self.is_of_task = any(job.in_task for job in suspendable.jobs)
+
+    def waits_at(self, now: float) -> bool:
+        """Whether its call is suspended at this time, until it is answered."""
+        return self.answer is None and self.until > now and self.suspendable.runs
+
+    def is_of(self, job: Job) -> bool:
+        """Whether this request is the one that its call began with."""
+        first = self.suspendable.first
+        return (
+            self.client is job.client
+            and not self.is_of_task
+            and first.method == job.method
+            and _asks_the_same(first.params, job.params)
+        )
 
 
 def _carries(suspendable: SuspendableCall, client: Any, server: str) -> bool:
-    job = suspendable.job
-    return suspendable.server in (server, None) and job is not None and job.client is client
+    jobs = suspendable.jobs
+    return suspendable.server in (server, None) and bool(jobs) and jobs[0].client is client
+
+
+def _asks_the_same(one: Mapping[str, msgspec.Raw], other: Mapping[str, msgspec.Raw]) -> bool:
+    names = one.keys() - _NOT_COMPARED
+    return names == other.keys() - _NOT_COMPARED and all(_is_same(one[name], other[name]) for name in names)
+
+
+def _is_same(one: msgspec.Raw, other: msgspec.Raw) -> bool:
+    """Whether these say the same, in whatever order and with whatever white space."""
+    written, again = bytes(one), bytes(other)
+    if written == again or max(len(written), len(again)) > _LOOKED_INTO:
+        return written == again
+    try:
+        return _sorted(rpc.read_value(one)) == _sorted(rpc.read_value(other))
+    except (RpcFault, *rpc.UNWRITABLE):
+        return False
+
+
+def _says_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    said = ({key: value for key, value in each.items() if key != "_meta"} for each in (one, other))
+    first, second = said
+    try:
+        return _sorted(first) == _sorted(second)
+    except rpc.UNWRITABLE:
+        return first == second
+
+
+_sorted: Final = msgspec.json.Encoder(order="deterministic").encode  # 1, 1.0 and true are three values here

@@ -114,6 +114,7 @@ class Job:
     on_end: Callable[[], object] | None = None  # called when it has ended
     tasks: ToldTasks | None = None  # of a `subscriptions/listen`: the tasks of which its client is told
     is_large: bool = False  # `raw` is megabytes, so it is not decoded
+    in_task: bool = False  # its answer goes to a task, and not to its client
     _ended: bool = False
     _call: Call | None = None
     _tasks: int = 0  # how many it was given to run
@@ -227,8 +228,8 @@ class Job:
                 self._hand_over()
 
     def goes_to(self, sink: Sink) -> None:
-        """Its answer goes elsewhere from now on: its client has been answered."""
-        self._sink = sink
+        """Its answer goes to a task from now on: its client has been answered."""
+        self._sink, self.in_task = sink, True
 
     def let_go(self) -> None:
         """Follow no call any more. The call goes on when the job ends."""

@@ -468,6 +468,8 @@ class DirectCalls:
             if self._suspended.resume(job, state) is not None:
                 return
             params[_STATE] = self._signer.verify(state, *what)
+        elif self._suspended.asks_again(job):
+            return
         suspendable = SuspendableCall(self._suspended, job, server, partial(self._modern_ended, what, target))
         try:
             call = self._room.start_request(

@@ -115,10 +115,10 @@ class Proxy:
 
     def _continues(self, job: Job) -> bool:
         """Read what the params have beside name and arguments, such as a log level. Returns whether the request
-        continues a suspended call. Raises `RpcFault`."""
+        continues a suspended call, or begins it anew, and so is no call of its own. Raises `RpcFault`."""
         if job.meta is not None:
             self._heed_level(job.meta.get(rpc.LOG_LEVEL_KEY))
-        return job.modern and self._resumed(job)
+        return job.modern and (self._resumed(job) or self.suspended.asks_again(job))
 
     def _set_level(self, level: object, job: Job) -> None:
         try:

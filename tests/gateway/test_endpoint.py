@@ -431,6 +431,8 @@ class Ended:
 
     commands = Commands()
     tasks = None
+    ended = False
+    in_task = False
 
     def __init__(self, *, modern: bool = False, method: str = "resources/read", client: Any = None) -> None:
         self.modern, self.method, self.client = modern, method, client
@@ -578,11 +580,15 @@ async def test_a_ticket_is_good_once_and_carries_only_its_own_clients_request() 
         with pytest.raises(RpcFault, match="lacks an object 'question'"):
             suspended.resume(cast("Any", empty), job.said[2]["requestState"])
         assert comes_back(suspended, again, job) is suspendable
-        assert comes_back(suspended, twice, job) is None
+        assert comes_back(suspended, twice, job) is suspendable, "the same answer waits for the same call"
+        with pytest.raises(RpcFault, match="answered before, in other words"):
+            comes_back(suspended, Ended(client=mine), job, b'"decline"')
     assert got == [{"action": "accept"}]
-    assert (suspendable.job, again.said) == (again, [call])
+    assert (suspendable.jobs, again.said[0]) == ([again, twice], call)
     suspendable.ended(call)
-    assert ended == [(again, call)]
+    assert ended == [(again, call), (twice, call)]
+    with pytest.raises(RpcFault, match="has ended"):
+        comes_back(suspended, Ended(client=mine), job)
     with pytest.raises(RpcRefusal):
         await suspended.ask(mine, "s", {"method": "x"})
 
@@ -629,7 +635,8 @@ async def test_a_withdrawn_request_leaves_the_way_to_the_outcome_of_its_call() -
         if not ends_first:
             suspendable.ended(call)
         assert (ended, call.cancelled) == ([(again, call)], False)
-        assert comes_back(suspended, Ended(client=mine), job) is None
+        with pytest.raises(RpcFault, match="has ended"):
+            comes_back(suspended, Ended(client=mine), job)
     # The client does not come back in time: the next request drops the call.
     job, call, _, _ = parked(suspended, mine)
     await withdraw(suspended, mine)
@@ -1468,12 +1475,12 @@ def test_a_call_that_has_ended_is_cancelled_by_nobody_and_its_progress_goes_to_t
 ):
     job, call, suspendable, ended = parked(SuspendedCalls(30.0), object())
     suspendable.progress({"progress": 1})
-    suspendable.job = None  # it was answered that input is needed
+    suspendable.suspend({})
     suspendable.progress({"progress": 2})
     suspendable.ended(call)
     suspendable.follow(call)
     suspendable.drop()
-    assert (job.said, call.cancelled, ended) == ([call, {"progress": 1}], False, [])
+    assert (job.said, call.cancelled, ended) == ([call, {"progress": 1}, "let go", {}], False, [])
     later: Any = Ended()
     suspendable.carry(later)
     assert ended == [(later, call)], "who comes back is told"
@@ -1508,7 +1515,9 @@ def test_a_state_is_sealed_for_one_thing_of_one_server() -> None:
             other.verify(state, "s", "tools/call", "t")
 
 
-def comes_back(suspended: SuspendedCalls, again: Ended, job: Any) -> SuspendableCall | None:
+def comes_back(
+    suspended: SuspendedCalls, again: Ended, job: Any, action: bytes = b'"accept"'
+) -> SuspendableCall | None:
     """The client of `job` sends its request `again`, with the answer it was asked for."""
-    again.params = {"inputResponses": msgspec.Raw(b'{"question": {"action": "accept"}}')}
+    again.params = {"inputResponses": msgspec.Raw(b'{"question": {"action": ' + action + b"}}")}
     return suspended.resume(cast("Any", again), job.said[2]["requestState"])

@@ -369,6 +369,29 @@ async def test_a_newer_client_is_asked_about_each_of_several_calls() -> None:
 
 
 @in_real_time
+async def test_the_same_code_again_gets_the_questions_of_its_suspended_run_and_makes_each_call_once() -> None:
+    server = FakeServer([SUM])
+    able = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    code = "a = await call('calc', 'sum', {'first': 1})\nb = await call('calc', 'sum', {'first': 2})\n2"
+    async with (
+        open_room({"calc": server}, approve=True) as room,
+        talking(room, "meta") as talk,
+        talk("ann") as ann,
+    ):
+        request: dict[str, Any] = {"name": "mcp_execute", "arguments": {"code": code}, "_meta": able}
+        result: dict[str, Any] = {}
+        for answered in range(1, 3):  # begun anew each time, as LangGraph does it
+            result = (await ann.ask("tools/call", request))["result"]
+            for _ in range(answered):
+                (key,) = result["inputRequests"]
+                again = {"requestState": result["requestState"], "inputResponses": {key: ALLOWED}}
+                result = (await ann.ask("tools/call", request | again))["result"]
+        assert text(result) == "2"
+        assert [call["arguments"]["first"] for call in server.calls] == [1, 2]
+        assert ann.session.in_flight == 0
+
+
+@in_real_time
 async def test_a_result_that_is_too_large_is_an_error_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     async def large(_asking: Asking, arguments: Mapping[str, Any]) -> Any:
         return "x" * arguments["size"]
