@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,14 @@ def testing_examples(root: Path) -> Iterator[str]:
             yield f"docs/testing.md: no python block is examples/{file.name}, word for word"
     if len(shown) > len(files):
         yield "docs/testing.md: a python block is not a file of examples/testing_*.py"
+
+
+def framework_examples(root: Path) -> Iterator[str]:
+    """The page on frameworks shows each example that `tools.world` runs."""
+    shown = fenced_all(_text(root / "docs/frameworks.md"), "python")
+    for file in sorted(root.glob("examples/with_*.py")):
+        if _text(file) not in shown:
+            yield f"docs/frameworks.md: no python block is examples/{file.name}, word for word"
 
 
 def fault_words(root: Path) -> Iterator[str]:
@@ -152,7 +161,8 @@ def _resolves(name: str) -> bool:
     try:
         pkgutil.resolve_name(name)
     except (ImportError, AttributeError):
-        return False
+        module = ".".join(name.split(".")[:3])  # the framework of an adapter may not be installed
+        return name.startswith("greenroom.adapters.") and find_spec(module) is not None
     return True
 
 
@@ -180,6 +190,7 @@ CHECKS: tuple[Callable[[Path], Iterable[str]], ...] = (
     diagram,
     example,
     testing_examples,
+    framework_examples,
     dependencies,
     links,
     ids,

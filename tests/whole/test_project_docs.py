@@ -66,6 +66,14 @@ def test_another_testing_example_is_found(copy: Path) -> None:
     ]
 
 
+def test_another_example_of_a_framework_is_found(copy: Path) -> None:
+    _edit(copy / "examples/with_openai_agents.py", "helper", "other")
+
+    assert list(docs.framework_examples(copy)) == [
+        "docs/frameworks.md: no python block is examples/with_openai_agents.py, word for word"
+    ]
+
+
 def test_another_meaning_of_a_fault_is_found(copy: Path) -> None:
     _edit(copy / "docs/testing.md", "never answer this request", "answer this request")
 

@@ -1,9 +1,10 @@
 """Real servers and real clients, as a person has them: `python -m tools.world [--core] [--only NAME] [--write]`.
 
-Servers and clients are installed from the package indexes, each into its own environment under `.build/world/`, and
-tried with this checkout. Then Perfetto reads a timeline of ours, and FastMCP's own tests are run with our door in the
-middle. `--core` tries only what CI tries, without those tests. `--write` writes the tables, and of which run they are,
-to `docs/world.md`. The run fails when there is any problem.
+Servers, clients and agent frameworks are installed from the package indexes, each into its own environment under
+`.build/world/`, and tried with this checkout. Then Perfetto reads a timeline of ours, and FastMCP's own tests are run
+with our door in the middle. `--core` tries only what CI tries, without those tests. `--write` writes the tables, and of
+which run they are, to `docs/world.md` (not of a run of some), and what frameworks tell of faults to
+`docs/frameworks.md`. The run fails when there is any problem.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from . import _adapters
+from ._adapters import AdapterRow, play_adapters
 from ._clients import ClientRow, play_clients
 from ._install import ROOT, node_is_there
 from ._readers import ReaderRow, play_readers
 from ._servers import Gathered, play_servers
 from ._suites import SuiteRow, play_suite
-from ._table import CLIENTS, READERS, SERVERS, Client, Reader, Server
+from ._table import ADAPTERS, CLIENTS, READERS, SERVERS, Adapter, Client, Reader, Server
 
 PAGE = ROOT / "docs" / "world.md"
 SUITE = "FastMCP's tests"
-T = TypeVar("T", Server, Client, Reader)
+T = TypeVar("T", Server, Client, Adapter, Reader)
 
 
 def main() -> int:
@@ -41,10 +44,15 @@ def main() -> int:
         servers, clients = _wanted(SERVERS, wish), _wanted(CLIENTS, wish)
         gathered = asyncio.run(play_servers(servers, folder))
         met = asyncio.run(play_clients(clients, folder))
+        adapted = play_adapters(_wanted(ADAPTERS, wish), folder)
         read = play_readers(_wanted(READERS, wish), folder)
     is_whole = not wish.core and not wish.only
     suites = [play_suite()] if is_whole or SUITE in wish.only else []
     what = "all" if is_whole else "--core" if wish.core else "some"
+    if wish.write:
+        _adapters.write(adapted, [adapter.name for adapter in ADAPTERS])
+    else:
+        _adapters.compare(adapted)
     lines = [
         f"{_ran(what, len(servers), len(clients))}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
         *(
@@ -53,6 +61,8 @@ def main() -> int:
             "",
             *_client_lines(met),
             "",
+            *_adapter_lines(adapted),
+            "",
             *_reader_lines(read),
             "",
             *_suite_lines(suites),
@@ -60,9 +70,9 @@ def main() -> int:
     ]
     print("\n".join(lines))
     print(f"\n{len(servers)} servers and {len(clients)} clients in {time.monotonic() - began:.0f} s")
-    if wish.write:
+    if wish.write and not wish.only:
         _write(lines)
-    problems = [row for row in (*gathered.rows, *met, *read, *suites) if row.problems]
+    problems = [row for row in (*gathered.rows, *met, *adapted, *read, *suites) if row.problems]
     # A machine that is too slow for an orderly end in 1.2 s hears the gateway's alarm, and its guard does the rest.
     bad_end = bool(servers) and (gathered.exit_code not in (0, -signal.SIGALRM) or gathered.left)
     return 1 if problems or bad_end else 0
@@ -79,9 +89,13 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--core", action="store_true", help="what CI plays")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="a server, client or reader by name"
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a server, client, framework or reader by name",
     )
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--write", action="store_true", help="write the tables in docs/")
     return parser.parse_args()
 
 
@@ -118,6 +132,13 @@ def _client_lines(rows: Sequence[ClientRow]) -> list[str]:
     return lines + [
         f"| {row.name} | `{row.pins}` | {row.played} | {'; '.join(row.problems) or 'works'} |" for row in rows
     ]
+
+
+def _adapter_lines(rows: Sequence[AdapterRow]) -> list[str]:
+    if not rows:
+        return []
+    lines = ["| framework, with its adapter | version | played |", "|---|---|---|"]
+    return lines + [f"| {row.name} | `{row.pins}` | {'; '.join(row.problems) or 'works'} |" for row in rows]
 
 
 def _reader_lines(rows: Sequence[ReaderRow]) -> list[str]:

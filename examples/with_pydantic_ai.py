@@ -1,0 +1,11 @@
+from pydantic_ai import Agent
+from pydantic_ai.models import Model
+
+from greenroom import Greenroom
+from greenroom.adapters.pydantic_ai import RoomToolset
+
+
+async def answer(question: str, model: Model | str = "openai:gpt-5") -> str:
+    async with Greenroom.open("mcp.json") as room:
+        agent = Agent(model, toolsets=[RoomToolset(room)])
+        return (await agent.run(question)).output

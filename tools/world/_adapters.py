@@ -1,0 +1,136 @@
+"""Plays each adapter with its framework, in an environment into which the extra was installed alone.
+
+The scene is the same for all (`adapters/stage.py`). Besides, pyright reads the adapter and its example there, because
+the frameworks are not in the environment of `make check`. How each framework tells its model of each fault is a column
+of a table in the docs: it is written by `--write`, and otherwise compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from ._install import ROOT, InstallFailed, install, interpreter
+from ._table import Adapter
+
+SCRIPTS = Path(__file__).parent / "adapters"
+PAGE = ROOT / "docs" / "frameworks.md"
+BEGIN, END = "<!-- faults -->", "<!-- end of faults -->"
+PATIENCE = 300.0  # seconds for one adapter's scene, or for reading it
+Told = Mapping[str, Sequence[str]]  # of each fault: the words, and how they are shown
+
+
+@attrs.define
+class AdapterRow:
+    name: str
+    pins: str
+    problems: list[str] = attrs.field(factory=list[str])
+    told: Told = attrs.field(factory=dict[str, Sequence[str]])
+
+
+def play_adapters(adapters: Sequence[Adapter], folder: Path) -> list[AdapterRow]:
+    """One after the other."""
+    return [_play(adapter, folder) for adapter in adapters]
+
+
+def _play(adapter: Adapter, folder: Path) -> AdapterRow:
+    row = AdapterRow(adapter.name, " ".join(adapter.pins))
+    try:
+        home = install("adapters", adapter.name, "pypi", ("-e", f"{ROOT}[{adapter.extra}]", *adapter.pins))
+    except InstallFailed as error:
+        row.problems.append(f"not installed: {error}")
+        return row
+    [python] = interpreter(home, "pypi")
+    said = _said(python, SCRIPTS / f"play_{adapter.module}.py")
+    row.told = said.get("told", {})
+    row.problems += [*said["problems"], *_types(python, adapter.module, folder)]
+    return row
+
+
+def _said(python: str, script: Path) -> Mapping[str, Any]:
+    """What the script prints in its last line; or a problem in place of it."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = [python, str(script)]
+    try:
+        done = subprocess.run(run, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return {"problems": [f"not done within {PATIENCE:g} s"]}
+    try:
+        return json.loads(done.stdout.strip().rpartition("\n")[2])
+    except ValueError:
+        return {"problems": [f"its script failed: {done.stderr.strip()[-300:]}"]}
+
+
+def _types(python: str, module: str, folder: Path) -> list[str]:
+    """What pyright says of the adapter and of its example."""
+    read = [f"src/greenroom/adapters/{module}.py", f"examples/with_{module}.py"]
+    config = folder / f"{module}.json"
+    settings = {"include": [str(ROOT / path) for path in read], "extraPaths": [str(ROOT / "src")]}
+    config.write_text(json.dumps({**settings, "typeCheckingMode": "strict"}), encoding="utf-8")
+    pyright = [sys.executable, "-m", "pyright", "--outputjson", "-p", str(config), "--pythonpath", python]
+    done = subprocess.run(pyright, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    try:
+        found = json.loads(done.stdout)["generalDiagnostics"]
+    except (ValueError, KeyError):
+        return [f"pyright failed: {done.stderr.strip()[-300:]}"]
+    return [f"{Path(one['file']).name}: {one['message']}" for one in found]
+
+
+# ---- the table in the docs ------------------------------------------------------------------------------------------
+def compare(rows: Sequence[AdapterRow]) -> None:
+    """Note in each row what the page says otherwise."""
+    cells = _cells()
+    for row in rows:
+        said = {fault: cells.get((fault, row.name)) for fault in row.told}
+        differ = [fault for fault, (_, how) in row.told.items() if said[fault] != how]
+        if differ:
+            row.problems.append(f"docs/frameworks.md says otherwise (--write): {', '.join(differ)}")
+
+
+def write(rows: Sequence[AdapterRow], names: Sequence[str]) -> None:
+    """Write the columns of these adapters; `names`: of all adapters, in their order."""
+    cells, texts = _cells(), dict[str, str]()
+    for row in rows:
+        for fault, (words, how) in row.told.items():
+            cells[fault, row.name] = how
+            texts[fault] = words
+    faults = list(dict.fromkeys([*texts, *(fault for fault, _ in cells)]))
+    columns = [name for name in names if any(column == name for _, column in cells)]
+    lines = [
+        f"| a call, or | the words | {' | '.join(columns)} |",
+        f"|---|---|{'---|' * len(columns)}",
+        *(
+            f"| {fault} | {texts.get(fault) or cells.get((fault, 'the words'), '')} | "
+            f"{' | '.join(cells.get((fault, name), '') for name in columns)} |"
+            for fault in faults
+        ),
+    ]
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}\n\n{chr(10).join(lines)}\n\n{END}{after}", encoding="utf-8")
+
+
+def _cells() -> dict[tuple[str, str], str]:
+    """The table on the page, by fault and column."""
+    table = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split(" | ")]
+        for line in table.splitlines()
+        if line.startswith("| ")
+    ]
+    if not rows:
+        return {}
+    head, *rest = rows
+    return {
+        (row[0], column): cell
+        for row in rest
+        for column, cell in zip(head[1:], row[1:], strict=False)
+        if cell
+    }

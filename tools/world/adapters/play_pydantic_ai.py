@@ -1,0 +1,95 @@
+"""Pydantic AI: an agent whose model makes the calls of the scene, one a turn."""
+
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDenied
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import FunctionModel
+from stage import EXAMPLE_CALL, Framework, Run, Shown, play
+
+from greenroom.adapters.pydantic_ai import RoomToolset
+
+
+def scripted(calls, record):
+    """Makes these calls, whatever it is told, and notes what it is offered and told."""
+    left = iter(calls)
+
+    async def respond(messages, info):
+        record.offered.append({tool.name for tool in info.function_tools})
+        record.instructions = info.instructions
+        parts = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+        record.shown = [shown(part) for part in parts]
+        record.structured = [part.content for part in parts]
+        record.metadata = [part.metadata for part in parts]
+        name, arguments = next(left, (None, None))
+        said = TextPart("done") if name is None else ToolCallPart(name, arguments)
+        return ModelResponse([said])
+
+    return FunctionModel(respond)
+
+
+def shown(part):
+    items = part.content if isinstance(part.content, list) else [part.content]
+    images = sum(getattr(item, "is_image", False) for item in items)
+    text = part.content if isinstance(part.content, str) else part.model_response_str()
+    return Shown(part.outcome, text, images)
+
+
+async def run(room, calls, *, answer=None, meta=None, on_progress=None, **options):
+    record = Run()
+    tools = RoomToolset(room, meta=lambda _ctx: meta, on_progress=on_progress, **options)
+    agent = Agent(scripted(calls, record), toolsets=[tools], output_type=[str, DeferredToolRequests])
+    result = await agent.run("play")
+    while isinstance(result.output, DeferredToolRequests):
+        answers = DeferredToolResults()
+        for call in result.output.approvals:
+            record.asked.append(call.tool_name)
+            answers.approvals[call.tool_call_id] = True if answer else ToolDenied("no")
+        result = await agent.run(message_history=result.all_messages(), deferred_tool_results=answers)
+    return record
+
+
+async def example(module):
+    record = Run()
+    await module.answer("What time is it?", scripted([EXAMPLE_CALL], record))
+    return record.shown[0].text
+
+
+async def instructions(stage, room):
+    """What servers say of themselves, for a model whose program asks for it."""
+    for asked in (False, True):
+        record = await run(room, [], include_instructions=asked)
+        stage.expect(("Ask for trouble." in (record.instructions or "")) is asked, f"{record.instructions}")
+
+
+async def deferred(stage, room):
+    """Tools that the model has to look for first."""
+    record = Run()
+    model = scripted([("search_tools", {"queries": ["echo"]}), ("w_echo", {"n": 1})], record)
+    await Agent(model, toolsets=[RoomToolset(room).defer_loading()]).run("play")
+    stage.expect("w_echo" not in record.offered[0], f"at first it is offered {record.offered[0]}")
+    stage.expect("w_echo" in record.offered[1], f"then it is offered {record.offered[1]}")
+    stage.expect(record.shown[-1].how == "success", f"{record.shown[-1]}")
+
+
+async def retries(stage, room):
+    """The last retry would end the run."""
+    record = await run(room, [("f_crash", {})] * 3 + [("f_pid", {})] * 3, max_retries=2)
+    hows = [told.how for told in record.shown[-3:]]
+    stage.expect(hows == ["retried", "retried", "failed"], f"told {hows}")
+    await room.connect("f")
+
+
+play(
+    Framework(
+        "Pydantic AI",
+        run,
+        example,
+        ok="success",
+        error="failed",
+        not_sent="failed",
+        refused="retried",
+        denied="denied",
+        unknown="retried",
+        session_per_run=run,
+        more=(instructions, deferred, retries),
+    )
+)
