@@ -24,7 +24,7 @@ import anyio
 import attrs
 
 from ..catalogue.entries import Raw
-from ..catalogue.fingerprints import fingerprint, pin_name, skill_print
+from ..catalogue.fingerprints import PINNED, pin_name, print_of
 from ..catalogue.list_pages import Items
 from ..catalogue.skills import EXTENSION, fault_of, has_skills, weight_of
 from ..config.model import Pinning, Settings
@@ -38,8 +38,9 @@ from .workers import CATALOGUE, LONG_WORK, aside, aside_if_many
 
 @attrs.frozen
 class _Kind:
-    """One list a server may have."""
+    """One list a server may have. `pinned`: as what its items are remembered (`catalogue.fingerprints`)."""
 
+    pinned: str
     method: str
     field: str  # the field of the result, and of `Listing` unless that is named separately
     capability: str
@@ -51,18 +52,20 @@ class _Kind:
         return capabilities.get(self.capability) is not None
 
 
-_TOOLS: Final = _Kind("tools/list", "tools", "tools", "name")
-_RESOURCES: Final = _Kind("resources/list", "resources", "resources", "uri")
-_TEMPLATES: Final = _Kind("resources/templates/list", "resourceTemplates", "resources", "uriTemplate")
-_PROMPTS: Final = _Kind("prompts/list", "prompts", "prompts", "name")
-_SKILLS: Final = _Kind("skills/list", "skills", EXTENSION, "uri")
+_TOOLS: Final = _Kind("tool", "tools/list", "tools", "tools", "name")
+_RESOURCES: Final = _Kind("resource", "resources/list", "resources", "resources", "uri")
+_TEMPLATES: Final = _Kind(
+    "template", "resources/templates/list", "resourceTemplates", "resources", "uriTemplate"
+)
+_PROMPTS: Final = _Kind("prompt", "prompts/list", "prompts", "prompts", "name")
+_SKILLS: Final = _Kind("skill", "skills/list", "skills", EXTENSION, "uri")
 _KINDS: Final = (_TOOLS, _RESOURCES, _TEMPLATES, _PROMPTS, _SKILLS)
 
 
 async def list_all(
     peer: Peer, backend: Backend, handshake: Handshake, settings: Settings, before: Listing | None = None
 ) -> Listing:
-    """Every list that the server declares, read side by side, each within `settings.connect_timeout`. Tools are
+    """Every list that the server declares, read side by side, each within `settings.connect_timeout`. The items are
     pinned as `settings.pinning` says. If the server lists the same as `before`, that object is returned.
 
     Raises `RpcFailure` when the list of tools fails; `Listing.problems` names everything else that went wrong.
@@ -86,10 +89,9 @@ async def list_all(
         return before
     found = {kind: each.found for kind, each in lists.items()}
     problems = tuple(problem for each in lists.values() for problem in each.problems)
-    listed, skills = found.get(_TOOLS) or (), found.get(_SKILLS) or ()
-    prints = await aside_if_many(
-        len(listed) + weight_of(skills), partial(prints_of, listed, settings.pinning, skills)
-    )
+    listed = {kind.pinned: items or () for kind, items in found.items()}
+    many = sum(map(len, listed.values())) + weight_of(found.get(_SKILLS))
+    prints = await aside_if_many(many, partial(prints_of, listed, settings.pinning))
     return Listing(
         found.get(_TOOLS),
         found.get(_RESOURCES),
@@ -111,18 +113,15 @@ def _digest(lists: Iterable[_List], settings: Settings) -> bytes:
     return whole.digest()
 
 
-def prints_of(tools: Sequence[Raw], pinning: Pinning, skills: Sequence[Raw] = ()) -> dict[str, str]:
-    """The fingerprint of each tool and skill; only the names when nothing is pinned. What is listed twice counts
-    once."""
+def prints_of(listed: Mapping[str, Sequence[Raw]], pinning: Pinning) -> dict[str, str]:
+    """The fingerprint of each item, under the name by which it is remembered; only the names when nothing is pinned.
+    `listed`: the items of each kind. What is listed twice counts once."""
     prints = dict[str, str]()
-    for kind, key, records, print_of in (
-        ("tool", "name", tools, fingerprint),
-        ("skill", "uri", skills, skill_print),
-    ):
-        for record in records:
+    for kind, (_, key) in PINNED.items():
+        for record in listed.get(kind, ()):
             original = record.get(key)
             if isinstance(original, str) and (pin := pin_name(kind, original)) not in prints:
-                prints[pin] = "" if pinning is Pinning.OFF else print_of(record)
+                prints[pin] = "" if pinning is Pinning.OFF else print_of(kind, record)
     return prints
 
 

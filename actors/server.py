@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
+from ..catalogue.quarantine import NOTHING, Quarantine
 from ..config.model import Era, ServerDefinition, Settings
 from ..config.secrets import in_words
 from ..protocol.address import Address
@@ -80,11 +81,9 @@ class Record:
     load: Load = attrs.field(factory=Load)
     era_hint: str | None = None  # the protocol version the server chose last: saves the probe
     log_level: str | None = None  # the least level it shall log
-    guarded: bool = (
-        False  # the circuit breaker has something to decide, or tools are in quarantine: ask before each call
-    )
-    # The tools that have changed and must not be called, by the server's own names, with what has changed.
-    quarantined: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
+    # The circuit breaker has something to decide, or something is quarantined: ask before each call.
+    guarded: bool = False
+    quarantined: Quarantine = NOTHING  # what has changed and must not be used
     listing: Listing | None = None  # what it listed last
     odd: str | None = None  # the first odd thing that the latest incarnation did, in words
 

@@ -3,7 +3,7 @@
 Other rooms may import:
 
 * `entries`: `ServerEntry`: what a server listed; fingerprints of definitions and what changed in words
-* `fingerprints`: what a tool's definition means: its fingerprint, and what of it has changed, in words
+* `fingerprints`: what a definition means: its fingerprint, and what of it has changed, in words
 * `hidden_characters`: definitions without hidden characters, and the way back to the server's spelling
 * `index`: every exposed name, prompt and resource as one immutable value
 * `list_pages`: a page of a list taken apart item by item, within bounds
@@ -12,6 +12,7 @@ Other rooms may import:
 * `names`: which name each tool is exposed under: claims, prefixes, levels
 * `namespace`: `Target`; names and resource URIs of many servers in one table, and resolving one
 * `overrides`: tools renamed, hidden and filled in as the configuration says
+* `quarantine`: what must not be used because it has changed, looked up for each request
 * `search`: the tools that answer a query, a page at a time
 * `search_file`: what search has made of tools, on disk
 * `search_forms`: what search has made of tools, kept from one run to the next

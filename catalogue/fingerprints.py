@@ -1,4 +1,5 @@
-"""Pinned definitions: a tool is what it was when it was first shown, until its owner says otherwise.
+"""Pinned definitions: a tool is what it was when it was first shown, until its owner says otherwise. So are prompts,
+resources, resource templates and skills.
 
 A model does what a tool's definition tells it. A server that has been approved can change that text later, and nobody
 would see it. So the first definition of each tool is remembered as a hash. A tool whose definition has changed is
@@ -10,6 +11,10 @@ The hash covers the title, the description, both schemas and the annotations, by
 nothing does not count (`meant`). Some servers make such a list from a set, so it is in another order at each start. A
 tool that changes again and again for another reason is said to flap; its owner may let it.
 
+Of a prompt the hash covers its texts and its arguments, in any order; of a resource and a template what is said of it.
+What a prompt or a resource then holds may be another thing each time, and so may the size of a resource and when it was
+last modified: no owner could say anything about that.
+
 Pins are kept for a `PinKey`: the key of the server's entry in the catalogue, so what has changed can be shown. A key
 that is new, such as that of another token, inherits the pins of the same server under another key (`found_in`).
 """
@@ -19,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeGuard, TypeVar, cast
 
 import attrs
@@ -27,11 +32,36 @@ import attrs
 from ..protocol.errors import ToolChanged
 from ..protocol.safe_text import typed, unhidden
 from .entries import Raw, ServerEntry
+from .skills import root_of
 
-PARTS: Final = ("description", "input schema", "output schema", "annotations")
-_PARTS_OF_SKILL: Final = ("front matter", "list of files", "", "")
-PINNED: Final = ("tool", "skill")  # the kinds of items that are remembered
-_KINDS: Final = tuple(f"{kind} " for kind in PINNED)
+# The kinds of items that are remembered: the list of an entry that has them, and the field by which each is known.
+PINNED: Final[Mapping[str, tuple[str, str]]] = {
+    "tool": ("tools", "name"),
+    "skill": ("skills", "uri"),
+    "prompt": ("prompts", "name"),
+    "resource": ("resources", "uri"),
+    "template": ("templates", "uriTemplate"),
+}
+PARTS: Final = ("description", "input schema", "output schema", "annotations")  # of a tool
+_OF_RESOURCES: Final = ("name", "description", "media type", "annotations")
+_PARTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "tool": PARTS,
+    "skill": ("front matter", "list of files", "", ""),
+    "prompt": ("description", "arguments", "", ""),
+    "resource": _OF_RESOURCES,
+    "template": _OF_RESOURCES,
+}
+# How a kind is called, what is not done with a quarantined one, and what it is not.
+_IN_WORDS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "tool": ("Tool", "called", "callable"),
+    "skill": ("Skill", "read", "readable"),
+    "prompt": ("Prompt", "used", "usable"),
+    "resource": ("Resource", "read", "readable"),
+    "template": ("Resource template", "used", "usable"),
+}
+_PREFIXES: Final = {f"{kind} ": kind for kind in PINNED}
+_PASSING: Final = frozenset({"lastModified"})  # of the annotations of a resource
+_LONGEST_NAMED: Final = 200  # characters of a name in a text
 _encode: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str).encode
 _NAMED: Final = 3  # changed tools of one server that are named in a line
 _SHORT: Final = (
@@ -41,6 +71,11 @@ _WHOLE: Final = hashlib.sha256().digest_size * 2
 _BY_MEANING: Final = "m"  # how a fingerprint begins that is of a definition's meaning
 MEANING_LENGTH: Final = len(_BY_MEANING) + _WHOLE + len(PARTS) * _SHORT
 _KEYS: Final = 50  # of one server that are remembered
+
+
+def print_of(kind: str, record: Raw) -> str:
+    """The fingerprint of an item of this kind."""
+    return _PRINTS[kind](record)
 
 
 def fingerprint(record: Raw) -> str:
@@ -63,10 +98,57 @@ def skill_print(record: Raw) -> str:
     return _BY_MEANING + _print([_hash(part) for part in (record["frontmatter"], files, None, None)])
 
 
+def prompt_print(record: Raw) -> str:
+    """The same for a prompt. The order of its arguments means nothing: they are given by name."""
+    arguments: Any = record.get("arguments")
+    if _is_array(arguments):
+        arguments = sorted(arguments, key=_encode)
+    return _BY_MEANING + _print([_hash(_texts(record)), _hash(arguments or None), _hash(None), _hash(None)])
+
+
+def resource_print(record: Raw) -> str:
+    """The same for a resource, and for a resource template."""
+    annotations: Any = record.get("annotations")
+    if _is_object(annotations):
+        annotations = {key: value for key, value in annotations.items() if key not in _PASSING}
+    said = (record.get("name"), _texts(record), record.get("mimeType"), annotations or None)
+    return _BY_MEANING + _print([_hash(part) for part in said])
+
+
+def _texts(record: Raw) -> list[Any] | None:
+    said = [record.get("title"), record.get("description")]
+    return said if any(said) else None
+
+
+_PRINTS: Final[Mapping[str, Callable[[Raw], str]]] = {
+    "tool": fingerprint,
+    "skill": skill_print,
+    "prompt": prompt_print,
+    "resource": resource_print,
+    "template": resource_print,
+}
+
+
 def pin_name(kind: str, original: str) -> str:
     """Under which name an item is remembered: a tool under its own, unless that looks like the name of another kind."""
-    is_plain = kind == "tool" and not original.startswith(_KINDS)
+    is_plain = kind == "tool" and not original.startswith(tuple(_PREFIXES))
     return original if is_plain else f"{kind} {original}"
+
+
+def kind_of(pin: str) -> str:
+    """The kind of the item that is remembered under this name."""
+    return _split(pin)[0]
+
+
+def original_of(pin: str) -> str:
+    """What the server calls it: its name, its URI, or its URI template."""
+    return _split(pin)[1]
+
+
+def _split(pin: str) -> tuple[str, str]:
+    word, space, rest = pin.partition(" ")
+    kind = _PREFIXES.get(word + space)
+    return (kind, rest) if kind is not None else ("tool", pin)
 
 
 def pinned_records(entry: ServerEntry | None) -> dict[str, Raw]:
@@ -74,24 +156,27 @@ def pinned_records(entry: ServerEntry | None) -> dict[str, Raw]:
     twice the first counts."""
     found = dict[str, Raw]()
     if entry is not None:
-        for kind, key, records in (("tool", "name", entry.tools), ("skill", "uri", entry.skills)):
+        for kind, (field, key) in PINNED.items():
+            records: tuple[Raw, ...] | None = getattr(entry, field)
             for record in records or ():
                 if isinstance(record.get(key), str):
                     found.setdefault(pin_name(kind, record[key]), record)
     return found
 
 
-def is_skill(pin: str) -> bool:
-    """Whether it is a skill that is remembered under this name."""
-    return pin.startswith("skill ")
+def accepted_with(chosen: str, changed: Collection[str]) -> list[str]:
+    """Which of the changed items are accepted together with one: with a skill its files, where its server lists these
+    as resources, too."""
+    if kind_of(chosen) != "skill":
+        return [chosen]
+    folder = root_of(original_of(chosen)) + "/"
+    return [chosen, *(pin for pin in changed if pin.startswith(f"resource {folder}"))]
 
 
 def prints_of(entry: ServerEntry | None, pins: Collection[str]) -> dict[str, str]:
-    """The fingerprints of those of these tools and skills that the entry has."""
+    """The fingerprints of those of these items that the entry has."""
     listed = pinned_records(entry)
-    return {
-        pin: (skill_print if is_skill(pin) else fingerprint)(listed[pin]) for pin in pins if pin in listed
-    }
+    return {pin: print_of(kind_of(pin), listed[pin]) for pin in pins if pin in listed}
 
 
 def _hash(part: Any) -> bytes:
@@ -115,7 +200,7 @@ def changes(old: str, new: str, pin: str = "") -> tuple[str, ...]:
         new = new[MEANING_LENGTH:]
     begin = _WHOLE + new.startswith(_BY_MEANING)
     spans = [slice(begin + n * _SHORT, begin + (n + 1) * _SHORT) for n in range(len(PARTS))]
-    parts = _PARTS_OF_SKILL if is_skill(pin) else PARTS
+    parts = _PARTS_OF[kind_of(pin)]
     return tuple(part for part, span in zip(parts, spans, strict=True) if old[span] != new[span])
 
 
@@ -251,8 +336,8 @@ def too_many(kept: Mapping[str, Kept], keys: Collection[PinKey]) -> list[str]:
 
 # ---- in words ------------------------------------------------------------------------------------------------------
 def notice(server: str, pin: str, parts: Sequence[str]) -> str:
-    """The text that replaces the description of a quarantined tool or skill."""
-    use = "readable" if is_skill(pin) else "callable"
+    """The text that replaces the description of a quarantined item."""
+    _, _, use = _IN_WORDS[kind_of(pin)]
     return f"Not {use}: {changed_parts(parts)} changed since its owner last saw it. {next_step(server, pin)}"
 
 
@@ -268,17 +353,18 @@ def next_step(server: str, tool: str = "") -> str:
 
 
 def tool_changed(tool: str, server: str, pin: str, parts: Sequence[str]) -> ToolChanged:
-    """The refusal of a call to a tool of which these parts have changed, or of reading such a skill. `pin`: the name
+    """The refusal of a call to a tool of which these parts have changed, or of using another such item. `pin`: the name
     under which it is remembered."""
-    what = f'Skill "{tool}" was not read' if is_skill(pin) else f'Tool "{tool}" was not called'
-    text = f"{what}: {changed_parts(parts)} changed since its owner last saw it."
+    what, done, _ = _IN_WORDS[kind_of(pin)]
+    text = f'{what} "{tool}" was not {done}: {changed_parts(parts)} changed since its owner last saw it.'
     return ToolChanged(f"{text} {next_step(server, pin)}", server=server, tool=tool)
 
 
 def command(server: str, tool: str = "") -> str:
-    """The command that accepts a tool, or all tools of a server, as a shell takes it. A tool's name that cannot be
-    typed is left out."""
-    names = [server, tool] if tool and tool.isprintable() else [server]
+    """The command that accepts a tool, or all tools of a server, as a shell takes it. A tool's name that nobody would
+    type is left out."""
+    can_be_typed = 0 < len(tool) <= _LONGEST_NAMED and tool.isprintable()
+    names = [server, tool] if can_be_typed else [server]
     return f"greenroom accept {typed(*names)}"
 
 
@@ -300,4 +386,5 @@ def flapping_in_words(server: str, tools: Sequence[str]) -> str:
 
 def _some(tools: Sequence[str]) -> str:
     more = f" and {len(tools) - _NAMED} more" if len(tools) > _NAMED else ""
-    return f"{unhidden(', '.join(tools[:_NAMED]))}{more}"
+    named = (tool if len(tool) <= _LONGEST_NAMED else f"{tool[:_LONGEST_NAMED]}…" for tool in tools[:_NAMED])
+    return f"{unhidden(', '.join(named))}{more}"

@@ -30,7 +30,7 @@ from ..config.model import Pinning, PrefixMode, ServerDefinition, Settings, norm
 from ..protocol.bounds import FAULTS
 from ..protocol.safe_text import unhidden
 from .entries import Raw, ServerEntry
-from .fingerprints import PINNED, notice, pin_name
+from .fingerprints import PINNED, kind_of, notice, pin_name
 from .hidden_characters import hidden_in, hidden_instructions, unhidden_record
 from .names import MAX_LENGTH, Claim, Proposal, prefix_of, resource_name, spellings
 from .namespace import (
@@ -73,11 +73,11 @@ class Lists:
 
     @cached_property
     def resources(self) -> UriSpace:
-        return UriSpace.of(self._readable, "resources", "uri")
+        return UriSpace.of(self._places("resource"))
 
     @cached_property
     def templates(self) -> UriSpace:
-        return UriSpace.of(self._readable, "templates", "uriTemplate")
+        return UriSpace.of(self._places("template"))
 
     @cached_property
     def entries(self) -> Mapping[str, ServerEntry | None]:
@@ -99,9 +99,9 @@ class Lists:
             _ = part.counts, part.faults
         self.has_counts = True
 
-    @property
-    def _readable(self) -> Mapping[str, ServerEntry | None]:
-        return {name: part.entry for name, part in self._parts.items() if part.naming.expose_resources}
+    def _places(self, kind: str) -> Iterator[Place]:
+        for part in self._parts.values():
+            yield from part.places(kind)
 
 
 # ---- Search in an index, and suggestions for a mistaken name --------------------------------------------------------
@@ -345,11 +345,17 @@ class Index:
         return self._skills.resolve(name, server)
 
     def pin_of(self, name: str, server: str) -> str | None:
-        """Under which name the tool or skill called `name` here is remembered. None: the server is known to have none
-        of that name."""
-        for found in (self.resolve(name, server), self.resolve_skill(name, server)):
+        """Under which name the tool, skill or prompt called `name` here is remembered, or the resource or template that
+        has this URI. None: the server is known to have none of that name."""
+        for resolve in (self.resolve, self.resolve_skill, self.resolve_prompt):
+            found = resolve(name, server)
             if isinstance(found, Target):
                 return pin_name(found.kind, found.original)
+        part = self._parts.get(server)
+        for kind in _PLACES:
+            for place in part.places(kind) if part is not None else ():
+                if name in (place.original, place.uri, qualified(server, place.original)):
+                    return pin_name(kind, place.original)
         return None
 
     def skill_at(self, uri: str) -> Target | Ambiguous | None:
@@ -639,6 +645,20 @@ class Part:
     def prompts(self) -> ServerNames:
         return ServerNames.of(self._read("prompt", "prompts"))
 
+    def places(self, kind: str) -> Iterator[Place]:
+        """Its resources or templates, as they are shown."""
+        field, key = PINNED[kind]
+        records: tuple[Raw, ...] | None = getattr(self.entry, field, None)
+        for record in (records or ()) if self.naming.expose_resources else ():
+            original = _text(record, key)
+            if original:
+                changed = self._quarantined(kind, original)
+                if changed is None:
+                    record = unhidden_record(record)[0]
+                else:
+                    record = _in_quarantine(self.server, kind, original, unhidden(original), changed)
+                yield Place(unhidden(original), self.server, original, record, changed)
+
     @property
     def faults(self) -> tuple[str, ...]:
         """What clients would refuse, in words. If there is much, only the first."""
@@ -661,9 +681,9 @@ class Part:
             records: tuple[Raw, ...] | None = getattr(self.entry, field, None)
             for record in records or ():
                 who = kind, _text(record, key)
-                if kind == "tool" and (
-                    (shown is not None and who[1] not in shown) or self._quarantined(*who) is not None
-                ):
+                if self._quarantined(*who) is not None:
+                    continue
+                if kind == "tool" and shown is not None and who[1] not in shown:
                     continue
                 if who not in found:  # an item that is listed twice counts once
                     override, shown_record = self._override(kind, who[1]), unhidden_record(record)[0]
@@ -768,19 +788,22 @@ class Part:
                 yield proposal, attrs.evolve(target, hidden=hidden) if hidden else target
 
     def _quarantined(self, kind: str, original: str) -> tuple[str, ...] | None:
-        """What has changed of a tool or skill that must not be used because of that; None: it may be used."""
+        """What has changed of an item that must not be used because of that; None: it may be used."""
         entry = self.entry
         if entry is None or not entry.pinned.changed or self.naming.pinning is not Pinning.QUARANTINE:
             return None
-        return entry.pinned.changed.get(pin_name(kind, original)) if kind in PINNED else None
+        return entry.pinned.changed.get(pin_name(kind, original))
 
     def _changed(self) -> tuple[str, ...]:
         entry = self.entry
         if entry is None or not entry.pinned.changed or self.naming.pinning is Pinning.OFF:
             return ()
-        shown = (*self.tools.targets, *self.skills.targets)
-        pins = (pin_name(target.kind, target.original) for target in shown if target.kind in PINNED)
-        return tuple(pin for pin in pins if pin in entry.pinned.changed)
+        shown = (*self.tools.targets, *self.skills.targets, *self.prompts.targets)
+        pins = [pin_name(target.kind, target.original) for target in shown]
+        for kind in _PLACES if self.naming.only is None else ():
+            pins += (pin_name(kind, place.original) for place in self.places(kind))
+        found = dict.fromkeys(pin for pin in pins if pin in entry.pinned.changed)
+        return tuple(sorted(found, key=lambda pin: _ORDER[kind_of(pin)]))
 
     def is_direct(self, target: Target, *, beside: bool) -> bool:
         """Whether clients are shown this target as a tool with its own name, or are beside the `mcp` tool."""
@@ -799,13 +822,9 @@ class Part:
         return any(matches(spelling) for name in names for spelling in spellings(self.server, name))
 
 
-_LISTED: Final = {
-    "tool": ("tools", "name"),
-    "prompt": ("prompts", "name"),
-    "resource": ("resources", "uri"),
-    "template": ("templates", "uriTemplate"),
-}
+_LISTED: Final = {kind: PINNED[kind] for kind in ("tool", "prompt", "resource", "template")}
 _PLACES: Final = ("resource", "template")
+_ORDER: Final = {kind: number for number, kind in enumerate(PINNED)}  # in which changed items are named
 
 
 def _first_faults(overrides: list[str], misfits: Mapping[tuple[str, str], Fitted]) -> tuple[str, ...]:
@@ -832,24 +851,22 @@ def _target(
         return Target(name, server, kind, original, record, description_of(record), None, changed=changed)
     description = _text(record, "description")
     if kind == "resource":
-        return Target(
-            name, server, kind, original, record, description or f"Read resource: {unhidden(original)}", None
-        )
+        description = description or f"Read resource: {unhidden(original)}"
+        return Target(name, server, kind, original, record, description, None, changed=changed)
     schema = record.get("inputSchema")
     known = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else None
     return Target(name, server, kind, original, record, description, known, override, changed)
 
 
-def _in_quarantine(server: str, kind: Kind, original: str, name: str, changed: tuple[str, ...]) -> Raw:
-    """A changed tool or skill as it is shown, without anything that its server says of it now."""
+def _in_quarantine(server: str, kind: str, original: str, name: str, changed: tuple[str, ...]) -> Raw:
+    """A changed item as it is shown, without anything that its server says of it now."""
+    told = notice(server, pin_name(kind, original), changed)
     if kind == "skill":
-        told = notice(server, pin_name(kind, original), changed)
         return {"uri": original, "frontmatter": {"name": name, "description": told}, "resources": []}
-    return {
-        "name": name,
-        "description": notice(server, pin_name(kind, original), changed),
-        "inputSchema": {"type": "object"},
-    }
+    said = {"name": name, "description": told}
+    if kind == "tool":
+        return {**said, "inputSchema": {"type": "object"}}
+    return {**said, PINNED[kind][1]: original}
 
 
 def _text(record: Raw, key: str) -> str:

@@ -30,7 +30,6 @@ from ..protocol.safe_text import unhidden
 from ..protocol.tasks import runs_only_so
 from .entries import Raw, ServerEntry
 from .fingerprints import pin_name, tool_changed
-from .hidden_characters import unhidden_record
 from .names import Proposal, settle
 from .overrides import ToolOverride
 from .ranking import Document
@@ -437,12 +436,13 @@ _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 @attrs.frozen(eq=False)
 class Place:
     """Where a resource (or template) is: `uri` is what clients see, `original` is what its server calls it. `record`:
-    without hidden characters."""
+    without hidden characters, or what is shown in its place."""
 
     uri: str
     server: str
     original: str
     record: Raw
+    changed: tuple[str, ...] | None = None  # it is quarantined, because these parts have changed
 
 
 def qualified(server: str, uri: str) -> str:
@@ -476,17 +476,11 @@ class UriSpace:
     contested: Mapping[str, tuple[Place, ...]]
 
     @classmethod
-    def of(cls, entries: Mapping[str, ServerEntry | None], field: str, key: str) -> UriSpace:
-        """The items in `field` of every entry, each known by its `key`. An item that a server lists twice counts
-        once."""
+    def of(cls, places: Iterable[Place]) -> UriSpace:
+        """The space of these places. An item that a server lists twice counts once."""
         found: dict[str, dict[str, Place]] = {}
-        for server, entry in entries.items():
-            records: tuple[Raw, ...] | None = getattr(entry, field, None)
-            for record in records or ():
-                uri = record.get(key)
-                if isinstance(uri, str) and uri:
-                    shown, record = unhidden(uri), unhidden_record(record)[0]
-                    found.setdefault(shown, {}).setdefault(server, Place(shown, server, uri, record))
+        for place in places:
+            found.setdefault(place.uri, {}).setdefault(place.server, place)
         return cls(*_apart(found))
 
     @cached_property
@@ -505,6 +499,11 @@ class UriSpace:
     def matching(self, uri: str) -> list[Place]:
         """The templates that `uri` matches."""
         return [place for place, parts in self.shapes if _fits(uri, parts)]
+
+
+def template_fits(template: str, uri: str) -> bool:
+    """Whether `uri` may be one of this template."""
+    return _fits(uri, _EXPRESSION.split(template))
 
 
 def _apart(

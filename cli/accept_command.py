@@ -1,4 +1,4 @@
-"""`greenroom accept`: show how tools and skills have changed, and take them as they are now.
+"""`greenroom accept`: show how tools, skills, prompts and resources have changed, and take them as they are now.
 
 The definitions are those that the running gateway shows its clients, or, without one, those that are known for the
 variables and the folder of this command. They are shown from the catalogue, each value as JSON in ASCII, so that
@@ -9,7 +9,7 @@ does not have, or that changes again in between, stays as it was.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,11 @@ import click
 
 from ..catalogue.fingerprints import (
     PinKey,
+    accepted_with,
     agree,
     changes,
     flapping_in_words,
+    kind_of,
     pinned_records,
     prints_of,
 )
@@ -35,8 +37,14 @@ if TYPE_CHECKING:
     from . import json_shapes as shapes
 
 
-# Of a tool, and of a skill.
-_SHOWN = ("title", "description", "inputSchema", "outputSchema", "annotations", "frontmatter", "resources")
+# Of a tool, of a skill, of a prompt, and of a resource.
+_SHOWN: Mapping[str, tuple[str, ...]] = {
+    "tool": ("title", "description", "inputSchema", "outputSchema", "annotations"),
+    "skill": ("frontmatter", "resources"),
+    "prompt": ("title", "description", "arguments"),
+    "resource": ("name", "title", "description", "mimeType", "annotations"),
+    "template": ("name", "title", "description", "mimeType", "annotations"),
+}
 
 
 @click.command("accept")
@@ -52,10 +60,11 @@ def accept_command(
     pid: int | None,
     as_json: bool,
 ) -> int:
-    """Accept tools and skills whose definitions have changed.
+    """Accept tools, skills, prompts and resources whose definitions have changed.
 
-    What is not as it was first shown is quarantined: it cannot be used. This shows how TOOL (or skill) of SERVER is
-    now, or all that has changed of SERVER, and accepts that. Without SERVER it shows all of them and accepts nothing.
+    What is not as it was first shown is quarantined: it cannot be used. This shows how TOOL (or skill, prompt, or the
+    URI of a resource) of SERVER is now, or all that has changed of SERVER, and accepts that. Without SERVER it shows
+    all of them and accepts nothing.
     """
     from ..catalogue.store import default_cache_path, pin_keys
     from ..gateway.offline import open_catalogue
@@ -71,7 +80,7 @@ def accept_command(
     if warning is not None:
         raise UsageError(warning)
     found = {name: one for name, one in pins.items() if one.changed}
-    chosen = None if tool is None or server is None else _own_name(catalogue, server, tool, found)
+    chosen = None if tool is None or server is None else _chosen(catalogue, server, tool, found)
     lines = [line for name in found for line in _lines(catalogue, name, found[name], chosen)]
     details: shapes.Accept = {
         "changed": [each for name in found for each in _details(name, found[name], chosen)],
@@ -88,14 +97,14 @@ def accept_command(
 
     def accept(_: str, now: ServerPins | None) -> ServerPins | None:
         if now is not None:
-            taken.extend(now.accept(None if chosen is None else [chosen], shown))
+            taken.extend(now.accept(chosen, shown))
         return now
 
     _, warning = file.change(keys, accept) if shown else ({}, None)
     if warning is not None:
         raise UsageError(warning)
     details["accepted"] = taken
-    left = [tool for tool in found[server].changed if tool not in taken and chosen in (None, tool)]
+    left = [pin for pin in _chosen_of(found[server], chosen) if pin not in taken]
     told = [f"Accepted: {', '.join(taken)}. A running gateway notices it."] if taken else []
     if left:
         told.append(f"Not accepted, because what it is now was not shown: {', '.join(left)}.")
@@ -117,20 +126,25 @@ def _keys_of_gateway(config: Config, pid: int | None) -> dict[str, PinKey]:
 
 def _nothing(server: str | None) -> str:
     where = "" if server is None else f" of {server}"
-    return f"There is nothing to accept: no tool{where} has changed since it was first shown."
+    return f"There is nothing to accept: nothing{where} has changed since it was first shown."
 
 
-def _own_name(catalogue: OfflineCatalogue, server: str, tool: str, found: Mapping[str, ServerPins]) -> str:
-    """What the server itself calls `tool`. Raises `UsageError`."""
-    if server in found and tool in found[server].changed:
-        return tool
-    pin = catalogue.index.pin_of(tool, server)
-    if pin is not None:
-        return pin
-    names = ", ".join(found[server].changed) if server in found else "none"
-    raise UsageError(
-        f'Server "{server}" has no tool "{tool}" that is known. Changed tools: {names}.', server=server
-    )
+def _chosen(
+    catalogue: OfflineCatalogue, server: str, tool: str, found: Mapping[str, ServerPins]
+) -> list[str]:
+    """The names under which `tool` is remembered, and what is accepted with it. Raises `UsageError`."""
+    changed = found[server].changed if server in found else {}
+    pin = tool if tool in changed else catalogue.index.pin_of(tool, server)
+    if pin is None:
+        names = ", ".join(changed) or "none"
+        raise UsageError(
+            f'Server "{server}" has no tool "{tool}" that is known. Changed tools: {names}.', server=server
+        )
+    return accepted_with(pin, changed)
+
+
+def _chosen_of(pins: ServerPins, chosen: Collection[str] | None) -> Iterator[str]:
+    return (pin for pin in pins.changed if chosen is None or pin in chosen)
 
 
 def _shown(catalogue: OfflineCatalogue, server: str, pins: ServerPins) -> dict[str, str]:
@@ -139,18 +153,21 @@ def _shown(catalogue: OfflineCatalogue, server: str, pins: ServerPins) -> dict[s
     return {tool: print_ for tool, print_ in prints.items() if agree(pins.changed[tool], print_)}
 
 
-def _lines(catalogue: OfflineCatalogue, server: str, pins: ServerPins, chosen: str | None) -> Iterator[str]:
+def _lines(
+    catalogue: OfflineCatalogue, server: str, pins: ServerPins, chosen: Collection[str] | None
+) -> Iterator[str]:
     entry = catalogue.entry(server)
     records = pinned_records(entry)
     shown = _shown(catalogue, server, pins)
-    for tool, print_ in pins.changed.items():
-        if chosen not in (None, tool):
-            continue
+    for tool in _chosen_of(pins, chosen):
+        print_ = pins.changed[tool]
         parts = ", ".join(changes(pins.tools.get(tool, ""), print_, tool)) or "its definition"
         if tool in shown:
             yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}. It is now:"
             yield from (
-                f"  {key}: {json.dumps(records[tool][key])}" for key in _SHOWN if records[tool].get(key)
+                f"  {key}: {json.dumps(records[tool][key])}"
+                for key in _SHOWN[kind_of(tool)]
+                if records[tool].get(key)
             )
         else:
             yield f"{json.dumps(server)} {json.dumps(tool)} has changed: {parts}."
@@ -164,8 +181,7 @@ def _lines(catalogue: OfflineCatalogue, server: str, pins: ServerPins, chosen: s
             yield f"  {flapping_in_words(server, [tool])}"
 
 
-def _details(server: str, pins: ServerPins, chosen: str | None) -> Iterator[shapes.Accepted]:
-    for tool, print_ in pins.changed.items():
-        if chosen in (None, tool):
-            parts = changes(pins.tools.get(tool, ""), print_, tool)
-            yield {"server": server, "tool": tool, "parts": list(parts)}
+def _details(server: str, pins: ServerPins, chosen: Collection[str] | None) -> Iterator[shapes.Accepted]:
+    for tool in _chosen_of(pins, chosen):
+        parts = changes(pins.tools.get(tool, ""), pins.changed[tool], tool)
+        yield {"server": server, "tool": tool, "parts": list(parts)}

@@ -85,7 +85,9 @@ class Address(TypedDict):
     untrusted: Annotated[bool, Says("`broken` only because its project's file is not trusted")]
     down: Annotated[str | None, Says("it was stopped on purpose, and a call does not start it: why")]
     sessionVariables: Annotated[list[str], Says("what a session must give before it can be started")]
-    changed: Annotated[list[str], Says("tools and skills that are not as they were first shown")]
+    changed: Annotated[
+        list[str], Says("tools, skills, prompts and resources that are not as they were first shown")
+    ]
     flapping: Annotated[list[str], Says("those of them that change again and again")]
     hidden: Annotated[list[str], Says("items with characters that nobody sees, and which")]
     faults: Annotated[list[str], Says("items that clients would refuse, and what was done about them")]
@@ -470,7 +472,7 @@ class Refreshed(Source):
 
 
 class Accepted(TypedDict):
-    """A tool or skill that is not as it was first shown."""
+    """A tool, skill, prompt or resource that is not as it was first shown."""
 
     server: Annotated[str, Says("its server")]
     tool: Annotated[str, Says("the server's own name for it")]
@@ -478,7 +480,7 @@ class Accepted(TypedDict):
 
 
 class Accept(TypedDict):
-    """Tools that have changed."""
+    """What has changed."""
 
     changed: Annotated[list[Accepted], Says("those that were shown")]
     accepted: Annotated[list[str], Says("those that were accepted now, by their servers' names for them")]

@@ -97,7 +97,7 @@ class Era(enum.Enum):
 
 
 class Pinning(enum.Enum):
-    """What happens to a tool or skill that is not as it was first shown."""
+    """What happens to a tool, skill, prompt or resource that is not as it was first shown."""
 
     QUARANTINE = "quarantine"  # it cannot be called until its owner accepts it
     WARN = "warn"
@@ -346,7 +346,7 @@ class ServerDefinition:
     pinning: Pinning | None = key(
         "pinning",
         word(Pinning),
-        "What happens to a tool or skill that is not as it was first shown ([changed tools](#changed-tools)).",
+        "What happens to what is not as it was first shown ([changed tools](#changed-tools)).",
         identity=True,
         in_words="the setting `pinning`",
     )
@@ -404,7 +404,7 @@ class Settings:
     pinning: Pinning = key(
         "pinning",
         word(Pinning),
-        "What happens to a tool or skill that is not as it was first shown ([changed tools](#changed-tools)).",
+        "What happens to what is not as it was first shown ([changed tools](#changed-tools)).",
         Pinning.QUARANTINE,
     )
     scrub: Scrub = key(

@@ -1,4 +1,4 @@
-"""The pinned definitions of a room's servers (`catalogue.fingerprints`): compared when a server lists its tools.
+"""The pinned definitions of a room's servers (`catalogue.fingerprints`): compared when a server lists what it has.
 
 What is known here is what the store said at boot and what servers have listed since. A comparison is a look-up for each
 tool, in the step in which the lists arrive, so that a call which waited for the server is refused before it is sent. As
@@ -17,8 +17,7 @@ import attrs
 from ..actors.call import Call
 from ..actors.server import ServerActor
 from ..catalogue.entries import NOT_PINNED, Failures, ServerEntry
-from ..catalogue.fingerprints import PinKey, is_skill, pin_name, prints_of, tool_changed
-from ..catalogue.skills import root_of
+from ..catalogue.fingerprints import PinKey, original_of, prints_of, tool_changed
 from ..catalogue.store import CatalogueStore
 from ..protocol.errors import ToolChanged
 from ..protocol.safe_text import unhidden
@@ -152,23 +151,12 @@ class Pins:
 
 
 def in_quarantine(actor: ServerActor, call: Call) -> ToolChanged | None:
-    """The refusal of a call to a tool in quarantine, or of reading a file of such a skill."""
-    changed, params = actor.record.quarantined, call.params
-    if not changed or params is None:
+    """The refusal of a call that would use something in quarantine."""
+    quarantine, params = actor.record.quarantined, call.params
+    if not quarantine or params is None:
         return None
-    if call.method == "tools/call":
-        name = params.get("name")
-        pin = pin_name("tool", name) if isinstance(name, str) else ""
-        return (
-            tool_changed(call.tool or str(name), actor.address.server, pin, changed[pin])
-            if pin in changed
-            else None
-        )
-    uri = params.get("uri")
-    if call.method != "resources/read" or not isinstance(uri, str):
+    pin = quarantine.pin_of(call.method, params)
+    if pin is None:
         return None
-    for pin, parts in changed.items():
-        root = root_of(pin.removeprefix("skill "))
-        if is_skill(pin) and (uri == root or uri.startswith(root + "/")):
-            return tool_changed(unhidden(uri), actor.address.server, pin, parts)
-    return None
+    said = call.tool or unhidden(original_of(pin))
+    return tool_changed(said, actor.address.server, pin, quarantine.changed[pin])

@@ -26,6 +26,7 @@ from ..catalogue.fingerprints import (
     found_in,
     is_by_meaning,
     kept_as,
+    kind_of,
     remembered_print,
     too_many,
 )
@@ -34,7 +35,8 @@ from ..config.private_files import Broken, LockedFile, make_folder
 from ..protocol import bounds
 from ..protocol.jsonrpc import encoding
 
-_MOST: Final = 20_000  # tools of one server that are remembered
+_MOST: Final = 20_000  # items of one server that are remembered
+_PLACES: Final = frozenset({"resource", "template"})
 _FLAPS: Final = 3  # so many changes within a day
 _DAY: Final = 86_400.0
 
@@ -62,6 +64,7 @@ class ServerPins:
         """Compare what the server lists `now` with its pins, and pin what is new. Returns whether something is to be
         written."""
         is_news = False
+        self._forget_places(prints)
         for tool, print_ in prints.items():
             known = self.tools.get(tool)
             if known is None and len(self.tools) < _MOST:
@@ -78,6 +81,17 @@ class ServerPins:
             elif tool not in self.changed or not agree(self.changed[tool], print_):
                 self.changed[tool], is_news = print_, self._turned(tool, now)
         return is_news
+
+    def _forget_places(self, prints: Mapping[str, str]) -> None:
+        """Make room for what is new by forgetting resources that are not listed, those first that were known first. A
+        server may list other files each day, and nothing else should be taken for changed because of that."""
+        over = len(self.tools) + sum(pin not in self.tools for pin in prints) - _MOST
+        if over > 0:
+            kept = {*prints, *self.changed}
+            gone = [pin for pin in self.tools if kind_of(pin) in _PLACES and pin not in kept]
+            for pin in gone[:over]:
+                del self.tools[pin]
+                self.turns.pop(pin, None)
 
     def _turned(self, tool: str, now: float) -> bool:
         self.turns[tool] = [*self.turns.get(tool, ()), now][-_FLAPS:]

@@ -19,6 +19,7 @@ from ..actors.peer import login_needed
 from ..actors.recent import Recent, RecentCall
 from ..actors.server import ServerActor, last_line, pid_of
 from ..catalogue.index import Counts
+from ..catalogue.quarantine import Quarantine
 from ..config.model import Lifecycle, ServerDefinition
 from ..config.references import session_variables
 from ..protocol.address import Address
@@ -31,10 +32,10 @@ from .circuit_breaker import GuardedRecord
 from .sessions import Sessions
 
 
-def quarantine(record: ServerRecord, tools: Mapping[str, tuple[str, ...]]) -> None:
-    """Let no call to these tools pass from now on. `tools`: the server's own names, each with what has changed."""
-    record.quarantined = tools
-    record.guarded = record.breaker.state.is_troubled or bool(tools)
+def quarantine(record: ServerRecord, kept_out: Quarantine) -> None:
+    """Let no request pass from now on that would use one of these."""
+    record.quarantined = kept_out
+    record.guarded = record.breaker.state.is_troubled or bool(kept_out)
 
 
 # ---- Whether a server can be used, and if not, why: one value -------------------------------------------------------

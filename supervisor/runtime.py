@@ -43,7 +43,7 @@ from ..actors.transports.guard import Guard
 from ..actors.transports.stderr_log import StderrLog, StderrLogs
 from ..actors.workers import apart
 from ..catalogue.entries import LastFailure, Raw, ServerEntry
-from ..catalogue.fingerprints import PinKey
+from ..catalogue.fingerprints import PinKey, accepted_with
 from ..catalogue.namespace import Target
 from ..catalogue.search_forms import SearchForms
 from ..catalogue.skills import has_skills
@@ -844,7 +844,7 @@ async def accept(live: Runtime, server: str | None, tool: str | None) -> list[st
         await _at_the_store(live, live.pins.look)
         return []
     live.root.record(server)
-    tools = None if tool is None else [_own_name(live, server, tool)]
+    tools = None if tool is None else _named(live, server, tool)
     await live.writer.ref.ask(Flush)  # what was learned until now is in the store
     entry = live.router.entry(server)  # another room may have seen other definitions
     return await _at_the_store(live, lambda: live.pins.accept(server, tools, entry))
@@ -861,13 +861,13 @@ async def _at_the_store(live: Runtime, work: Callable[[], _T]) -> _T:
         await live.router.ref.ask(Sync)
 
 
-def _own_name(live: Runtime, server: str, tool: str) -> str:
-    """Under which name the tool (or skill) is remembered. Raises `UnknownTool`."""
+def _named(live: Runtime, server: str, tool: str) -> list[str]:
+    """The names under which the tool (or another item) is remembered, and what is accepted with it. Raises
+    `UnknownTool`."""
     index = live.router.index
     counts = index.counts(server)
-    if counts is not None and tool in counts.changed:
-        return tool
-    found = index.pin_of(tool, server)
-    if found is None:
+    changed = () if counts is None else counts.changed
+    pin = tool if tool in changed else index.pin_of(tool, server)
+    if pin is None:
         raise UnknownTool(tool, message=f'Server "{server}" has no tool "{tool}".')
-    return found
+    return accepted_with(pin, changed)

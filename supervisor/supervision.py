@@ -25,7 +25,8 @@ from ..actors.peer import Handshake, Listing
 from ..actors.room_context import RoomContext
 from ..actors.server import Decision, Next, ServerActor
 from ..catalogue.entries import NOT_PINNED, LastFailure, ServerEntry
-from ..catalogue.fingerprints import changed_in_words, flapping_in_words
+from ..catalogue.fingerprints import changed_in_words, flapping_in_words, kind_of
+from ..catalogue.quarantine import NOTHING, Quarantine
 from ..config.model import (
     Config,
     Lifecycle,
@@ -58,25 +59,24 @@ from .records import (
     record_of,
 )
 
-_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {}
-
 
 # ---- what follows --------------------------------------------------------------------------------------------------
 def heed_changes(
     events: EventStream, root: Directory, config: Config, before: ServerEntry | None, entry: ServerEntry
 ) -> None:
-    """Refuse all calls of tools that have changed, waiting calls too. Report those that were not known `before` to have
+    """Refuse whatever would use what has changed, waiting calls too. Report what was not known `before` to have
     changed."""
     definition, changed = config.servers.get(entry.server), entry.pinned.changed
     pinning = (definition.pinning if definition is not None else None) or config.settings.pinning
-    keep_out = changed if pinning is Pinning.QUARANTINE else _NOTHING
+    keep_out = Quarantine(changed, entry) if pinning is Pinning.QUARANTINE else NOTHING
     record = root.records.get(entry.server)
     if record is None or (not changed and not record.quarantined):
         return
     known = before.pinned if before is not None else NOT_PINNED
-    new = [tool for tool in changed if tool not in known.changed]
+    new = [pin for pin in changed if pin not in known.changed]
     if new and pinning is not Pinning.OFF:
-        words = f"{changed_in_words(entry.server, new)}: {'not' if keep_out else 'still'} callable"
+        use = "callable" if all(kind_of(pin) == "tool" for pin in new) else "usable"
+        words = f"{changed_in_words(entry.server, new)}: {'not' if keep_out else 'still'} {use}"
         events.emit(Note, Address(entry.server), code=NoteCode.CHANGED, words=words)
     flaps = sorted(entry.pinned.flapping - known.flapping)
     if flaps and pinning is Pinning.QUARANTINE:

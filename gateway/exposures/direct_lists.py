@@ -156,9 +156,12 @@ class Shown:
             if self._beside
             else {
                 "tools/list": named,
-                "resources/list": [_placed(index, "resource", "uri", place) for place in index.resources()],
+                "resources/list": [
+                    _placed(index, "resource", "uri", place, self._commands) for place in index.resources()
+                ],
                 "resources/templates/list": [
-                    _placed(index, "template", "uriTemplate", place) for place in index.templates()
+                    _placed(index, "template", "uriTemplate", place, self._commands)
+                    for place in index.templates()
                 ],
                 "prompts/list": [_named(index, target, self._commands) for target in index.prompts()],
                 "skills/list": [skill_entry(skill) for skill in index.skills() if skill.changed is None],
@@ -214,10 +217,12 @@ def _own_page(index: Index, server: str, said: Mapping[str, Any], key: str) -> M
     return {**said, key: qualified(server, uri)}
 
 
-def _placed(index: Index, kind: str, key: str, place: Place) -> Mapping[str, Any] | None:
+def _placed(index: Index, kind: str, key: str, place: Place, commands: Commands) -> Mapping[str, Any] | None:
     """A resource or template as it is listed. Some clients accept no URI without a scheme, so such a URI is
     listed in the spelling that names its server."""
     record = index.as_listed(kind, place.server, place.original, place.record)
+    if record is not None and place.changed is not None:
+        record = {**record, "description": commands.filled(record["description"])}
     uri = (
         place.uri
         if kind == "template" or _ABSOLUTE.match(place.uri)

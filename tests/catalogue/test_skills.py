@@ -13,7 +13,7 @@ from greenroom.catalogue.fingerprints import (
     agree,
     changes,
     fingerprint,
-    is_skill,
+    kind_of,
     pin_name,
     prints_of,
     skill_print,
@@ -183,6 +183,6 @@ def test_no_tool_is_remembered_in_the_place_of_a_skill() -> None:
         pin_name("tool", "a"),
     ]
     assert len(set(pins)) == 4
-    assert [is_skill(pin) for pin in pins] == [False, True, False, False]
+    assert [kind_of(pin) for pin in pins] == ["tool", "skill", "tool", "tool"]
     listed = ServerEntry("s", "h", tools=(tool,), skills=(entry(),))
     assert prints_of(listed, pins[:2]) == {pins[0]: fingerprint(tool), pins[1]: skill_print(entry())}

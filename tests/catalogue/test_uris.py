@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from greenroom.catalogue.namespace import (
     unqualified,
 )
 from greenroom.config.model import ServerDefinition, Settings
+from greenroom.protocol.safe_text import unhidden
 
 EMPTY = UriSpace({}, {})
 
@@ -38,8 +40,13 @@ def entry(server: str, *uris: str, templates: tuple[str, ...] = (), **more: Any)
 
 
 def space(*entries: ServerEntry, templates: bool = False) -> UriSpace:
-    field, key = ("templates", "uriTemplate") if templates else ("resources", "uri")
-    return UriSpace.of({one.server: one for one in entries}, field, key)
+    index = Index.build(
+        {one.server: ServerDefinition(one.server, command="x") for one in entries},
+        {one.server: one for one in entries},
+        Settings(),
+    )
+    places = index.templates() if templates else index.resources()
+    return UriSpace.of(attrs.evolve(place, uri=unhidden(place.original)) for place in places)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from greenroom import CallError, Greenroom, UnknownTool
 from greenroom.actors.lists import prints_of
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.fingerprints import PinKey, changes, fingerprint
+from greenroom.catalogue.quarantine import NOTHING, Quarantine
 from greenroom.catalogue.store import (
     CatalogueFile,
     FileStore,
@@ -99,8 +100,8 @@ def test_what_was_seen_while_nothing_was_pinned_is_neither_changed_nor_first() -
 
 
 def test_of_a_tool_that_is_listed_twice_the_first_counts() -> None:
-    assert prints_of([OLD, NEW], Pinning.QUARANTINE) == {"pay": fingerprint(OLD)}
-    assert prints_of([OLD, NEW], Pinning.OFF) == {"pay": ""}
+    assert prints_of({"tool": [OLD, NEW]}, Pinning.QUARANTINE) == {"pay": fingerprint(OLD)}
+    assert prints_of({"tool": [OLD, NEW]}, Pinning.OFF) == {"pay": ""}
 
 
 PRINTS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "2", "3"]), max_size=3)
@@ -343,8 +344,8 @@ async def test_a_breaker_that_refuses_goes_on_when_nothing_is_quarantined_any_mo
         record = room._runtime.root.record("bank")
         policy, breaker = BreakerPolicy.of(Settings()), record.breaker.state
         record.breaker.state = breaker.died(policy, anyio.current_time(), "it crashed", 0.5)
-        quarantine(record, {"pay": ("description",)})
-        quarantine(record, {})
+        quarantine(record, Quarantine({"pay": ("description",)}))
+        quarantine(record, NOTHING)
         assert record.guarded
 
 

@@ -22,6 +22,7 @@ from greenroom.actors.transports.unix_socket import UnixConnector
 from greenroom.catalogue.entries import ServerEntry
 from greenroom.catalogue.fingerprints import PinKey
 from greenroom.catalogue.namespace import Target
+from greenroom.catalogue.quarantine import NOTHING, Quarantine
 from greenroom.catalogue.store import (
     CatalogueFile,
     FileStore,
@@ -567,12 +568,13 @@ async def test_a_child_of_a_session_begins_with_what_is_known_of_its_server() ->
         record.era_hint = "2026-07-28"
         room.set_log_level("error")
         x.set_log_level("debug")
-        quarantine(record, {"pay": ("description",)})
+        kept_out = Quarantine({"pay": ("description",)})
+        quarantine(record, kept_out)
         child = record_of(root.actor_for("a", "x"))
         assert child.load is record.load
         assert (child.parent, child.definition) == (record, record.definition)
         assert (child.era_hint, child.log_level) == ("2026-07-28", "debug")
-        assert (child.quarantined, child.guarded) == ({"pay": ("description",)}, True)
+        assert (child.quarantined, child.guarded) == (kept_out, True)
         assert child.breaker.parent is record.breaker
         assert child.address == Address.of_session("a", "x")
         record.available = drained("a")
@@ -585,7 +587,7 @@ async def test_a_child_of_a_session_begins_with_what_is_known_of_its_server() ->
         child.available = needs_login("a", "why")
         root.redefine(another, same_process=False)
         assert (child.definition, child.available) == (another, USABLE)
-        quarantine(record, {})
+        quarantine(record, NOTHING)
 
 
 @in_virtual_time

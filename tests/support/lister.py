@@ -3,7 +3,8 @@
 FILE is JSON. `tools`: the records. `results`: name -> the result of a call (a text, if the name is not there).
 `echoes`: a call is answered with its arguments. `instructions`. `capabilities`: further ones. `contents`: URI -> what
 is read there, and `resources` and `templates`: the records. `skills`: the entries that are listed, and
-`unlisted_skills` those that are not. `grown`: URI -> how many characters are read there in place of what is said.
+`unlisted_skills` those that are not. `prompts`: the records, each of which says its name. `grown`: URI -> how many
+characters are read there in place of what is said.
 The tool `client` answers with what the server was told of its client. `pages`: how many pages the list of tools has,
 each with the same tools; `"same"`: endless pages with one cursor; `"endless"`: endless pages with new cursors.
 `many`: the number of further small tools. `nested`: the depth of the schema of one more tool.
@@ -67,6 +68,7 @@ def _answer(what: dict[str, Any], method: str, params: dict[str, Any]) -> dict[s
         has = {
             "tools": {},
             **({"resources": {}} if "contents" in what else {}),
+            **({"prompts": {}, "completions": {}} if "prompts" in what else {}),
             **({"extensions": {"io.modelcontextprotocol/skills": {}}} if "skills" in what else {}),
             **what.get("capabilities", {}),
         }
@@ -78,6 +80,12 @@ def _answer(what: dict[str, Any], method: str, params: dict[str, Any]) -> dict[s
             each for each in what["skills"] + what.get("unlisted_skills", []) if each["uri"] == params["uri"]
         ]
         return {"skill": found[0]} if found else None
+    if method == "prompts/list" and "prompts" in what:
+        return {"prompts": what["prompts"]}
+    if method == "prompts/get":
+        return {"messages": [{"role": "user", "content": {"type": "text", "text": params["name"]}}]}
+    if method == "completion/complete":
+        return {"completion": {"values": ["completed"]}}
     if method == "resources/list":
         return {"resources": what.get("resources", [])}
     if method == "resources/templates/list" and "templates" in what:
