@@ -70,17 +70,27 @@ def _said(python: str, script: Path) -> Mapping[str, Any]:
 
 def _types(python: str, module: str, folder: Path) -> list[str]:
     """What pyright says of the adapter and of its example."""
-    read = [f"src/greenroom/adapters/{module}.py", f"examples/with_{module}.py"]
+    adapter, example = f"src/greenroom/adapters/{module}.py", f"examples/with_{module}.py"
+    settings = {
+        "include": [str(ROOT / adapter), str(ROOT / example)],
+        "typeCheckingMode": "strict",
+        "extraPaths": [str(ROOT / "src")],
+    }
     config = folder / f"{module}.json"
-    settings = {"include": [str(ROOT / path) for path in read], "extraPaths": [str(ROOT / "src")]}
-    config.write_text(json.dumps({**settings, "typeCheckingMode": "strict"}), encoding="utf-8")
+    config.write_text(json.dumps(settings), encoding="utf-8")
     pyright = [sys.executable, "-m", "pyright", "--outputjson", "-p", str(config), "--pythonpath", python]
     done = subprocess.run(pyright, capture_output=True, text=True, check=False, timeout=PATIENCE)
     try:
         found = json.loads(done.stdout)["generalDiagnostics"]
     except (ValueError, KeyError):
         return [f"pyright failed: {done.stderr.strip()[-300:]}"]
-    return [f"{Path(one['file']).name}: {one['message']}" for one in found]
+    # An example has what the framework's own types leave open.
+    names = [(Path(one["file"]).name, one) for one in found]
+    return [
+        f"{name}: {one['message']}"
+        for name, one in names
+        if not (name == Path(example).name and one.get("rule", "").startswith("reportUnknown"))
+    ]
 
 
 # ---- the table in the docs ------------------------------------------------------------------------------------------

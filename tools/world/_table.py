@@ -248,6 +248,7 @@ CLIENTS: tuple[Client, ...] = (
 ADAPTERS: tuple[Adapter, ...] = (
     Adapter("OpenAI Agents", "openai_agents", ("openai-agents==0.24.0",), core=True),
     Adapter("Pydantic AI", "pydantic_ai", ("pydantic-ai-slim==2.68.0",), core=True),
+    Adapter("LangChain", "langchain", ("langchain-core==1.8.3", "langgraph==1.2.24", "langchain==1.5.2")),
 )
 
 # Perfetto's own package on PyPI fetches this program when it is first used. This one brings it.

@@ -89,6 +89,13 @@ class Framework:
 def desk(log):
     """A server in this process."""
     server = MCPServer("desk")
+    counted = []
+
+    @server.tool()
+    def count() -> str:
+        """How often it was called."""
+        counted.append(1)
+        return str(len(counted))
 
     @server.tool()
     def picture():
@@ -203,6 +210,7 @@ class Stage:
             self.expect(told.how == how, f"an answer of {answer}: {told}")
             self.expect(answer is ("wiped" in told.text), f"an answer of {answer}: {told}")
         self.expect(self.wiped == ["/yes"], f"wiped {self.wiped}")
+        self.wiped.clear()
         self.told["must be allowed, and is not"] = ("by the framework", told.how)
 
     async def changes(self, room):
