@@ -15,6 +15,7 @@ Other rooms may import:
 * `jsonrpc.terms`: versions, error codes, names in `_meta`; what can be wrong with a message
 * `lifecycle`: the lifecycle table
 * `model_calls`: tool calls as a model's API gives them, and their answers as it takes them
+* `model_tools`: tools as a model's API takes them: names, schemas, and the way back
 * `near_names`: which known name somebody may have meant
 * `result`: `ToolResult` and the other results an embedder gets
 * `safe_text`: text from outside as a terminal or a model may be shown it

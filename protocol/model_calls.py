@@ -1,24 +1,28 @@
 """Tool calls as a model's API gives them, and what came of them as it takes that back.
 
-`"openai"` reads the tool calls of a chat completion, or the items of a response (`function_call`), and answers in the
-same form; `"anthropic"` reads the `tool_use` blocks of a message. Dicts and the SDKs' own objects are read alike, and
-nothing of an SDK is imported. What is no call of a function (texts, thoughts) is passed over.
+* `"openai"`: the tool calls of a chat completion, or the items of a response (`function_call`); the answers have the
+  same form. Only text is allowed in them, so images follow in a message of the user.
+* `"openai-responses"`: the items of a response; images are in the answer.
+* `"anthropic"`: the `tool_use` blocks of a message.
+* `"gemini"`: the `parts` of a content, or `function_calls`.
+* `"mcp"`: params of `tools/call`; answered with a result of MCP for each.
 
-A model's API takes less than a server gives. Where only text is allowed in an answer (OpenAI), images follow in a
-message of the user, apart from it. Kinds of images that the APIs refuse are named in words.
+Dicts and the SDKs' own objects are read alike, and nothing of an SDK is imported. What is no call of a function (texts,
+thoughts) is passed over. Kinds of images that the APIs refuse are named in words.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
 import attrs
 
 from .errors import UsageError
 
-Format = Literal["openai", "anthropic"]
+Format = Literal["openai", "openai-responses", "anthropic", "gemini", "mcp"]
+FORMATS: Final = ("openai", "openai-responses", "anthropic", "gemini", "mcp")
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
@@ -57,9 +61,9 @@ class Told:
 
 def read_calls(calls: Iterable[Any] | None, format: Format) -> list[ToolCall]:
     """The calls among these objects, in their order. Raises `UsageError` for another format."""
-    read = {"openai": _of_openai, "anthropic": _of_anthropic}.get(str(format))
+    read = _READERS.get(str(format))
     if read is None:
-        raise UsageError(f'"{format}" is no format of tool calls. Use "openai" or "anthropic".')
+        raise UsageError(f'"{format}" is no format of tool calls. Use one of {", ".join(FORMATS)}.')
     return [found for each in calls or () if (found := read(each)) is not None]
 
 
@@ -67,6 +71,12 @@ def told_back(told: Sequence[Told], format: Format) -> list[dict[str, Any]]:
     """The messages (or items) that answer these calls, to follow the model's own."""
     if format == "anthropic":
         return [{"role": "user", "content": [_to_anthropic(one) for one in told]}] if told else []
+    if format == "gemini":
+        return [{"role": "user", "parts": [_to_gemini(one) for one in told]}] if told else []
+    if format == "openai-responses":
+        return [_to_item(one) for one in told]
+    if format == "mcp":
+        return [_to_mcp(one) for one in told]
     answers = [_to_openai(one) for one in told]
     return [*answers, *(_images_apart(one) for one in told if one.images)]
 
@@ -86,6 +96,27 @@ def _of_anthropic(block: Any) -> ToolCall | None:
     if _field(block, "type") != "tool_use":
         return None
     return _parsed(_field(block, "id"), _field(block, "name"), _field(block, "input"))
+
+
+def _of_gemini(part: Any) -> ToolCall | None:
+    call = _field(part, "functionCall") or _field(part, "function_call") or part
+    if _field(call, "name") is None or _field(call, "response") is not None:
+        return None
+    return _parsed(_field(call, "id"), _field(call, "name"), _field(call, "args"))
+
+
+def _of_mcp(params: Any) -> ToolCall | None:
+    params = _field(params, "params") or params
+    return _parsed(_field(params, "id"), _field(params, "name"), _field(params, "arguments"))
+
+
+_READERS: Final[Mapping[str, Callable[[Any], ToolCall | None]]] = {
+    "openai": _of_openai,
+    "openai-responses": _of_openai,
+    "anthropic": _of_anthropic,
+    "gemini": _of_gemini,
+    "mcp": _of_mcp,
+}
 
 
 def _parsed(number: Any, name: Any, arguments: Any) -> ToolCall:
@@ -144,3 +175,28 @@ def _to_anthropic(told: Told) -> dict[str, Any]:
         content.append({"type": "image", "source": source})
     answer = {"type": "tool_result", "tool_use_id": told.call.id, "content": content}
     return {**answer, "is_error": True} if told.is_error else answer
+
+
+def _to_item(told: Told) -> dict[str, Any]:
+    """The answer to a call of OpenAI's responses, images included."""
+    urls = [f"data:{image['mimeType']};base64,{image['data']}" for image in told.images]
+    output: Any = told.text
+    if urls:
+        text = [{"type": "input_text", "text": told.text}] if told.text else []
+        output = [*text, *({"type": "input_image", "image_url": url, "detail": "auto"} for url in urls)]
+    return {"type": "function_call_output", "call_id": told.call.id, "output": output}
+
+
+def _to_gemini(told: Told) -> dict[str, Any]:
+    key = "error" if told.is_error else "output"
+    answer: dict[str, Any] = {"name": told.call.name, "response": {key: told.text}}
+    if told.call.id:
+        answer["id"] = told.call.id
+    if told.images:
+        blobs = [{"mimeType": image["mimeType"], "data": image["data"]} for image in told.images]
+        answer["parts"] = [{"inlineData": blob} for blob in blobs]
+    return {"functionResponse": answer}
+
+
+def _to_mcp(told: Told) -> dict[str, Any]:
+    return {"content": [dict(block) for block in told.blocks], "isError": told.is_error}

@@ -13,10 +13,12 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from copy import deepcopy
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -59,7 +61,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from ..actors.transports.http_connection import AuthFor
-    from ..protocol.model_calls import Format, Told, ToolCall
+    from ..protocol.model_calls import Format, ToolCall
+    from ..protocol.model_tools import FittedTool
     from .call_stream import CallStream, CallTask
 
 
@@ -299,38 +302,52 @@ class Calls:
         """Call the tools that a model wants to call, all at once. Returns the messages that answer the model, in the
         order of `calls`. A call that fails raises nothing: the model is told why, and what to do.
 
-        `format="openai"`: `calls` are the `tool_calls` of a chat completion's message, or the `output` of a response.
-        `format="anthropic"`: the `content` of a message. Entries that are no tool calls are skipped. Texts are cut and
-        lose credentials as in the `mcp` tool (`scrub`). `also`: further tools, such as a `SearchTool`.
+        `format`: where the calls come from. "openai": the `tool_calls` of a chat completion's message, or the `output`
+        of a response; "openai-responses": the same, with images in the answers; "anthropic": the `content` of a
+        message; "gemini": the `parts` of a content, or the `function_calls`; "mcp": params of `tools/call`. Entries
+        that are no tool calls are skipped. Texts are cut and lose credentials as in the `mcp` tool (`scrub`). `also`:
+        further tools, such as a `SearchTool`. Where the model was given tools of `tools_for`, use that object's `run`.
         """
-        from ..protocol.model_calls import read_calls, told_back
+        return await ModelTools(self, format, ()).run(calls, also=also)
 
-        wanted = read_calls(calls, format)
-        own = {tool.name: tool for tool in also}
-        told: dict[int, Told] = {}
+    def tools_for(
+        self, format: Format, *, server: str | None = None, strict: bool = False, defer_loading: bool = False
+    ) -> ModelTools:
+        """The tools of this room (of one server) for a model without a framework: its `definitions` are what the API of
+        this format takes as tools, and its `run` runs what the model wants to call. Starts nothing.
 
-        async def run(number: int, call: ToolCall) -> None:
-            told[number] = await self._told_of(call, own.get(call.name))
+        Names and schemas are fitted to what the API takes, and calls are translated back. `strict` ("openai",
+        "openai-responses", "anthropic"): tools whose arguments can be decoded strictly are; the others are there as
+        usual. `defer_loading` ("openai-responses", "anthropic"): the API's own tool search loads a definition when the
+        model has found it. Raises `UsageError` for another format or what it does not have, `UnknownServer`.
+        """
+        from ..protocol.model_tools import fit_tools
 
-        async with anyio.create_task_group() as tasks:
-            for number, call in enumerate(wanted):
-                tasks.start_soon(run, number, call)
-        return told_back([told[number] for number in range(len(wanted))], format)
+        fitted = fit_tools(self.tools(server), format, strict=strict, defer_loading=defer_loading)
+        return ModelTools(self, format, fitted)
 
-    async def _told_of(self, call: ToolCall, own: OwnTool | None) -> Told:
-        """Run one call of a model. The model is told every error, but not a cancellation."""
-        from ..protocol.model_calls import Told
+    async def call_many(
+        self, calls: Iterable[tuple[str, Mapping[str, Any] | None]], *, timeout: float | None = None
+    ) -> list[ToolResult | CallError]:
+        """Call many tools at once, each given as its name and its arguments. Returns what came of each, in their order:
+        its result, or the error that `call` would raise. `timeout`: seconds, for each call after it is sent."""
 
-        if call.problem:
-            return Told.failed(call, call.problem)
-        if own is None:
-            answer = await self.call_for_model(call.name, call.arguments)
-        else:
+        async def one(tool: str, arguments: Mapping[str, Any] | None) -> ToolResult | CallError:
             try:
-                answer = self._for_model(await own.run(call.arguments))
+                return await self.call(tool, arguments, timeout=timeout)
             except CallError as error:
-                answer = self._failure_for_model(call.name, error)
-        return Told(call, answer.blocks, answer.is_error)
+                return error
+
+        return await _at_once([partial(one, tool, arguments) for tool, arguments in calls])
+
+    async def _told_of(self, call: ToolCall, own: OwnTool | None) -> ModelResult:
+        """What a model is told of one of its calls: every error, but not a cancellation."""
+        if own is None:
+            return await self.call_for_model(call.name, call.arguments)
+        try:
+            return self._for_model(await own.run(call.arguments))
+        except CallError as error:
+            return self._failure_for_model(call.name, error)
 
     # ---- resources and prompts --------------------------------------------------------------------------------------
 
@@ -492,6 +509,62 @@ class Calls:
         """Tell every connected server that was told of roots that they have changed. In a session: its own
         children; and shared servers, when nobody else could answer what the roots are."""
         self._port.roots_changed()
+
+
+T = TypeVar("T")
+
+
+async def _at_once(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Do all of these at once. Returns what they return, in their order."""
+    done: dict[int, T] = {}
+
+    async def run(number: int, work: Callable[[], Awaitable[T]]) -> None:
+        done[number] = await work()
+
+    async with anyio.create_task_group() as tasks:
+        for number, work in enumerate(works):
+            tasks.start_soon(run, number, work)
+    return [done[number] for number in range(len(works))]
+
+
+class ModelTools:
+    """Tools of a room or session as a model's API takes them (`tools_for`), and what the model calls of them."""
+
+    def __init__(self, room: Calls, format: Format, tools: Sequence[FittedTool]) -> None:
+        self._room = room
+        self._tools = {tool.name: tool for tool in tools}
+        self.format: Format = format
+
+    @property
+    def definitions(self) -> list[dict[str, Any]]:
+        """What the API takes as `tools`; for "gemini" the `functionDeclarations` of one tool. Yours to change."""
+        return [deepcopy(tool.definition) for tool in self._tools.values()]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names that the model has, each with the tool's name in this room."""
+        return {name: tool.own_name for name, tool in self._tools.items()}
+
+    @property
+    def not_strict(self) -> list[str]:
+        """The names of tools whose arguments cannot be decoded strictly."""
+        return [tool.own_name for tool in self._tools.values() if not tool.is_strict]
+
+    async def run(self, calls: Iterable[Any] | None, *, also: Iterable[OwnTool] = ()) -> list[dict[str, Any]]:
+        """Run what the model wants to call, as `run_tool_calls` does, and return what answers it."""
+        from ..protocol.model_calls import Told, read_calls, told_back
+        from ..protocol.model_tools import own_call
+
+        own = {tool.name: tool for tool in also}
+
+        async def one(call: ToolCall) -> Told:
+            if call.problem:
+                return Told.failed(call, call.problem)
+            answer = await self._room._told_of(own_call(call, self._tools), own.get(call.name))  # pyright: ignore[reportPrivateUsage]
+            return Told(call, answer.blocks, answer.is_error)
+
+        wanted = read_calls(calls, self.format)
+        return told_back(await _at_once([partial(one, call) for call in wanted]), self.format)
 
 
 def port_of(room: Calls) -> RoomPort:

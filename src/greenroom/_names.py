@@ -37,5 +37,10 @@ from .safety.approval import ApprovalRequest as ApprovalRequest, Verdict as Verd
 from .supervisor.call_stream import CallStream as CallStream, CallTask as CallTask
 from .supervisor.caller import Updates as Updates
 from .supervisor.reload import ReloadPlan as ReloadPlan
-from .supervisor.room import Greenroom as Greenroom, OwnTool as OwnTool, Session as Session
+from .supervisor.room import (
+    Greenroom as Greenroom,
+    ModelTools as ModelTools,
+    OwnTool as OwnTool,
+    Session as Session,
+)
 from .supervisor.runtime import DrainReport as DrainReport

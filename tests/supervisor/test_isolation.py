@@ -577,7 +577,7 @@ async def test_a_session_changes_nothing_of_the_room() -> None:
 @in_virtual_time
 async def test_a_session_has_its_requests_and_what_is_its_own_and_nothing_of_the_room() -> None:
     requests = {"call", "call_for_model", "needs_approval", "request", "run_tool_calls", "start_task"}
-    requests |= {"stream_call", "subscribe"}
+    requests |= {"call_many", "stream_call", "subscribe", "tools_for"}
     requests |= {
         "complete",
         "get_prompt",

@@ -245,7 +245,7 @@ async def test_a_model_s_calls_are_answered_in_its_order_as_openai_takes_them(ar
         assert "call_4" in about["text"]
         assert picture == {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
         assert await room.run_tool_calls(None, format="openai") == []
-        with pytest.raises(UsageError, match='"openai" or "anthropic"'):
+        with pytest.raises(UsageError, match="openai, openai-responses, anthropic"):
             await room.run_tool_calls([], format="other")  # type: ignore[arg-type]
 
 
@@ -404,6 +404,9 @@ async def test_the_recipes_of_the_page_run_as_they_are_written_there() -> None:
         assert await turn(room, model, messages)
         assert not await turn(room, model, messages)
         assert "is_error" not in messages[1]["content"][0]
+        text, is_error = await recipe("told")(room, "clock_now", {}, None)
+        assert "weekday" in text
+        assert not is_error
         user = SimpleNamespace(name="ann", token="hush")
         assert await recipe("note")(room, user, "buy ink")
         await room.restart("clock")
