@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..protocol.jsonrpc.encoding import UNREADABLE
+from ..protocol.jsonrpc.encoding import UNREADABLE, decode
 from ..protocol.safe_text import one_line
 from .inputs import essence, is_json
 from .operation import RESULT, Operation
@@ -27,6 +27,11 @@ from .references import is_object
 
 ERROR_CHARACTERS: Final = 8_192  # of the body of an answer that is no success
 _CHARSET: Final = re.compile(r"""charset\s*=\s*["']?([A-Za-z0-9._-]{1,40})""", re.IGNORECASE)
+# Others are codecs of Python that are no charsets, or slow ones.
+_KNOWN: Final = re.compile(
+    r"utf-8|utf-16(?:-?[bl]e)?|utf-32(?:-?[bl]e)?|us-ascii|iso-8859-(?:[1-9]|1[013-6])|windows-125[0-8]|koi8-[ru]"
+    r"|shift_jis|euc-jp|iso-2022-jp|euc-kr|gb2312|gbk|gb18030|big5"
+)
 _FILENAME: Final = re.compile(r"""filename\s*=\s*(?:"([^"]{1,200})"|([^\s;"]{1,200}))""", re.IGNORECASE)
 _VAGUE: Final = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
 _TEXTS: Final = frozenset({
@@ -52,6 +57,7 @@ def to_result(operation: Operation, status: int, headers: Mapping[str, str], bod
 
 
 _NO_JSON: Final = object()
+_as_value: Final = msgspec.json.Decoder()
 
 
 def _json(media: str, body: bytes) -> Any:
@@ -61,18 +67,16 @@ def _json(media: str, body: bytes) -> Any:
     if not is_likely and not (is_json(media) and "*" not in kind):
         return _NO_JSON
     try:
-        return msgspec.json.decode(_decoded(media, body))
+        return decode(_as_value, _decoded(media, body).encode())
     except UNREADABLE:
         return _NO_JSON
 
 
 def _decoded(media: str, body: bytes) -> str:
     """The body as text; what its charset does not know is replaced."""
-    said = _CHARSET.search(media)
-    try:
-        return body.decode(said[1] if said else "utf-8-sig", "replace")
-    except (LookupError, UnicodeError):
-        return body.decode("utf-8-sig", "replace")
+    found = _CHARSET.search(media)
+    said = found[1].lower() if found and _KNOWN.fullmatch(found[1].lower()) else "utf-8-sig"
+    return body.decode("utf-8-sig" if said == "utf-8" else said, "replace")
 
 
 def _block(operation: Operation, media: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, cast
+from urllib.parse import unquote
 
 import attrs
 
@@ -28,6 +29,9 @@ from .styles import DEEP, STYLES, deep, encoded, encoded_reserved, expanded, pla
 
 OCTETS: Final = "application/octet-stream"
 _MEDIA: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}(?:;[\x20-\x7e]{0,200})?")
+_STYLED: Final = frozenset(
+    {"allowReserved", "explode", "style"}
+)  # what makes a property of a form one of a URL
 _ESCAPES: Final = {'"': "%22", "\r": "%0D", "\n": "%0A"}
 
 
@@ -108,7 +112,7 @@ def form_fields(encoding: Raw, value: Mapping[str, Any], fault: Fault) -> Iterat
 
 
 def _field(name: str, value: Any, said: Raw) -> Iterator[str]:
-    if not said.keys() & {"style", "explode", "allowReserved"}:
+    if not said.keys() & _STYLED:
         items = cast("list[Any]", value) if isinstance(value, list) else [value]
         yield from (f"{encoded(name)}={encoded(plain(each))}" for each in items if each is not None)
         return
@@ -137,8 +141,12 @@ def _parts(root: Raw, body: Body, value: Mapping[str, Any], fault: Fault) -> Ite
     for name, each in value.items():
         if each is None:
             continue
-        schema = properties.get(name)
-        media = text(member(body.encoding, name), "contentType").partition(",")[0].strip()
+        schema, encoding = properties.get(name), member(body.encoding, name)
+        if encoding.keys() & _STYLED:
+            pairs = (pair.partition("=") for pair in form_fields(body.encoding, {name: each}, fault))
+            yield from (Part(unquote(key), unquote(said).encode()) for key, _, said in pairs)
+            continue
+        media = text(encoding, "contentType").partition(",")[0].strip()
         media = media if _MEDIA.fullmatch(media) and "*" not in media else ""
         items = cast("list[Any]", each) if isinstance(each, list) else [each]
         for item in items:

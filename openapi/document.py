@@ -20,7 +20,7 @@ import msgspec
 
 from ..config.file_formats import NotYamlError, load_large_yaml
 from ..protocol.bounds import KIB, MIB
-from ..protocol.jsonrpc.encoding import UNREADABLE
+from ..protocol.jsonrpc.encoding import UNREADABLE, decode
 from . import swagger2
 from .operation import Operation, Source
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
@@ -30,6 +30,7 @@ YAML_BYTES: Final = 16 * MIB
 OPERATIONS: Final = 50_000
 NAME: Final = 64  # characters of a tool's name
 _PIECE: Final = 64 * KIB  # bytes of JSON that are decoded in one go
+_as_value: Final = msgspec.json.Decoder()
 _as_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NOTES: Final = 100
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
@@ -144,11 +145,11 @@ def _in_pieces(data: bytes | msgspec.Raw) -> Any:
     """The value of JSON. Of a large object each member is decoded by itself, because decoding lets no other thread run:
     so a thread that reads a document never keeps another one waiting for all of it."""
     if len(memoryview(data)) < _PIECE:
-        return msgspec.json.decode(data)
+        return decode(_as_value, data)
     try:
-        members = _as_members.decode(data)
+        members = decode(_as_members, data)
     except msgspec.ValidationError:
-        return msgspec.json.decode(data)  # it is no object
+        return decode(_as_value, data)  # it is no object
     return {name: _in_pieces(each) for name, each in members.items()}
 
 
@@ -197,7 +198,8 @@ def _operation(
     operation_id = text(raw, "operationId")
     title = text(raw, "summary").strip() or text(item, "summary").strip()
     description = text(raw, "description").strip() or text(item, "description").strip()
-    words = [title] if title and title not in description else []
+    words = ["Deprecated."] if raw.get("deprecated") is True else []
+    words += [title] if title and title not in description else []
     words += [description] if description else []
     tags = raw.get("tags")
     return Operation(

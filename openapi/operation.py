@@ -17,9 +17,9 @@ from typing import Any, Final, cast
 import attrs
 
 from . import swagger2
-from .inputs import Body, Inputs, Parameter, essence, is_json, read_inputs
+from .inputs import Body, Inputs, Parameter, essence, is_form, is_json, read_inputs
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects
-from .schemas import FILE, SchemaWriter
+from .schemas import SchemaWriter, file_schema
 
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS", "QUERY", "TRACE"})
 _REPEATABLE: Final = READS | {"DELETE", "PUT"}
@@ -184,16 +184,18 @@ class Operation:
 def _of_body(writer: SchemaWriter, body: Body) -> dict[str, Any]:
     if body.properties is not None:
         return {name: writer.written(each) for name, each in body.properties.items()}
-    if (
-        not is_json(body.media)
-        and not essence(body.media).startswith("text/")
-        and not _is_described(body.schema)
-    ):
-        return {body.argument: {**FILE, "description": body.description or FILE["description"]}}
-    said = writer.written(body.schema)
-    if body.description and is_object(said) and "description" not in said:
-        said = {**said, "description": body.description}
-    return {body.argument: said}
+    kind = essence(body.media)
+    if is_json(kind) or is_form(kind):
+        said = writer.written(body.schema)
+        return {
+            body.argument: {"description": body.description, **said}
+            if body.description and is_object(said)
+            else said
+        }
+    if kind.startswith("text/") or kind.endswith("xml"):
+        words = f"{body.description} (as {kind})" if body.description else f"The body as {kind}"
+        return {body.argument: {"type": "string", "description": words}}
+    return {body.argument: file_schema(body.description)}
 
 
 def _needed(body: Body) -> list[str]:
@@ -204,10 +206,6 @@ def _needed(body: Body) -> list[str]:
         if body.properties is None
         else [name for name in body.properties if name in body.needed]
     )
-
-
-def _is_described(schema: object) -> bool:
-    return is_object(schema) and bool(schema)
 
 
 def _described(said: Any, parameter: Parameter) -> Any:

@@ -18,9 +18,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 from ..protocol.bounds import ITEM_PARTS
-from .references import BrokenReference, Raw, at, followed, is_object
+from .references import BrokenReference, Raw, at, followed, is_object, text
 
 PARTS: Final = ITEM_PARTS // 2  # objects and lists of one schema: a tool with more could not be listed
 _DEEPEST: Final = 60  # levels in one schema, references not counted
@@ -64,27 +65,17 @@ _PLAIN: Final[Mapping[str, Callable[[Any], bool]]] = {
     "uniqueItems": lambda value: isinstance(value, bool),
 }  # keywords whose values are no schemas, and which values they may have
 
-FILE: Final[Raw] = {
-    "description": "A file: its text, or an object with its path or its content in base64",
-    "anyOf": [
-        {"type": "string"},
-        {
-            "type": "object",
-            "properties": {"path": {"type": "string"}, "filename": {"type": "string"}},
-            "required": ["path"],
-            "additionalProperties": False,
-        },
-        {
-            "type": "object",
-            "properties": {
-                "base64": {"type": "string", "contentEncoding": "base64"},
-                "filename": {"type": "string"},
-            },
-            "required": ["base64"],
-            "additionalProperties": False,
-        },
-    ],
-}  # how a caller gives a file
+FILE_WORDS: Final = 'A file: its text, or {"path": …}, or {"base64": …}'
+_FILE: Final[Raw] = {
+    "type": ["string", "object"],
+    "properties": {name: {"type": "string"} for name in ("path", "base64", "filename")},
+    "additionalProperties": False,
+}
+
+
+def file_schema(description: str = "") -> Raw:
+    """The schema of a file as a caller gives it."""
+    return {"description": f"{description} ({FILE_WORDS})" if description else FILE_WORDS, **_FILE}
 
 
 def is_file(root: Raw, schema: object) -> bool:
@@ -113,7 +104,7 @@ def is_hidden(root: Raw, schema: object, hides: str) -> bool:
 
 class SchemaWriter:
     """Writes schemas that share one `$defs`. `hides`: the keyword of properties that are left out, `readOnly` or
-    `writeOnly`. `files`: whether a file is written as what a caller gives (`FILE`)."""
+    `writeOnly`. `files`: whether a file is written as what a caller gives (`file_schema`)."""
 
     def __init__(self, root: Raw, hides: str, *, files: bool = False) -> None:
         self._root = root
@@ -141,10 +132,7 @@ class SchemaWriter:
             self._notes.setdefault("Its schema is too large, and what is beyond the bounds is not described.")
             return _ANYTHING
         if self._files and is_file(self._root, schema):
-            return {
-                **FILE,
-                "description": f"{schema.get('description') or ''} ({FILE['description']})".lstrip(),
-            }
+            return file_schema(text(schema, "description"))
         said = dict[str, Any]()
         if isinstance(reference := schema.get("$ref"), str) and (name := self._name(reference)):
             said["$ref"] = f"#/$defs/{name}"
@@ -195,7 +183,10 @@ class SchemaWriter:
         except BrokenReference as problem:
             self._notes.setdefault(f"Part of its schema is not described: the reference {problem}.")
             return ""
-        plain = _UNSUITED.sub("_", reference.rpartition("/")[2]).strip("_")[:100] or "schema"
+        plain = (
+            _UNSUITED.sub("_", unquote(reference.rpartition("/")[2]).replace("~1", "/")).strip("_")[:100]
+            or "schema"
+        )
         name, number = plain, 1
         while name in self._taken:
             number += 1

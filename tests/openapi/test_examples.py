@@ -1,0 +1,196 @@
+"""Documents of others, each with one trait (`data/NOTICE.md`): read without a note, and each tool can be called by
+what its own schema says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from greenroom.openapi.document import Document, read_document
+from greenroom.openapi.request import HttpRequest, build_request
+
+DATA = Path(__file__).parent / "data"
+COUNTS = {
+    "circular-paths.json": 3,
+    "circular.json": 1,
+    "file-uploads.json": 3,
+    "form-data.json": 1,
+    "galaxy.yaml": 9,
+    "parameters-cookies.json": 1,
+    "parameters-style.json": 25,
+    "petstore-2.0.json": 20,
+    "polymorphism.json": 13,
+    "response-http-behavior.json": 3,
+    "schema-encoding-style.json": 1,
+    "schema-visibility.json": 1,
+    "webhooks.json": 0,
+}
+
+
+def document(name: str) -> Document:
+    return read_document((DATA / name).read_bytes(), name)
+
+
+def test_every_example_is_counted() -> None:
+    assert {each.name for each in DATA.iterdir()} == {*COUNTS, "NOTICE.md"}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_an_example_becomes_tools_that_can_be_called(name: str) -> None:
+    found = document(name)
+    assert len(found.operations) == COUNTS[name]
+    assert found.notes == ()
+    for operation in found.operations.values():
+        tool = operation.tool(with_output=True)
+        Draft202012Validator.check_schema(tool["inputSchema"])
+        Draft202012Validator.check_schema(tool.get("outputSchema", {}))
+        arguments = sample(tool["inputSchema"], tool["inputSchema"].get("$defs", {}))
+        faults = Draft202012Validator(tool["inputSchema"]).iter_errors(arguments)
+        assert [each.message for each in faults if each.validator != "oneOf"] == []
+        request = build_request(operation, arguments, "http://127.0.0.1")
+        assert request.url.startswith("http://127.0.0.1/")
+        assert operation.notes == []
+
+
+def sample(schema: Any, definitions: dict[str, Any], depth: int = 0) -> Any:
+    """A small value of the schema."""
+    if schema is True or schema == {}:
+        return "x"
+    if "$ref" in schema:
+        return sample(definitions[schema["$ref"].removeprefix("#/$defs/")], definitions, depth)
+    if "default" in schema or "enum" in schema or "const" in schema:
+        return schema.get("default", schema.get("const", schema.get("enum", [None])[0]))
+    for keyword in ("oneOf", "anyOf"):
+        if keyword in schema:
+            return sample(schema[keyword][0], definitions, depth)
+    if "allOf" in schema:
+        parts = [sample(each, definitions, depth) for each in schema["allOf"]]
+        return (
+            {name: value for part in parts for name, value in part.items()}
+            if isinstance(parts[0], dict)
+            else parts[0]
+        )
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    kind = kind[0] if isinstance(kind, list) else kind
+    match kind:
+        case "object":
+            wanted = schema.get("properties", {}) if depth < 4 else schema.get("required", [])
+            return {name: sample(schema["properties"][name], definitions, depth + 1) for name in wanted}
+        case "array":
+            return (
+                [sample(schema["items"], definitions, depth + 1)] if "items" in schema and depth < 4 else []
+            )
+        case "string":
+            return "x" * schema.get("minLength", 1)
+        case _:
+            return {"boolean": True, "null": None}.get(kind, schema.get("minimum", 1))
+
+
+def test_swagger_in_the_words_of_openapi_3() -> None:
+    petstore = document("petstore-2.0.json")
+    assert petstore.dialect == "2.0"
+    assert petstore.servers == ("http://petstore.swagger.io/v2",)
+    assert {name: each.kind for name, each in petstore.security_schemes.items()} == {
+        "petstore_auth": "oauth2",
+        "api_key": "apiKey",
+    }
+    tools = petstore.operations
+
+    found = build_request(tools["findPetsByStatus"], {"status": ["sold", "pending"]}, "http://h")
+    assert found.url == "http://h/pet/findByStatus?status=sold&status=pending"
+    posted = build_request(tools["addPet"], {"name": "n", "photoUrls": []}, "http://h")
+    assert (posted.method, posted.body) == ("POST", b'{"name":"n","photoUrls":[]}')
+    changed = build_request(tools["updatePetWithForm"], {"petId": 1, "name": "a b"}, "http://h")
+    assert (changed.url, changed.body) == ("http://h/pet/1", b"name=a%20b")
+    uploaded = build_request(
+        tools["uploadFile"], {"petId": 1, "file": {"base64": "AA=="}, "additionalMetadata": "m"}, "http://h"
+    )
+    assert dict(uploaded.headers)["Content-Type"].startswith("multipart/form-data; boundary=")
+    listed = build_request(tools["createUsersWithArrayInput"], {"body": [{"id": 1}]}, "http://h")
+    assert listed.body == b'[{"id":1}]'
+    deleted = build_request(tools["deletePet"], {"petId": 1, "api_key": "k"}, "http://h")
+    assert dict(deleted.headers) == {"Accept": "application/json, */*;q=0.1", "api_key": "k"}
+    assert tools["getPetById"].security == (frozenset({"api_key"}),)
+    assert tools["getInventory"].annotations() == {
+        "readOnlyHint": True,
+        "idempotentHint": True,
+        "openWorldHint": True,
+    }
+
+
+VALUES = {"primitive": "blue", "array": ["blue", "black"], "object": {"R": 100, "G": 200}}
+PLAIN, LIST = "primitive=blue", "array=blue&array=black"
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("query_standard", f"query?{PLAIN}&{LIST}&R=100&G=200"),
+        ("query_form_nonExploded", f"query/form?{PLAIN}&array=blue,black&object=R,100,G,200"),
+        ("query_form_exploded", f"query/form?{PLAIN}&{LIST}&R=100&G=200"),
+        (
+            "query_spaceDelimited_nonExploded",
+            "query/spaceDelimited?array=blue%20black&object=R%20100%20G%20200",
+        ),
+        (
+            "query_pipeDelimited_nonExploded",
+            "query/pipeDelimited?array=blue%7Cblack&object=R%7C100%7CG%7C200",
+        ),
+        ("query_deepObject_nonExploded", "query/deepObject?object%5BR%5D=100&object%5BG%5D=200"),
+        ("paths_standard", "path/blue/blue,black/R,100,G,200"),
+        ("paths_matrix_nonExploded", "path/matrix/;primitive=blue/;array=blue,black/;object=R,100,G,200"),
+        ("paths_matrix_exploded", "path/matrix/;primitive=blue/;array=blue;array=black/;R=100;G=200"),
+        ("paths_label_nonExploded", "path/label/.blue/.blue,black/.R,100,G,200"),
+        ("paths_label_exploded", "path/label/.blue/.blue.black/.R=100.G=200"),
+        ("paths_simple_exploded", "path/simple/blue/blue,black/R=100,G=200"),
+    ],
+)
+def test_styles_are_written_as_the_table_of_openapi_has_them(tool: str, said: str) -> None:
+    """The values are those of the table in OpenAPI 3.0.3 §4.7.12.3 (the colours)."""
+    operation = document("parameters-style.json").operations[tool]
+    arguments = {name: VALUES[name] for name in operation.inputs.arguments}
+    assert build_request(operation, arguments, "http://h").url == f"http://h/anything/{said}"
+
+
+@pytest.mark.parametrize(
+    ("tool", "fields"),
+    [
+        (
+            "formData_standard",
+            [("primitive", "blue"), ("array", "blue"), ("array", "black"), ("object", '{"R":100,"G":200}')],
+        ),
+        (
+            "formData_form_nonExploded",
+            [("primitive", "blue"), ("array", "blue,black"), ("object", "R,100,G,200")],
+        ),
+        ("formData_spaceDelimited_nonExploded", [("array", "blue black"), ("object", "R 100 G 200")]),
+        ("form_data_pipeDelimited_nonExploded", [("array", "blue|black"), ("object", "R|100|G|200")]),
+        (
+            "form_data_deepObject_exploded",
+            [
+                ("primitive", "blue"),
+                ("array[]", "blue"),
+                ("array[]", "black"),
+                ("object[R]", "100"),
+                ("object[G]", "200"),
+            ],
+        ),
+    ],
+)
+def test_styles_of_multipart_forms(tool: str, fields: list[tuple[str, str]]) -> None:
+    operation = document("parameters-style.json").operations[tool]
+    arguments = {name: VALUES[name] for name in operation.inputs.arguments}
+    request = build_request(operation, arguments, "http://h")
+    parts = [
+        re.search(r'name="(.*?)".*\r\n\r\n(.*)\r\n', each, re.DOTALL) for each in said_in(request).split("--")
+    ]
+    assert [(part[1], part[2]) for part in parts if part] == fields
+
+
+def said_in(request: HttpRequest) -> str:
+    assert request.body is not None
+    return request.body.decode()
