@@ -22,6 +22,7 @@ from ..config.file_formats import NotYamlError, load_large_yaml
 from ..protocol.bounds import KIB, MIB
 from ..protocol.jsonrpc.encoding import UNREADABLE, decode
 from . import swagger2
+from .inputs import fault_of_path
 from .operation import Operation, Source
 from .references import BrokenReference, Raw, followed_object, is_object, member, objects, text
 
@@ -172,10 +173,10 @@ def _dialect(root: Raw, where: str) -> str:
 def _listed(root: Raw, paths: Raw, notes: dict[str, None]) -> Iterator[tuple[str, str, Raw, Raw]]:
     """Method, path, path item and operation, each as the document has it."""
     for path, said in paths.items():
-        if str(path).startswith("x-"):
+        if path.startswith("x-"):
             continue
-        if not str(path).startswith("/"):
-            notes.setdefault(f"{str(path)[:100]!r} is left out: a path begins with a slash.")
+        if fault := fault_of_path(path):
+            notes.setdefault(f"{path[:100]!r} is left out: it {fault}.")
             continue
         try:
             item = followed_object(root, said)

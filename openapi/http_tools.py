@@ -26,6 +26,7 @@ from .inputs import (
     explodes,
     fault_of,
     fault_of_header,
+    fault_of_path,
     template_names,
 )
 from .operation import READS, Operation, Source
@@ -84,16 +85,26 @@ def _faults(name: str, said: object) -> Iterator[tuple[str, str]]:
         yield ".method", f"is none of {', '.join(_METHODS)}"
     if ("path" in said) == ("url" in said):
         yield "", "needs either a path (below the server's baseUrl) or a url of its own"
-    elif "path" in said and not text(said, "path").startswith("/"):
-        yield ".path", "begins with a slash"
-    elif "url" in said and (urlsplit(text(said, "url")).scheme not in ("http", "https")):
-        yield ".url", "begins with http:// or https://"
+    elif isinstance(said.get("path"), str) and (fault := fault_of_path(text(said, "path"))):
+        yield ".path", fault
+    elif isinstance(said.get("url"), str) and (fault := _fault_of_url(text(said, "url"))):
+        yield ".url", fault
     if "inputSchema" in said and "params" in said:
         yield "", "has inputSchema and params, which say the same: leave one out"
     for header, value in member(said, "headers").items():
         fault = fault_of_header(str(header), value) if isinstance(value, str) else "is no text"
         if fault:
             yield f".headers.{header}", fault
+
+
+def _fault_of_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "is no URL"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "begins with no http:// or https:// and a host"
+    return fault_of_path(parts.path or "/")
 
 
 def _unknown(place: str, said: Raw, known: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 import attrs
 
@@ -154,6 +155,14 @@ def _contents(said: Raw) -> Iterator[tuple[str, Raw]]:
     for media, each in member(said, "content").items():
         if is_object(each):
             yield str(media), each
+
+
+def fault_of_path(path: str) -> str:
+    """Why a path cannot be one of an operation, as the rest of a sentence; empty if it can."""
+    if not path.startswith("/"):
+        return "begins with no slash"
+    steps = re.split(r"[/\\]", unquote(path.partition("#")[0].partition("?")[0]))
+    return "has a step upwards" if "." in steps or ".." in steps else ""
 
 
 def fault_of(name: str, place: str, path: str) -> str:
