@@ -25,10 +25,13 @@ Other rooms may import:
 * `server`: the server actor: its steps, start, waits and idling; what it asks its supervisor
 * `timers`: one heap of deadlines for the room, and one alarm for each actor
 * `tracing`: which trace the work belongs to that is done now
+* `transports.api_carrier`: an HTTP API in the place of a server: what it is asked, and what is sent to it
+* `transports.api_document`: what an HTTP API has: its document, fetched and kept
 * `transports.guard`: children end with us, even by SIGKILL
 * `transports.http_client`: one exchange over HTTP: client, bounded bodies and heads, signed requests, ways to
   fail
 * `transports.http_connection`: an HTTP server's connection
+* `transports.http_peer`: the peer over HTTP, and what carries its requests
 * `transports.in_process`: a server object of the SDK in our loop; all that is used of its provisional API
 * `transports.lines`: lines in and out of descriptors, bounded, towards a slow or silent other side
 * `transports.npx`: starts what `npx` would start, without npm

@@ -945,7 +945,7 @@ class Start:
     @property
     def waits_since(self) -> float:
         """When the present wait began: for its turn to connect, or for its connection."""
-        return self.since if self.place is Place.STARTING else self.began
+        return self.since if self.place in (Place.STARTING, Place.OPENING) else self.began
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -986,6 +986,8 @@ def is_outdated(actor: ServerActor, declaration: Declaration) -> bool:
     told = actor.incarnation.declaration if actor.incarnation is not None else None
     if told is None or told == declaration or actor.address.is_call or not is_unused(actor):
         return False
+    if actor.definition.is_api:
+        return False  # it asks nobody
     if actor.address.is_shared:  # more than these does no harm: a client that cannot answer is not asked
         if not covers(told.capabilities, declaration.capabilities):
             return True

@@ -47,6 +47,11 @@ class _BehindDashes(click.Command):
     type=click.Choice(["stdio", "http", "sse"]),
     help="Seldom needed.",
 )
+@click.option(
+    "--openapi",
+    metavar="FILE|URL",
+    help="The address is that of an HTTP API, which this OpenAPI document describes.",
+)
 @click.option("--force", is_flag=True, help="Write it in the place of a server of this name.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @config_option
@@ -56,6 +61,7 @@ def add_command(
     env: tuple[str, ...],
     headers: tuple[str, ...],
     transport: str | None,
+    openapi: str | None,
     force: bool,
     as_json: bool,
     config_path: Path | None,
@@ -63,12 +69,13 @@ def add_command(
     """Write the server NAME into your own configuration file.
 
     COMMAND and its arguments stand behind --, as in: greenroom add time -- uvx mcp-server-time. A URL needs no --. An
-    entry may also be given as one JSON object. With --config FILE it is written there. Nothing is started.
+    entry may also be given as one JSON object. With --openapi the URL is that of an HTTP API, and its paths are those
+    of the document. With --config FILE it is written there. Nothing is started.
     """
     from .own_servers import Wanted, entry_of, others_with, put
 
     file, files = _files(config_path)
-    entry = entry_of(Wanted(name, words, env, headers, transport), Path.cwd())
+    entry = entry_of(Wanted(name, words, env, headers, transport, openapi), Path.cwd())
     replaced = put(file, name, entry, replace=force)
     next_step = commands_typed().about("refresh", name)
     done = f"✓ {name} {'replaces the server of this name' if replaced else 'is'} in {file}"

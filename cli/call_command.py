@@ -21,6 +21,7 @@ import attrs
 import click
 
 from ..config.model import Config, Isolation
+from ..config.references import isolation_of
 from ..gateway.doors.control_client import Gateway, GatewayLost
 from ..gateway.result_meta import DETAILS, details_of
 from ..protocol.errors import ApprovalDenied, Reach, UsageError
@@ -118,7 +119,7 @@ def _say_what_keeps_warm(config: Config, server: str) -> None:
     """Say on stderr how the server can be kept warm. Nothing can if each session or call has a process of its own,
     because a command has a session of its own too."""
     definition = config.servers[server]
-    if (definition.isolation or config.settings.isolation or Isolation.PERSISTENT) is Isolation.PERSISTENT:
+    if isolation_of(definition, config.settings) is Isolation.PERSISTENT:
         what = "started" if definition.command is not None else "connected"
         step = commands_typed().about("serve", options=("--background",))
         say(f"the server was {what} for this call alone. A background room would keep it warm: {step}")

@@ -28,7 +28,7 @@ from ..config.files import unread_file, working_directory
 from ..config.masking import files_with_secrets
 from ..config.model import Config, ServerDefinition, with_settings
 from ..config.private_files import NotOurs, socket_in
-from ..config.references import expand_definition, session_variables
+from ..config.references import expand_definition, is_url, session_variables
 from ..gateway.doors import control_client as control
 from ..gateway.doors.control_protocol import control_directory, name_of
 from ..gateway.next_steps import Commands
@@ -37,6 +37,7 @@ from ..protocol.errors import (
     NO_EFFECT_HERE,
     UNTRUSTED,
     ConfigError,
+    ConnectFailed,
     GreenroomError,
     NeedsAuth,
     UsageError,
@@ -400,6 +401,24 @@ def _env_files(setup: Setup) -> Iterator[Finding]:
                 yield Finding(Severity.WARNING, "rights", file, what, f"chmod 600 {shlex.quote(file)}")
 
 
+def _documents(setup: Setup) -> Iterator[Finding]:
+    """OpenAPI documents that cannot be read, and what was left out of the others. Those at a URL are not fetched."""
+    from ..actors.transports.api_document import api_in_file
+
+    for server in map(setup.expanded, setup.in_service()):
+        if server is None or not server.is_api or (server.openapi is not None and is_url(server.openapi)):
+            continue
+        try:
+            api = api_in_file(server)
+        except ConnectFailed as error:
+            mend = f"correct its entry, or: {setup.commands.about('disable', server.name)}"
+            yield Finding(Severity.ERROR, "document", server.name, error.reason, mend)
+            continue
+        for note in api.notes[:3]:
+            mend = "correct the document, or leave it: the rest of it works"
+            yield Finding(Severity.NOTE, "document", server.name, note, mend)
+
+
 def _ports(setup: Setup) -> Iterator[Finding]:
     """Servers of this machine that nobody runs."""
     for server in map(setup.expanded, setup.in_service()):
@@ -551,6 +570,7 @@ _OF_SERVERS: Final[tuple[_Check, ...]] = (
     _rights,
     _programs,
     _env_files,
+    _documents,
     _ports,
     _logins,
     _names,

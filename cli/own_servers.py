@@ -14,6 +14,7 @@ import attrs
 from ..config.keys import SECTIONS
 from ..config.parse import parse_config
 from ..config.reading import is_object
+from ..config.references import is_url as is_address
 from ..protocol.errors import ConfigError, UsageError
 from . import file_edits
 from .client_files import OURS, decoded, meaning, with_member, without_member
@@ -31,6 +32,7 @@ class Wanted:
     env: Sequence[str] = ()
     headers: Sequence[str] = ()
     transport: str | None = None
+    openapi: str | None = None
 
 
 def entry_of(wanted: Wanted, here: Path) -> dict[str, Any]:
@@ -54,6 +56,8 @@ def entry_of(wanted: Wanted, here: Path) -> dict[str, Any]:
         if any(_is_here(word, here) for word in wanted.words):
             entry["cwd"] = str(here)
     is_url = "url" in entry
+    if wanted.openapi is not None:
+        entry = _with_document(entry, wanted.openapi, here, is_url=is_url and wanted.transport is None)
     if is_url and (env or wanted.transport == "stdio"):
         given = "--env" if env else "--transport stdio"
         raise UsageError(f"{given} is for a command that is started here. To an address, give --header.")
@@ -64,6 +68,16 @@ def entry_of(wanted: Wanted, here: Path) -> dict[str, Any]:
     }
     _check(wanted.name, entry)
     return entry
+
+
+def _with_document(entry: dict[str, Any], document: str, here: Path, *, is_url: bool) -> dict[str, Any]:
+    """The entry of the HTTP API that this document describes; a file stays the same one wherever the entry stands."""
+    if not is_url:
+        raise UsageError("--openapi needs the address of an API (http://…), without --transport.")
+    if not is_address(document) and not (here / document).is_file():
+        raise UsageError(f"There is no document {document}.")
+    place = document if is_address(document) else os.path.abspath(here / document)
+    return {"openapi": place, "baseUrl": entry["url"], **{k: v for k, v in entry.items() if k != "url"}}
 
 
 def put(file: Path, name: str, entry: dict[str, Any], *, replace: bool) -> bool:

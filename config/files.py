@@ -20,7 +20,7 @@ from .model import Config, Pinning, ServerDefinition
 from .parse import Layer, imports_of, merge, parse_config, skipped
 from .private_files import config_home, read_regular
 from .reading import is_object
-from .references import expand_path
+from .references import expand_path, is_url
 from .self_reference import without_self_reference
 from .trust import Agreements, Judge, ProjectFile, obeyed, refusals, trust_file
 
@@ -157,7 +157,7 @@ def _load(
         folder=str(cwd) if found and any(layer.of_folder for layer in layers) else None,
         places=tuple(dict.fromkeys(map(str, places))),
     )
-    config = with_env_files(config, cwd, around.environ, {one.file for one in asked})
+    config = with_named_files(config, cwd, around.environ, {one.file for one in asked})
     return without_self_reference(config, cwd=cwd, found=found), (*left, *more, *rest), tuple(asked)
 
 
@@ -311,41 +311,49 @@ def _read_imports(kinds: Iterable[str], around: Surroundings) -> Read:
     )
 
 
-# ---- The `envFile` of each server, made absolute, and its state -----------------------------------------------------
+# ---- The files that servers name, made absolute, and their state ----------------------------------------------------
 #
-# A relative path starts at the folder of the configuration file that names it. The content is read when a server starts
-# (`supervisor.connectors`). The state (inode, size, time) is taken when the configuration is read: with it, a reload
-# sees that the file has changed, and starts the server again.
+# They are `envFile` and the document of `openapi`. A relative path starts at the folder of the configuration file that
+# names it. The content is read when a server starts (`supervisor.connectors`). The state (inode, size, time) is taken
+# when the configuration is read: with it, a reload sees that the file has changed, and starts the server again; what is
+# known of a server from another document does not count.
 #
 # Who said yes to a project's file did not say yes to what its `envFile` will hold: a key that is rotated there asks for
 # no new yes. So what it holds may not decide what runs (`secret_sources`).
 
 
-def with_env_files(
+def with_named_files(
     config: Config, cwd: Path, environ: Mapping[str, str], asked: Collection[str] = ()
 ) -> Config:
     """The configuration with these files found and among its `places`, which are watched. `asked`: the files of a
     project, which are obeyed after a yes."""
-    found = {
-        name: _found(definition, definition.env_file, cwd, environ, asked)
-        for name, definition in config.servers.items()
-        if definition.env_file is not None
-    }
-    if not found:
+    changed: dict[str, ServerDefinition] = {}
+    files: list[str] = []
+    for name, definition in config.servers.items():
+        more: dict[str, Any] = {}
+        if definition.env_file is not None:
+            path = _path(definition, "env_file", definition.env_file, cwd, environ)
+            is_asked = definition.sources.get("env_file", "") in asked
+            more = {"env_file": str(path), "env_file_state": _state(path), "env_file_asked": is_asked}
+            files.append(str(path))
+        if definition.openapi is not None and not is_url(expand_path(definition.openapi, environ)):
+            path = _path(definition, "openapi", definition.openapi, cwd, environ)
+            more |= {"openapi": str(path), "openapi_state": _state(path)}
+            files.append(str(path))
+        if definition.uploads is not None:
+            more["uploads"] = str(_path(definition, "uploads", definition.uploads, cwd, environ))
+        if more:
+            changed[name] = attrs.evolve(definition, **more)
+    if not changed:
         return config
-    files = (str(each.env_file) for each in found.values())
     places = tuple(dict.fromkeys((*config.places, *files)))
-    return attrs.evolve(config, servers={**config.servers, **found}, places=places)
+    return attrs.evolve(config, servers={**config.servers, **changed}, places=places)
 
 
-def _found(
-    definition: ServerDefinition, file: str, cwd: Path, environ: Mapping[str, str], asked: Collection[str]
-) -> ServerDefinition:
-    source = definition.sources.get("env_file", "")
-    path = cwd / Path(source).parent / expand_path(file, environ)
-    return attrs.evolve(
-        definition, env_file=str(path), env_file_state=_state(path), env_file_asked=source in asked
-    )
+def _path(
+    definition: ServerDefinition, attribute: str, file: str, cwd: Path, environ: Mapping[str, str]
+) -> Path:
+    return cwd / Path(definition.sources.get(attribute, "")).parent / expand_path(file, environ)
 
 
 def _state(path: Path) -> str | None:

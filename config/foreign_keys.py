@@ -12,6 +12,7 @@ meant to be. A key without effect is kept as read.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeGuard
 
@@ -77,6 +78,7 @@ def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], n
             note(_no_key(key, place(source, *path)))
         elif not is_remark(key):
             _put(found, ALIASES.get(key, key), Given(value, source, (*path, key)), note)
+    _read_api(found, note)
     _read_type(found, note)
     _read_enabled(found)
     _read_era(found)
@@ -87,6 +89,188 @@ def givens(entry: Mapping[Any, Any], source: str, path: tuple[str | int, ...], n
     _read_client(found)
     _read_login(found, note)
     return found
+
+
+# ---- HTTP APIs, as mcp-gateway's adapter writes them ----------------------------------------------------------------
+#
+# There `type` says what a server is, and `spec`, `tools` and `auth` belong to it. What only changes answers, or names
+# one operation of the document otherwise, has no effect here.
+
+_ADAPTERS_OWN: Final[Mapping[str, str]] = {
+    "endpoints": 'write "toolOverrides" for other names and descriptions, by the names of the tools',
+    "responseTransforms": "answers are passed on as they are",
+    "responseOverrides": "answers are passed on as they are",
+}
+
+
+def _read_api(found: Givens, note: Note) -> None:
+    said = found["type"].value if "type" in found else None
+    if said == "openapi" and "spec" in found:
+        found.setdefault("openapi", found.pop("spec"))
+    if said == "http" and "tools" in found and "url" not in found:
+        found.setdefault("http", found.pop("tools"))
+    if "openapi" not in found and "http" not in found:
+        return
+    if "baseUrl" in found:
+        _put(found, "url", found.pop("baseUrl"), note)
+    if said in ("openapi", "http"):
+        del found["type"]
+    _read_policy(found)
+    _read_discovery(found, note)
+    _read_by_hand(found, note)
+    _read_defaults(found, note)
+    _read_api_login(found, note)
+    for key, advice in _ADAPTERS_OWN.items():
+        given = found.pop(key, None)
+        if given is not None and given.value:
+            note(given.problem(f"has no effect here: {advice}"))
+
+
+def _read_policy(found: Givens) -> None:
+    """There `specHash` only warns, unless `specHashPolicy` says "fail"."""
+    policy = found.pop("specHashPolicy", None)
+    if policy is not None and policy.value in ("warn", "ignore"):
+        found.pop("specHash", None)
+
+
+def _read_discovery(found: Givens, note: Note) -> None:
+    """`autoDiscover`: which operations there are; `false` leaves those that `endpoints` names."""
+    given = found.pop("autoDiscover", None)
+    if given is None or given.value is None or given.value is True:
+        return
+    if given.value is False:
+        endpoints = found["endpoints"].value if "endpoints" in found else None
+        named = [
+            f"{str(method).upper()} {path}"
+            for path, methods in (endpoints.items() if is_object(endpoints) else ())
+            for method in (methods if is_object(methods) else ())
+        ]
+        found.setdefault("includeOperations", attrs.evolve(given, value=named))
+    elif is_object(given.value):
+        for theirs, ours in (("include", "includeOperations"), ("exclude", "excludeOperations")):
+            if theirs in given.value:
+                found.setdefault(
+                    ours, attrs.evolve(given, value=given.value[theirs], path=(*given.path, theirs))
+                )
+    else:
+        note(given.problem(f"must be true, false or an object, is {kind_of(given.value)}", fatal=True))
+
+
+def _read_by_hand(found: Givens, note: Note) -> None:
+    """Take the adapter's own fields out of tools that are written by hand, and read `overrides` as such tools, each in
+    the place of the operation that it matches."""
+    overrides = found.pop("overrides", None)
+    by_hand: dict[str, Any] = {}
+    tools: Any = (
+        overrides.value.get("tools") if overrides is not None and is_object(overrides.value) else None
+    )
+    for name, said in tools.items() if is_object(tools) else ():
+        if not is_object(said) or not is_object(said.get("request")):
+            continue
+        described = {"description": said["description"]} if "description" in said else {}
+        by_hand[name] = {**said["request"], **described}
+        match: Any = said.get("match")
+        replaced = _matched(match) if is_object(match) else None
+        if replaced is not None and overrides is not None:
+            before = found.get("excludeOperations", attrs.evolve(overrides, value=[]))
+            others: list[Any] = list(before.value) if is_array(before.value) else []
+            found["excludeOperations"] = attrs.evolve(before, value=[*others, replaced])
+    if by_hand and overrides is not None:
+        before = found.get("http", attrs.evolve(overrides, value={}))
+        found["http"] = attrs.evolve(before, value={**before.value, **by_hand})
+    given = found.get("http")
+    if given is None or not is_object(given.value):
+        return
+    for name, said in given.value.items():
+        response: Any = said.get("response") if is_object(said) else None
+        if is_object(response) and response.get("transforms"):
+            what = "has no effect here: answers are passed on as they are"
+            note(given.problem(what, str(name), "response", "transforms"))
+    found["http"] = attrs.evolve(given, value={name: _ours(said) for name, said in given.value.items()})
+
+
+def _ours(said: Any) -> Any:
+    """A tool as it is written here: `response` is its `outputSchema`, and empty values are always allowed."""
+    if not is_object(said):
+        return said
+    ours: dict[Any, Any] = {**said}
+    if is_object(response := ours.pop("response", None)) and "outputSchema" in response:
+        ours.setdefault("outputSchema", response["outputSchema"])
+    if is_object(params := ours.get("params")):
+        ours["params"] = {
+            name: {key: value for key, value in one.items() if key != "allowEmptyValue"}
+            if is_object(one)
+            else one
+            for name, one in params.items()
+        }
+    return ours
+
+
+def _matched(match: Mapping[Any, Any]) -> str | None:
+    if isinstance(match.get("operationId"), str):
+        return match["operationId"]
+    if isinstance(match.get("path"), str):
+        return f"{str(match.get('method') or '*').upper()} {match['path']}"
+    return None
+
+
+def _read_defaults(found: Givens, note: Note) -> None:
+    """`defaults`: seconds for a request, and headers."""
+    given = found.pop("defaults", None)
+    if given is None or not is_object(given.value):
+        return
+    for key, value in given.value.items():
+        inner = attrs.evolve(given, value=value, path=(*given.path, str(key)))
+        if key == "timeout":
+            if value:
+                found.setdefault("requestTimeoutMs", attrs.evolve(inner, value=_milliseconds(value)))
+        elif key == "headers" and is_object(value):
+            own: Any = found["headers"].value if "headers" in found else None
+            found["headers"] = attrs.evolve(inner, value={**value, **(own if is_object(own) else {})})
+        else:
+            note(inner.problem('has no effect here: write "style" and "explode" for each argument'))
+
+
+def _read_api_login(found: Givens, note: Note) -> None:
+    """`auth` with a `type`: a token, a header, a user with a password, or a part of the query."""
+    given = found.get("auth")
+    if given is None or not is_object(given.value) or "type" not in given.value:
+        return
+    del found["auth"]
+    said: Mapping[Any, Any] = given.value
+    match said["type"]:
+        case "none":
+            pass
+        case "bearer" if isinstance(said.get("token"), str):
+            found.setdefault(
+                "bearerToken", attrs.evolve(given, value=said["token"], path=(*given.path, "token"))
+            )
+        case "header" if isinstance(said.get("name"), str):
+            _add_to(found, "headers", given, {said["name"]: said.get("value")})
+        case "basic" if _is_plain(said.get("username"), said.get("password")):
+            pair = base64.b64encode(f"{said['username']}:{said['password']}".encode()).decode()
+            _add_to(found, "headers", given, {"Authorization": f"Basic {pair}"})
+        case "query" if (
+            isinstance(said.get("name"), str) and isinstance(said.get("value"), str) and "url" in found
+        ):
+            url = found["url"]
+            if isinstance(url.value, str):
+                mark = "&" if "?" in url.value else "?"
+                found["url"] = attrs.evolve(url, value=f"{url.value}{mark}{said['name']}={said['value']}")
+        case _:
+            what = 'cannot be read: write "bearerToken", "headers", or the query of "baseUrl"'
+            note(given.problem(what, fatal=True))
+
+
+def _is_plain(*texts: Any) -> bool:
+    """Whether these are texts without references: they are encoded before a reference could be expanded."""
+    return all(isinstance(text, str) and not {"$", "{"} & {*text} for text in texts)
+
+
+def _add_to(found: Givens, key: str, given: Given, more: Mapping[str, Any]) -> None:
+    before = found.get(key, attrs.evolve(given, value={}))
+    own: Any = before.value
+    found[key] = attrs.evolve(before, value={**more, **(own if is_object(own) else {})})
 
 
 def _is_key(key: Any) -> TypeGuard[str]:
@@ -323,7 +507,7 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "alwaysAllow": _ASKING,
     "authProviderType": _LOGIN,
     "autoApprove": _ASKING,
-    "baseUrl": 'servers made from an HTTP API are not served; an MCP endpoint goes into "url"',
+    "baseUrl": 'write "openapi" or "http" beside it, what an HTTP API has; an MCP endpoint goes into "url"',
     "bearerTokenStore": 'write "bearerToken": {"keyring": "service/name"}',
     "criticality": "",
     "debug": "what it writes to stderr is shown when it fails",
@@ -336,7 +520,7 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "sandbox": "it runs without a sandbox",
     "sandboxEnabled": "it runs without a sandbox",
     "searchKeywords": 'what is searched are names and descriptions; "toolOverrides" can change those',
-    "spec": "servers made from an OpenAPI document are not served",
+    "spec": 'an OpenAPI document goes into "openapi"',
     "targetAudience": _LOGIN,
     "targetServiceAccount": _LOGIN,
     "timeout": 'clients disagree about its unit; write "requestTimeoutMs"',

@@ -26,7 +26,7 @@ from typing import Any, Final
 from ..protocol.errors import ConfigError
 from .model import ServerDefinition, Settings
 from .reading import is_object
-from .references import expanded_fields
+from .references import expanded_fields, is_url
 
 IDENTITY: Final = (
     "command",
@@ -39,13 +39,41 @@ IDENTITY: Final = (
     "headers",
     "http_transport",
     "request_headers_command",
+    "openapi",
+    "spec_hash",
+    "include_operations",
+    "exclude_operations",
+    "output_schemas",
+    "uploads",
+    "http",
     "socket",
     "in_process",
     "expose_resources",
     "include_tools",
     "exclude_tools",
 )
-_NEEDS_RESTART: Final = ("name", *IDENTITY, "env_file_state", "auth", "oauth", "isolation", "era")
+_NEEDS_RESTART: Final = (
+    "name",
+    *IDENTITY,
+    "env_file_state",
+    "openapi_state",
+    "auth",
+    "oauth",
+    "isolation",
+    "era",
+)
+# Most servers have none of them, and keep the hash they had before there were any.
+_LATER: Final[Mapping[str, Any]] = {
+    "env_file": None,
+    "request_headers_command": None,
+    "openapi": None,
+    "spec_hash": None,
+    "include_operations": None,
+    "exclude_operations": (),
+    "output_schemas": False,
+    "uploads": None,
+    "http": None,
+}
 _VERSION: Final = 2  # of this normal form; another version gives other hashes
 
 
@@ -79,13 +107,19 @@ def definition_hash(
         prints_headers["command"], prints_headers["args"], prints_headers["env"], exists
     ):
         values["request_headers_command"] = {**prints_headers, "cwd": directory}
-    for late in ("env_file", "request_headers_command"):
-        if values[late] is None:
-            del values[late]  # most have none, and keep the hash they had before there were any
+    for late, unsaid in _LATER.items():
+        if values[late] == unsaid:
+            del values[late]
     if "env_file" in values:
         values["env_file"] = _under(directory, values["env_file"])
     if values["socket"] is not None:
         values["socket"] = _under(directory, values["socket"])
+    if "openapi" in values:
+        if not is_url(values["openapi"]):
+            values["openapi"] = _under(directory, values["openapi"])
+        values["openapi_state"] = definition.openapi_state
+    if "uploads" in values:
+        values["uploads"] = _under(directory, values["uploads"])
     normal = {name: value if value is None else _normal(name, value) for name, value in values.items()}
     text = json.dumps([_VERSION, normal], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -100,6 +134,9 @@ def pin_key(definition: ServerDefinition, directory: str) -> str:
     """
     where = ("command", "args", "url", "socket", "cwd")
     said: dict[str, Any] = {name: getattr(definition, name) for name in where}
+    for late in ("openapi", "spec_hash", "http"):
+        if (value := getattr(definition, late)) is not None:
+            said[late] = value
     if definition.in_process is not None:
         said["in_process"] = _normal("in_process", definition.in_process)
     source = next((definition.sources[name] for name in where if name in definition.sources), "")

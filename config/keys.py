@@ -210,11 +210,87 @@ REQUEST_HEADERS: Final = Kind(
 )
 
 
-# ---- `toolOverrides`: how tools are shown otherwise ------------------------------------------------------------------
+# ---- `http` of an HTTP API: requests as tools, written by hand -------------------------------------------------------
+#
+# Its names are mostly those of mcp-gateway's adapter. A wrong value breaks the server: half of a request is another
+# request. What becomes of a tool is decided in `openapi.http_tools`, which also looks at what its parts say together.
 
 _ToolName: TypeAlias = Annotated[
     str, matching("[A-Za-z0-9_.-]{1,64}", 'a name of 1 to 64 letters, digits, "_", "-" and "."')
 ]
+_RequestName: TypeAlias = Annotated[
+    str, matching("[A-Za-z0-9_-]{1,64}", 'a name of 1 to 64 letters, digits, "_" and "-"')
+]
+_Schema: TypeAlias = Annotated[Mapping[str, Any], wanted("a JSON Schema, an object")]
+_Styles: TypeAlias = Literal[
+    "matrix", "label", "simple", "form", "spaceDelimited", "pipeDelimited", "deepObject"
+]
+
+
+class _Argument(
+    Struct, forbid_unknown_fields=True, rename={"place": "in", "allow_reserved": "allowReserved"}
+):
+    place: Literal["path", "query", "header", "cookie", "body"]
+    name: Text | UnsetType = UNSET
+    description: Item | UnsetType = UNSET
+    required: bool | UnsetType = UNSET
+    default: Any | UnsetType = UNSET
+    schema: _Schema | UnsetType = UNSET
+    style: _Styles | UnsetType = UNSET
+    explode: bool | UnsetType = UNSET
+    allow_reserved: bool | UnsetType = UNSET
+
+
+class _RequestBody(Struct, forbid_unknown_fields=True, rename="camel"):
+    media_type: Text | UnsetType = UNSET
+    description: Item | UnsetType = UNSET
+    required: bool | UnsetType = UNSET
+    schema: _Schema | UnsetType = UNSET
+    encoding: Annotated[Mapping[str, Any], wanted("an object")] | UnsetType = UNSET
+
+
+_METHODS: Final = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
+_Method: TypeAlias = Annotated[
+    str, matching("|".join((*_METHODS, *map(str.lower, _METHODS))), f"one of {', '.join(_METHODS)}")
+]
+_Arguments: TypeAlias = Annotated[Mapping[_ToolName, _Argument], wanted("an object of arguments")]
+
+
+class _HttpTool(Struct, forbid_unknown_fields=True, rename="camel"):
+    method: _Method
+    path: Annotated[str, matching("/[^\\s#]*", 'a path like "/users/{id}"')]
+    title: Item | UnsetType = UNSET
+    description: Item | UnsetType = UNSET
+    params: _Arguments | UnsetType = UNSET
+    input_schema: _Schema | UnsetType = UNSET
+    output_schema: _Schema | UnsetType = UNSET
+    headers: TextMap | UnsetType = UNSET
+    body: Annotated[_RequestBody, wanted("an object")] | UnsetType = UNSET
+
+
+def _http_tools(read: Mapping[str, _HttpTool]) -> dict[str, Any]:
+    return {name: _http_tool(one) for name, one in read.items()}
+
+
+def _http_tool(read: _HttpTool) -> dict[str, Any]:
+    found = {**_said(read, UNSET), "method": read.method.upper()}
+    if read.params is not UNSET:
+        found["params"] = {name: _said(one, UNSET) for name, one in read.params.items()}
+    if read.body is not UNSET:
+        found["body"] = _said(read.body, UNSET)
+    return found
+
+
+HTTP_TOOLS: Final = Kind(
+    Annotated[
+        Mapping[_RequestName, _HttpTool], wanted('an object like {"tool": {"method": "GET", "path": "/…"}}')
+    ],
+    "tool → request",
+    _http_tools,
+)
+
+
+# ---- `toolOverrides`: how tools are shown otherwise ------------------------------------------------------------------
 
 
 class _Parameter(Struct, forbid_unknown_fields=True, rename="camel"):

@@ -29,8 +29,10 @@ from .references import (
     SESSION,
     expand,
     expand_definition,
+    is_url,
     referred_to,
     texts_of,
+    texts_of_tools,
     with_defaults,
     without_references,
 )
@@ -213,12 +215,27 @@ def _shown(hider: Hider, key: Key, definition: ServerDefinition) -> Any:
             return REDACTED
         case "url":
             return hider.url(value)
+        case "openapi":
+            return hider.url(value) if is_url(value) else hider.text(value)
+        case "http":
+            return _tools_shown(hider, value)
         case "args":
             return hider.arguments(value)
-        case "command" | "cwd" | "socket" | "env_file":
+        case "command" | "cwd" | "socket" | "env_file" | "uploads":
             return hider.text(value)
         case _:
             return key.in_file_units(value)
+
+
+def _tools_shown(hider: Hider, tools: Mapping[str, Any]) -> dict[str, Any]:
+    """Tools written by hand. Their own headers may be keys, and so may the values of arguments that nobody gives."""
+    found = {name: dict(tool) for name, tool in tools.items()}
+    for (tool, *place), text in texts_of_tools(tools):
+        inner: Any = found[tool]
+        for key in place[:-1]:
+            inner[key] = inner = dict(inner[key])
+        inner[place[-1]] = hider.value(text, place[1])
+    return found
 
 
 def _setting(key: Key, settings: Settings) -> Any:

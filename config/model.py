@@ -24,6 +24,7 @@ import attrs
 from ..protocol.errors import Problem
 from .keys import (
     AUTH,
+    HTTP_TOOLS,
     OAUTH,
     OVERRIDES,
     OVERRIDES_OF_ANY,
@@ -48,6 +49,7 @@ from .reading import (
     SAFE_URL,
     SECONDS,
     SESSION_HEADERS,
+    SHA256,
     TEXT,
     TEXT_MAP,
     TEXTS,
@@ -202,9 +204,61 @@ class ServerDefinition:
     url: str | None = key(
         "url",
         TEXT,
-        "The endpoint of an HTTP server. A missing or empty variable is an error.",
+        "The endpoint of an HTTP server; of an HTTP API the URL before its paths, also called `baseUrl`. "
+        "A missing or empty variable is an error.",
         identity=True,
         repr=_place_only,
+    )
+    openapi: str | None = key(
+        "openapi",
+        TEXT,
+        "The OpenAPI document of the HTTP API at `url`, a file or a URL ([HTTP APIs](openapi.md)). Expanded.",
+        identity=True,
+        repr=_place_only,
+    )
+    openapi_state: str | None = attrs.field(default=None, repr=False)  # another one when the file has changed
+    spec_hash: str | None = key(
+        "specHash",
+        SHA256,
+        "The SHA-256 of that document; another document is refused.",
+        identity=True,
+    )
+    include_operations: tuple[str, ...] | None = key(
+        "includeOperations",
+        TEXTS,
+        "Only these operations of it: `tag:issues`, an operation's id, or `GET /repos/*`; `*` and `?` match.",
+        identity=True,
+        in_words="all",
+    )
+    exclude_operations: tuple[str, ...] = key(
+        "excludeOperations",
+        TEXTS,
+        "Never these operations of it, written like that.",
+        (),
+        identity=True,
+        in_words="none",
+    )
+    output_schemas: bool = key(
+        "outputSchemas",
+        FLAG,
+        "List the schemas of its answers too, and hold the API to them.",
+        False,
+        identity=True,
+    )
+    uploads: str | None = key(
+        "uploads",
+        TEXT,
+        "The folder whose files the API's tools may send by their path. `~` and variables are expanded.",
+        identity=True,
+        in_words="none",
+    )
+    http: Mapping[str, Any] | None = key(
+        "http",
+        HTTP_TOOLS,
+        "Requests to the HTTP API at `url`, as tools by their names ([by hand](openapi.md#tools-by-hand)).",
+        identity=True,
+        hash=False,
+        repr=False,
     )
     headers: Mapping[str, str] = key(
         "headers",
@@ -372,6 +426,11 @@ class ServerDefinition:
     )
     extra: Mapping[str, Any] = attrs.field(factory=_no_map, hash=False, repr=_names_only)  # others' keys
     sources: Mapping[str, str] = attrs.field(factory=_no_map, eq=False, hash=False)  # attribute -> where from
+
+    @property
+    def is_api(self) -> bool:
+        """Whether its tools are requests to an HTTP API: then no MCP server is behind its `url`."""
+        return self.url is not None and (self.openapi is not None or self.http is not None)
 
 
 def _queue_timeout(settings: Settings) -> float:

@@ -66,6 +66,7 @@ from .reading import (
     unknown,
 )
 from .references import (
+    PATHS,
     expand_definition,
     has_reference,
     refers_to_session,
@@ -191,7 +192,7 @@ def fit_keep_alive(config: Config) -> Config:
     kept = [
         name
         for name, one in config.servers.items()
-        if one.lifecycle is Lifecycle.KEEP_ALIVE and not one.disabled
+        if one.lifecycle is Lifecycle.KEEP_ALIVE and not one.disabled and not one.is_api
     ]
     beyond = kept[max(0, config.settings.max_connections - 1) :]
     if not beyond:
@@ -417,7 +418,12 @@ def _check_where(entry: Givens) -> Iterable[Problem]:
     said = [kind for kind in WHERE if kind in entry and entry[kind].value is not None]
     first = next(iter(entry.values()))
     server = place(first.source, *first.path[:2])
-    if not said:
+    if not said and (
+        api := next((entry[key] for key in APIS if key in entry and entry[key].value is not None), None)
+    ):
+        what = 'needs "baseUrl", the URL that its paths are added to: what a document says of that is not believed'
+        yield api.problem(what, fatal=True)
+    elif not said:
         yield Problem(
             server, 'has neither command, url nor socket: add "command" to start it or "url" to reach it'
         )
@@ -441,6 +447,23 @@ def _check_belongings(kind: str, entry: Givens) -> Iterable[Problem]:
     for key in sorted(foreign & (entry.keys() - NO_EFFECT.keys())):
         if entry[key].value is not None:
             yield entry[key].problem(f'has no effect on a server with "{kind}"')
+    if kind == "url":
+        yield from _check_api(entry)
+
+
+def _check_api(entry: Givens) -> Iterable[Problem]:
+    """Check that nothing is said of a document that is not there, nor of MCP where an HTTP API is."""
+    said = {key for key in entry if entry[key].value is not None}
+    without, what = _OF_DOCUMENT, 'has no effect without "openapi", the document that it is about'
+    if "openapi" in said:
+        without, what = frozenset[str](), ""
+    elif "http" not in said:
+        without, what = OF_API, 'has no effect without "openapi" or "http", which say what an HTTP API has'
+    for key in sorted(without & said):
+        yield entry[key].problem(what)
+    for key in ("era", "httpTransport") if said & {*APIS} else ():
+        if key in said:
+            yield entry[key].problem("has no effect on an HTTP API, which does not speak MCP")
 
 
 def _check_texts(entry: Givens) -> Iterable[Problem]:
@@ -500,7 +523,7 @@ def check_session(definition: ServerDefinition, isolation: Isolation | None) -> 
     """Problems with credentials of a session: in a child that all sessions share, or where they would choose the
     program. `isolation`: the isolation of servers that do not set it."""
     for attribute, _, text in texts_of(definition):
-        if attribute in ("command", "cwd", "socket", "env_file") and refers_to_session(text):
+        if attribute in PATHS and refers_to_session(text):
             what = "cannot hold a ${session.…}: use it in env, headers, url or args"
             yield Problem(_place_in(definition, attribute), what)
     needed = sorted(session_variables(definition))
@@ -780,6 +803,9 @@ def _read_one(
 # Every layer is merged with the sum of all weaker layers, so a credential cannot jump over a layer either. `null`
 # in a stronger file removes a field. A field that has the same value again changes nothing and drops nothing.
 
+APIS: Final = ("openapi", "http")  # with one of them, an HTTP API is at `url`
+_OF_DOCUMENT: Final = frozenset({"specHash", "includeOperations", "excludeOperations"})
+OF_API: Final = frozenset({*APIS, *_OF_DOCUMENT, "outputSchemas", "uploads"})
 WITH_COMMAND: Final = frozenset(
     {"args", "env", "cwd", "inheritEnv", "pluginDataDir", "literalEnv", "envFile"}
 )
@@ -793,6 +819,7 @@ WITH_URL: Final = frozenset(
         "bearerTokenEnv",
         "bearerTokenStore",
         "requestHeadersCommand",
+        *OF_API,
     }
 )
 WHERE: Final = ("command", "url", "socket")
@@ -807,7 +834,7 @@ _STEERS: Final = (
         ("command", "args", "cwd", "env", "pluginDataDir", "literalEnv", "envFile"),
         frozenset({"env", "inheritEnv", "literalEnv", "envFile"}),
     ),
-    (("url", "httpTransport", "requestHeadersCommand"), WITH_URL - {"httpTransport"}),
+    (("url", "httpTransport", "requestHeadersCommand", *APIS), WITH_URL - {"httpTransport"} - OF_API),
 )
 _CREDENTIALS: Final = _STEERS[0][1] | _STEERS[1][1]
 

@@ -390,6 +390,11 @@ PROGRAM: Final = Kind(
 SAFE_URL: Final = Kind(
     Annotated[str, matching(_SITE, "the URL of a site (https://…, or http:// of this machine)")], "URL"
 )
+SHA256: Final = Kind(
+    Annotated[str, matching("(?:sha256:)?[0-9A-Fa-f]{64}", "a SHA-256 of 64 hexadecimal digits")],
+    "text",
+    lambda read: read.removeprefix("sha256:").lower(),
+)
 TEXTS: Final = Kind(Texts, "list of texts")
 TEXT_MAP: Final = Kind(TextMap, "name → text")
 VALUE: Final = Kind(Annotated[Text | _Keyring, _OR_KEYRING], "text", _value)

@@ -32,7 +32,7 @@ import attrs
 
 from ..protocol.errors import ConfigError, Problem, place
 from .asked_values import BEARER, is_asked
-from .model import ServerDefinition
+from .model import Isolation, ServerDefinition, Settings
 from .reading import HEADER_NAME
 
 _REFERENCE: Final = re.compile(
@@ -42,6 +42,14 @@ _REFERENCE: Final = re.compile(
 _OPEN: Final = re.compile(
     r"\$env:(?P<dollar>\w+)(?P<braced>(?!))?(?P<session>(?!))?(?P<default>(?!))?(?P<curly>(?!))?"
 )
+PATHS: Final = (
+    "command",
+    "cwd",
+    "socket",
+    "env_file",
+    "openapi",
+    "uploads",
+)  # attributes that are the name of something
 SESSION: Final = "session."  # names of a session's values begin with this
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _KEYS: Final = {
@@ -113,6 +121,17 @@ def session_variables(definition: ServerDefinition) -> frozenset[str]:
     )
 
 
+def isolation_of(definition: ServerDefinition, settings: Settings) -> Isolation:
+    """Which calls of this server share what reaches it: what its entry says, or the settings. An HTTP API into whose
+    requests nothing of a session goes keeps nothing between two of them, so all share one unless its entry says
+    otherwise."""
+    if definition.isolation is not None:
+        return definition.isolation
+    if definition.is_api and not session_variables(definition):
+        return Isolation.PERSISTENT
+    return settings.isolation or Isolation.PERSISTENT
+
+
 def with_session(environ: Mapping[str, str], variables: Mapping[str, str]) -> Mapping[str, str]:
     """The environment with a session's values added, under the names that references use."""
     return {**environ, **{f"{SESSION}{name}": value for name, value in variables.items()}}
@@ -177,11 +196,37 @@ def expanded_fields(definition: ServerDefinition, environ: Mapping[str, str]) ->
         "cwd": _path_or_none(definition.cwd, environ),
         "socket": _path_or_none(definition.socket, environ),
         "env_file": _path_or_none(definition.env_file, environ),
+        "openapi": _path_or_none(definition.openapi, environ),
+        "uploads": _path_or_none(definition.uploads, environ),
+        "http": _expand_http(definition.http, environ),
         "args": tuple(_value(arg, environ) for arg in definition.args),
         "env": _expand_values(definition.env, environ),
         "headers": _expand_headers(definition, environ),
         "request_headers_command": _expand_command(definition.request_headers_command, environ),
     }
+
+
+def _expand_http(said: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """The tools with their own headers expanded, and the values of arguments that nobody gives: either may be a key."""
+    if said is None:
+        return None
+    found = {name: dict(tool) for name, tool in said.items()}
+    for (tool, *inside), text in texts_of_tools(said):
+        inner: Any = found[tool]
+        for key in inside[:-1]:
+            inner[key] = inner = dict(inner[key])
+        inner[inside[-1]] = expand(text, environ)
+    return found
+
+
+def texts_of_tools(said: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The texts in tools written by hand that may refer to the environment, each with its place."""
+    for tool, one in said.items():
+        for name, value in one.get("headers", {}).items():
+            yield (tool, "headers", name), value
+        for name, argument in one.get("params", {}).items():
+            if isinstance(argument.get("default"), str):
+                yield (tool, "params", name, "default"), argument["default"]
 
 
 def _expand_command(said: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Mapping[str, Any] | None:
@@ -193,6 +238,11 @@ def _expand_command(said: Mapping[str, Any] | None, environ: Mapping[str, str]) 
         "args": tuple(expand(arg, environ) for arg in said["args"]),
         "env": {name: expand(value, environ) for name, value in said["env"].items()},
     }
+
+
+def is_url(text: str) -> bool:
+    """Whether a document is fetched from there, and is no file."""
+    return text.lower().startswith(("http://", "https://"))
 
 
 def url_problem(url: str) -> str | None:
@@ -309,10 +359,12 @@ def _place(definition: ServerDefinition, attribute: str, *inside: str | int) -> 
 def texts_of(definition: ServerDefinition) -> Iterable[tuple[str, tuple[str | int, ...], str]]:
     """Every text that may refer to the environment, without the URL and without values that are asked for: its
     attribute, its place in there, and the text."""
-    for attribute in ("command", "cwd", "socket", "env_file"):
+    for attribute in PATHS:
         text: str | None = getattr(definition, attribute)
         if text is not None:
             yield attribute, (), text
+    for inside, text in texts_of_tools(definition.http or {}):
+        yield "http", inside, text
     if (said := definition.request_headers_command) is not None:
         yield "request_headers_command", ("command",), said["command"]
         for position, arg in enumerate(said["args"]):

@@ -32,7 +32,7 @@ from .model import SERVER_KEY, SETTING_KEY
 from .parse import Layer, merge
 from .private_files import make_folder, read_own, replacing
 from .reading import is_array, is_object
-from .references import referred_to
+from .references import is_url, referred_to
 from .secrets import REDACTED
 from .self_reference import servers_of_itself
 
@@ -241,8 +241,10 @@ def _is_harmless(key: str, value: Any) -> bool:
 # secret, and all of it is hidden. A number is hidden where a text would be: it may be somebody's PIN.
 
 _VALUES: Final = frozenset({"env", "headers"})
-_PATHS: Final = frozenset({"cwd", "socket", "envFile", "bearerTokenEnv"})
-_NAMED: Final = frozenset({"auth", "oauth", "requestHeadersCommand"})  # objects with keys of known meaning
+_PATHS: Final = frozenset({"cwd", "socket", "envFile", "openapi", "uploads", "bearerTokenEnv"})
+_NAMED: Final = frozenset(
+    {"auth", "oauth", "requestHeadersCommand", "http"}
+)  # objects with keys of known meaning
 _LOGINS: Final = frozenset({"oauth", "bearer"})  # the words of `auth`
 _TEXTS: Final = _VALUES | _PATHS | {"args", "command", "url"}
 _PLAIN: Final = frozenset({"type", "transport", "transportType", "enabled", *SERVER_KEY}) - _TEXTS
@@ -277,7 +279,7 @@ def _of_key(key: str, value: Any) -> Any:
         return _value(key, value)
     if key in ("args", "command") and is_array(value):
         return _arguments(value)
-    if key == "url" and isinstance(value, str):
+    if isinstance(value, str) and (key in ("url", "baseUrl") or (key == "openapi" and is_url(value))):
         return _with_names(value, Hider().url(value))
     if (key == "command" or key in _PATHS) and isinstance(value, str):
         return _with_names(value, Hider().text(value))

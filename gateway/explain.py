@@ -31,6 +31,7 @@ from ..config.model import (
     idle_time,
     restart_policy,
 )
+from ..config.references import isolation_of
 from ..protocol.address import DISCOVERY
 from ..protocol.events import Place
 from ..protocol.lifecycle import State
@@ -176,7 +177,7 @@ def _idle(of: _Of) -> Reason:
     if row.session_variables:
         names = ", ".join(row.session_variables)
         return Reason(f"It runs only for sessions that give it what its entry asks for: {names}.")
-    own = definition.isolation or of.settings.isolation or Isolation.PERSISTENT
+    own = isolation_of(definition, of.settings)
     if own is Isolation.PER_SESSION:
         return Reason(f"It does not run for everybody: each session has its own {of.thing} (isolation).")
     if own is Isolation.PER_CALL:

@@ -11,10 +11,12 @@ for what takes milliseconds here; measured.)
 What comes from the document is never trusted with where a request goes. The base URL is the caller's, references to
 files and URLs are not followed, and an argument cannot leave its place in the URL or in a header.
 
-- `document`: `read_document`: the operations of a document, its declared servers and security schemes
-- `operation`: `Operation`: its name, annotations, schemas and arguments
-- `request`: `build_request`: arguments as an `HttpRequest`; `ArgumentError` names the one that is wrong
-- `answer`: `to_result`: an HTTP answer as the result of a tool
-- `http_tools`: `read_tools`: tools written by hand as operations
-- `filters`: `chosen`: which operations are tools
+Other rooms may import:
+
+* `document`: `read_document`: the operations of a document, its declared servers and security schemes
+* `operation`: `Operation`: its name, annotations, schemas and arguments
+* `request`: `build_request`: arguments as an `HttpRequest`; `ArgumentError` names the one that is wrong
+* `answer`: `to_result`: an HTTP answer as the result of a tool
+* `http_tools`: `read_tools`: tools written by hand as operations
+* `filters`: `chosen`: which operations are tools
 """

@@ -339,6 +339,7 @@ class Place(enum.Enum):
     SLOT = "slot"  # waits for a slot of the pool
     PERMIT = "permit"  # has its slot, waits for a start permit
     STARTING = "starting"  # has both: it connects, or a failed attempt is being cleaned up
+    OPENING = "opening"  # connects to an HTTP API, for which there is neither slot nor permit
     LIVE = "live"  # has its slot: it is connected
     LEAVING = "leaving"  # has its slot until nothing of its process tree is left
 

@@ -45,8 +45,10 @@ class Admission:
 
     def enter(self, actor: ServerActor) -> None:
         """The circuit breaker lets the actor start: queue it for a slot and a permit. An actor that starts only for
-        discovery queues for its turn first."""
-        if not self._starter.is_discovery(actor):
+        discovery queues for its turn first. An HTTP API has neither process nor connection, so it starts at once."""
+        if actor.definition.is_api:
+            self._starter.begin(actor, Place.OPENING)
+        elif not self._starter.is_discovery(actor):
             self.move(actor, Place.SLOT)
         elif is_installer(actor.definition.command, actor.definition.args):
             self.move(actor, Place.INSTALL_TURN)
@@ -259,8 +261,9 @@ class Starter:
         """Whether the actor starts only for discovery: nobody has called it."""
         return record_of(actor).discovery is actor and not actor.is_awaited
 
-    def begin(self, actor: ServerActor) -> None:
-        """The actor's turn has come: start it, or let it wait for its circuit breaker again."""
+    def begin(self, actor: ServerActor, place: Place = Place.STARTING) -> None:
+        """The actor's turn has come: start it, or let it wait for its circuit breaker again. `place`: where it is
+        while it connects."""
         breaker, now = breaker_of(actor), self._context.backend.now()
         if not breaker.lets_start(actor):  # it has tripped while the actor waited
             self._wait_for_breaker(actor, now)
@@ -272,7 +275,7 @@ class Starter:
                 self._apply(actor)
                 return
         breaker.note_start()
-        self.admission.starts.move(actor, Place.STARTING)
+        self.admission.starts.move(actor, place)
         actor.steps.connect()
 
     # ---- the circuit breaker ----------------------------------------------------------------------------------------

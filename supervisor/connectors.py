@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,12 @@ from .login_watch import LoginWatch
 from .sessions import Sessions
 
 if TYPE_CHECKING:
+    import httpx2
+
     from ..actors.peer import Connection, PeerHooks
-    from ..actors.transports.http_connection import AuthFor
+    from ..actors.transports.api_document import ApiDocuments
+    from ..actors.transports.http_connection import AuthFor, OpensApi
+    from ..actors.transports.http_peer import Carrier, HttpPeer
     from ..actors.transports.stdio import StdioConnector
 
 
@@ -93,6 +97,12 @@ class Connectors:
             self.literals[address.server] = _Literal(given, settings, definition)
         return self.reaching(definition, address, incarnation, environ, session)
 
+    @cached_property
+    def _documents(self) -> ApiDocuments:
+        from ..actors.transports.api_document import ApiDocuments
+
+        return ApiDocuments(self.folder)
+
     def helper(self, name: str, command: Sequence[str], max_line: int) -> StdioConnector:
         """A connector that starts a child of ours which is no server. It is guarded, tagged and ended like a server's.
         `max_line`: bytes of a line in either direction."""
@@ -144,7 +154,10 @@ class Connectors:
             learn = partial(self.secrets.add, address.server, session)
             login = self.auth or partial(auth_for, environ=environ, learn=learn)
             of_command = partial(self.secrets.answered, address.server, session=session)
-            return HttpConnector(definition, backend=backend, settings=settings, auth=login, learn=of_command)
+            api = self._api(definition, settings) if definition.is_api else None
+            return HttpConnector(
+                definition, backend=backend, settings=settings, auth=login, learn=of_command, api=api
+            )
         if definition.socket is not None:
             from ..actors.transports.unix_socket import UnixConnector
 
@@ -157,6 +170,16 @@ class Connectors:
         if resolve and (definition.command or "").endswith(("npx", "npm")):
             return self._without_npm(definition, started)
         return started(definition)
+
+    def _api(self, definition: ServerDefinition, settings: Settings) -> OpensApi:
+        """What reads the document of an HTTP API, and carries its calls."""
+        from ..actors.transports.api_carrier import ApiCarrier
+
+        async def opened(client: httpx2.AsyncClient, *, has_login: bool) -> Callable[[HttpPeer], Carrier]:
+            api = await self._documents.api_of(definition, client)
+            return partial(ApiCarrier, api, definition, client, settings, has_login=has_login)
+
+        return opened
 
     def _without_npm(
         self, definition: ServerDefinition, started: Callable[[ServerDefinition], StdioConnector]

@@ -156,7 +156,7 @@ class ServerRecord(GuardedRecord):
     def is_kept(self) -> bool:
         """Whether the server is kept alive, and may run."""
         may_live = self.available.use not in (Use.DISABLED, Use.BROKEN)
-        return self.definition.lifecycle is _KEEP_ALIVE and may_live
+        return self.definition.lifecycle is _KEEP_ALIVE and may_live and not self.definition.is_api
 
     @property
     def refusal(self) -> CallError | None:

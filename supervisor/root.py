@@ -18,6 +18,7 @@ from ..actors.room_context import RoomContext
 from ..actors.server import ServerActor
 from ..config.arguments import name_of
 from ..config.model import Config, Isolation, Lifecycle, ServerDefinition
+from ..config.references import isolation_of
 from ..protocol.address import SHARED, Address
 from ..protocol.errors import CallError, Problem, RoomClosed, SessionNeeded, UnknownServer
 from ..protocol.lifecycle import Cause, Ending, Reason, State
@@ -168,8 +169,7 @@ class Root:
     def actor_for(self, server: str, session: str | None) -> ServerActor:
         """The actor for a call to `server` in this session (None: in no session). Raises as `address` does."""
         record = self.records.get(server) or self.record(server)
-        isolation = record.definition.isolation or self.context.settings.isolation
-        shared = isolation is None or isolation is _PERSISTENT  # nearly always
+        shared = isolation_of(record.definition, self.context.settings) is _PERSISTENT  # nearly always
         address = record.address if shared else self.address(server, session)
         return record.actors.get(address.scope) or self.actor_at(address)
 
@@ -204,8 +204,7 @@ class Root:
 
     def isolation(self, server: str) -> Isolation:
         """Which calls share a child of this server. Raises `UnknownServer`."""
-        own = self.record(server).definition.isolation
-        return own or self.context.settings.isolation or Isolation.PERSISTENT
+        return isolation_of(self.record(server).definition, self.context.settings)
 
     def has_standing_address(self, server: str, session: str | None) -> bool:
         """Whether calls of this session (None: calls in no session) share an actor, which outlives each call."""

@@ -64,7 +64,11 @@ _LONGEST_NAME: Final = 128
 _ADDRESSES: Final = 1_024  # whose last moves are remembered
 _MOVES: Final = 32  # of one of them
 _WAIT: Final = 0.001  # seconds from which on somebody has waited
-_WAITED_FOR: Final = {Place.SLOT: "slot", Place.STARTING: "connect"}  # anything else is the queue
+_WAITED_FOR: Final = {
+    Place.SLOT: "slot",
+    Place.STARTING: "connect",
+    Place.OPENING: "connect",
+}  # anything else is the queue
 _DURATIONS: Final = {
     "mcp.client.operation.duration": "From when a request was sent to a server until it was answered.",
     "mcp.server.operation.duration": "From when a client's request came until it was answered.",

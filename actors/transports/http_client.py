@@ -86,7 +86,7 @@ def make_client(
         _bounded_client,
         hooks,
         headers=headers,
-        cookies=_Cookies(),
+        cookies=_Cookies(keeps=not definition.is_api),
         auth=_contained(auth) if auth is not None else None,
         verify=_trust_for(definition),
         timeout=httpx2.Timeout(None, connect=connect_timeout),
@@ -162,7 +162,7 @@ async def exchanged(client: httpx2.AsyncClient, request: httpx2.Request) -> Asyn
 
 def request_to(
     client: httpx2.AsyncClient,
-    method: HTTPMethod,
+    method: HTTPMethod | str,
     url: httpx2.URL | str,
     headers: Mapping[str, str],
     body: bytes | None = None,
@@ -190,6 +190,17 @@ async def read_bounded(response: httpx2.Response, limit: int) -> bytes | bytearr
     return body.end()
 
 
+async def read_raw(response: httpx2.Response, limit: int) -> bytes:
+    """The whole body as it came, whatever it is. Raises `BadAnswer` when it is over `limit` bytes."""
+    body = bytearray()
+    async with contextlib.aclosing(response.aiter_bytes()) as pieces:
+        async for piece in pieces:
+            body += piece
+            if len(body) > limit:
+                raise BadAnswer(f"the answer is over the bound of {limit:,} bytes")
+    return bytes(body)
+
+
 async def read_refusal(response: httpx2.Response) -> bytes:
     """The body of a refusal, as far as it can be read within a few seconds and its bound."""
     body = bytearray()
@@ -201,7 +212,12 @@ async def read_refusal(response: httpx2.Response) -> bytes:
 
 
 class _Cookies(CookieJar):
-    """A jar of bounded size. A cookie that does not fit, or could not be sent back, is not kept."""
+    """A jar of bounded size. A cookie that does not fit, or could not be sent back, is not kept. Without `keeps`, none
+    is: an HTTP API might know all callers by the login of one of them."""
+
+    def __init__(self, *, keeps: bool) -> None:
+        super().__init__()
+        self._keeps = keeps
 
     def extract_cookies(self, response: Any, request: Any) -> None:
         said: list[str] = response.info().get_all("Set-Cookie", [])
@@ -210,7 +226,7 @@ class _Cookies(CookieJar):
 
     def set_cookie(self, cookie: Cookie) -> None:
         said = f"{cookie.name}={cookie.value}{cookie.path}{cookie.domain}"
-        if said.isascii() and said.isprintable() and len(self) < HTTP_COOKIES:
+        if self._keeps and said.isascii() and said.isprintable() and len(self) < HTTP_COOKIES:
             super().set_cookie(cookie)
 
 
@@ -609,6 +625,10 @@ class Broken(ExchangeFault):
     """The exchange broke: refused, cut off, timed out."""
 
 
+class Unreachable(Broken):
+    """No connection could be made: nothing was sent."""
+
+
 class SessionExpired(ExchangeFault):
     """The server no longer knows the session."""
 
@@ -628,6 +648,8 @@ def faults_told() -> Generator[None]:
 
     try:
         yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        raise Unreachable(in_words(error)) from None
     except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, httpx2.CookieConflict) as error:
         raise Broken(in_words(error)) from None
 

@@ -1,4 +1,4 @@
-"""An HTTP server's connection: its client, its peer, and the way it ends.
+"""The connection of an HTTP server, or of an HTTP API: its client, its peer, and the way it ends.
 
 There is no process to start. Opening always succeeds, and the handshake finds out whether a server answers. There
 is no process to kill either. `stop` tells the server that its session is over, within a bound. Leaving the context
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import anyio.abc
@@ -21,7 +21,7 @@ from ..backend import Backend, pump_group
 from ..peer import NoProcess, PeerHooks
 from ..workers import apart
 from .http_client import WrongTransport, make_client
-from .http_peer import HttpPeer
+from .http_peer import Carrier, HttpPeer
 from .legacy_sse import LegacySse
 from .streamable_http import StreamableHttp
 
@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 _CLOSE_WITHIN = 1.0  # seconds
 AuthFor = Callable[[ServerDefinition], Any]
 """Makes the `httpx2.Auth` that logs in to a server, or None. Called once for each incarnation."""
+
+
+class OpensApi(Protocol):
+    """Reads what an HTTP API has, and returns what makes its carrier. Raises `ConnectFailed`."""
+
+    async def __call__(
+        self, client: httpx2.AsyncClient, *, has_login: bool
+    ) -> Callable[[HttpPeer], Carrier]: ...
 
 
 class HttpConnector:
@@ -45,17 +53,21 @@ class HttpConnector:
         settings: Settings,
         auth: AuthFor | None = None,
         learn: Callable[[tuple[Hidden, ...]], object] | None = None,
+        api: OpensApi | None = None,
     ) -> None:
-        """`learn` is told the headers that a command of the server gives."""
+        """`learn` is told the headers that a command of the server gives. `api` makes the carrier where an HTTP API is
+        behind the `url`, and no server that speaks MCP."""
         self._definition = definition
         self._learn = learn
         self._backend = backend
         self._settings = settings
         self._auth = auth
+        self._api = api
 
     @asynccontextmanager
     async def open(self, hooks: PeerHooks) -> AsyncGenerator[HttpConnection]:
-        """Make the connection; nothing is sent yet. Never fails because of the server."""
+        """Make the connection. Nothing is sent to a server yet, and it never fails because of one. The document of an
+        HTTP API is read: raises `ConnectFailed` when that cannot be done."""
         definition = self._definition
         auth = self._auth(definition) if self._auth is not None else None
         timeout = definition.connect_timeout or self._settings.connect_timeout
@@ -63,9 +75,11 @@ class HttpConnector:
         client = await apart(lambda: make_client(definition, auth, timeout, self._learn))
         opened_by = os.getpid()
         try:
+            carrier = None if self._api is None else await self._api(client, has_login=auth is not None)
             async with pump_group() as tasks:
                 peer = HttpPeer(self._backend, hooks, tasks, self._settings.max_line)
-                connection = HttpConnection(definition, client, peer, tasks, self._settings)
+                made = None if carrier is None else carrier(peer)
+                connection = HttpConnection(definition, client, peer, tasks, self._settings, made)
                 try:
                     yield connection
                 finally:
@@ -86,7 +100,9 @@ class HttpConnection(NoProcess):
         peer: HttpPeer,
         tasks: anyio.abc.TaskGroup,
         settings: Settings,
+        carrier: Carrier | None = None,
     ) -> None:
+        """`carrier`: None where MCP is spoken; which transport has it is found out then."""
         assert definition.url is not None
         self.peer = peer
         self._url = definition.url
@@ -94,7 +110,9 @@ class HttpConnection(NoProcess):
         self._tasks = tasks
         self._opened_by = os.getpid()
         wish = definition.http_transport
-        if wish is HttpTransport.SSE:
+        if carrier is not None:
+            peer.carrier = carrier
+        elif wish is HttpTransport.SSE:
             peer.carrier = LegacySse(self._url, client, peer, tasks)
         else:
             peer.carrier = StreamableHttp(self._url, client, peer, settings, may_be_older=wish is None)

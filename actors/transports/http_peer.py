@@ -386,6 +386,23 @@ class Attempt:
         self.exchange.reach = Reach.NOT_SENT
 
 
+class SentTeller:
+    """The HTTP library tells it how far a request has got. A request counts as sent once its whole head is, because the
+    server can act on that."""
+
+    def __init__(self, attempt: Attempt, peer: HttpPeer) -> None:
+        self._attempt = attempt
+        self._peer = peer
+        self._is_ours = False
+
+    async def __call__(self, event: str, info: dict[str, Any]) -> None:
+        _, _, step = event.rpartition("send_request_headers.")
+        if step == "started":
+            self._is_ours = info["request"].method != b"CONNECT"  # a CONNECT is for the proxy
+        elif step == "complete" and self._is_ours:
+            self._peer.sent(self._attempt)
+
+
 class Carrier(Protocol):
     """Brings messages to the server and back. Raises only `ExchangeFault`s for anything that a server does."""
 

@@ -65,7 +65,7 @@ from .http_client import (
     said,
     status_in_words,
 )
-from .http_peer import Attempt, HttpPeer
+from .http_peer import Attempt, HttpPeer, SentTeller
 
 if TYPE_CHECKING:
     import httpx2
@@ -299,7 +299,7 @@ class StreamableHttp:
         if attempt.exchange.trace is not None:
             headers |= attempt.exchange.trace.fields
         headers.update(named)
-        trace = _SentTeller(attempt, self._peer)
+        trace = SentTeller(attempt, self._peer)
         return request_to(self._client, HTTPMethod.POST, self._url, headers, line, trace)
 
     def _get(self, last_id: str) -> httpx2.Request:
@@ -320,23 +320,6 @@ class StreamableHttp:
         if self._session is not None:
             headers["Mcp-Session-Id"] = self._session
         return headers
-
-
-class _SentTeller:
-    """The HTTP library tells it how far a request has got. A request counts as sent once its whole head is, because the
-    server can act on that."""
-
-    def __init__(self, attempt: Attempt, peer: HttpPeer) -> None:
-        self._attempt = attempt
-        self._peer = peer
-        self._is_ours = False
-
-    async def __call__(self, event: str, info: dict[str, Any]) -> None:
-        _, _, step = event.rpartition("send_request_headers.")
-        if step == "started":
-            self._is_ours = info["request"].method != b"CONNECT"  # a CONNECT is for the proxy
-        elif step == "complete" and self._is_ours:
-            self._peer.sent(self._attempt)
 
 
 def _session_in(response: httpx2.Response) -> str | None:

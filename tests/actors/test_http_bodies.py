@@ -310,7 +310,7 @@ async def test_cookies_are_kept_few_short_and_plain() -> None:
 
 
 def test_as_many_cookies_are_kept_as_there_may_be() -> None:
-    jar = http_client._Cookies()
+    jar = http_client._Cookies(keeps=True)
     request = httpx2.Request("GET", "http://server.test/")
     for number in range(HTTP_COOKIES + 3):
         response = httpx2.Response(200, headers={"set-cookie": f"c{number}=v"}, request=request)
@@ -318,7 +318,7 @@ def test_as_many_cookies_are_kept_as_there_may_be() -> None:
     assert [cookie.name for cookie in jar] == [f"c{number}" for number in range(HTTP_COOKIES)]
     many = [("set-cookie", f"d{number}=v") for number in range(HTTP_COOKIES_AT_ONCE + 1)]
     for headers, kept in ((many[:-1], HTTP_COOKIES_AT_ONCE), (many, 0)):
-        jar = http_client._Cookies()
+        jar = http_client._Cookies(keeps=True)
         httpx2.Cookies(jar).extract_cookies(httpx2.Response(200, headers=headers, request=request))
         assert len(jar) == kept
 

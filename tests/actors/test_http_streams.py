@@ -26,9 +26,9 @@ from greenroom.actors.transports.http_client import (
     exchanged,
     in_words,
 )
-from greenroom.actors.transports.http_peer import HttpPeer
+from greenroom.actors.transports.http_peer import HttpPeer, SentTeller
 from greenroom.actors.transports.legacy_sse import LegacySse
-from greenroom.actors.transports.streamable_http import StreamableHttp, _SentTeller
+from greenroom.actors.transports.streamable_http import StreamableHttp
 from greenroom.config.model import ServerDefinition, Settings
 from greenroom.protocol.bounds import HTTP_REDIRECTS
 from greenroom.protocol.errors import ConnectFailed, Reach
@@ -198,7 +198,7 @@ def test_a_request_is_sent_when_its_own_head_is_and_not_the_one_to_the_proxy(
         peer.request(call)
         while not attempts:
             await anyio.sleep(0.001)
-        tell = _SentTeller(attempts[0], peer)
+        tell = SentTeller(attempts[0], peer)
         steps = ("connect_tcp.complete", "send_request_headers.started", "send_request_headers.complete")
         for step in steps:
             await tell(f"http11.{step}", {"request": _Named(method)} if "started" in step else {})

@@ -65,6 +65,17 @@ def readable_env_file(home: Path) -> None:
     file.chmod(0o644)
 
 
+def odd_document(home: Path, said: str = "{}") -> Path:
+    file = own_config(home, servers(a={"openapi": "api.json", "baseUrl": "https://h.example"}))
+    file.with_name("api.json").write_text(said)
+    return file
+
+
+def half_document(home: Path) -> Path:
+    paths: dict[str, Any] = {"/a": {"get": {}}, "no slash": {"get": {}}}
+    return odd_document(home, json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths}))
+
+
 def expired_login(home: Path) -> Path:
     keep(Login("a", "https://h.example/mcp", SECRET, expires_at=5.0))
     return own_config(home, servers(a={"url": "https://h.example/mcp"}))
@@ -96,6 +107,9 @@ WRONG: list[tuple[str, Callable[[Path], object], str, str, str]] = [
     ("a port", has(a={"url": f"http://127.0.0.1:{unused_port()}/mcp"}), "warning", "port", "start the"),
     ("a socket", has(a={"socket": "/no/where.sock"}), "warning", "port", "start the"),
     ("no env file", has(a={"command": "sh", "envFile": "no.env"}), "error", "env file", "correct its envFile"),
+    ("no document", has(a={"openapi": "no.json", "baseUrl": "https://h.example"}), "error", "document", "disable a"),
+    ("a document that is none", odd_document, "error", "document", "correct its entry"),
+    ("half a document", half_document, "note", "document", "correct the document"),
     ("a readable env file", readable_env_file, "warning", "rights", "chmod 600"),
     ("a stale socket", stale_socket, "note", "sockets", "rm "),
     ("no login", has(a={"url": "https://h.example/mcp", "auth": "oauth"}), "warning", "login", "greenroom auth a"),

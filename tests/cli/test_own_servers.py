@@ -37,6 +37,8 @@ def entries(home: Path) -> Any:
         (["https://h.example/mcp"], {"url": "https://h.example/mcp"}),
         (["-t", "http", "https://h.example/mcp", "-H", "X-Key: a:b"],
          {"url": "https://h.example/mcp", "headers": {"X-Key": "a:b"}}),
+        (["https://h.example/v1", "--openapi", "https://h.example/o.json", "-H", "A: b"],
+         {"openapi": "https://h.example/o.json", "baseUrl": "https://h.example/v1", "headers": {"A": "b"}}),
         (['{"command": "true", "lifecycle": "eager"}'], {"command": "true", "lifecycle": "eager"}),
     ],
 )  # fmt: skip
@@ -60,6 +62,8 @@ def test_what_was_typed_is_what_is_written(
         (["-e", "A=b", "https://h.example/mcp"], "--header"),
         (["-e", "secret", "--", "true"], "--env NAME=VALUE"),
         (["-t", "sse", "--", "true"], "address"),
+        (["--openapi", "o.json", "--", "true"], "needs the address of an API"),
+        (["--openapi", "o.json", "https://h.example/v1"], "no document o.json"),
         (['{"lifecycle": "eager"}'], "could not be used"),
         (["npx", "-y", "thing"], "put -- before"),
     ],
@@ -72,6 +76,12 @@ def test_what_cannot_be_meant_is_not_written_and_no_value_is_repeated(
     assert what in err
     assert "secret" not in err
     assert not own_file(home, {}).exists()
+
+
+def test_a_document_is_the_same_file_from_every_folder(home: Path) -> None:
+    Path("o.json").write_text("{}")
+    assert run(["add", "new", "https://h.example/v1", "--openapi", "o.json"]) == 0
+    assert entries(home)["new"].openapi == str(Path("o.json").absolute())
 
 
 def test_comments_stay_and_nothing_is_written_over_unasked(

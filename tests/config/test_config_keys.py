@@ -253,14 +253,31 @@ OF_URL: list[tuple[str, Any, str, Any]] = [
         {"command": "h", "args": ("x",), "env": {"E": "f"}, "timeoutMs": 1.5},
     ),
 ]
+OF_API: list[tuple[str, Any, str, Any]] = [
+    ("url", "https://u.example/v1", "url", "https://u.example/v1"),
+    ("openapi", "./spec.json", "openapi", "./spec.json"),
+    ("specHash", "ab" * 32, "spec_hash", "ab" * 32),
+    ("includeOperations", ["tag:a"], "include_operations", ("tag:a",)),
+    ("excludeOperations", ["DELETE *"], "exclude_operations", ("DELETE *",)),
+    ("outputSchemas", True, "output_schemas", True),
+    ("uploads", "/out", "uploads", "/out"),
+    (
+        "http",
+        {"t": {"method": "GET", "path": "/x/{a}", "params": {"a": {"in": "path", "default": "${B}"}}}},
+        "http",
+        {"t": {"method": "GET", "path": "/x/{a}", "params": {"a": {"in": "path", "default": "${B}"}}}},
+    ),
+]
 OF_SOCKET: list[tuple[str, Any, str, Any]] = [("socket", "/s", "socket", "/s")]
 
 
-@pytest.mark.parametrize("of", [OF_COMMAND, OF_URL, OF_SOCKET], ids=["command", "url", "socket"])
+@pytest.mark.parametrize(
+    "of", [OF_COMMAND, OF_URL, OF_API, OF_SOCKET], ids=["command", "url", "api", "socket"]
+)
 def test_every_key_of_a_server_is_its_attribute_and_is_printed_as_it_was_said(
     of: list[tuple[str, Any, str, Any]],
 ) -> None:
-    keys = [*of, *ANY]
+    keys = [*of, *(any_ for any_ in ANY if of is not OF_API or any_[0] != "era")]
     entry = {key: said for key, said, *_ in keys}
     config = parse_config({"mcpServers": {"s": entry}}, source="m.json")
     assert not config.problems
@@ -274,8 +291,17 @@ def test_every_key_of_a_server_is_its_attribute_and_is_printed_as_it_was_said(
 
 
 def test_the_tables_above_have_every_key_of_a_server() -> None:
-    unsaid = {"name", "in_process", "extra", "sources", "env_file_asked", "env_file_state", "pi_logins"}
-    named = {attribute for *_, attribute, _ in (*ANY, *OF_COMMAND, *OF_URL, *OF_SOCKET)}
+    unsaid = {
+        "name",
+        "in_process",
+        "extra",
+        "sources",
+        "env_file_asked",
+        "env_file_state",
+        "openapi_state",
+        "pi_logins",
+    }
+    named = {attribute for *_, attribute, _ in (*ANY, *OF_COMMAND, *OF_URL, *OF_API, *OF_SOCKET)}
     assert named == {field.name for field in attrs.fields(ServerDefinition)} - unsaid
 
 
@@ -283,16 +309,17 @@ OTHER_VALUES: dict[str, Any] = {"oauth": {}, "lifecycle": "keep-alive", "isolati
 NOT_LIVE = {"auth", "oauth", "isolation", "era"}
 HASHED = {
     "command", "args", "env", "envFile", "cwd", "inheritEnv", "url", "headers", "httpTransport",
-    "requestHeadersCommand", "socket", "exposeResources", "includeTools", "excludeTools",
+    "requestHeadersCommand", "socket", "exposeResources", "includeTools", "excludeTools", "openapi", "specHash",
+    "includeOperations", "excludeOperations", "outputSchemas", "uploads", "http",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("key", [key for key, *_ in (*ANY, *OF_COMMAND, *OF_URL, *OF_SOCKET)])
+@pytest.mark.parametrize("key", [key for key, *_ in (*ANY, *OF_COMMAND, *OF_URL, *OF_API[1:], *OF_SOCKET)])
 def test_what_says_which_server_it_is_makes_another_hash_and_another_process(key: str) -> None:
-    value = next(said for name, said, *_ in (*ANY, *OF_COMMAND, *OF_URL, *OF_SOCKET) if name == key)
+    value = next(said for name, said, *_ in (*ANY, *OF_COMMAND, *OF_URL, *OF_API, *OF_SOCKET) if name == key)
     base = next(
         {of[0][0]: of[0][1]}
-        for of in (OF_URL, OF_SOCKET, OF_COMMAND)
+        for of in (OF_URL, OF_API, OF_SOCKET, OF_COMMAND)
         if any(name == key for name, *_ in of) or of is OF_COMMAND
     )
     with_key = {**base, key: OTHER_VALUES.get(key, value)}
@@ -307,7 +334,8 @@ def test_what_says_which_server_it_is_makes_another_hash_and_another_process(key
 
 
 def test_what_is_hashed_is_known_here() -> None:
-    named = {attribute for key, _, attribute, _ in (*ANY, *OF_COMMAND, *OF_URL, *OF_SOCKET) if key in HASHED}
+    all_keys = (*ANY, *OF_COMMAND, *OF_URL, *OF_API, *OF_SOCKET)
+    named = {attribute for key, _, attribute, _ in all_keys if key in HASHED}
     assert named == set(IDENTITY) - {"in_process"}
 
 

@@ -200,9 +200,12 @@ def test_what_belongs_to_another_kind_of_server_is_said_once(kind: str, key: str
     where = {"command": "x", "url": "http://h/", "socket": "/x"}[kind]
     values: dict[str, Any] = {
         "args": ["x"], "env": {"A": "x"}, "headers": {"A": "x"}, "inheritEnv": True, "oauth": {}, "auth": "oauth",
-        "httpTransport": "sse", "requestHeadersCommand": {"command": "x"},
+        "httpTransport": "sse", "requestHeadersCommand": {"command": "x"}, "specHash": "0" * 64,
+        "includeOperations": ["x"], "excludeOperations": ["x"], "outputSchemas": True,
+        "http": {"t": {"method": "GET", "path": "/"}},
     }  # fmt: skip
-    config = parse_config({"mcpServers": {"s": {kind: where, key: values.get(key, "x")}}})
+    of_api = {"openapi": "x"} if kind == "url" and key not in ("httpTransport", "openapi") else {}
+    config = parse_config({"mcpServers": {"s": {kind: where, **of_api, key: values.get(key, "x")}}})
     said = [
         problem
         for problem in config.problems

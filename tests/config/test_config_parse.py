@@ -54,13 +54,18 @@ def test_the_adapters_json_file_is_read_as_it_is() -> None:
     config = parse_config(
         {
             "adapter": {"callTimeout": 5, "startupTimeout": 7, "stdioLifecycle": "per_call", "bind": "x"},
-            "servers": {"a": {"type": "stdio", "command": "x"}, "b": {"type": "openapi", "spec": "u"}},
+            "servers": {
+                "a": {"type": "stdio", "command": "x"},
+                "b": {"type": "openapi", "spec": "u"},
+                "c": {"type": "openapi", "spec": "u", "baseUrl": "https://c.example"},
+            },
         }
     )
     assert (config.settings.call_timeout, config.settings.connect_timeout) == (5.0, 7.0)
     assert config.settings.isolation is Isolation.PER_CALL
     assert config.servers["a"].command == "x"
-    assert "neither" in config.broken["b"].what
+    assert 'needs "baseUrl"' in config.broken["b"].what
+    assert (config.servers["c"].openapi, config.servers["c"].url) == ("u", "https://c.example")
     assert config.settings.http_listen == "x"
 
 

@@ -1,0 +1,258 @@
+"""What an HTTP API has: its operations, read from a document and from tools written by hand.
+
+A document is a file, or it is fetched from its URL: with each connect, because that costs nothing where there is
+neither process nor session, and only if it has changed (`ETag`). What came last is kept in a folder of ours, and used
+where the URL cannot be had, with a note. The credentials of a server go with the request only to the origin that they
+are for.
+
+`specHash` is compared with what was read, wherever that came from; another document is refused before it is looked
+into. What it says of servers is never used: requests go to the URL in the configuration.
+
+Reading a document takes a tenth of a second where it is large, so it is done in the thread for long work of the
+catalogue. Sessions that have a connection each share what was read: it is kept as long as one of them uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+import anyio
+import attrs
+
+from ...config.model import ServerDefinition
+from ...config.private_files import make_own_folder, read_own, read_regular, replacing
+from ...config.references import is_url
+from ...openapi.document import DOCUMENT_BYTES, read_document
+from ...openapi.filters import Selection, chosen, unmatched
+from ...openapi.http_tools import read_tools
+from ...openapi.operation import Operation
+from ...protocol.errors import ConnectFailed
+from ..peer import LostReason, connect_failed
+from ..workers import CATALOGUE, aside
+from .http_client import (
+    Broken,
+    ExchangeFault,
+    exchanged,
+    make_client,
+    read_raw,
+    refusal_in_words,
+    request_to,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+_FETCHED_WITHIN: Final = 20.0  # seconds
+_CONNECT_WITHIN: Final = 10.0
+
+
+@attrs.frozen(eq=False)
+class Api:
+    """What one HTTP API has. `hash`: the SHA-256 of its document; empty where it has none."""
+
+    operations: Mapping[str, Operation]
+    title: str = ""
+    version: str = ""
+    hash: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@attrs.frozen(eq=False)
+class _Came:
+    """The bytes of a document, and what is odd about how they came."""
+
+    data: bytes
+    note: str = ""
+
+
+@attrs.frozen(eq=False)
+class ApiDocuments:
+    """Reads what HTTP APIs have, for one room. `folder`: of ours, for what was fetched; None: nothing is kept."""
+
+    folder: Path | None
+    _known: WeakValueDictionary[tuple[Any, ...], Api] = attrs.field(
+        factory=WeakValueDictionary[tuple[Any, ...], Api], init=False
+    )
+
+    async def api_of(self, definition: ServerDefinition, client: httpx2.AsyncClient) -> Api:
+        """What the API of this definition has; `client` has its credentials. Raises `ConnectFailed`."""
+        key = _key_of(definition)
+        if key is not None and (known := self._known.get(key)) is not None:
+            return known
+        came = None if definition.openapi is None else await self._document(definition, client)
+        try:
+            api = await aside(partial(read_api, definition, came), CATALOGUE)
+        except ValueError as problem:  # a `DocumentError` is one
+            raise _failed(definition, str(problem)) from None
+        if key is not None:
+            self._known[key] = api
+        return api
+
+    async def _document(self, definition: ServerDefinition, client: httpx2.AsyncClient) -> _Came:
+        place = definition.openapi
+        assert place is not None
+        if not is_url(place):
+            return _Came(await anyio.to_thread.run_sync(_read_file, definition, place))
+        try:
+            with anyio.fail_after(_FETCHED_WITHIN):
+                return await self._fetched(definition, place, client)
+        except TimeoutError:
+            why = f"it did not come within {_FETCHED_WITHIN:g} s"
+        except ExchangeFault as problem:
+            why = str(problem)
+        except ConnectFailed as problem:
+            why = problem.message
+        kept = await anyio.to_thread.run_sync(self._kept, place)
+        if kept is None:
+            raise _failed(definition, f"its document cannot be fetched: {why}")
+        return _Came(kept[0], f"its document cannot be fetched, so the one that came last is used: {why}")
+
+    async def _fetched(self, definition: ServerDefinition, url: str, client: httpx2.AsyncClient) -> _Came:
+        """The document at this URL, or the kept one if the server says that it is the same. Raises `ExchangeFault`."""
+        kept = await anyio.to_thread.run_sync(self._kept, url)
+        headers = {"Accept": "application/json, application/yaml, text/yaml, */*;q=0.1"}
+        if kept is not None and kept[1]:
+            headers["If-None-Match"] = kept[1]
+        if _is_same_origin(client, url, definition.url or ""):
+            data, tag = await _get(client, url, headers)
+        else:
+            bare = ServerDefinition(definition.name, url=url)
+            async with make_client(bare, None, _CONNECT_WITHIN) as other:
+                data, tag = await _get(other, url, headers)
+        if data is None:
+            if kept is None:
+                raise Broken("it says that it has not changed, and was never had")
+            return _Came(kept[0])
+        await anyio.to_thread.run_sync(self._keep, url, data, tag)
+        return _Came(data)
+
+    # -- what was fetched --
+
+    def _place(self, url: str) -> Path | None:
+        return (
+            None
+            if self.folder is None
+            else self.folder / "openapi" / hashlib.sha256(url.encode()).hexdigest()
+        )
+
+    def _kept(self, url: str) -> tuple[bytes, str] | None:
+        """The document that came last from this URL, and its tag."""
+        place = self._place(url)
+        if place is None:
+            return None
+        try:
+            tag, _, data = read_own(place).partition(b"\n")
+            return data, tag.decode("ascii")
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def _keep(self, url: str, data: bytes, tag: str) -> None:
+        place = self._place(url)
+        if place is None:
+            return
+        with contextlib.suppress(OSError):  # it is fetched again then
+            make_own_folder(place.parent)
+            with replacing(place) as file:
+                file.write(tag.encode("ascii") + b"\n" + data)
+
+
+def api_in_file(definition: ServerDefinition) -> Api:
+    """What an API has whose document is a file, or that has none. Blocks. Raises `ConnectFailed`."""
+    came = None if definition.openapi is None else _Came(_read_file(definition, definition.openapi))
+    try:
+        return read_api(definition, came)
+    except ValueError as problem:
+        raise _failed(definition, str(problem)) from None
+
+
+def read_api(definition: ServerDefinition, came: _Came | None) -> Api:
+    """What the API has; `came`: its document. Blocks for a tenth of a second where that is large. Raises `ValueError`
+    for a document or tools that cannot be used, and for a document that `specHash` does not mean."""
+    by_hand, problems = read_tools(definition.http or {}, "http")
+    if problems:
+        raise ValueError("; ".join(map(str, problems)))
+    if came is None:
+        return Api(by_hand)
+    found = hashlib.sha256(came.data).hexdigest()
+    if definition.spec_hash not in (None, found):
+        raise ValueError(
+            f"its document is not the one that specHash means: its SHA-256 is {found}. "
+            "See what has changed, then write that"
+        )
+    document = read_document(came.data, "its document")
+    include, exclude = selection(definition.include_operations), selection(definition.exclude_operations)
+    named = chosen(document.operations, include, exclude) if definition.include_operations != () else {}
+    notes = [came.note] if came.note else []
+    for patterns in (include, exclude):
+        notes += (f"no operation is meant by {each!r}" for each in unmatched(document.operations, patterns))
+    notes += document.notes
+    return Api({**named, **by_hand}, document.title, document.version, document.hash, tuple(notes))
+
+
+_TAG: Final = "tag:"
+
+
+def selection(patterns: Iterable[str] | None) -> Selection:
+    """The operations that the patterns of a configuration mean: `tag:issues`, `issues/list`, `GET /repos/*`."""
+    tags, operations, paths = list[str](), list[str](), list[str]()
+    for each in patterns or ():
+        if each.startswith(_TAG):
+            tags.append(each.removeprefix(_TAG))
+        else:
+            (paths if each.startswith("/") or " " in each else operations).append(each)
+    return Selection(tuple(tags), tuple(operations), tuple(paths))
+
+
+def _key_of(definition: ServerDefinition) -> tuple[Any, ...] | None:
+    """What decides what is read; None where the document may have changed meanwhile."""
+    if definition.openapi is not None and definition.openapi_state is None:
+        return None
+    return (
+        definition.openapi,
+        definition.openapi_state,
+        definition.spec_hash,
+        definition.include_operations,
+        definition.exclude_operations,
+        repr(definition.http),
+    )
+
+
+def _read_file(definition: ServerDefinition, path: str) -> bytes:
+    """Raises `ConnectFailed`. Blocks."""
+    try:
+        return read_regular(path, DOCUMENT_BYTES)
+    except OverflowError:
+        raise _failed(definition, f"its document has more than {DOCUMENT_BYTES:,} bytes: {path}") from None
+    except FileNotFoundError:
+        raise _failed(definition, f'there is no document {path}: correct "openapi"') from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no path"
+        raise _failed(definition, f"its document cannot be read ({why}): {path}") from None
+
+
+def _failed(definition: ServerDefinition, why: str) -> ConnectFailed:
+    return connect_failed(definition.name, LostReason(why))
+
+
+def _is_same_origin(client: httpx2.AsyncClient, one: str, other: str) -> bool:
+    first, second = (client.build_request("GET", each).url for each in (one, other))
+    return (first.scheme, first.host, first.port) == (second.scheme, second.host, second.port)
+
+
+async def _get(client: httpx2.AsyncClient, url: str, headers: Mapping[str, str]) -> tuple[bytes | None, str]:
+    """What is at the URL, and its tag; None if it has not changed. Raises `ExchangeFault`."""
+    from http import HTTPMethod
+
+    async with exchanged(client, request_to(client, HTTPMethod.GET, url, headers)) as response:
+        if response.status_code == 304:
+            return None, ""
+        if response.status_code != 200:
+            raise Broken(refusal_in_words(response, b""))
+        tag = response.headers.get("etag", "")
+        return await read_raw(response, DOCUMENT_BYTES), tag if tag.isascii() and tag.isprintable() else ""
