@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from functools import partial
 from typing import Any, Final, cast
 
@@ -143,15 +143,41 @@ def _decoded(data: bytes, where: str) -> Raw:
 
 
 def _in_pieces(data: bytes | msgspec.Raw) -> Any:
-    """The value of JSON. Of a large object each member is decoded by itself, because decoding lets no other thread run:
-    so a thread that reads a document never keeps another one waiting for all of it."""
+    """The value of JSON. Of a large object each member is decoded by itself, when somebody asks for it. Decoding lets
+    no other thread run, so a thread that reads a document never keeps another one waiting for all of it; and most of a
+    large document is never asked for, such as its examples."""
     if len(memoryview(data)) < _PIECE:
         return decode(_as_value, data)
     try:
-        members = decode(_as_members, data)
+        return _Unopened(decode(_as_members, data))
     except msgspec.ValidationError:
         return decode(_as_value, data)  # it is no object
-    return {name: _in_pieces(each) for name, each in members.items()}
+
+
+class _Unopened(dict[str, Any]):
+    """A large object. What of it cannot be decoded is null."""
+
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__()  # or `{**it}` would copy what has not been decoded
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if isinstance(value, msgspec.Raw):
+            try:
+                value = _in_pieces(value)
+            except UNREADABLE:
+                value = None
+            self[name] = value
+        return value
+
+    def get(self, name: str, default: Any = None, /) -> Any:
+        return self[name] if name in self else default
+
+    def items(self) -> Any:
+        return ItemsView(self)
+
+    def values(self) -> Any:
+        return ValuesView(self)
 
 
 def _from_yaml(data: bytes) -> Any:
