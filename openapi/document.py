@@ -171,7 +171,7 @@ class _Unopened(dict[str, Any]):
         return value
 
     def get(self, name: str, default: Any = None, /) -> Any:
-        return self[name] if name in self else default
+        return self[name] if name in self else default  # noqa: SIM401 (that is this)
 
     def items(self) -> Any:
         return ItemsView(self)

@@ -180,7 +180,7 @@ class ApiCarrier:
         except RpcFault as fault:
             self._refuse(attempt, fault)
             return
-        except ArgumentError as problem:
+        except ValueError as problem:  # an `ArgumentError` is one
             self._answer(attempt, _failure(str(problem)))
             return
         try:
