@@ -191,7 +191,7 @@ def _query_string(parameters: list[tuple[Parameter, Any]]) -> Iterator[str]:
         if essence(each.media) == FORM and is_object(value):
             yield from form_fields({}, value, _fault)
         else:
-            yield encoded(plain(value))
+            yield _told(each, lambda value=value: encoded(plain(value)))
 
 
 def _headers(parameters: list[tuple[Parameter, Any]]) -> Iterator[tuple[str, str]]:
@@ -211,11 +211,13 @@ def _cookie(parameters: list[tuple[Parameter, Any]]) -> str:
 def _written(parameter: Parameter, value: Any, encode: Encode) -> str | None:
     """The parameter in its style; None when it is no value."""
     name = encoded(parameter.name)
-    if parameter.media:
-        said = encode(encode_json(value).decode() if is_json(parameter.media) else plain(value))
-        return f"{name}={said}" if parameter.place in ("query", "cookie") else said
-    style = STYLES[parameter.style]
-    return _told(parameter, lambda: expanded(style, name, value, encode, explode=parameter.explode))
+    if not parameter.media:
+        style = STYLES[parameter.style]
+        return _told(parameter, lambda: expanded(style, name, value, encode, explode=parameter.explode))
+    said = _told(
+        parameter, lambda: encode(encode_json(value).decode() if is_json(parameter.media) else plain(value))
+    )
+    return f"{name}={said}" if parameter.place in ("query", "cookie") else said
 
 
 T = TypeVar("T")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import threading
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.junk import VALUES, dumped
 
-from greenroom.openapi.document import Document, DocumentError, read_document
+from greenroom.openapi.document import NAME, Document, DocumentError, SecurityScheme, read_document, tool_name
+from greenroom.openapi.request import build_request
 
 
-def read(paths: dict[str, Any], **members: Any) -> Document:
+def read(paths: Any, **members: Any) -> Document:
     said = {"openapi": "3.1.0", "info": {"title": "T", "version": "1"}, "paths": paths, **members}
     return read_document(json.dumps(said).encode(), "t.json")
 
@@ -20,14 +26,67 @@ def read(paths: dict[str, Any], **members: Any) -> Document:
     [
         (b"", "t.json: is no JSON"),
         (b"[]", "t.json: is no object"),
+        (b"7", "t.json: is no object"),
         (b"{}", 't.json: says neither "openapi" nor "swagger"'),
-        (b'{"openapi":"4.0.0","paths":{}}', "t.json: is OpenAPI '4.0.0'"),
+        (b'{"openapi":', "t.json: is no JSON"),
+        (b"a: [", "t.json: is no valid YAML"),
+        (b"\xff\xfe", "t.json: is no text"),
+        (b"[" * 100_000, "t.json: is no JSON"),
+        (
+            b'{"openapi":"4.0.0","paths":{}}',
+            "t.json: is OpenAPI '4.0.0'; what is read is 3.x and Swagger 2.0",
+        ),
+        (b'{"swagger":"1.2","paths":{}}', "t.json: is OpenAPI '1.2'"),
         (b'{"openapi":"3.0.0"}', "t.json: has no paths"),
     ],
+    ids=lambda value: str(value)[:24],
 )
 def test_what_is_no_document_is_refused(data: bytes, what: str) -> None:
-    with pytest.raises(DocumentError, match=f"^{what}"):
+    with pytest.raises(DocumentError) as refused:
         read_document(data, "t.json")
+    assert str(refused.value).startswith(what)
+
+
+def test_what_a_document_says_of_itself() -> None:
+    servers = [
+        {"url": "https://{host}/{v}", "variables": {"host": {"default": "a.test"}}},
+        {"url": "/relative"},
+        {"nothing": 1},
+    ]
+    schemes = {
+        "key": {"type": "apiKey", "in": "header", "name": "X-Key"},
+        "login": {"type": "http", "scheme": "Bearer"},
+        "same": {"$ref": "#/components/securitySchemes/key"},
+        "gone": {"$ref": "#/nowhere"},
+    }
+    own = {
+        "get": {"security": [], "servers": [{"url": "http://own"}]},
+        "post": {},
+        "servers": [{"url": "http://path"}],
+    }
+    found = read(
+        {"/x": own},
+        info={"title": "T", "version": 1.5, "description": "D"},
+        servers=servers,
+        security=[{"key": [], "login": ["a"]}, {}],
+        components={"securitySchemes": schemes},
+    )
+    assert (found.title, found.version, found.description, found.dialect) == ("T", "1.5", "D", "3.1.0")
+    assert found.servers == ("https://a.test/{v}", "/relative")
+    assert found.security_schemes == {
+        "key": SecurityScheme("key", "apiKey", "header", "X-Key"),
+        "login": SecurityScheme("login", "http", scheme="bearer"),
+        "same": SecurityScheme("same", "apiKey", "header", "X-Key"),
+    }
+    get, post = found.operations["get_x"], found.operations["post_x"]
+    assert (get.servers, get.security) == (("http://own",), ())
+    assert (post.servers, post.security) == (("http://path",), (frozenset({"key", "login"}), frozenset()))
+
+
+def test_the_hash_is_of_the_bytes() -> None:
+    data = b'{"openapi": "3.0.0", "paths": {}}'
+    assert read_document(data, "t").hash == hashlib.sha256(data).hexdigest()
+    assert read_document(data + b" ", "t").hash != read_document(data, "t").hash
 
 
 def test_operations_become_tools_with_valid_and_unique_names() -> None:
@@ -35,9 +94,237 @@ def test_operations_become_tools_with_valid_and_unique_names() -> None:
     paths = {
         "/a": {"get": named, "post": named},
         "/b/{id}": {"delete": {}},
-        "/c": {"get": {"operationId": "x" * 90}},
+        "/c": {"get": {"operationId": "x" * 90}, "put": {"operationId": "x" * 90}},
+        "/d": {"get": {"operationId": "a__b"}, "put": {"operationId": "é"}, "post": {"operationId": 7}},
     }
-    document = read(paths)
-    assert list(document.operations)[:3] == ["pets_get_one", "pets_get_one_2", "delete_b_id"]
-    assert [len(name) for name in document.operations][3] == 64
-    assert [each.method for each in document.operations.values()] == ["GET", "POST", "DELETE", "GET"]
+    names = [*read(paths).operations]
+    assert names[:3] == ["pets_get_one", "pets_get_one_2", "delete_b_id"]
+    assert [len(name) for name in names[3:5]] == [NAME, NAME]
+    assert names[5:] == ["a__b", "operation", "post_d"]
+
+
+@given(st.text(max_size=80), st.sets(st.text("ab_2", max_size=4), max_size=6))
+def test_any_name_is_valid_and_new(said: str, taken: set[str]) -> None:
+    name = tool_name(said, dict.fromkeys(taken))
+    assert 0 < len(name) <= NAME
+    assert name.isascii()
+    assert name.replace("_", "").replace("-", "").isalnum() or set(name) <= {"_", "-"}
+    assert name not in taken
+
+
+def test_what_an_operation_says() -> None:
+    paths = {
+        "/x": {
+            "summary": "Of the path",
+            "get": {"summary": "S", "description": "What S does", "tags": ["a", 7], "deprecated": True},
+            "post": {"description": "D"},
+            "delete": {},
+            "put": {"summary": " "},
+            "patch": {"summary": "Change"},
+            "head": {},
+        },
+        "/y": {"get": {}},
+    }
+    tools = read(paths).operations
+    get = tools["get_x"]
+    assert (get.title, get.description, get.tags, get.deprecated) == (
+        "S",
+        "Deprecated.\n\nWhat S does",
+        ("a",),
+        True,
+    )
+    assert tools["post_x"].description == "Of the path\n\nD"
+    assert tools["get_y"].description == "GET /y"
+    assert {each.method: each.annotations() for each in tools.values() if each.path == "/x"} == {
+        "GET": {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": True},
+        "HEAD": {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": True},
+        "POST": {"readOnlyHint": False, "openWorldHint": True},
+        "PUT": {
+            "readOnlyHint": False,
+            "idempotentHint": True,
+            "destructiveHint": True,
+            "openWorldHint": True,
+        },
+        "PATCH": {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True},
+        "DELETE": {
+            "readOnlyHint": False,
+            "idempotentHint": True,
+            "destructiveHint": True,
+            "openWorldHint": True,
+        },
+    }
+
+
+def test_one_bad_corner_costs_an_operation_or_a_part_and_is_noted() -> None:
+    paths = {
+        "/good": {"get": {}},
+        "x-own": {"get": {}},
+        "no-slash": {"get": {}},
+        "/../up": {"get": {}},
+        "/a/%2e%2e/b": {"get": {}},
+        "/none": None,
+        "/away": {"$ref": "other.yaml#/x"},
+        "/circle": {"$ref": "#/paths/~1circle"},
+        "/shared": {"$ref": "#/components/pathItems/shared", "delete": {}},
+        "/escaped/{id}": {"$ref": "#/paths/~1odd~1%7Bid%7D"},
+        "/odd/{id}": {"get": {"operationId": "odd"}},
+        "/bad": {"get": [], "post": {}},
+    }
+    found = read(paths, components={"pathItems": {"shared": {"put": {}}}})
+    assert [*found.operations] == ["get_good", "put_shared", "delete_shared", "odd", "odd_2", "post_bad"]
+    assert found.notes == (
+        "'no-slash' is left out: it begins with no slash.",
+        "'/../up' is left out: it has a step upwards.",
+        "'/a/%2e%2e/b' is left out: it has a step upwards.",
+        "/none is left out: it is no object.",
+        '/away is left out: "other.yaml#/x" is outside the document, and is not read.',
+        '/circle is left out: "#/paths/~1circle" refers to itself.',
+        "GET /bad is left out: it is no operation.",
+    )
+
+
+def test_parameters_that_cannot_be_used_are_noted_by_their_operation() -> None:
+    parameters = [
+        {"$ref": "#/components/parameters/gone"},
+        {"name": "Authorization", "in": "header"},
+        {"name": "bad name", "in": "header"},
+        {"name": "b;c", "in": "cookie"},
+        {"name": "nowhere", "in": "path"},
+        {"in": "query"},
+        {"name": "odd", "in": "query", "style": "matrix"},
+        {"name": "x", "in": "somewhere"},
+        7,
+    ]
+    found = read(
+        {"/x/{y}": {"get": {"parameters": parameters, "requestBody": {"$ref": "other.json"}}}}
+    ).operations["get_x_y"]
+    assert [*found.input_schema()["properties"]] == ["odd", "y"]
+    assert found.notes == [
+        'A parameter is left out: the reference "#/components/parameters/gone" leads nowhere.',
+        'Its body is left out: the reference "other.json" is outside the document, and is not read.',
+        "The parameter 'Authorization' is left out: that header is not a parameter's to set.",
+        "The parameter 'bad name' is left out: no header can have that name.",
+        "The parameter 'b;c' is left out: no cookie can have that name.",
+        "The parameter 'nowhere' is left out: its path has no place for it.",
+        "The parameter '' is left out: it has no name.",
+        "The style 'matrix' of the parameter 'odd' is not for its place: the default is used.",
+        "The path has {y}, which is not declared: it is taken as a text.",
+    ]
+
+
+def test_what_is_new_in_3_2() -> None:
+    search = {"operationId": "search", "parameters": [{"name": "s", "in": "cookie", "style": "cookie"}]}
+    whole = {
+        "name": "all",
+        "in": "querystring",
+        "content": {"application/x-www-form-urlencoded": {"schema": {"type": "object"}}},
+    }
+    paths = {"/x": {"query": search, "additionalOperations": {"COPY": {"parameters": [whole]}, "B AD": {}}}}
+    found = read(paths, openapi="3.2.0")
+    assert [*found.operations] == ["search", "copy_x"]
+    assert found.notes == ("B AD /x is left out: it is no operation.",)
+    request = build_request(found.operations["search"], {"s": "a=b"}, "http://h")
+    assert (request.method, dict(request.headers)["Cookie"]) == ("QUERY", "s=a=b")
+    assert found.operations["search"].annotations()["readOnlyHint"] is True
+    request = build_request(found.operations["copy_x"], {"all": {"a": ["1", "2"], "b": "c d"}}, "http://h")
+    assert (request.method, request.url) == ("COPY", "http://h/x?a=1&a=2&b=c%20d")
+
+
+def test_yaml_says_the_same_as_json() -> None:
+    text = """
+    openapi: 3.1
+    info: {title: T, version: 1.0}
+    x-common: &shared {description: ok}
+    paths:
+      /x:
+        get:
+          responses:
+            200:
+              <<: *shared
+              content: {application/json: {schema: {type: object, properties: {no: {enum: [no, off]}}}}}
+    """
+    found = read_document(text.encode(), "t.yaml")
+    assert (found.title, found.dialect) == ("T", "3.1")
+    schema = found.operations["get_x"].output_schema()
+    assert schema == {"type": "object", "properties": {"no": {"enum": ["no", "off"]}}}
+
+
+def test_a_large_document_that_is_decoded_in_pieces_is_the_same() -> None:
+    paths = {
+        f"/p{number}": {"get": {"operationId": f"o{number}", "description": "é" * 500, "x": ["😀", number]}}
+        for number in range(3000)
+    }
+    found = read(paths, servers=[{"url": "http://x"}] * 10_000)
+    assert len(found.operations) == 3000
+    assert found.operations["o2999"].raw == paths["/p2999"]["get"]
+    assert len(found.servers) == 10_000
+
+
+def test_it_is_read_in_any_thread() -> None:
+    found = list[Document]()
+    thread = threading.Thread(target=lambda: found.append(read({"/x": {"get": {}}})))
+    thread.start()
+    thread.join()
+    assert [*found[0].operations] == ["get_x"]
+
+
+@given(
+    st.fixed_dictionaries(
+        {"openapi": st.sampled_from(["3.0.0", "3.1.0", "3.2.0"]) | VALUES},
+        optional={
+            "swagger": st.just("2.0"),
+            "info": VALUES,
+            "servers": VALUES
+            | st.lists(st.dictionaries(st.sampled_from(["url", "variables"]), VALUES), max_size=2),
+            "security": VALUES,
+            "components": VALUES,
+            "consumes": VALUES,
+            "produces": VALUES,
+            "paths": VALUES
+            | st.dictionaries(
+                st.sampled_from(["/a", "/a/{b}", "x", "/{b}{c}"]),
+                VALUES
+                | st.dictionaries(
+                    st.sampled_from(["get", "post", "parameters", "$ref", "additionalOperations"]),
+                    VALUES
+                    | st.dictionaries(
+                        st.sampled_from(
+                            [
+                                "operationId",
+                                "tags",
+                                "parameters",
+                                "requestBody",
+                                "responses",
+                                "security",
+                                "deprecated",
+                            ]
+                        ),
+                        VALUES
+                        | st.lists(
+                            st.dictionaries(
+                                st.sampled_from(
+                                    ["name", "in", "schema", "style", "content", "type", "collectionFormat"]
+                                ),
+                                st.sampled_from(["b", "path", "query", "header", "body", "formData", "csv"])
+                                | VALUES,
+                            ),
+                            max_size=3,
+                        ),
+                    ),
+                    max_size=3,
+                ),
+                max_size=3,
+            ),
+        },
+    )
+)
+def test_whatever_a_document_says_it_is_read_or_refused(said: dict[str, Any]) -> None:
+    try:
+        found = read_document(dumped(said), "t.json")
+    except DocumentError:
+        return
+    for operation in found.operations.values():
+        tool = operation.tool(with_output=True)
+        json.dumps(tool)
+        assert isinstance(operation.notes + list(operation.servers) + list(operation.security), list)
+        assert [*tool["inputSchema"]["properties"]] == operation.inputs.arguments
