@@ -50,7 +50,7 @@ FILES = {
         "tags": LIST,
     },
 }
-DOCUMENT = {
+DOCUMENT: dict[str, Any] = {
     "openapi": "3.0.3",
     "info": {"title": "hard", "version": "1"},
     "components": {
