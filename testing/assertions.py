@@ -56,7 +56,7 @@ def assert_no_orphans(room: Greenroom | None = None, *, within: float = WITHIN) 
         )
     if sys.platform == "linux":
         run_id = room.run_id
-        _refuse_orphans(lambda: of_run(run_id), within)
+        refuse_orphans(lambda: of_run(run_id), within)
     return None
 
 
@@ -75,7 +75,7 @@ class _Watch:
     ) -> None:
         before = self._before
         if error is None and before is not None:  # else the body's own error is what to read
-            _refuse_orphans(lambda: self._look() - before, self._within)
+            refuse_orphans(lambda: self._look() - before, self._within)
 
     def __del__(self) -> None:
         if self._before is None:
@@ -89,8 +89,8 @@ class _Watch:
         return of_this_process()
 
 
-def _refuse_orphans(look: Callable[[], set[int]], within: float) -> None:
-
+def refuse_orphans(look: Callable[[], set[int]], within: float) -> None:
+    """Raises `AssertionError` when `look` still finds processes after so many seconds."""
     deadline = time.monotonic() + within
     while (left := look()) and time.monotonic() < deadline:
         time.sleep(_LOOK_AGAIN)

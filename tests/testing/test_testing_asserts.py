@@ -32,7 +32,7 @@ from greenroom.testing import (
     assert_one_outcome_each,
     assertions,
 )
-from greenroom.testing.assertions import _refuse_orphans, is_zombie, read
+from greenroom.testing.assertions import is_zombie, read, refuse_orphans
 
 # ---- processes -----------------------------------------------------------------------------------------------------
 
@@ -187,12 +187,12 @@ def test_what_is_on_its_way_out_is_waited_for() -> None:
 
 def test_it_looks_again_while_something_is_left_and_no_longer() -> None:
     looks = [{1}, {1}, set[int](), {1}]
-    _refuse_orphans(lambda: looks.pop(0), 60.0)
+    refuse_orphans(lambda: looks.pop(0), 60.0)
     assert looks == [{1}]
 
     began = time.monotonic()
     with pytest.raises(AssertionError, match="1 processes were left behind"):
-        _refuse_orphans(lambda: {1}, 0.05)
+        refuse_orphans(lambda: {1}, 0.05)
     assert 0.05 <= time.monotonic() - began < 30.0
 
 
